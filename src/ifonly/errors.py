@@ -1,0 +1,29 @@
+"""Everything that ifonly raises on purpose; each message says what, where, why and what to do."""
+
+
+class IfonlyError(Exception):
+    """Base of all errors that ifonly raises on purpose."""
+
+
+class InputError(IfonlyError, ValueError):
+    """A value handed to ifonly is wrong: its shape, its range, its kind."""
+
+
+class SchemaMismatchError(InputError):
+    """Two things that must speak of the same features and actions do not."""
+
+
+class StoreError(IfonlyError):
+    """A file is missing, cut off, of another version, or in the way."""
+
+
+class ReplayError(IfonlyError):
+    """Replaying the observed actions does not give the observed states back."""
+
+
+class VerificationError(IfonlyError):
+    """A result does not hold under independent re-derivation."""
+
+
+class PlausibilityWarning(UserWarning):
+    """Values lie outside a feature's plausible range: counted, kept, reported."""

@@ -1,0 +1,143 @@
+"""What a causal model of transitions is: `step`, its exact inverse `abduct`, and Lipschitz constants.
+
+Shapes. All tensors broadcast over leading dimensions: states [..., D], context [..., C], actions [...] (whole
+numbers), noise [..., D]. Everything is in the scaled coordinates of `model.scaler`.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.models.noise import NoisePrior
+
+if TYPE_CHECKING:
+    from ifonly.models.fit import FitReport
+
+
+class TransitionModel(nn.Module, ABC):
+    """A bijective structural causal model of transitions: next state = step(state, context, action, noise).
+
+    Subclasses give `step`, `abduct` and `lipschitz`. A subclass that is saved in checkpoints also has a `kind`
+    and says in `settings` how to construct it again.
+    """
+
+    kind: ClassVar[str]
+    """The name under which checkpoints know this class."""
+    elementwise: ClassVar[bool] = True
+    """Whether feature i of the next state depends on noise i alone: then counterfactuals are identifiable."""
+
+    action_vectors: Tensor
+
+    def __init__(self, schema: Schema, scaler: Scaler | None = None) -> None:
+        super().__init__()
+        self.schema = schema
+        self.register_buffer("action_vectors", torch.empty(0), persistent=False)
+        self.set_scaler(scaler or Scaler.identity(schema))
+
+    def set_scaler(self, scaler: Scaler) -> None:
+        """Take over the coordinates that `scaler` defines."""
+        self.scaler = scaler
+        vectors = scaler.actions.encode(np.array(self.schema.actions.vectors))
+        # Kept in float64 until `to` says otherwise, so that exact work sees exact doses.
+        dtype = next((p.dtype for p in self.parameters()), torch.float64)
+        self.action_vectors = torch.as_tensor(vectors, dtype=dtype, device=self.action_vectors.device)
+
+    @property
+    def state_size(self) -> int:
+        """Number of dynamic features, D; the noise has as many entries."""
+        return len(self.schema.dynamic)
+
+    @property
+    def context_size(self) -> int:
+        """Number of static and contextual features, C."""
+        return len(self.schema.context)
+
+    @property
+    def action_count(self) -> int:
+        """Number of actions, A."""
+        return len(self.schema.actions)
+
+    @abstractmethod
+    def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """The next states [..., D]: the transition mechanism g_S (eq:scm_trans)."""
+
+    @abstractmethod
+    def abduct(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
+        """The noise [..., D] under which `step` leads to `next_states`, exactly (def:invertible)."""
+
+    @abstractmethod
+    def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """Constants K [...] with |step(x) - step(y)| <= K |x - y| for all states x, y (def:lipschitz_scm).
+
+        They must hold for the weights as they are, not as training meant them to be.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments beside schema and scaler, as plain types."""
+        return {}
+
+    def bake_(self) -> None:
+        """Replace parametrised weights by their values, in place, so that evaluation is cheap."""
+
+    def for_search(self, device: torch.device | str = "cpu") -> Self:
+        """A frozen float64 copy on `device`: what searches and proofs work with."""
+        model = copy.deepcopy(self).to(device=device, dtype=torch.float64)
+        model.set_scaler(self.scaler)
+        model.bake_()
+        return model.eval().requires_grad_(False)
+
+    def is_for_search(self, device: torch.device | str) -> bool:
+        """Whether this is such a copy already."""
+        tensors = [*self.parameters(), *self.buffers()]
+        return (
+            not self.training
+            and all(t.dtype == torch.float64 and t.device == torch.device(device) for t in tensors)
+            and not any(p.requires_grad for p in self.parameters())
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of kind, schema, scaling and every effective weight: what a result was computed with."""
+        digest = hashlib.sha256(f"{self.kind} {self.schema.fingerprint} {self.scaler.to_dict()}".encode())
+        for name, tensor in sorted(self.for_search().state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+class TrainableModel(TransitionModel):
+    """A model with a noise prior, a density and samples; subclasses give `invert` instead of `abduct`."""
+
+    prior: NoisePrior
+    fit_report: FitReport | None = None
+    """How training went; None for a model that was not trained here."""
+
+    @abstractmethod
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw fresh initial parameters from `generator`."""
+
+    @abstractmethod
+    def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
+        """The abducted noise [..., D] and log |det d noise / d next_states| [...]."""
+
+    def abduct(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
+        """The noise [..., D] that explains `next_states`."""
+        return self.invert(states, context, actions, next_states)[0]
+
+    def log_prob(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
+        """Log density [...] of `next_states`, in scaled coordinates."""
+        noise, log_det = self.invert(states, context, actions, next_states)
+        return self.prior.log_prob(noise) + log_det
+
+    def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Next states [..., D] under noise drawn from the prior."""
+        shape = torch.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
+        return self.step(states, context, actions, self.prior.sample(shape, generator=generator))

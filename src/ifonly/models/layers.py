@@ -1,0 +1,177 @@
+"""Networks whose Lipschitz constant with respect to the state is limited, and known exactly."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ifonly.errors import InputError
+
+ROUNDING = 1e-12
+"""Relative margin by which computed norms are enlarged, so that rounding never makes one too small."""
+
+
+def softplus(values: Tensor) -> Tensor:
+    """log(1 + exp(values)); the high threshold avoids the jump of 2e-9 that torch's default makes at 20."""
+    return F.softplus(values, threshold=40.0)
+
+
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "tanh": (torch.tanh, 1.0),
+    "relu": (torch.relu, 1.0),
+    "softplus": (softplus, 1.0),
+    "sigmoid": (torch.sigmoid, 0.25),
+}
+"""Activations by name, each with its largest slope."""
+
+
+def spectral_norm(weight: Tensor) -> float:
+    """The largest singular value, in float64, never below the true one by more than rounding."""
+    if weight.numel() == 0:
+        return 0.0
+    return float(torch.linalg.svdvals(weight.detach().double())[0]) * (1 + ROUNDING)
+
+
+class BoundedLinear(nn.Module):
+    """A matrix [out, in] with spectral norm exactly `norm`, or a free one when `norm` is None."""
+
+    def __init__(self, inputs: int, outputs: int, norm: float | None = None) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.zeros(outputs, inputs))
+        self.norm = norm
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Uniform in +- 1/sqrt(inputs), as torch.nn.Linear."""
+        if self.raw.numel():
+            limit = 1 / math.sqrt(self.raw.shape[1])
+            with torch.no_grad():
+                self.raw.uniform_(-limit, limit, generator=generator)
+
+    def weight(self) -> Tensor:
+        """The effective matrix, differentiable."""
+        if self.norm is None:
+            return self.raw
+        return self.raw * (self.norm / _top_singular_value(self.raw))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[..., in] to [..., out]."""
+        return inputs @ self.weight().mT
+
+    @torch.no_grad()
+    def bake_(self) -> None:
+        """Fix the effective matrix as a free one."""
+        self.raw.copy_(self.weight())
+        self.norm = None
+
+
+class Network(nn.Module):
+    """A perceptron of state, context and action whose Lipschitz constant in the STATE can be limited.
+
+    The first layer adds three products, one for each kind of input; only the state's is limited in norm. With
+    `lipschitz=L` and n weight layers each limited matrix has spectral norm L^(1/n) (the paper's n is 2).
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, int, int],
+        outputs: int,
+        *,
+        hidden: Sequence[int] = (200,),
+        activation: str = "tanh",
+        lipschitz: float | None = None,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise InputError(f"activation {activation!r} is unknown; choose from {sorted(ACTIVATIONS)}.")
+        if not hidden or any(width < 1 for width in hidden):
+            raise InputError(f"hidden={tuple(hidden)}: at least one hidden layer, each at least one unit wide.")
+        if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz > 0):
+            raise InputError(f"lipschitz={lipschitz}: a limit must be positive and finite, or None.")
+        self.activate, self.slope = ACTIVATIONS[activation]
+        state, context, action = sizes
+        norm = None if lipschitz is None else (lipschitz / self.slope ** len(hidden)) ** (1 / (len(hidden) + 1))
+        self.state = BoundedLinear(state, hidden[0], norm)
+        self.context = BoundedLinear(context, hidden[0])
+        self.action = BoundedLinear(action, hidden[0])
+        widths = [*hidden, outputs]
+        self.layers = nn.ModuleList(BoundedLinear(a, b, norm) for a, b in itertools.pairwise(widths))
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in widths)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Fresh weights; biases start at zero."""
+        for matrix in self.matrices():
+            matrix.initialize(generator)
+        for bias in self.biases:
+            nn.init.zeros_(bias)
+
+    def matrices(self) -> list[BoundedLinear]:
+        """Every weight matrix, first the three of the first layer."""
+        return [module for module in self.modules() if isinstance(module, BoundedLinear)]
+
+    def forward(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
+        """[..., D], [..., C], [..., a] to [..., outputs]; inputs broadcast, so that N states x A actions are cheap."""
+        values: Tensor = self.state(states) + (self.context(context) + self.action(action_vectors) + self.biases[0])
+        for layer, bias in zip(self.layers, list(self.biases)[1:], strict=True):
+            values = layer(self.activate(values)) + bias
+        return values
+
+    def state_lipschitz(self) -> float:
+        """The product of exact norms along the state's path: a true constant of the weights as they are."""
+        constant = spectral_norm(self.state.weight())
+        for layer in self.layers:
+            assert isinstance(layer, BoundedLinear)
+            constant *= self.slope * spectral_norm(layer.weight())
+        return constant
+
+    def bake_(self) -> None:
+        """Fix every effective matrix as a free one."""
+        for matrix in self.matrices():
+            matrix.bake_()
+
+    @torch.no_grad()
+    def load_weights(self, name: str, weights: Mapping[str, Any]) -> None:
+        """Take over explicit arrays of a one-hidden-layer network; errors name the array and both shapes."""
+        targets = {
+            "state": self.state.raw,
+            "context": self.context.raw,
+            "action": self.action.raw,
+            "bias": self.biases[0],
+            "output": self.layers[0].raw,
+            "output_bias": self.biases[1],
+        }
+        unknown = set(weights) - set(targets)
+        if unknown:
+            raise InputError(f"{name} network: unknown arrays {sorted(unknown)}; known are {list(targets)}.")
+        for key, target in targets.items():
+            if key not in weights:
+                if target.numel() == 0:
+                    continue
+                raise InputError(f"{name} network: array {key!r} {list(target.shape)} is missing.")
+            values = torch.as_tensor(weights[key], dtype=target.dtype)
+            if values.shape != target.shape:
+                raise InputError(
+                    f"{name} network: array {key!r} has shape {list(values.shape)}; expected {list(target.shape)}."
+                )
+            if not torch.isfinite(values).all():
+                raise InputError(f"{name} network: array {key!r} has entries that are not finite.")
+            target.copy_(values)
+
+
+def _top_singular_value(weight: Tensor) -> Tensor:
+    """Differentiable largest singular value, from the smaller Gram matrix.
+
+    The singular vectors are constants: the gradient of u.W.v with u, v fixed is that of the singular value.
+    """
+    matrix = weight.detach()
+    wide = matrix.shape[0] < matrix.shape[1]
+    gram = matrix @ matrix.mT if wide else matrix.mT @ matrix
+    vector = torch.linalg.eigh(gram)[1][:, -1]
+    other = F.normalize((matrix.mT if wide else matrix) @ vector, dim=0)
+    left, right = (vector, other) if wide else (other, vector)
+    return left @ (weight @ right)

@@ -1,0 +1,209 @@
+"""The counterfactual question, fully determined: abduct the noise once, then replay under other actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ifonly.episodes.episode import Episode, FloatArray
+from ifonly.errors import InputError, ReplayError
+from ifonly.models.base import TransitionModel
+from ifonly.rewards import BoundReward, Reward
+
+REPLAY_TOLERANCE = 1e-6
+"""How far, in scaled units, a replayed state may lie from the observed one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
+
+    Build it with `Problem.from_episode`. Tensors are float64, in the model's scaled coordinates, on one device.
+    """
+
+    episode: Episode
+    model: TransitionModel
+    reward: Reward
+    bound_reward: BoundReward
+    observed_states: Tensor  # [T, D]
+    observed_actions: Tensor  # [T]
+    context: Tensor  # [T, C]
+    noise: Tensor  # [T-1, D]
+    allowed: Tensor  # [T, A], true where an action may be taken; always true for the observed one
+    max_changes: int
+
+    @classmethod
+    def from_episode(
+        cls,
+        episode: Episode,
+        model: TransitionModel,
+        reward: Reward,
+        max_changes: int | None,
+        *,
+        allowed: npt.ArrayLike | None = None,
+        last_action_fixed: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> Problem:
+        """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
+
+        `allowed` [T, A] restricts the actions per step; the observed action must stay allowed. `max_changes=None`
+        means no limit. `last_action_fixed` keeps the last step's action (a discharge).
+        """
+        model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
+        frozen = model if model.is_for_search(device) else model.for_search(device)
+        columns = frozen.scaler
+
+        def tensor(values: FloatArray) -> Tensor:
+            return torch.as_tensor(values, dtype=torch.float64, device=device)
+
+        states = tensor(columns.states.encode(episode.states))
+        context = tensor(columns.context.encode(episode.context))
+        actions = torch.as_tensor(np.array(episode.actions), device=device)
+        noise = frozen.abduct(states[:-1], context[:-1], actions[:-1], states[1:])
+        if not torch.isfinite(noise).all():
+            step = int((~torch.isfinite(noise)).any(-1).nonzero()[0])
+            raise ReplayError(
+                f"episode {episode.id!r}, step {step}: the model finds no finite noise that explains the transition; "
+                "the state lies outside what the model can produce, or the model is broken."
+            )
+        problem = cls(
+            episode=episode,
+            model=frozen,
+            reward=reward,
+            bound_reward=reward.bind(episode.schema, frozen.scaler, device),
+            observed_states=states,
+            observed_actions=actions,
+            context=context,
+            noise=noise,
+            allowed=_allowed_mask(episode, allowed, last_action_fixed).to(device),
+            max_changes=_checked_changes(max_changes, len(episode)),
+        )
+        problem._check_replay()
+        return problem
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps, T."""
+        return len(self.observed_actions)
+
+    @property
+    def action_count(self) -> int:
+        """Number of actions, A."""
+        return self.allowed.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors live."""
+        return self.observed_states.device
+
+    def with_max_changes(self, max_changes: int | None) -> Problem:
+        """The same question with another budget."""
+        return replace(self, max_changes=_checked_changes(max_changes, self.horizon))
+
+    def step(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
+        """States [..., D] at t+1, had `actions` [...] been taken at `states` [..., D] at t, under the same noise."""
+        return self.model.step(states, self.context[t], actions, self.noise[t])
+
+    def step_all(self, t: int, states: Tensor) -> Tensor:
+        """States [N, A, D] at t+1 for every action at each of `states` [N, D]."""
+        return self.step(t, states.unsqueeze(1), self._every_action())
+
+    def rewards(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [...] at step t."""
+        return self.bound_reward(states, actions)
+
+    def rewards_all(self, t: int, states: Tensor) -> Tensor:
+        """Rewards [N, A] of every action at each of `states` [N, D]."""
+        return self.rewards(t, states.unsqueeze(1), self._every_action())
+
+    def _every_action(self) -> Tensor:
+        return torch.arange(self.action_count, device=self.device)
+
+    def alternatives(self, t: int) -> Tensor:
+        """The allowed actions at step t other than the observed one [n]."""
+        mask = self.allowed[t].clone()
+        mask[self.observed_actions[t]] = False
+        return mask.nonzero().squeeze(-1)
+
+    def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """States [B, T, D] and outcomes [B] of action sequences [B, T]."""
+        states = self.observed_states[0].expand(len(actions), -1)
+        path = [states]
+        outcomes = self.rewards(0, states, actions[:, 0])
+        for t in range(self.horizon - 1):
+            states = self.step(t, states, actions[:, t])
+            path.append(states)
+            outcomes = outcomes + self.rewards(t + 1, states, actions[:, t + 1])
+        return torch.stack(path, dim=1), outcomes
+
+    def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
+        """The outcome of one action sequence [T], in the reward's units."""
+        sequence = actions if isinstance(actions, Tensor) else torch.tensor(np.asarray(actions), device=self.device)
+        return float(self.rollout(sequence.reshape(1, self.horizon))[1][0])
+
+    def changes(self, actions: Tensor) -> Tensor:
+        """In how many steps each sequence [..., T] differs from the observed one [...]."""
+        return (actions != self.observed_actions).sum(-1)
+
+    def decode(self, states: Tensor) -> FloatArray:
+        """Scaled states [..., D] in original units."""
+        return self.model.scaler.states.decode(states.cpu().numpy())
+
+    def sequence_count(self) -> int:
+        """How many action sequences are admissible: the size of what exhaustive search must enumerate."""
+        counts = [1] + [0] * self.max_changes
+        for t in range(self.horizon):
+            choices = len(self.alternatives(t))
+            counts = [same + changed * choices for same, changed in zip(counts, [0, *counts], strict=False)]
+        return sum(counts)
+
+    def _check_replay(self) -> None:
+        states, _ = self.rollout(self.observed_actions.unsqueeze(0))
+        errors = (states[0] - self.observed_states).abs()
+        scale = self.observed_states.abs().clamp(min=1.0)
+        wrong = ~(errors <= REPLAY_TOLERANCE * scale)
+        if wrong.any():
+            step, feature = (int(i) for i in wrong.nonzero()[0])
+            raise ReplayError(
+                f"episode {self.episode.id!r}, step {step}: replaying the observed actions misses the observed "
+                f"{self.episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
+                f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
+            )
+
+
+def _checked_changes(max_changes: Any, horizon: int) -> int:
+    if max_changes is None:
+        return horizon
+    if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
+        raise InputError(f"max_changes={max_changes!r}: must be a whole number of at least 0, or None for no limit.")
+    return min(int(max_changes), horizon)
+
+
+def _allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> Tensor:
+    shape = (len(episode), len(episode.schema.actions))
+    where = f"episode {episode.id!r}: allowed"
+    if allowed is None:
+        mask = np.ones(shape, dtype=bool)
+    else:
+        mask = np.array(allowed)
+        if mask.shape != shape or mask.dtype != np.bool_:
+            raise InputError(
+                f"{where} must be a table of true and false [T, A] = {list(shape)}; found {mask.dtype} "
+                f"{list(mask.shape)}."
+            )
+    steps = np.arange(len(episode))
+    if last_action_fixed:
+        mask[-1] = False
+        mask[-1, episode.actions[-1]] = True
+    forbidden = np.flatnonzero(~mask[steps, episode.actions])
+    if forbidden.size:
+        raise InputError(
+            f"{where} forbids the action observed at step {int(forbidden[0])}; the recorded sequence must stay "
+            "admissible (it is the answer with zero changes)."
+        )
+    return torch.as_tensor(mask)

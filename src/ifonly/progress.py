@@ -1,0 +1,28 @@
+"""How long work reports its progress: one callback, drawn by whoever calls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_EMPTY: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One report of progress.
+
+    `done` of `total` units (`total` is None while unknown) in a named stage, with a few
+    figures to show beside the bar (loss, bound, gap, ...).
+    """
+
+    stage: str
+    done: int
+    total: int | None = None
+    figures: Mapping[str, float] = field(default=_EMPTY)
+
+
+Progress = Callable[[Tick], None]
+
+
+def silent(_: Tick) -> None:
+    """The default: report to nobody."""

@@ -1,0 +1,331 @@
+"""Rewards: what counts as a good step. An episode's outcome is the sum of its steps' rewards.
+
+People state rewards in original units; `bind` translates one to a model's scaled coordinates, where its Lipschitz
+constants per action (def:lipschitz_scm) are those of the theory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.errors import InputError
+from ifonly.models.layers import ROUNDING
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An outcome as people read it: cumulative SOFA 92.0, lower is better."""
+
+    label: str
+    value: float
+    higher_is_better: bool
+
+
+class BoundReward(ABC):
+    """A reward in a model's scaled coordinates, on one device, in float64."""
+
+    lipschitz: Tensor
+    """C_a for every action [A]."""
+
+    @abstractmethod
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
+
+
+class Reward(ABC):
+    """A reward R(state, action), stated in original units."""
+
+    @abstractmethod
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """The same reward in scaled coordinates, with its constants."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types; `reward_from_dict` gives the reward back where that is possible."""
+
+    def show(self, outcome: float) -> Shown:
+        """An outcome as people read it."""
+        return Shown("outcome", outcome, True)
+
+    def __add__(self, other: Reward) -> Reward:
+        return Total((*_parts(self), *_parts(other)))
+
+
+@dataclass(frozen=True)
+class Linear(Reward):
+    """A weighted sum of dynamic features, in original units, plus a constant."""
+
+    weights: Mapping[str, float]
+    constant: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, weight in [*self.weights.items(), ("constant", self.constant)]:
+            if not math.isfinite(weight):
+                raise InputError(f"reward: weight {weight} of {name!r} must be finite.")
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """Weights times scales; features on a logarithmic scale are refused."""
+        weights, constant = _scaled_weights(self.weights, self.constant, schema, scaler)
+        return _BoundLinear(_tensor(weights, device), constant, len(schema.actions))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        return {"kind": "linear", "weights": dict(self.weights), "constant": self.constant}
+
+    def show(self, outcome: float) -> Shown:
+        """`minus(feature)` is shown as the feature's sum, lower being better."""
+        if list(self.weights.values()) == [-1.0] and self.constant == 0:
+            return Shown(next(iter(self.weights)), -outcome, False)
+        if list(self.weights.values()) == [1.0] and self.constant == 0:
+            return Shown(next(iter(self.weights)), outcome, True)
+        return super().show(outcome)
+
+
+@dataclass(frozen=True)
+class ActionCost(Reward):
+    """Minus a cost per step for each action, by its number or its label; actions not named cost nothing."""
+
+    costs: Mapping[int | str, float]
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """A table lookup with constant zero."""
+        table = torch.zeros(len(schema.actions), dtype=torch.float64)
+        for key, cost in self.costs.items():
+            if not math.isfinite(cost):
+                raise InputError(f"reward: cost {cost} of action {key!r} must be finite.")
+            table[_action_number(schema, key)] = -float(cost)
+        return _BoundTable(table.to(device))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        return {"kind": "action cost", "costs": [[key, cost] for key, cost in self.costs.items()]}
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """factor * max(0, weights . features + constant), in original units."""
+
+    factor: float
+    weights: Mapping[str, float]
+    constant: float
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear(Reward):
+    """A sum of hinges: penalties that start beyond a threshold, distances from a target."""
+
+    hinges: tuple[Hinge, ...]
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """The exact constant for up to ten hinges (largest slope over all on/off patterns), else a sum of norms."""
+        rows, constants = [], []
+        for hinge in self.hinges:
+            weights, constant = _scaled_weights(hinge.weights, hinge.constant, schema, scaler)
+            rows.append(weights)
+            constants.append(constant)
+        factors = np.array([hinge.factor for hinge in self.hinges])
+        slopes = factors[:, None] * np.array(rows)
+        if len(rows) <= 10:
+            patterns = np.array(list(itertools.product((0.0, 1.0), repeat=len(rows))))
+            largest = np.linalg.norm(patterns @ slopes, axis=1).max()
+        else:
+            largest = np.linalg.norm(slopes, axis=1).sum()
+        return _BoundHinges(
+            _tensor(np.array(rows), device),
+            _tensor(np.array(constants), device),
+            _tensor(factors, device),
+            torch.full((len(schema.actions),), float(largest) * (1 + ROUNDING), dtype=torch.float64, device=device),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        hinges = [{"factor": h.factor, "weights": dict(h.weights), "constant": h.constant} for h in self.hinges]
+        return {"kind": "piecewise linear", "hinges": hinges}
+
+
+@dataclass(frozen=True)
+class Custom(Reward):
+    """Any function of states and actions, with Lipschitz constants that YOU declare; proofs rest on them.
+
+    `function(states [..., D], actions [...]) -> [...]` must be written in torch and accept broadcastable inputs.
+    With `space="original"` it sees original units, and `lipschitz` says how fast it can change in each feature:
+    {"SOFA": 1.0} means one unit of SOFA changes the reward by at most 1. With `space="scaled"` it sees the model's
+    coordinates, and `lipschitz` is a Euclidean constant, one for all actions or one per action.
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    lipschitz: Mapping[str, float] | float | Sequence[float]
+    space: Literal["original", "scaled"] = "original"
+    name: str = "custom reward"
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """Wrap the function and translate the declared constants."""
+        if self.space == "original":
+            if not isinstance(self.lipschitz, Mapping):
+                raise InputError(f"{self.name}: declare lipschitz per feature, such as {{'SOFA': 1.0}}.")
+            slopes, _ = _scaled_weights(self.lipschitz, 0.0, schema, scaler)
+            constants = np.full(len(schema.actions), np.linalg.norm(slopes) * (1 + ROUNDING))
+        elif self.space == "scaled":
+            if isinstance(self.lipschitz, Mapping):
+                raise InputError(f"{self.name}: in scaled space declare one constant, or one per action.")
+            constants = np.broadcast_to(np.asarray(self.lipschitz, dtype=float), (len(schema.actions),)).copy()
+        else:
+            raise InputError(f"{self.name}: space {self.space!r} is unknown; choose 'original' or 'scaled'.")
+        if not (np.isfinite(constants).all() and (constants >= 0).all()):
+            raise InputError(f"{self.name}: Lipschitz constants must be finite and not negative.")
+        return _BoundCustom(self, scaler, _tensor(constants, device))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A function cannot be stored: only its name is."""
+        return {"kind": "custom", "name": self.name}
+
+
+@dataclass(frozen=True)
+class Total(Reward):
+    """The sum of several rewards."""
+
+    parts: tuple[Reward, ...]
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """Constants add up."""
+        return _BoundTotal([part.bind(schema, scaler, device) for part in self.parts])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        return {"kind": "total", "parts": [part.to_dict() for part in self.parts]}
+
+
+def minus(feature: str) -> Linear:
+    """The negated feature, such as `minus("SOFA")`: the paper's reward."""
+    return Linear({feature: -1.0})
+
+
+def reward_from_dict(content: Mapping[str, Any]) -> Reward:
+    """The reward that `to_dict` described; a custom one must be handed over by whoever wrote it."""
+    kind = content.get("kind")
+    if kind == "linear":
+        return Linear(dict(content["weights"]), float(content["constant"]))
+    if kind == "action cost":
+        return ActionCost({key: float(cost) for key, cost in content["costs"]})
+    if kind == "piecewise linear":
+        return PiecewiseLinear(tuple(Hinge(h["factor"], h["weights"], h["constant"]) for h in content["hinges"]))
+    if kind == "total":
+        return Total(tuple(reward_from_dict(part) for part in content["parts"]))
+    if kind == "custom":
+        raise InputError(f"the reward {content.get('name')!r} is code and was not stored; pass reward=... again.")
+    raise InputError(f"reward of kind {kind!r} is unknown.")
+
+
+@dataclass(frozen=True)
+class _BoundLinear(BoundReward):
+    weights: Tensor  # [D]
+    constant: float
+    actions: int
+    lipschitz: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        norm = torch.linalg.vector_norm(self.weights) * (1 + ROUNDING)
+        object.__setattr__(self, "lipschitz", norm.expand(self.actions))
+
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        values = states @ self.weights + self.constant
+        return values.expand(torch.broadcast_shapes(values.shape, actions.shape))
+
+
+@dataclass(frozen=True)
+class _BoundTable(BoundReward):
+    table: Tensor  # [A]
+    lipschitz: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lipschitz", torch.zeros_like(self.table))
+
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        values = self.table[actions]
+        return values.expand(torch.broadcast_shapes(values.shape, states.shape[:-1]))
+
+
+@dataclass(frozen=True)
+class _BoundHinges(BoundReward):
+    weights: Tensor  # [J, D]
+    constants: Tensor  # [J]
+    factors: Tensor  # [J]
+    lipschitz: Tensor  # [A]
+
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        values = torch.relu(states @ self.weights.mT + self.constants) @ self.factors
+        return values.expand(torch.broadcast_shapes(values.shape, actions.shape))
+
+
+class _BoundCustom(BoundReward):
+    def __init__(self, reward: Custom, scaler: Scaler, lipschitz: Tensor) -> None:
+        self.reward = reward
+        self.lipschitz = lipschitz
+        columns = scaler.states
+        self.scale, self.offset = (_tensor(v, lipschitz.device) for v in (columns.scale, columns.offset))
+        self.log = torch.as_tensor(columns.log, device=lipschitz.device)
+        self.log_offset = _tensor(columns.log_offset, lipschitz.device)
+
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        if self.reward.space == "original":
+            linked = states * self.scale + self.offset
+            states = torch.where(self.log, linked.exp() - self.log_offset, linked)
+        values = self.reward.function(states, actions).to(torch.float64)
+        return values.expand(torch.broadcast_shapes(values.shape, states.shape[:-1], actions.shape))
+
+
+class _BoundTotal(BoundReward):
+    def __init__(self, parts: list[BoundReward]) -> None:
+        self.parts = parts
+        self.lipschitz = torch.stack([part.lipschitz for part in parts]).sum(0)
+
+    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+        return torch.stack([part(states, actions) for part in self.parts]).sum(0)
+
+
+def _parts(reward: Reward) -> tuple[Reward, ...]:
+    return reward.parts if isinstance(reward, Total) else (reward,)
+
+
+def _tensor(values: np.ndarray[Any, np.dtype[np.float64]], device: torch.device | str) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float64, device=device)
+
+
+def _scaled_weights(
+    weights: Mapping[str, float], constant: float, schema: Schema, scaler: Scaler
+) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
+    """Weights [D] and constant of the same linear function in scaled coordinates."""
+    if not weights:
+        raise InputError("reward: name at least one dynamic feature.")
+    scaled = np.zeros(len(schema.dynamic))
+    for name, weight in weights.items():
+        index = schema.dynamic_index(name)
+        if schema.dynamic[index].scaling == "log":
+            raise InputError(
+                f"reward: {name!r} is on a logarithmic scale, where a linear reward has no Lipschitz constant; "
+                "give the feature linear scaling, or write a Custom reward with space='scaled'."
+            )
+        scaled[index] = float(weight) * scaler.states.scale[index]
+        constant += float(weight) * float(scaler.states.offset[index])
+    return scaled, constant
+
+
+def _action_number(schema: Schema, key: int | str) -> int:
+    if isinstance(key, str):
+        if key not in schema.actions.labels:
+            raise InputError(f"reward: no action {key!r}; labels are {list(schema.actions.labels[:8])} ...")
+        return schema.actions.labels.index(key)
+    if not 0 <= key < len(schema.actions):
+        raise InputError(f"reward: action {key} is unknown; actions are numbered 0 to {len(schema.actions) - 1}.")
+    return key

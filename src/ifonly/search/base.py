@@ -1,0 +1,114 @@
+"""What a solver is: a frozen bag of settings with one method, `search`; and how a search is watched and limited."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ifonly.errors import InputError
+from ifonly.problem import Problem
+from ifonly.progress import Progress, Tick
+from ifonly.search.result import Certificate, Stats, Status
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop early: a limit reached is not an error, the result is then a valid bracket.
+
+    `gap` is in the outcome's units: stop once no sequence can be better by more than this.
+    """
+
+    seconds: float | None = None
+    nodes: int | None = None
+    gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "nodes", "gap"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise InputError(f"limit {name}={value}: must be zero or positive.")
+
+
+@dataclass
+class Monitor:
+    """What a running search tells the world, and what the world tells it: stop now, and why.
+
+    Solvers count their work in `stats` and ask `stop` between batches.
+    """
+
+    limits: Limits
+    progress: Progress
+    tolerance: float
+    """Differences in outcome up to this size are rounding, not improvement."""
+    stats: Stats = field(default_factory=Stats)
+    started: float = field(default_factory=time.perf_counter)
+
+    def elapsed(self) -> float:
+        """Seconds since the search began, bounds included."""
+        return time.perf_counter() - self.started
+
+    def stop(self, incumbent: float, upper_bound: float) -> Status | None:
+        """The limit that is reached, or None to go on; also reports progress."""
+        gap = upper_bound - incumbent
+        self.progress(
+            Tick(
+                "search",
+                self.stats.nodes_expanded,
+                None,
+                {"incumbent": incumbent, "bound": upper_bound, "gap": gap, "generated": self.stats.nodes_generated},
+            )
+        )
+        if gap <= self.tolerance:
+            return Status.OPTIMAL
+        if gap <= self.limits.gap:
+            return Status.GAP_REACHED
+        return self.limit_reached()
+
+    def limit_reached(self) -> Status | None:
+        """The time or node limit, if one is reached."""
+        if self.limits.seconds is not None and self.elapsed() >= self.limits.seconds:
+            return Status.TIME_LIMIT
+        if self.limits.nodes is not None and self.stats.nodes_expanded >= self.limits.nodes:
+            return Status.NODE_LIMIT
+        return None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a solver returns: its best sequence [T] and what it knows about all others."""
+
+    actions: Tensor
+    status: Status
+    upper_bound: float
+    certificate: Certificate
+
+
+class Solver(ABC):
+    """Frozen settings of a search method. Subclasses are frozen dataclasses with a `name` and `search`."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+    """Whether, given time, it proves optimality."""
+
+    @abstractmethod
+    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+        """Search until done or until `monitor.stop` says so."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain types, for provenance."""
+        return {
+            f.name: value
+            if isinstance(value := getattr(self, f.name), int | float | str | bool | None)
+            else repr(value)
+            for f in fields(self)  # type: ignore[arg-type]
+        }
+
+
+def outcome_tolerance(outcome: float) -> float:
+    """Differences up to this size are rounding: far above float64 noise, far below anything of interest."""
+    return 1e-11 * (1.0 + abs(outcome)) if math.isfinite(outcome) else math.inf

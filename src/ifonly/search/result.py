@@ -1,0 +1,322 @@
+"""What a solve returns: the answer, the bracket around the truth, and what the claim rests on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.episodes.schema import Schema
+from ifonly.errors import InputError, StoreError
+from ifonly.files import write_text_atomically
+from ifonly.problem import Problem
+from ifonly.rewards import Shown
+from ifonly.version import __version__
+
+FORMAT = "ifonly.result"
+VERSION = 1
+
+
+class Status(Enum):
+    """How a search ended; each value has a sentence for people."""
+
+    OPTIMAL = "optimal"
+    GAP_REACHED = "gap reached"
+    TIME_LIMIT = "time limit"
+    NODE_LIMIT = "node limit"
+    INTERRUPTED = "interrupted"
+    HEURISTIC = "heuristic"
+
+    @property
+    def sentence(self) -> str:
+        """What the status means."""
+        return {
+            Status.OPTIMAL: "No admissible sequence does better under this model.",
+            Status.GAP_REACHED: "Stopped at the requested gap; the best sequence lies within the bracket.",
+            Status.TIME_LIMIT: "Stopped at the time limit; the best sequence lies within the bracket.",
+            Status.NODE_LIMIT: "Stopped at the node limit; the best sequence lies within the bracket.",
+            Status.INTERRUPTED: "Stopped by hand; the best sequence lies within the bracket.",
+            Status.HEURISTIC: "A heuristic's answer: better sequences may exist, nothing is proven.",
+        }[self]
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether a limit or a person ended the search before its goal."""
+        return self in (Status.TIME_LIMIT, Status.NODE_LIMIT, Status.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What the upper bound rests on."""
+
+    method: str
+    proven: bool
+    """Whether the upper bound is a proven one (false: there is none)."""
+    tolerance: float = 0.0
+    """Outcomes are compared up to this difference."""
+    dtype: str = "float64"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Stats:
+    """The work that a search did."""
+
+    nodes_expanded: int = 0
+    nodes_generated: int = 0
+    model_steps: int = 0
+    seconds_bounds: float = 0.0
+    seconds_search: float = 0.0
+    effective_branching_factor: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Bounds and search together."""
+        return self.seconds_bounds + self.seconds_search
+
+    def finished(self, seconds: float, horizon: int) -> Stats:
+        """With the total time and the effective branching factor filled in."""
+        return replace(
+            self,
+            seconds_search=max(0.0, seconds - self.seconds_bounds),
+            effective_branching_factor=effective_branching_factor(self.nodes_expanded, horizon),
+        )
+
+
+def effective_branching_factor(nodes: int, horizon: int) -> float | None:
+    """The b >= 1 with nodes = 1 + b + ... + b^horizon, as the paper measures efficiency; None below that.
+
+    >>> effective_branching_factor(13, 12), round(effective_branching_factor(8191, 12), 6)
+    (1.0, 2.0)
+    """
+    if nodes < horizon + 1:
+        return None if nodes < 1 else 1.0
+    low, high = 1.0, float(nodes)
+    for _ in range(200):
+        middle = (low + high) / 2
+        total = 0.0
+        for _ in range(horizon + 1):
+            total = total * middle + 1
+            if total > nodes:
+                break
+        low, high = (low, middle) if total > nodes else (middle, high)
+    return low
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step at which the counterfactual sequence acts differently."""
+
+    step: int
+    observed: int
+    counterfactual: int
+    words: str
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The best sequence found for one episode, the bracket, and what is needed to check it again.
+
+    States are in original units. `upper_bound` is infinite when nothing is proven.
+    """
+
+    episode_id: str
+    schema: Schema
+    status: Status
+    max_changes: int
+    actions: IntArray  # [T]
+    observed_actions: IntArray  # [T]
+    states: FloatArray  # [T, D]
+    observed_states: FloatArray  # [T, D]
+    outcome: float
+    observed_outcome: float
+    upper_bound: float
+    certificate: Certificate
+    stats: Stats
+    solver: Mapping[str, Any]
+    reward: Mapping[str, Any]
+    shown: tuple[Shown, Shown]
+    """Observed and counterfactual outcome as people read them."""
+    allowed: tuple[tuple[int, ...], ...] | None
+    """The actions allowed at each step; None when every action was."""
+    model_fingerprint: str
+    version: str = __version__
+
+    @property
+    def gap(self) -> float:
+        """How much better, at most, any sequence could be than the one found."""
+        return max(0.0, self.upper_bound - self.outcome)
+
+    @property
+    def improvement(self) -> float:
+        """Outcome gained over the observed one."""
+        return self.outcome - self.observed_outcome
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The steps that differ, with the change in words."""
+        steps = np.flatnonzero(self.actions != self.observed_actions)
+        return tuple(self._change(int(step)) for step in steps)
+
+    def _change(self, step: int) -> Change:
+        before, after = int(self.observed_actions[step]), int(self.actions[step])
+        return Change(step, before, after, self.schema.actions.describe_change(before, after))
+
+    def __str__(self) -> str:
+        observed, found = self.shown
+        relative = (found.value - observed.value) / abs(observed.value) if observed.value else 0.0
+        count = len(self.changes)
+        if math.isinf(self.upper_bound):
+            bound = "no bound"
+        else:
+            bound = "bound = outcome" if self.status is Status.OPTIMAL else f"gap {self.gap:.4g}"
+        head = (
+            f"{self.status.value} | {count} change{'' if count == 1 else 's'} (at most {self.max_changes}) | "
+            f"{found.label} {observed.value:.1f} -> {found.value:.1f} ({relative:+.1%}) | {bound} | "
+            f"{self.stats.nodes_expanded:,} nodes, {self.stats.seconds:.2f} s"
+        )
+        return "\n".join([head, *(f"  step {change.step}: {change.words}" for change in self.changes)])
+
+    def __repr__(self) -> str:
+        return f"Result({self.episode_id!r}, {self.status.value}, outcome {self.outcome:.6g}, gap {self.gap:.3g})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON; infinities become null."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "ifonly": self.version,
+            "episode": self.episode_id,
+            "status": self.status.value,
+            "statement": self.status.sentence,
+            "max_changes": self.max_changes,
+            "outcome": self.outcome,
+            "observed_outcome": self.observed_outcome,
+            "upper_bound": _finite(self.upper_bound),
+            "gap": _finite(self.gap),
+            "shown": [asdict(shown) for shown in self.shown],
+            "changes": [asdict(change) for change in self.changes],
+            "actions": self.actions.tolist(),
+            "observed_actions": self.observed_actions.tolist(),
+            "states": self.states.tolist(),
+            "observed_states": self.observed_states.tolist(),
+            "allowed": None if self.allowed is None else [list(step) for step in self.allowed],
+            "certificate": {**asdict(self.certificate), "details": dict(self.certificate.details)},
+            "stats": asdict(self.stats),
+            "solver": dict(self.solver),
+            "reward": dict(self.reward),
+            "model_fingerprint": self.model_fingerprint,
+            "schema": self.schema.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """One JSON document; `Result.from_json` reads it back."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Result:
+        """Read what `to_dict` wrote."""
+        if content.get("format") != FORMAT:
+            raise StoreError(f"not a result: expected format {FORMAT!r}, found {content.get('format')!r}.")
+        if content.get("version") != VERSION:
+            raise StoreError(f"result of version {content.get('version')!r}; this ifonly reads version {VERSION}.")
+        try:
+            return cls(
+                episode_id=content["episode"],
+                schema=Schema.from_dict(content["schema"]),
+                status=Status(content["status"]),
+                max_changes=content["max_changes"],
+                actions=np.array(content["actions"], dtype=np.int64),
+                observed_actions=np.array(content["observed_actions"], dtype=np.int64),
+                states=np.array(content["states"], dtype=np.float64),
+                observed_states=np.array(content["observed_states"], dtype=np.float64),
+                outcome=content["outcome"],
+                observed_outcome=content["observed_outcome"],
+                upper_bound=math.inf if content["upper_bound"] is None else content["upper_bound"],
+                certificate=Certificate(**content["certificate"]),
+                stats=Stats(**content["stats"]),
+                solver=content["solver"],
+                reward=content["reward"],
+                shown=(Shown(**content["shown"][0]), Shown(**content["shown"][1])),
+                allowed=None if content["allowed"] is None else tuple(tuple(step) for step in content["allowed"]),
+                model_fingerprint=content["model_fingerprint"],
+                version=content["ifonly"],
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StoreError(f"result: broken or incomplete ({type(error).__name__}: {error}).") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """Read what `to_json` wrote."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise StoreError(f"result: not valid JSON ({error}); the file may be cut off.") from None
+        if not isinstance(content, dict):
+            raise StoreError("result: expected a JSON object.")
+        return cls.from_dict(content)
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON, atomically."""
+        write_text_atomically(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read a result that `save` wrote."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"result {path}: cannot be read ({error}).") from None
+        return cls.from_json(text)
+
+
+def make_result(
+    problem: Problem,
+    *,
+    actions: Tensor,
+    status: Status,
+    upper_bound: float,
+    certificate: Certificate,
+    stats: Stats,
+    solver: Mapping[str, Any],
+) -> Result:
+    """Replay `actions` [T] and put everything together."""
+    if math.isnan(upper_bound):
+        raise InputError("a solver returned NaN as its upper bound; a bound must be a number or infinite.")
+    both = torch.stack([problem.observed_actions, actions])
+    states, outcomes = problem.rollout(both)
+    observed_outcome, outcome = (float(value) for value in outcomes)
+    every = problem.allowed.all().item()
+    return Result(
+        episode_id=problem.episode.id,
+        schema=problem.episode.schema,
+        status=status,
+        max_changes=problem.max_changes,
+        actions=actions.cpu().numpy(),
+        observed_actions=problem.observed_actions.cpu().numpy(),
+        states=problem.decode(states[1]),
+        observed_states=problem.decode(states[0]),
+        outcome=outcome,
+        observed_outcome=observed_outcome,
+        upper_bound=max(upper_bound, outcome),
+        certificate=certificate,
+        stats=stats,
+        solver=solver,
+        reward=problem.reward.to_dict(),
+        shown=(problem.reward.show(observed_outcome), problem.reward.show(outcome)),
+        allowed=None if every else tuple(tuple(row.nonzero().squeeze(-1).tolist()) for row in problem.allowed),
+        model_fingerprint=problem.model.fingerprint(),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

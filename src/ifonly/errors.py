@@ -17,6 +17,10 @@ class StoreError(IfonlyError):
     """A file is missing, cut off, of another version, or in the way."""
 
 
+class FitError(IfonlyError):
+    """Training broke down, so that there is no model to return."""
+
+
 class ReplayError(IfonlyError):
     """Replaying the observed actions does not give the observed states back."""
 

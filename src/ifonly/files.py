@@ -1,9 +1,8 @@
 """Writing files so that nothing is ever half-written."""
 
 import hashlib
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,47 +14,73 @@ from ifonly.errors import StoreError
 def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a fresh folder that takes the name `path` only when the block ends well.
 
-    Whatever happens inside the block, `path` is afterwards either what it was before or complete.
+    Whatever is raised inside the block, `path` is afterwards either what it was before or complete. With `overwrite`
+    a folder of the same files is replaced; one that holds anything else is refused rather than lost.
     """
     target = Path(path)
-    if target.exists() and not overwrite:
-        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    if target.is_symlink():
+        target = target.resolve()  # replace what the link points to, not the link
     if target.exists() and not target.is_dir():
         raise StoreError(f"{target} is a file, and a folder is to be written there; move it away.")
+    if target.exists() and not overwrite:
+        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    scratch = _hidden_beside(target)
     try:
+        scratch.mkdir()
         yield scratch
-        scratch.chmod(0o755)  # mkdtemp's 0o700 is meant for secrets
         if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-            target.rename(retired / "old")
-            try:
-                scratch.rename(target)
-            except BaseException:
-                (retired / "old").rename(target)
-                raise
-            finally:
-                shutil.rmtree(retired, ignore_errors=True)
+            _replace_folder(target, scratch)
         else:
             scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_text_atomically(path: str | Path, text: str) -> None:
-    """Replace the file `path` by `text`, or leave it untouched when writing fails."""
+def _replace_folder(target: Path, scratch: Path) -> None:
+    strangers = sorted({item.name for item in target.iterdir()} - {item.name for item in scratch.iterdir()})
+    if strangers:
+        raise StoreError(
+            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
+            "name."
+        )
+    retired = _hidden_beside(target)
+    try:
+        target.rename(retired)
+        scratch.rename(target)
+    finally:
+        if retired.exists() and not target.exists():
+            retired.rename(target)
+        # The old folder goes only once something stands in its place.
+        if target.exists():
+            shutil.rmtree(retired, ignore_errors=True)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yield a fresh file name; what is written there takes the name `path` only when the block ends well."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    scratch = _hidden_beside(target)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)  # mkstemp's 0o600 is meant for secrets
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        yield scratch
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: str | Path, text: str) -> None:
+    """Replace the file `path` by `text`, or leave it untouched when writing fails."""
+    with atomic_file(path) as scratch:
+        scratch.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _hidden_beside(target: Path) -> Path:
+    """A free hidden name in the same folder, so that a rename stays within one file system.
+
+    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for.
+    """
+    return target.parent / f".{target.name}-{secrets.token_hex(8)}"
 
 
 def sha256_of(path: Path) -> str:

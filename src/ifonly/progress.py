@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-
-_EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,7 @@ class Tick:
     stage: str
     done: int
     total: int | None = None
-    figures: Mapping[str, float] = field(default=_EMPTY)
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 Progress = Callable[[Tick], None]

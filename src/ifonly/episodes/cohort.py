@@ -16,11 +16,13 @@ from ifonly.episodes.episode import (
     Rows,
     as_actions,
     as_matrix,
+    check_ids,
     check_rows,
     check_static,
     count_implausible,
     warn_implausible,
 )
+from ifonly.episodes.plain import repeated
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
 
@@ -59,30 +61,27 @@ class Cohort:
     def __post_init__(self) -> None:
         ids = tuple(self.ids)
         subjects = tuple(self.subjects) or ids
-        offsets = np.asarray(self.offsets, dtype=np.int64)
-        rows = Rows(
-            self.schema,
-            as_matrix("cohort: states", self.states),
-            as_matrix("cohort: context", self.context),
-            as_actions("cohort", self.actions),
-        )
-        _check_layout(ids, subjects, offsets, rows)
+        offsets = np.array(self.offsets)
+        states = as_matrix("cohort: states", self.states)
+        context = as_matrix("cohort: context", self.context)
+        _check_layout(ids, subjects, offsets, (len(states), len(context), np.size(self.actions)))
+        offsets = offsets.astype(np.int64)
 
         def locate(row: int) -> str:
             episode = int(np.searchsorted(offsets, row, side="right")) - 1
             return f"episode {ids[episode]!r}, step {row - int(offsets[episode])}"
 
+        rows = Rows(self.schema, states, context, as_actions("cohort", self.actions, locate=locate))
         check_rows(rows, locate=locate)
-        check_static(rows, offsets, ids)
+        check_static(rows, np.repeat(offsets[:-1], np.diff(offsets)), locate=locate)
         counts = count_implausible(rows)
         warn_implausible(counts, f"cohort of {len(ids)} episodes")
-        self._set(ids, subjects, offsets, rows, counts)
+        self._set(ids, subjects, offsets, rows.frozen_copy(), counts)
 
     def _set(
         self, ids: tuple[str, ...], subjects: tuple[str, ...], offsets: IntArray, rows: Rows, counts: dict[str, int]
     ) -> None:
-        for array in (offsets, rows.states, rows.context, rows.actions):
-            array.flags.writeable = False
+        offsets.flags.writeable = False
         values = {"schema": rows.schema, "ids": ids, "subjects": subjects, "offsets": offsets, "implausible": counts}
         values |= {"states": rows.states, "context": rows.context, "actions": rows.actions}
         for name, value in values.items():
@@ -140,9 +139,11 @@ class Cohort:
     def filter(self, keep: Sequence[bool] | npt.NDArray[np.bool_]) -> Cohort: ...
     def filter(self, keep: Callable[[Episode], bool] | Sequence[bool] | npt.NDArray[np.bool_]) -> Cohort:
         """The episodes that `keep` (a function of an episode, or a mask [E]) says yes to."""
-        mask = np.array([keep(e) for e in self], dtype=bool) if callable(keep) else np.asarray(keep, dtype=bool)
-        if mask.shape != (len(self),):
-            raise InputError(f"filter: mask has shape {list(mask.shape)}; expected [{len(self)}].")
+        mask = np.array([bool(keep(episode)) for episode in self]) if callable(keep) else np.asarray(keep)
+        if mask.shape != (len(self),) or mask.dtype != np.bool_:
+            raise InputError(
+                f"filter: needs true or false for each of {len(self)} episodes; found {mask.dtype} {list(mask.shape)}."
+            )
         return self._take(np.flatnonzero(mask))
 
     def select(self, ids: Iterable[str]) -> Cohort:
@@ -157,9 +158,10 @@ class Cohort:
         index = np.arange(offsets[-1]) + np.repeat(self.offsets[positions] - offsets[:-1], lengths)
         rows = Rows(self.schema, self.states[index], self.context[index], self.actions[index])
         ids = tuple(self.ids[p] for p in positions)
-        if len(set(ids)) != len(ids):
-            raise InputError("the selection names an episode twice.")
+        if twice := repeated(ids):
+            raise InputError(f"the selection names episode {twice[0]!r} more than once.")
         cohort = object.__new__(Cohort)
+        rows.freeze()
         cohort._set(ids, tuple(self.subjects[p] for p in positions), offsets, rows, count_implausible(rows))
         return cohort
 
@@ -284,26 +286,31 @@ class Summary:
         return "\n".join(lines)
 
 
-def _check_layout(ids: tuple[str, ...], subjects: tuple[str, ...], offsets: IntArray, rows: Rows) -> None:
+def _check_layout(
+    ids: tuple[str, ...], subjects: tuple[str, ...], offsets: IntArray, sizes: tuple[int, int, int]
+) -> None:
     if not ids:
         raise InputError("cohort: needs at least one episode.")
-    if len(set(ids)) != len(ids):
-        seen: set[str] = set()
-        twice = next(id for id in ids if id in seen or seen.add(id))  # type: ignore[func-returns-value]
-        raise InputError(f"cohort: episode id {twice!r} occurs more than once; ids must be unique.")
     if len(subjects) != len(ids):
         raise InputError(f"cohort: {len(subjects)} subjects for {len(ids)} episodes; one each is needed.")
-    total = len(rows.actions)
-    if len(rows.states) != total or len(rows.context) != total:
+    check_ids(ids, subjects)
+    if twice := repeated(ids):
+        raise InputError(f"cohort: episode id {twice[0]!r} occurs more than once; ids must be unique.")
+    states, context, actions = sizes
+    if not states == context == actions:
         raise InputError(
-            f"cohort: {len(rows.states)} states, {len(rows.context)} context rows and {total} actions; "
+            f"cohort: {states} states, {context} context rows and {actions} actions; "
             "there must be one of each per step."
         )
-    if offsets.shape != (len(ids) + 1,) or offsets[0] != 0 or offsets[-1] != total:
-        raise InputError(f"cohort: offsets must run from 0 to {total} and have one entry more than episodes.")
-    short = np.flatnonzero(np.diff(offsets) < 2)
-    if short.size:
-        position = int(short[0])
+    whole = offsets.shape == (len(ids) + 1,) and offsets.dtype.kind in "iu"
+    if not whole or offsets[0] != 0 or offsets[-1] != states:
         raise InputError(
-            f"episode {ids[position]!r}: has {int(np.diff(offsets)[position])} step(s); an episode needs at least two."
+            f"cohort: offsets must be whole numbers from 0 to {states} and have one entry more than episodes."
+        )
+    lengths = np.diff(offsets.astype(np.int64))
+    if lengths.min() < 2:
+        position = int(lengths.argmin())
+        raise InputError(
+            f"episode {ids[position]!r}: has {int(lengths[position])} step(s); an episode needs at least two: leave it "
+            "out."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,16 +38,16 @@ class Episode:
     subject: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id:
-            raise InputError(f"episode id {self.id!r}: must be a non-empty string.")
+        subject = self.id if self.subject == "" else self.subject
+        check_ids([self.id], [subject])
         where = f"episode {self.id!r}"
         states = as_matrix(f"{where}: states", self.states)
         context = as_matrix(f"{where}: context", self.context)
         if not self.schema.context and context.size == 0:
             context = np.empty((len(states), 0))
-        actions = as_actions(where, self.actions)
+        actions = as_actions(where, self.actions, locate=lambda row: f"{where}, step {row}")
         if len(states) < 2:
-            raise InputError(f"{where}: has {len(states)} step(s); an episode needs at least two.")
+            raise InputError(f"{where}: has {len(states)} step(s); an episode needs at least two: leave it out.")
         if not len(states) == len(context) == len(actions):
             raise InputError(
                 f"{where}: {len(states)} states, {len(context)} context rows and {len(actions)} actions; "
@@ -55,26 +55,21 @@ class Episode:
             )
         rows = Rows(self.schema, states, context, actions)
         check_rows(rows, locate=lambda row: f"{where}, step {row}")
-        check_static(rows, np.array([0, len(states)]), [self.id])
+        check_static(rows, np.zeros(len(states), dtype=np.int64), locate=lambda row: f"{where}, step {row}")
         warn_implausible(count_implausible(rows), where)
-        self._freeze(rows)
-        object.__setattr__(self, "subject", self.subject or self.id)
+        self._set(self.id, subject, rows.frozen_copy())
 
-    def _freeze(self, rows: Rows) -> None:
-        for name in ("states", "context", "actions"):
-            array = getattr(rows, name)
-            array = array.copy() if array.flags.writeable else array
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+    def _set(self, id: str, subject: str, rows: Rows) -> None:
+        values = {"id": id, "subject": subject, "schema": rows.schema}
+        values |= {"states": rows.states, "context": rows.context, "actions": rows.actions}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def trusted(cls, id: str, subject: str, rows: Rows) -> Episode:
-        """An episode out of rows that were checked already (a cohort's), without checking again."""
+        """An episode out of rows that were checked and frozen already (a cohort's), sharing their memory."""
         episode = object.__new__(cls)
-        object.__setattr__(episode, "id", id)
-        object.__setattr__(episode, "subject", subject)
-        object.__setattr__(episode, "schema", rows.schema)
-        episode._freeze(rows)
+        episode._set(id, subject, rows)
         return episode
 
     def __len__(self) -> int:
@@ -94,6 +89,26 @@ class Rows:
     context: FloatArray
     actions: IntArray
 
+    def frozen_copy(self) -> Rows:
+        """A copy that nobody can write to: neither through it nor through the arrays it was made from."""
+        states, context = np.array(self.states, order="C"), np.array(self.context, order="C")
+        copy = Rows(self.schema, states, context, np.array(self.actions))
+        copy.freeze()
+        return copy
+
+    def freeze(self) -> None:
+        """Make the arrays themselves read-only."""
+        for values in (self.states, self.context, self.actions):
+            values.flags.writeable = False
+
+
+def check_ids(ids: Sequence[object], subjects: Sequence[object]) -> None:
+    """Refuse ids of episodes and subjects that are not text, are empty, or cannot be shown."""
+    for what, values in (("episode", ids), ("subject", subjects)):
+        for position, value in enumerate(values):
+            if not isinstance(value, str) or not value or not value.isprintable():
+                raise InputError(f"{what} id {value!r} (position {position}): must be non-empty, printable text.")
+
 
 def as_matrix(what: str, values: Any) -> FloatArray:
     """`values` as a float64 matrix, or an error that names it."""
@@ -106,17 +121,20 @@ def as_matrix(what: str, values: Any) -> FloatArray:
     return matrix
 
 
-def as_actions(where: str, values: Any) -> IntArray:
-    """`values` as int64 action numbers; fractions and missing values are refused."""
+def as_actions(what: str, values: Any, *, locate: Callable[[int], str]) -> IntArray:
+    """`values` [N] as int64 action numbers; fractions and missing values are refused at the place `locate` names."""
     actions = np.asarray(values)
     if actions.ndim != 1 or actions.dtype.kind not in "iuf":
-        raise InputError(f"{where}: actions must be a list of whole numbers, one per step.")
+        raise InputError(f"{what}: actions must be a list of whole numbers, one per step.")
     with np.errstate(invalid="ignore"):
         whole = actions.astype(np.int64)
     wrong = np.flatnonzero(whole != actions)
     if wrong.size:
-        step = int(wrong[0])
-        raise InputError(f"{where}, step {step}: action {actions[step]} is not a whole number.")
+        row = int(wrong[0])
+        raise InputError(
+            f"{locate(row)}: action {actions[row]} is not a whole number; give each action the number that the schema "
+            "gives it."
+        )
     return whole
 
 
@@ -158,9 +176,8 @@ def _refuse_first(
         raise InputError(f"{locate(row)}: {features[column].name} = {values[row, column]} {why}.")
 
 
-def check_static(rows: Rows, offsets: IntArray, ids: list[str] | tuple[str, ...]) -> None:
-    """Refuse a static feature that changes within an episode (`offsets` [E+1] delimit the episodes)."""
-    starts = np.repeat(offsets[:-1], np.diff(offsets))
+def check_static(rows: Rows, starts: IntArray, *, locate: Callable[[int], str]) -> None:
+    """Refuse a static feature that changes within an episode (`starts` [N]: the first row of each row's episode)."""
     for column, feature in enumerate(rows.schema.context):
         if feature.kind != "static":
             continue
@@ -168,9 +185,8 @@ def check_static(rows: Rows, offsets: IntArray, ids: list[str] | tuple[str, ...]
         changed = np.flatnonzero(values != values[starts])
         if changed.size:
             row = int(changed[0])
-            episode = int(np.searchsorted(offsets, row, side="right")) - 1
             raise InputError(
-                f"episode {ids[episode]!r}, step {row - int(offsets[episode])}: static feature {feature.name} changes "
+                f"{locate(row)}: static feature {feature.name} changes from {values[starts[row]]} to {values[row]} "
                 "within the episode; make it contextual in the schema or correct the data."
             )
 

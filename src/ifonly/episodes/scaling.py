@@ -50,12 +50,11 @@ class Columns:
     def fit(cls, features: tuple[Feature, ...], values: FloatArray) -> Columns:
         """Zero mean and unit deviation over the rows of `values`, except for features with scaling 'none'."""
         start = cls.identity(features)
-        linked = start.encode(values)
+        offset, scale = _centre_and_spread(start.encode(values))
         scaled = np.array([f.scaling != "none" for f in features], dtype=bool)
-        deviation = linked.std(axis=0)
         return cls(
-            offset=np.where(scaled, linked.mean(axis=0), 0.0),
-            scale=np.where(scaled & (deviation > 1e-12), deviation, 1.0),
+            offset=np.where(scaled, offset, 0.0),
+            scale=np.where(scaled, scale, 1.0),
             log=start.log,
             log_offset=start.log_offset,
         )
@@ -82,17 +81,11 @@ class Scaler:
     def fit(cls, cohort: Cohort) -> Scaler:
         """Standardise states and context over the cohort's steps, and action vectors over the action space."""
         schema = cohort.schema
-        identity = _action_columns(schema)
-        vectors = np.array(schema.actions.vectors)
-        spread = vectors.std(axis=0)
+        actions = _action_columns(schema)
         # Categories keep their indicator vectors: centring them adds nothing.
-        doses = bool(schema.actions.axes)
-        actions = Columns(
-            offset=vectors.mean(axis=0) if doses else identity.offset,
-            scale=np.where(spread > 0, spread, 1.0) if doses else identity.scale,
-            log=identity.log,
-            log_offset=identity.log_offset,
-        )
+        if not schema.actions.is_categorical:
+            offset, scale = _centre_and_spread(np.array(schema.actions.vectors))
+            actions = Columns(offset, scale, actions.log, actions.log_offset)
         return cls(Columns.fit(schema.dynamic, cohort.states), Columns.fit(schema.context, cohort.context), actions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +101,11 @@ class Scaler:
         identity = cls.identity(schema)
 
         def read(name: str, start: Columns) -> Columns:
-            offset = np.array(content[name]["offset"], dtype=np.float64)
-            scale = np.array(content[name]["scale"], dtype=np.float64)
+            try:
+                offset = np.array(content[name]["offset"], dtype=np.float64)
+                scale = np.array(content[name]["scale"], dtype=np.float64)
+            except (KeyError, TypeError, ValueError):
+                raise InputError(f"scaling of {name}: needs 'offset' and 'scale', a list of numbers each.") from None
             if offset.shape != start.offset.shape or scale.shape != start.scale.shape:
                 raise InputError(f"scaling of {name}: {offset.size} columns; the schema has {start.offset.size}.")
             if not (np.isfinite(offset).all() and np.isfinite(scale).all() and (scale > 0).all()):
@@ -119,6 +115,17 @@ class Scaler:
         return cls(
             read("states", identity.states), read("context", identity.context), read("actions", identity.actions)
         )
+
+
+def _centre_and_spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of each column of `values` [N, n]; a constant column has spread 1.
+
+    Whether a column is constant is decided by its range: rounding can leave the deviation of equal values above zero,
+    and small units make true deviations tiny.
+    """
+    deviation = values.std(axis=0)
+    varies = (values.max(axis=0) > values.min(axis=0)) & (deviation > 0)
+    return values.mean(axis=0), np.where(varies, deviation, 1.0)
 
 
 def _action_columns(schema: Schema) -> Columns:

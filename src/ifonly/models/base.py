@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -27,10 +29,10 @@ class TransitionModel(nn.Module, ABC):
     """A bijective structural causal model of transitions: next state = step(state, context, action, noise).
 
     Subclasses give `step`, `abduct` and `lipschitz`. A subclass that is saved in checkpoints also has a `kind`
-    and says in `settings` how to construct it again.
+    and says in `settings` how to construct it again. `ifonly.testing.check_model` tests all that is promised here.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = ""
     """The name under which checkpoints know this class."""
     elementwise: ClassVar[bool] = True
     """Whether feature i of the next state depends on noise i alone: then counterfactuals are identifiable."""
@@ -78,38 +80,62 @@ class TransitionModel(nn.Module, ABC):
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """Constants K [...] with |step(x) - step(y)| <= K |x - y| for all states x, y (def:lipschitz_scm).
 
-        They must hold for the weights as they are, not as training meant them to be.
+        They must hold for the weights as they are, not as training meant them to be. float64.
         """
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments beside schema and scaler, as plain types."""
         return {}
 
+    @classmethod
+    def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
+        """The model that `settings` described, before its weights are loaded."""
+        return cls(schema, scaler=scaler, **settings)
+
     def bake_(self) -> None:
-        """Replace parametrised weights by their values, in place, so that evaluation is cheap."""
+        """Compute once what depends on the weights alone, so that evaluation is cheap.
+
+        Keep it in buffers with `persistent=False`: the `state_dict`, and with it the fingerprint, must stay.
+        """
+
+    def is_baked(self) -> bool:
+        """Whether there is nothing to gain from `bake_`."""
+        return True
 
     def for_search(self, device: torch.device | str = "cpu") -> Self:
         """A frozen float64 copy on `device`: what searches and proofs work with."""
-        model = copy.deepcopy(self).to(device=device, dtype=torch.float64)
+        shared = {id(frozen): frozen for frozen in (self.schema, self.scaler)}  # never modified, so never copied
+        model = copy.deepcopy(self, shared).to(device=device, dtype=torch.float64)
         model.set_scaler(self.scaler)
         model.bake_()
         return model.eval().requires_grad_(False)
 
     def is_for_search(self, device: torch.device | str) -> bool:
         """Whether this is such a copy already."""
+        wanted = torch.device(device)
         tensors = [*self.parameters(), *self.buffers()]
         return (
             not self.training
-            and all(t.dtype == torch.float64 and t.device == torch.device(device) for t in tensors)
+            and self.is_baked()
+            and all(t.dtype == torch.float64 for t in tensors if t.is_floating_point())
+            # "cuda" means any GPU, "cuda:1" that one.
+            and all(t.device.type == wanted.type and wanted.index in (None, t.device.index) for t in tensors)
             and not any(p.requires_grad for p in self.parameters())
         )
 
     def fingerprint(self) -> str:
-        """A hash of kind, schema, scaling and every effective weight: what a result was computed with."""
-        digest = hashlib.sha256(f"{self.kind} {self.schema.fingerprint} {self.scaler.to_dict()}".encode())
-        for name, tensor in sorted(self.for_search().state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.numpy().tobytes())
+        """A hash of kind, settings, schema, scaling and every weight: what a result was computed with.
+
+        The weights are hashed as they are stored, not as a normalisation turns them out: its last bits differ from
+        one processor to the next. A float32 model and its `for_search` copy have the same fingerprint.
+        """
+        head = [self.kind or type(self).__qualname__, self.schema.fingerprint, self.scaler.to_dict(), self.settings()]
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            values = tensor.detach().cpu()
+            values = values.double() if values.is_floating_point() else values
+            digest.update(f"{name} {list(values.shape)}".encode())
+            digest.update(values.numpy().tobytes())
         return digest.hexdigest()[:16]
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,13 +39,28 @@ def spectral_norm(weight: Tensor) -> float:
     return float(torch.linalg.svdvals(weight.detach().double())[0]) * (1 + ROUNDING)
 
 
+def as_array(what: str, values: Any) -> Tensor:
+    """`values` (nested lists, an array, a tensor) as a new float64 tensor; errors name it."""
+    try:
+        plain = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+        tensor = torch.from_numpy(np.array(plain, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: not a rectangular array of numbers ({error}).") from None
+    if not torch.isfinite(tensor).all():
+        raise InputError(f"{what}: has entries that are not finite.")
+    return tensor
+
+
 class BoundedLinear(nn.Module):
     """A matrix [out, in] with spectral norm exactly `norm`, or a free one when `norm` is None."""
+
+    baked: Tensor | None
 
     def __init__(self, inputs: int, outputs: int, norm: float | None = None) -> None:
         super().__init__()
         self.raw = nn.Parameter(torch.zeros(outputs, inputs))
         self.norm = norm
+        self.register_buffer("baked", None, persistent=False)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Uniform in +- 1/sqrt(inputs), as torch.nn.Linear."""
@@ -57,24 +73,32 @@ class BoundedLinear(nn.Module):
         """The effective matrix, differentiable."""
         if self.norm is None:
             return self.raw
+        if self.baked is not None:
+            return self.baked
         return self.raw * (self.norm / _top_singular_value(self.raw))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[..., in] to [..., out]."""
         return inputs @ self.weight().mT
 
+    def is_baked(self) -> bool:
+        """Whether the effective matrix need not be computed."""
+        return self.norm is None or self.baked is not None
+
     @torch.no_grad()
     def bake_(self) -> None:
-        """Fix the effective matrix as a free one."""
-        self.raw.copy_(self.weight())
-        self.norm = None
+        """Compute the effective matrix once; from now on changes of `raw` have no effect."""
+        self.baked = None
+        if self.norm is not None:
+            self.baked = self.weight()
 
 
 class Network(nn.Module):
     """A perceptron of state, context and action whose Lipschitz constant in the STATE can be limited.
 
     The first layer adds three products, one for each kind of input; only the state's is limited in norm. With
-    `lipschitz=L` and n weight layers each limited matrix has spectral norm L^(1/n) (the paper's n is 2).
+    `lipschitz=L` and n weight layers each limited matrix has spectral norm L^(1/n) (the paper's n is 2), more where
+    the activation's slope stays below 1.
     """
 
     def __init__(
@@ -89,8 +113,8 @@ class Network(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise InputError(f"activation {activation!r} is unknown; choose from {sorted(ACTIVATIONS)}.")
-        if not hidden or any(width < 1 for width in hidden):
-            raise InputError(f"hidden={tuple(hidden)}: at least one hidden layer, each at least one unit wide.")
+        if not hidden or any(not isinstance(width, int | np.integer) or width < 1 for width in hidden):
+            raise InputError(f"hidden={tuple(hidden)}: at least one hidden layer, each a whole number of units.")
         if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz > 0):
             raise InputError(f"lipschitz={lipschitz}: a limit must be positive and finite, or None.")
         self.activate, self.slope = ACTIVATIONS[activation]
@@ -116,9 +140,19 @@ class Network(nn.Module):
 
     def forward(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
         """[..., D], [..., C], [..., a] to [..., outputs]; inputs broadcast, so that N states x A actions are cheap."""
-        values: Tensor = self.state(states) + (self.context(context) + self.action(action_vectors) + self.biases[0])
+        values = self._first_layer(states, context, action_vectors)
         for layer, bias in zip(self.layers, list(self.biases)[1:], strict=True):
-            values = layer(self.activate(values)) + bias
+            assert isinstance(layer, BoundedLinear)
+            values = F.linear(self.activate(values), layer.weight(), bias)
+        return values
+
+    def _first_layer(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
+        first = (self.state, self.context, self.action)
+        if states.shape[:-1] == context.shape[:-1] == action_vectors.shape[:-1]:
+            # Nothing to broadcast, as in training: one product instead of three saves a fifth of a training step.
+            inputs = torch.cat((states, context, action_vectors), dim=-1)
+            return F.linear(inputs, torch.cat([matrix.weight() for matrix in first], dim=1), self.biases[0])
+        values: Tensor = self.state(states) + (self.context(context) + self.action(action_vectors) + self.biases[0])
         return values
 
     def state_lipschitz(self) -> float:
@@ -130,7 +164,7 @@ class Network(nn.Module):
         return constant
 
     def bake_(self) -> None:
-        """Fix every effective matrix as a free one."""
+        """Compute every effective matrix once."""
         for matrix in self.matrices():
             matrix.bake_()
 
@@ -153,13 +187,11 @@ class Network(nn.Module):
                 if target.numel() == 0:
                     continue
                 raise InputError(f"{name} network: array {key!r} {list(target.shape)} is missing.")
-            values = torch.as_tensor(weights[key], dtype=target.dtype)
+            values = as_array(f"{name} network: array {key!r}", weights[key]).to(target)
             if values.shape != target.shape:
                 raise InputError(
                     f"{name} network: array {key!r} has shape {list(values.shape)}; expected {list(target.shape)}."
                 )
-            if not torch.isfinite(values).all():
-                raise InputError(f"{name} network: array {key!r} has entries that are not finite.")
             target.copy_(values)
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
-from ifonly.models.base import TrainableModel
-from ifonly.models.layers import Network, softplus
-from ifonly.models.noise import Gaussian, make_prior
+from ifonly.models.layers import as_array, softplus
+from ifonly.models.networks import NetworkModel, broadcast_constants, read_limits, write_limits
+from ifonly.models.noise import Gaussian
 
 
-class LocationScale(TrainableModel):
+class LocationScale(NetworkModel):
     """next = h(x, c, a) + softplus(f(x, c, a)) * u, with networks h and f.
 
     `lipschitz=(L_h, L_phi)` limits the networks' constants with respect to the dynamic features by spectral
-    normalisation; None leaves them free. For noise u the model's constant is L_h + L_phi max_i |u_i|, with the
-    exact norms of the weights (softplus has slope at most 1).
+    normalisation; None, for both or for one, leaves them free. For noise u the model's constant is
+    L_h + L_phi max_i |u_i|, with the exact norms of the weights (softplus has slope at most 1).
 
     >>> from ifonly import simulate
     >>> LocationScale(simulate.sepsis_schema(), lipschitz=(1.0, 0.1)).state_size
@@ -36,24 +35,14 @@ class LocationScale(TrainableModel):
         *,
         hidden: Sequence[int] = (200,),
         activation: str = "tanh",
-        lipschitz: tuple[float, float] | None = None,
+        lipschitz: tuple[float | None, float | None] | None = None,
         prior: str = "gaussian",
         scaler: Scaler | None = None,
     ) -> None:
-        super().__init__(schema, scaler)
-        self.hidden = tuple(hidden)
-        self.activation = activation
-        self.limits = None if lipschitz is None else (float(lipschitz[0]), float(lipschitz[1]))
-        self.prior_name = prior
-        location_limit, scale_limit = self.limits or (None, None)
-        sizes = (self.state_size, self.context_size, schema.actions.width)
-        self.location = Network(
-            sizes, self.state_size, hidden=self.hidden, activation=activation, lipschitz=location_limit
-        )
-        self.scale = Network(sizes, self.state_size, hidden=self.hidden, activation=activation, lipschitz=scale_limit)
-        self.prior = make_prior(prior, self.state_size)
-        self.initialize(torch.Generator().manual_seed(0))
-        self.set_scaler(self.scaler)
+        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        self.limits = read_limits(lipschitz, ("h", "phi"))
+        self.location, self.scale = (self.make_network(limit) for limit in self.limits)
+        self.finish()
 
     @classmethod
     def from_weights(
@@ -80,23 +69,12 @@ class LocationScale(TrainableModel):
         model.location.load_weights("location", location)
         model.scale.load_weights("scale", scale)
         assert isinstance(model.prior, Gaussian)
-        model.prior.set_covariance(torch.as_tensor(covariance, dtype=torch.float64))
+        model.prior.set_covariance(as_array("covariance", covariance))
         return model
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments."""
-        return {
-            "hidden": list(self.hidden),
-            "activation": self.activation,
-            "lipschitz": None if self.limits is None else list(self.limits),
-            "prior": self.prior_name,
-        }
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Fresh networks and a standard prior."""
-        self.location.initialize(generator)
-        self.scale.initialize(generator)
-        self.prior.initialize()
+        return {**super().settings(), "lipschitz": write_limits(self.limits)}
 
     def location_and_scale(self, states: Tensor, context: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """h and phi, both [..., D]; phi is positive."""
@@ -111,14 +89,11 @@ class LocationScale(TrainableModel):
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
         """The noise [..., D] and the log determinant [...] of its dependence on the next states."""
         location, scale = self.location_and_scale(states, context, actions)
-        return (next_states - location) / scale, -scale.log().sum(-1)
+        noise = (next_states - location) / scale
+        return noise, -scale.log().sum(-1).expand(noise.shape[:-1])
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = L_h + L_phi max_i |u_i| [...], the same for every context and action."""
-        constants = self.location.state_lipschitz() + self.scale.state_lipschitz() * noise.abs().amax(-1)
-        return constants.expand(torch.broadcast_shapes(constants.shape, actions.shape, context.shape[:-1]))
-
-    def bake_(self) -> None:
-        """Fix the normalised weights."""
-        self.location.bake_()
-        self.scale.bake_()
+        largest = noise.abs().amax(-1).double()
+        constants = self.location.state_lipschitz() + self.scale.state_lipschitz() * largest
+        return broadcast_constants(constants, context, actions)

@@ -70,7 +70,9 @@ class Gaussian(NoisePrior):
 
     def log_prob(self, noise: Tensor) -> Tensor:
         """Log density [...]."""
-        white = torch.linalg.solve_triangular(self.factor(), noise.unsqueeze(-1), upper=False).squeeze(-1)
+        # One solve with many right-hand sides; a batch of small solves would be many times slower.
+        columns = noise.reshape(-1, noise.shape[-1]).mT
+        white = torch.linalg.solve_triangular(self.factor(), columns, upper=False).mT.reshape(noise.shape)
         return _standard_normal(white) - self.log_diagonal.sum()
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
@@ -123,11 +125,13 @@ class Laplace(NoisePrior):
         return -(noise.abs() * (-self.log_scale).exp() + self.log_scale + math.log(2)).sum(-1)
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
-        """Draws [*shape, D], by inverting the distribution function."""
-        size = (*shape, self.log_scale.numel())
+        """Draws [*shape, D]: the difference of two exponential draws, always finite."""
+        size = (2, *shape, self.log_scale.numel())
         like = self.log_scale
-        uniform = torch.rand(size, generator=generator, dtype=like.dtype, device=generator.device).to(like.device) - 0.5
-        return -uniform.sign() * torch.log1p(-2 * uniform.abs()) * self.log_scale.exp()
+        # rand is below 1 but may be 0, hence log1p(-rand) and not log(rand).
+        uniform = torch.rand(size, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
+        exponential = torch.log1p(-uniform)
+        return (exponential[0] - exponential[1]) * self.log_scale.exp()
 
 
 PRIORS: dict[str, type[Gaussian | IndependentGaussian | Laplace]] = {

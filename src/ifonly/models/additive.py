@@ -1,0 +1,66 @@
+"""Additive noise models: next state = h(state, action) + noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.models.networks import NetworkModel, broadcast_constants
+
+
+class Additive(NetworkModel):
+    """next = h(x, c, a) + u, with a network h; the noise prior carries all of the noise's scale.
+
+    `lipschitz` limits the network's constant with respect to the dynamic features; None leaves it free. The model's
+    constant is the exact one of h's weights, whatever the noise.
+
+    >>> from ifonly.episodes import ActionSpace, Feature, Schema
+    >>> schema = Schema((Feature("pain", "dynamic"),), ActionSpace.categories(["wait", "treat"]))
+    >>> model = Additive(schema, hidden=(16,), lipschitz=0.9)
+    >>> constant = model.lipschitz(torch.zeros(0), torch.tensor(1), torch.zeros(1))
+    >>> round(float(constant), 6)
+    0.9
+    """
+
+    kind: ClassVar[str] = "additive"
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        hidden: Sequence[int] = (200,),
+        activation: str = "tanh",
+        lipschitz: float | None = None,
+        prior: str = "gaussian",
+        scaler: Scaler | None = None,
+    ) -> None:
+        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        self.limit = None if lipschitz is None else float(lipschitz)
+        self.location = self.make_network(self.limit)
+        self.finish()
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments."""
+        return {**super().settings(), "lipschitz": self.limit}
+
+    def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """The next states [..., D]."""
+        location: Tensor = self.location(states, context, self.action_vectors[actions])
+        return location + noise
+
+    def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
+        """The noise [..., D] and the log determinant [...], which is zero."""
+        noise = next_states - self.location(states, context, self.action_vectors[actions])
+        return noise, noise.new_zeros(noise.shape[:-1])
+
+    def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """K = L_h [...], the same for every context, action and noise."""
+        constants = torch.full(
+            noise.shape[:-1], self.location.state_lipschitz(), dtype=torch.float64, device=noise.device
+        )
+        return broadcast_constants(constants, context, actions)

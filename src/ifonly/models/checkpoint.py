@@ -1,0 +1,179 @@
+"""Models on disk: a folder with `model.safetensors` (weights) and `model.json` (everything else)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.errors import InputError, StoreError
+from ifonly.files import atomic_folder, sha256_of
+from ifonly.models.additive import Additive
+from ifonly.models.analytic import LinearModel, PartitionModel
+from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.models.fit import FitReport
+from ifonly.models.flow import MonotoneFlow
+from ifonly.models.location_scale import LocationScale
+from ifonly.models.post_nonlinear import PostNonlinear
+from ifonly.version import __version__
+
+FORMAT = "ifonly.model"
+VERSION = 1
+WEIGHTS = "model.safetensors"
+METADATA = "model.json"
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_KINDS: dict[str, type[TransitionModel]] = {}
+
+Model = TypeVar("Model", bound=type[TransitionModel])
+
+
+def register(model_class: Model) -> Model:
+    """Let checkpoints hold models of this class, under its `kind`; usable as a class decorator."""
+    kind = model_class.kind
+    if not kind:
+        raise InputError(f"{model_class.__name__}: give the class a `kind`, the name it has in checkpoints.")
+    known = _KINDS.setdefault(kind, model_class)
+    # A class that is defined anew (a reloaded module, a notebook cell) takes the place of its older self.
+    if known.__qualname__ != model_class.__qualname__:
+        raise InputError(f"{model_class.__name__}: the kind {kind!r} already belongs to {known.__name__}.")
+    _KINDS[kind] = model_class
+    return model_class
+
+
+def registered_kinds() -> tuple[str, ...]:
+    """The kinds of model that can be saved and loaded."""
+    return tuple(sorted(_KINDS))
+
+
+def save_model(
+    model: TransitionModel,
+    path: str | Path,
+    *,
+    provenance: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the model as the folder `path`, completely or not at all.
+
+    `provenance` (seed, settings of the fit, name of the cohort, ...) is kept as it is; it must be JSON.
+    """
+    if _KINDS.get(model.kind) is not type(model):
+        raise InputError(
+            f"{type(model).__name__} is not registered for checkpoints; give it a `kind` and call "
+            "ifonly.models.register on the class."
+        )
+    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise InputError(f"save_model: {name} has entries that are not finite; the model is of no use.")
+    report = model.fit_report if isinstance(model, TrainableModel) else None
+    with atomic_folder(path, overwrite=overwrite) as folder:
+        save_file(weights, folder / WEIGHTS)
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "ifonly": __version__,
+            "kind": model.kind,
+            "settings": model.settings(),
+            "dtype": _dtype_of(weights),
+            "schema": model.schema.to_dict(),
+            "scaling": model.scaler.to_dict(),
+            "fingerprint": model.fingerprint(),
+            "sha256": sha256_of(folder / WEIGHTS),
+            "provenance": {"schema": model.schema.fingerprint, **(provenance or {})},
+            "fit_report": None if report is None else report.to_dict(),
+        }
+        (folder / METADATA).write_text(_to_json(content), encoding="utf-8")
+
+
+def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:
+    """Read what `save_model` wrote, bit by bit the same model.
+
+    With `schema` the model is refused unless it was made for these features and actions.
+    """
+    folder = Path(path)
+    content = read_metadata(folder)
+    try:
+        stored = Schema.from_dict(content["schema"])
+        kind, settings, dtype = content["kind"], dict(content["settings"]), _DTYPES[content["dtype"]]
+        scaler = Scaler.from_dict(stored, content["scaling"])
+        expected, checksum, report = content["fingerprint"], content["sha256"], content["fit_report"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{folder / METADATA}: broken or incomplete ({type(error).__name__}: {error}).") from None
+    if schema is not None:
+        schema.require_same(stored, here="the schema asked for", there=f"the model in {folder}")
+    if kind not in _KINDS:
+        raise StoreError(
+            f"{folder}: holds a model of kind {kind!r}, which is unknown here (known are "
+            f"{', '.join(registered_kinds())}); import the module that registers it first."
+        )
+    weights = _read_weights(folder / WEIGHTS, checksum)
+    try:
+        model = _KINDS[kind].from_settings(stored, settings, scaler).to(dtype)
+        model.set_scaler(scaler)
+        model.load_state_dict(weights)
+        if report is not None and isinstance(model, TrainableModel):
+            model.fit_report = FitReport.from_dict(report)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({error}).") from None
+    if model.fingerprint() != expected:
+        raise StoreError(
+            f"{folder}: the model read has fingerprint {model.fingerprint()}, the one saved had {expected}; "
+            f"{METADATA} was altered, or comes from another checkpoint."
+        )
+    return model.eval()
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """The content of a checkpoint's `model.json`, its format and version checked."""
+    file = Path(path) / METADATA
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file}: cannot be read ({error}); a checkpoint is a folder written by save_model.") from None
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{file}: not valid JSON ({error}); it may be cut off.") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise StoreError(f"{file}: not a model: expected format {FORMAT!r}, found {found!r}.")
+    if content.get("version") != VERSION:
+        raise StoreError(f"{file}: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
+    return dict(content)
+
+
+def _read_weights(file: Path, checksum: str) -> dict[str, Tensor]:
+    try:
+        found = sha256_of(file)
+        if found != checksum:
+            raise StoreError(f"{file}: its checksum is not the recorded one; the file was cut off or altered.")
+        weights: dict[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise StoreError(f"{file}: cannot be read ({error}).") from None
+    return weights
+
+
+def _dtype_of(weights: Mapping[str, Tensor]) -> str:
+    """The precision of the weights; float64 for a model without any."""
+    found = {str(tensor.dtype).removeprefix("torch.") for tensor in weights.values() if tensor.is_floating_point()}
+    if len(found) > 1 or not found <= set(_DTYPES):
+        raise InputError(f"save_model: weights of type {sorted(found)}; all must be float32 or all float64.")
+    return found.pop() if found else "float64"
+
+
+def _to_json(content: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"save_model: settings, provenance or fit report are not JSON ({error}).") from None
+
+
+for _model_class in (LocationScale, Additive, PostNonlinear, MonotoneFlow, LinearModel, PartitionModel):
+    register(_model_class)

@@ -1,0 +1,397 @@
+"""Cross-validation over Lipschitz limits: how much goodness of fit does each limit cost? (the paper's figure 5)"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.errors import FitError, InputError, StoreError
+from ifonly.models.base import TrainableModel
+from ifonly.models.fit import Counts, FitSettings, evaluate, fit
+from ifonly.models.location_scale import LocationScale
+from ifonly.progress import Progress, Tick, silent
+from ifonly.version import __version__
+
+FORMAT = "ifonly.cross-validation"
+JOURNAL_FORMAT = "ifonly.cross-validation-journal"
+VERSION = 1
+STAGE = "cross-validation"
+
+Limits = float | tuple[float | None, ...]
+"""What a model's `lipschitz` takes: for `LocationScale` a pair (L_h, L_phi)."""
+ModelFactory = Callable[[Any], TrainableModel]
+"""From limits, or None for an unconstrained model, to a model."""
+
+DEFAULT_GRID: tuple[Limits, ...] = tuple(itertools.product((0.5, 1.0, 2.0), (0.01, 0.1, 1.0)))
+
+
+@dataclass(frozen=True)
+class CrossValidationPlan:
+    """What to compare, and how."""
+
+    grid: Sequence[Limits | None] = DEFAULT_GRID
+    """The limits to try; the unconstrained model (None) is always tried too."""
+    folds: int = 5
+    seed: int = 0
+    """Decides the folds; fold number i is trained with seed + i, whatever the limits."""
+    fit: FitSettings = field(default_factory=FitSettings)
+
+    def __post_init__(self) -> None:
+        for name, least in (("folds", 2), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"cross-validation: {name}={value!r} must be a whole number of at least {least}.")
+        limits = [_as_limits(item) for item in self.grid if item is not None]
+        # A dictionary keeps the order and drops what is listed twice.
+        object.__setattr__(self, "grid", tuple(dict.fromkeys(limits)))
+
+    @property
+    def configurations(self) -> tuple[Limits | None, ...]:
+        """Everything that is fitted, the unconstrained model first."""
+        return (None, *self.grid)
+
+
+@dataclass(frozen=True)
+class CrossValidationRow:
+    """How well one configuration predicts subjects it was not trained on."""
+
+    limits: Limits | None
+    """None: the unconstrained model."""
+    log_likelihoods: tuple[float, ...]
+    """Mean log-likelihood per held-out transition, one per fold, in nats."""
+    mean: float
+    standard_error: float
+    decrease: float
+    """100 (LL_unconstrained - LL) / |LL_unconstrained| of the means: positive where the limits cost fit."""
+    decrease_error: float
+    """Standard error of `decrease`, from the differences fold by fold."""
+
+    @classmethod
+    def of(
+        cls, limits: Limits | None, log_likelihoods: Sequence[float], unconstrained: Sequence[float]
+    ) -> CrossValidationRow:
+        """The row of these values, compared with those of the unconstrained model on the same folds."""
+        values, reference = np.array(log_likelihoods), np.array(unconstrained)
+        percent = 100 / abs(float(reference.mean())) if reference.mean() else math.nan
+        return cls(
+            limits=limits,
+            log_likelihoods=tuple(values.tolist()),
+            mean=float(values.mean()),
+            standard_error=_standard_error(values),
+            decrease=float((reference.mean() - values.mean()) * percent),
+            decrease_error=_standard_error(reference - values) * percent,
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> CrossValidationRow:
+        """Read a row as JSON has it, with lists for tuples."""
+        limits = content["limits"]
+        values = tuple(content["log_likelihoods"])
+        return cls(**{**content, "limits": None if limits is None else _as_limits(limits), "log_likelihoods": values})
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The table of a cross-validation.
+
+    All likelihoods are measured in the same coordinates, the whole cohort standardised, so that folds and
+    configurations compare on an equal footing. Percentages depend on that choice (a log-likelihood has no natural
+    zero); differences between means do not.
+    """
+
+    plan: CrossValidationPlan
+    rows: tuple[CrossValidationRow, ...]
+    """The unconstrained model first, then the grid in its order."""
+    counts: Counts
+    provenance: Mapping[str, Any]
+    """Version of ifonly, and fingerprints of schema and cohort."""
+
+    @property
+    def unconstrained(self) -> CrossValidationRow:
+        """The row to which the others are compared."""
+        return self.rows[0]
+
+    def row(self, limits: Limits | None) -> CrossValidationRow:
+        """The row of these limits."""
+        for row in self.rows:
+            if row.limits == limits:
+                return row
+        raise InputError(f"cross-validation: {limits} was not tried; rows are {[row.limits for row in self.rows]}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON; `from_dict` gives the table back."""
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> CrossValidation:
+        """Read what `to_dict` wrote."""
+        try:
+            plan = dict(content["plan"])
+            plan["fit"] = FitSettings(**plan["fit"])
+            return cls(
+                plan=CrossValidationPlan(**plan),
+                rows=tuple(CrossValidationRow.from_dict(row) for row in content["rows"]),
+                counts=Counts(**content["counts"]),
+                provenance=dict(content["provenance"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise InputError(f"cross-validation: an entry is missing, unknown or malformed ({error}).") from None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.plan.folds}-fold cross-validation by subject: {self.counts}",
+            "mean log-likelihood per held-out transition, +- standard error over folds",
+            f"unconstrained {self.unconstrained.mean:.4f} +- {self.unconstrained.standard_error:.4f}",
+        ]
+        if len(self.rows) > 1:
+            lines.append("decrease against the unconstrained model, in % of its absolute value")
+            lines += _grid_lines(self.rows[1:]) if _are_pairs(self.rows[1:]) else _list_lines(self.rows[1:])
+        return "\n".join(lines)
+
+
+def cross_validate(
+    model: Schema | ModelFactory,
+    cohort: Cohort,
+    plan: CrossValidationPlan | None = None,
+    *,
+    journal: str | Path | None = None,
+    progress: Progress = silent,
+) -> CrossValidation:
+    """Fit every configuration of `plan` on every training fold of `cohort` and evaluate it on the fold held out.
+
+    `model` is a function from limits (or None) to a model, such as `lambda limits: Additive(schema, lipschitz=limits)`;
+    a schema stands for `LocationScale` on it. Folds are by subject, and they, the subjects held out to choose the best
+    epoch and the seeds are the same for every configuration: only the limits differ.
+
+    With a `journal` (a file of JSON lines) every finished (configuration, fold) is written down at once, and a run
+    that was interrupted goes on where it stopped. A journal of other data or settings is refused; a larger grid may
+    go on in the journal of a smaller one.
+
+    >>> from ifonly import simulate
+    >>> cohort = simulate.simulate_cohort(20, seed=0)
+    >>> plan = CrossValidationPlan(grid=[(1.0, 0.1)], folds=2, fit=FitSettings(epochs=2))
+    >>> [row.limits for row in cross_validate(cohort.schema, cohort, plan).rows]
+    [None, (1.0, 0.1)]
+    """
+    plan = plan or CrossValidationPlan()
+    # Every model is built before hours of work begin, so that wrong limits show now.
+    cells = _cells(partial(_location_scale, model) if isinstance(model, Schema) else model, plan)
+    cells[0].model.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    provenance = {
+        "ifonly": __version__,
+        "schema": cohort.schema.fingerprint,
+        "cohort": _cohort_fingerprint(cohort),
+    }
+    record = _Journal(None if journal is None else Path(journal), _header(plan, provenance))
+    folds = cohort.folds(plan.folds, seed=plan.seed)
+    coordinates = Scaler.fit(cohort)
+    meter = _Meter(progress, plan.fit.epochs, len(cells), sum(cell.name in record.finished for cell in cells))
+    meter.show(0, {})
+    for cell in cells:
+        if cell.name not in record.finished:
+            record.add(cell.name, _log_likelihood(cell, folds[cell.fold], plan, coordinates, meter.epoch_of_cell))
+            meter.finish_cell(record.finished[cell.name])
+    values: dict[Limits | None, list[float]] = {limits: [] for limits in plan.configurations}
+    for cell in cells:
+        values[cell.limits].append(record.finished[cell.name])
+    rows = tuple(CrossValidationRow.of(limits, found, values[None]) for limits, found in values.items())
+    return CrossValidation(plan, rows, Counts.of(cohort), provenance)
+
+
+class _Cell(NamedTuple):
+    """One fit: a configuration on a fold. Cells do not depend on each other."""
+
+    limits: Limits | None
+    fold: int
+    model: TrainableModel
+    name: str
+    """Tells apart whatever may differ between cells of one journal."""
+
+
+def _cells(factory: ModelFactory, plan: CrossValidationPlan) -> list[_Cell]:
+    cells = []
+    for limits in plan.configurations:
+        model = factory(limits)
+        for fold in range(plan.folds):
+            name = json.dumps([limits, type(model).__qualname__, model.settings(), fold], sort_keys=True)
+            cells.append(_Cell(limits, fold, model, name))
+    return cells
+
+
+def _log_likelihood(
+    cell: _Cell, parts: tuple[Cohort, Cohort], plan: CrossValidationPlan, coordinates: Scaler, progress: Progress
+) -> float:
+    """The mean log-likelihood of the fold held out, under the model fitted to the others."""
+    train, held_out = parts
+    where = f"cross-validation, limits {cell.limits}, fold {cell.fold}"
+    try:
+        fitted = fit(cell.model, train, settings=plan.fit, seed=plan.seed + cell.fold, progress=progress)
+    except FitError as error:
+        raise FitError(f"{where}: {error}") from error
+    value = evaluate(fitted, held_out, coordinates=coordinates)
+    if not math.isfinite(value):
+        raise FitError(f"{where}: the log-likelihood of the subjects held out is {value}; look for extreme values.")
+    return value
+
+
+def _header(plan: CrossValidationPlan, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What all cells of a journal have in common."""
+    settings = {"folds": plan.folds, "seed": plan.seed, "fit": plan.fit.to_dict()}
+    return {"format": JOURNAL_FORMAT, "version": VERSION, **provenance, **settings}
+
+
+class _Journal:
+    """Finished cells by name; with a path, kept in a file to which each is appended as one line."""
+
+    def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self.finished: dict[str, float] = {}
+        if path is not None:
+            self._open(path, json.dumps(header))
+
+    def add(self, name: str, log_likelihood: float) -> None:
+        """Note a finished cell."""
+        self.finished[name] = log_likelihood
+        if self.path is not None:
+            _append_line(self.path, json.dumps({"cell": name, "log_likelihood": log_likelihood}))
+
+    def _open(self, path: Path, header: str) -> None:
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder, and a journal is to be written there; choose another file name.")
+        content = path.read_bytes() if path.exists() else b""
+        if f"{header}\n".encode().startswith(content):  # nothing yet, or cut off while the first line was written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _cut(path, 0)
+            _append_line(path, header)
+            return
+        complete = content[: content.rfind(b"\n") + 1]
+        lines = complete.decode("utf-8", errors="replace").splitlines()
+        _check_header(path, lines[0] if lines else "", header)
+        for number, line in enumerate(lines[1:], start=2):
+            entry = _read_object(path, number, line, keys={"cell", "log_likelihood"})
+            self.finished[entry["cell"]] = float(entry["log_likelihood"])
+        _cut(path, len(complete))  # a last line without its end was being written when the run stopped
+
+
+def _append_line(path: Path, line: str) -> None:
+    """Append in a single write that is on disk when this returns."""
+    with path.open("ab", buffering=0) as file:
+        file.write(f"{line}\n".encode())
+        os.fsync(file.fileno())
+
+
+def _cut(path: Path, size: int) -> None:
+    with path.open("ab") as file:
+        file.truncate(size)
+
+
+def _read_object(path: Path, number: int, line: str, *, keys: set[str]) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        entry = None
+    if not isinstance(entry, dict) or not keys <= set(entry):
+        raise StoreError(f"{path}, line {number}: not a line of a cross-validation journal; choose another file name.")
+    return entry
+
+
+def _check_header(path: Path, line: str, expected: str) -> None:
+    found, wanted = _read_object(path, 1, line, keys={"format"}), json.loads(expected)
+    differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    if differing:
+        details = "; ".join(f"{key}: {found.get(key)} there, {wanted.get(key)} now" for key in differing)
+        raise StoreError(
+            f"{path} is the journal of another cross-validation ({details}). Go on with the same data and settings, "
+            "or choose another file name."
+        )
+
+
+class _Meter:
+    """Progress in epochs over all cells, so that one bar moves steadily."""
+
+    def __init__(self, progress: Progress, epochs: int, cells: int, done: int) -> None:
+        self.progress, self.epochs, self.cells, self.done = progress, epochs, cells, done
+
+    def show(self, epochs: int, figures: Mapping[str, float]) -> None:
+        """Report that so many epochs of the current cell are done."""
+        self.progress(Tick(STAGE, self.done * self.epochs + epochs, self.cells * self.epochs, figures))
+
+    def epoch_of_cell(self, tick: Tick) -> None:
+        """Pass on the progress of a fit; its last epoch is reported by `finish_cell`."""
+        if tick.done < self.epochs:
+            self.show(tick.done, tick.figures)
+
+    def finish_cell(self, log_likelihood: float) -> None:
+        """Report a finished cell."""
+        self.done += 1
+        self.show(0, {"log-likelihood": log_likelihood})
+
+
+def _location_scale(schema: Schema, limits: Any) -> LocationScale:
+    return LocationScale(schema, lipschitz=limits)
+
+
+def _cohort_fingerprint(cohort: Cohort) -> str:
+    digest = hashlib.sha256(json.dumps([cohort.schema.fingerprint, cohort.ids, cohort.subjects]).encode())
+    for array in (cohort.offsets, cohort.states, cohort.context, cohort.actions):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _standard_error(values: Any) -> float:
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def _as_limits(limits: Any) -> Limits:
+    """Plain floats, so that 1, 1.0 and a numpy 1.0 are the same limit."""
+    try:
+        if isinstance(limits, Sequence):
+            return tuple(None if limit is None else float(limit) for limit in limits)
+        return float(limits)
+    except (TypeError, ValueError):
+        raise InputError(f"cross-validation: limits {limits!r} are not a number or a tuple of numbers.") from None
+
+
+def _are_pairs(rows: Sequence[CrossValidationRow]) -> bool:
+    return all(isinstance(row.limits, tuple) and len(row.limits) == 2 for row in rows)
+
+
+def _grid_lines(rows: Sequence[CrossValidationRow]) -> list[str]:
+    """A table with a line per L_h and a column per L_phi."""
+    pairs: dict[Any, CrossValidationRow] = {row.limits: row for row in rows}
+    first, second = (_sorted_limits({pair[i] for pair in pairs}) for i in (0, 1))
+    head = "L_h \\ L_phi".rjust(12) + "".join(f"{_show(limit):>18}" for limit in second)
+    body = [
+        f"{_show(one):>12}" + "".join(f"{_show_decrease(pairs.get((one, two))):>18}" for two in second) for one in first
+    ]
+    return [head, *body]
+
+
+def _list_lines(rows: Sequence[CrossValidationRow]) -> list[str]:
+    return [f"  limits {row.limits}: {_show_decrease(row)}" for row in rows]
+
+
+def _sorted_limits(limits: set[float | None]) -> list[float | None]:
+    return sorted(limits, key=lambda limit: math.inf if limit is None else limit)
+
+
+def _show(limit: float | None) -> str:
+    return "none" if limit is None else f"{limit:g}"
+
+
+def _show_decrease(row: CrossValidationRow | None) -> str:
+    return "" if row is None else f"{row.decrease:.2f} +- {row.decrease_error:.2f}"

@@ -1,0 +1,87 @@
+"""What models made of networks have in common: their settings, initialisation and baking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.errors import InputError
+from ifonly.models.base import TrainableModel
+from ifonly.models.layers import Network
+from ifonly.models.noise import make_prior
+
+
+class NetworkModel(TrainableModel):
+    """A trainable model whose parts are networks of (state, context, action), all of the same hidden widths."""
+
+    def __init__(
+        self, schema: Schema, *, hidden: Sequence[int], activation: str, prior: str, scaler: Scaler | None
+    ) -> None:
+        super().__init__(schema, scaler)
+        if isinstance(hidden, int):
+            raise InputError(f"hidden={hidden}: expected one width per hidden layer, such as ({hidden},).")
+        self.hidden = tuple(hidden)
+        self.activation = activation
+        self.prior_name = prior
+        self.prior = make_prior(prior, self.state_size)
+
+    def make_network(self, limit: float | None) -> Network:
+        """A network with one output per dynamic feature and the Lipschitz constant `limit`."""
+        sizes = (self.state_size, self.context_size, self.schema.actions.width)
+        return Network(sizes, self.state_size, hidden=self.hidden, activation=self.activation, lipschitz=limit)
+
+    def finish(self) -> None:
+        """To be called when all networks are made: initial weights, and action vectors in the weights' precision."""
+        self.initialize(torch.Generator().manual_seed(0))
+        self.set_scaler(self.scaler)
+
+    def networks(self) -> list[Network]:
+        """The networks, in the order in which they were made."""
+        return [module for module in self.children() if isinstance(module, Network)]
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments that all these models share."""
+        return {
+            "hidden": [int(width) for width in self.hidden],
+            "activation": self.activation,
+            "prior": self.prior_name,
+        }
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Fresh networks and a standard prior."""
+        for network in self.networks():
+            network.initialize(generator)
+        self.prior.initialize()
+
+    def is_baked(self) -> bool:
+        """Whether no matrix is left to normalise."""
+        return all(matrix.is_baked() for network in self.networks() for matrix in network.matrices())
+
+    def bake_(self) -> None:
+        """Compute normalised weights once."""
+        for network in self.networks():
+            network.bake_()
+
+
+def read_limits(lipschitz: Sequence[float | None] | None, names: Sequence[str]) -> tuple[float | None, ...]:
+    """One Lipschitz limit, or None, for each of the functions `names`."""
+    if lipschitz is None:
+        return (None,) * len(names)
+    if not isinstance(lipschitz, Sequence) or len(lipschitz) != len(names):
+        raise InputError(f"lipschitz={lipschitz!r}: expected None, or one limit (or None) for each of {list(names)}.")
+    return tuple(None if limit is None else float(limit) for limit in lipschitz)
+
+
+def write_limits(limits: tuple[float | None, ...]) -> list[float | None] | None:
+    """The limits as a setting; None when there are none."""
+    return None if all(limit is None for limit in limits) else list(limits)
+
+
+def broadcast_constants(constants: Tensor, context: Tensor, actions: Tensor) -> Tensor:
+    """Lipschitz constants, one per noise, expanded [...] to the shape of context and actions."""
+    return constants.expand(torch.broadcast_shapes(constants.shape, actions.shape, context.shape[:-1]))

@@ -143,8 +143,14 @@ class Problem:
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
         """The outcome of one action sequence [T], in the reward's units."""
-        sequence = actions if isinstance(actions, Tensor) else torch.tensor(np.asarray(actions), device=self.device)
-        return float(self.rollout(sequence.reshape(1, self.horizon))[1][0])
+        sequence = actions if isinstance(actions, Tensor) else torch.as_tensor(np.array(actions), device=self.device)
+        known = (sequence >= 0) & (sequence < self.action_count)
+        if sequence.shape != (self.horizon,) or sequence.is_floating_point() or not known.all():
+            raise InputError(
+                f"an action sequence must be {self.horizon} whole numbers from 0 to {self.action_count - 1}; "
+                f"found {sequence.tolist()}."
+            )
+        return float(self.rollout(sequence.unsqueeze(0))[1][0])
 
     def changes(self, actions: Tensor) -> Tensor:
         """In how many steps each sequence [..., T] differs from the observed one [...]."""
@@ -163,7 +169,7 @@ class Problem:
         return sum(counts)
 
     def _check_replay(self) -> None:
-        states, _ = self.rollout(self.observed_actions.unsqueeze(0))
+        states, outcomes = self.rollout(self.observed_actions.unsqueeze(0))
         errors = (states[0] - self.observed_states).abs()
         scale = self.observed_states.abs().clamp(min=1.0)
         wrong = ~(errors <= REPLAY_TOLERANCE * scale)
@@ -173,6 +179,11 @@ class Problem:
                 f"episode {self.episode.id!r}, step {step}: replaying the observed actions misses the observed "
                 f"{self.episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
                 f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
+            )
+        if not outcomes.isfinite().all():
+            raise InputError(
+                f"episode {self.episode.id!r}: the observed outcome is {float(outcomes[0])}; the reward must be finite "
+                "at every recorded state and action."
             )
 
 

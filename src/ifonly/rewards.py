@@ -70,9 +70,7 @@ class Linear(Reward):
     constant: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, weight in [*self.weights.items(), ("constant", self.constant)]:
-            if not math.isfinite(weight):
-                raise InputError(f"reward: weight {weight} of {name!r} must be finite.")
+        _check_finite({**self.weights, "constant": self.constant})
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Weights times scales; features on a logarithmic scale are refused."""
@@ -98,12 +96,13 @@ class ActionCost(Reward):
 
     costs: Mapping[int | str, float]
 
+    def __post_init__(self) -> None:
+        _check_finite({f"action {key}": cost for key, cost in self.costs.items()})
+
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """A table lookup with constant zero."""
         table = torch.zeros(len(schema.actions), dtype=torch.float64)
         for key, cost in self.costs.items():
-            if not math.isfinite(cost):
-                raise InputError(f"reward: cost {cost} of action {key!r} must be finite.")
             table[_action_number(schema, key)] = -float(cost)
         return _BoundTable(table.to(device))
 
@@ -120,6 +119,9 @@ class Hinge:
     weights: Mapping[str, float]
     constant: float
 
+    def __post_init__(self) -> None:
+        _check_finite({**self.weights, "constant": self.constant, "factor": self.factor})
+
 
 @dataclass(frozen=True)
 class PiecewiseLinear(Reward):
@@ -127,8 +129,13 @@ class PiecewiseLinear(Reward):
 
     hinges: tuple[Hinge, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hinges", tuple(self.hinges))
+        if not self.hinges:
+            raise InputError("reward: a piecewise linear reward needs at least one hinge.")
+
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
-        """The exact constant for up to ten hinges (largest slope over all on/off patterns), else a sum of norms."""
+        """Up to ten hinges: the largest slope over all on/off patterns (exact if each occurs), else a sum of norms."""
         rows, constants = [], []
         for hinge in self.hinges:
             weights, constant = _scaled_weights(hinge.weights, hinge.constant, schema, scaler)
@@ -179,7 +186,13 @@ class Custom(Reward):
         elif self.space == "scaled":
             if isinstance(self.lipschitz, Mapping):
                 raise InputError(f"{self.name}: in scaled space declare one constant, or one per action.")
-            constants = np.broadcast_to(np.asarray(self.lipschitz, dtype=float), (len(schema.actions),)).copy()
+            declared = np.asarray(self.lipschitz, dtype=np.float64)
+            if declared.shape not in ((), (len(schema.actions),)):
+                raise InputError(
+                    f"{self.name}: {declared.size} Lipschitz constants for {len(schema.actions)} actions; declare one "
+                    "for all, or one per action."
+                )
+            constants = np.broadcast_to(declared, (len(schema.actions),)).copy()
         else:
             raise InputError(f"{self.name}: space {self.space!r} is unknown; choose 'original' or 'scaled'.")
         if not (np.isfinite(constants).all() and (constants >= 0).all()):
@@ -196,6 +209,11 @@ class Total(Reward):
     """The sum of several rewards."""
 
     parts: tuple[Reward, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise InputError("reward: a total needs at least one part.")
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Constants add up."""
@@ -214,14 +232,19 @@ def minus(feature: str) -> Linear:
 def reward_from_dict(content: Mapping[str, Any]) -> Reward:
     """The reward that `to_dict` described; a custom one must be handed over by whoever wrote it."""
     kind = content.get("kind")
-    if kind == "linear":
-        return Linear(dict(content["weights"]), float(content["constant"]))
-    if kind == "action cost":
-        return ActionCost({key: float(cost) for key, cost in content["costs"]})
-    if kind == "piecewise linear":
-        return PiecewiseLinear(tuple(Hinge(h["factor"], h["weights"], h["constant"]) for h in content["hinges"]))
-    if kind == "total":
-        return Total(tuple(reward_from_dict(part) for part in content["parts"]))
+    try:
+        if kind == "linear":
+            return Linear(dict(content["weights"]), float(content["constant"]))
+        if kind == "action cost":
+            return ActionCost({key: float(cost) for key, cost in content["costs"]})
+        if kind == "piecewise linear":
+            return PiecewiseLinear(
+                tuple(Hinge(h["factor"], dict(h["weights"]), h["constant"]) for h in content["hinges"])
+            )
+        if kind == "total":
+            return Total(tuple(reward_from_dict(part) for part in content["parts"]))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"reward of kind {kind!r}: incomplete ({type(error).__name__}: {error}).") from None
     if kind == "custom":
         raise InputError(f"the reward {content.get('name')!r} is code and was not stored; pass reward=... again.")
     raise InputError(f"reward of kind {kind!r} is unknown.")
@@ -292,6 +315,12 @@ class _BoundTotal(BoundReward):
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
+
+
+def _check_finite(numbers: Mapping[str, float]) -> None:
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise InputError(f"reward: {number} for {name!r} must be finite.")
 
 
 def _parts(reward: Reward) -> tuple[Reward, ...]:

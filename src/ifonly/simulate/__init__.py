@@ -1,0 +1,7 @@
+"""A sepsis-like world whose causal model is known, and cohorts recorded in it."""
+
+from ifonly.simulate.cohort import simulate_cohort
+from ifonly.simulate.schema import sepsis_schema
+from ifonly.simulate.world import SepsisWorld
+
+__all__ = ["SepsisWorld", "sepsis_schema", "simulate_cohort"]

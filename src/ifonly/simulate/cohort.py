@@ -1,0 +1,159 @@
+"""Cohorts recorded in the simulated world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.errors import InputError
+from ifonly.progress import Progress, Tick, silent
+from ifonly.simulate.clinician import arriving_states, treatment, ventilated
+from ifonly.simulate.schema import sepsis_schema
+from ifonly.simulate.world import SepsisWorld, soft_clamp
+
+BLOCK = 256
+"""Patients are computed in blocks of exactly this many, so that rounding, too, is the same for any cohort size."""
+
+FEMALE = 0.44
+SECOND_STAYS = 0.2
+"""How often a patient with an odd number is a second stay of the one before."""
+EARLIER_STAYS = 0.15
+"""How often a patient was here before without a record of it."""
+
+STYLE_SPREAD = (0.8, 0.8)
+"""How much clinicians differ in their readiness to give vasopressors and fluids: deviations of the need."""
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """What is drawn on admission, for every patient."""
+
+    person: IntArray  # [n], number of the first stay of the same person
+    static: FloatArray  # [n, 3]: gender, readmission, age in years
+    severity: FloatArray  # [n]
+    first: FloatArray  # [n, D], normal draws
+    style: FloatArray  # [n, 2]
+    horizon: IntArray  # [n]
+
+
+@dataclass(frozen=True)
+class _Records:
+    """What is written down, step by step, in the world's coordinates."""
+
+    states: FloatArray  # [n, T, D]
+    context: FloatArray  # [n, T, C]
+    actions: IntArray  # [n, T]
+
+
+def simulate_cohort(
+    patients: int,
+    *,
+    seed: int = 0,
+    horizon: int | tuple[int, int] = (10, 20),
+    world: SepsisWorld | None = None,
+    progress: Progress = silent,
+) -> Cohort:
+    """`patients` stays in intensive care, treated by a clinician who reacts to severity.
+
+    `horizon` is the number of steps, or the (shortest, longest) between which each stay's is drawn. The same seed
+    gives the same patient whatever the number of patients; a fixed shorter horizon gives the beginning of a longer
+    one. About a tenth of the stays are a second stay of the patient before (same subject, readmission = 1).
+
+    >>> simulate_cohort(3, seed=1, horizon=12)
+    Cohort(3 episodes, 3 subjects, 36 steps)
+    """
+    if patients < 1:
+        raise InputError(f"simulate: patients={patients} must be at least 1.")
+    shortest, longest = (horizon, horizon) if isinstance(horizon, int) else horizon
+    if not 2 <= shortest <= longest:
+        raise InputError(f"simulate: horizon={horizon} must be at least 2 steps, shortest first.")
+    if seed < 0:
+        raise InputError(f"simulate: seed={seed} must be zero or positive.")
+    world = world or SepsisWorld()
+    world = world if world.is_for_search("cpu") else world.for_search()
+    padded = -(-patients // BLOCK) * BLOCK
+    stays = _admit(padded, seed, (shortest, longest))
+    records = _live(world, stays, seed=seed, steps=longest, progress=progress)
+    kept = np.arange(longest) < stays.horizon[:patients, None]  # [n, longest]
+    return Cohort(
+        schema=world.schema,
+        ids=tuple(f"patient-{number:05d}" for number in range(patients)),
+        subjects=tuple(f"subject-{person:05d}" for person in stays.person[:patients]),
+        offsets=np.concatenate([[0], np.cumsum(kept.sum(axis=1))]),
+        # Decoded before rows are dropped: vectorised functions may round the tail of an array differently.
+        states=world.scaler.states.decode(records.states)[:patients][kept],
+        context=world.scaler.context.decode(records.context)[:patients][kept],
+        actions=records.actions[:patients][kept],
+    )
+
+
+def _stream(seed: int, *purpose: int) -> np.random.Generator:
+    """A stream per purpose; its rows are drawn patient by patient, so that a longer table begins with a shorter."""
+    return np.random.default_rng([seed, *purpose])
+
+
+def _admit(patients: int, seed: int, horizon: tuple[int, int]) -> _Stays:
+    dynamic = len(sepsis_schema().dynamic)
+    uniform = _stream(seed, 0).random((patients, 4))
+    normal = _stream(seed, 1).standard_normal((patients, 4 + dynamic))
+    numbers = np.arange(patients)
+    again = (numbers % 2 == 1) & (uniform[:, 2] < SECOND_STAYS)
+    person = np.where(again, numbers - 1, numbers)
+    # Most patients are between 50 and 85 years old, all between 18 and 100.
+    years = 18 + 82 / (1 + np.exp(-0.5 - 0.75 * normal[person, 1]))
+    return _Stays(
+        person=person,
+        static=np.stack([uniform[person, 0] < FEMALE, again | (uniform[:, 1] < EARLIER_STAYS), years], axis=1),
+        severity=normal[:, 0],
+        first=normal[:, 4:],
+        style=normal[:, 2:4] * STYLE_SPREAD,
+        horizon=horizon[0] + np.floor(uniform[:, 3] * (horizon[1] - horizon[0] + 1)).astype(np.int64),
+    )
+
+
+def _live(world: SepsisWorld, stays: _Stays, *, seed: int, steps: int, progress: Progress) -> _Records:
+    """Every patient's first `steps` steps."""
+    patients, dynamic = stays.first.shape
+    records = _Records(
+        states=np.empty((patients, steps, dynamic)),
+        context=np.empty((patients, steps, len(world.schema.context))),
+        actions=np.empty((patients, steps), dtype=np.int64),
+    )
+    blocks = [slice(start, start + BLOCK) for start in range(0, patients, BLOCK)]
+    for rows in blocks:
+        static = np.column_stack([stays.static[rows], np.zeros(BLOCK)])
+        records.context[rows] = world.scaler.context.encode(static)[:, None]
+        arriving = arriving_states(stays.severity[rows], records.context[rows, 0, 2], stays.first[rows])
+        records.states[rows, 0] = soft_clamp(torch.as_tensor(arriving), world.low, world.high).numpy()
+    for t in range(steps):
+        hesitation = _stream(seed, 2, t).random((patients, 3))
+        noise = _stream(seed, 3, t).standard_normal((patients, dynamic))
+        for rows in blocks:
+            _one_step(world, records, (t, rows), style=stays.style[rows], draws=hesitation[rows], noise=noise[rows])
+        progress(Tick("simulate", t + 1, steps))
+    return records
+
+
+def _one_step(
+    world: SepsisWorld,
+    records: _Records,
+    place: tuple[int, slice],
+    *,
+    style: FloatArray,
+    draws: FloatArray,
+    noise: FloatArray,
+) -> None:
+    """Treat the patients of one block at one step and, unless it is the last, let the world answer."""
+    t, rows = place
+    now = records.states[rows, t]
+    before = records.context[rows, t - 1, 3] if t else np.zeros(BLOCK)
+    records.context[rows, t, 3] = ventilated(now, before, draws[:, 0])
+    records.actions[rows, t] = treatment(now, t, style, draws[:, 1:])
+    if t + 1 < records.actions.shape[1]:
+        correlated = torch.as_tensor(noise) @ world.prior.factor().mT
+        context, actions = (torch.as_tensor(values[rows, t]) for values in (records.context, records.actions))
+        records.states[rows, t + 1] = world.step(torch.as_tensor(now), context, actions, correlated).numpy()

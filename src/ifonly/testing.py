@@ -1,0 +1,304 @@
+"""Contracts that any model, bound or solver must satisfy - ours or a user's.
+
+Each `check_...` returns nothing when all is well and raises `VerificationError` with the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.base import UpperBound
+from ifonly.errors import VerificationError
+from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.problem import Problem
+from ifonly.search.base import Limits, Solver, outcome_tolerance
+from ifonly.search.baselines import random_sequences
+from ifonly.search.exhaustive import Exhaustive, best_values
+from ifonly.search.result import Result, Status
+from ifonly.search.solve import solve
+
+_ROUNDING = 1e-9
+"""Relative differences up to this size, in float64, are rounding."""
+
+
+def check_model(
+    model: TransitionModel, *, samples: int = 64, spread: float = 1.0, noise_spread: float = 1.0, seed: int = 0
+) -> None:
+    """Test what every model promises, at `samples` random transitions.
+
+    `abduct` inverts `step` and `step` inverts `abduct`; inputs broadcast and rows do not influence each other; a model
+    that calls itself element-wise is; no slope found - between states near and far, or of the Jacobian - exceeds
+    `lipschitz`; `log_prob` is what automatic differentiation of `abduct` gives; samples have the prior's covariance;
+    the copy that searches use is the same function and has the same fingerprint.
+
+    States are drawn with deviation `spread` and four times that, in scaled coordinates; noise with up to four times
+    `noise_spread`. A model that lives in a part of the space only needs smaller ones. Checks run in float64, on the
+    `for_search` copy.
+    """
+    frozen = model.for_search()
+    batch = _Batch.draw(frozen, samples, (spread, noise_spread), torch.Generator().manual_seed(seed))
+    _check_shapes(frozen, batch)
+    _check_rows_are_independent(frozen, batch)
+    _check_round_trip(frozen, batch)
+    _check_broadcasting(frozen, batch)
+    if frozen.elementwise:
+        _check_elementwise(frozen, batch)
+    _check_lipschitz(frozen, batch)
+    if isinstance(frozen, TrainableModel):
+        _check_log_prob(frozen, batch)
+        _check_samples(frozen, batch, seed)
+    _check_search_copy(model, frozen, batch)
+
+
+@torch.no_grad()
+def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed: int = 0) -> None:
+    """Test that a bound of one (small) problem is nowhere below the truth.
+
+    At every step, `samples` states - those of random sequences, and others around them - with every number of changes
+    used are compared with the exact value, found by enumeration.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    path, _ = problem.rollout(random_sequences(problem, samples, generator=generator))
+    for t in range(problem.horizon):
+        noise = torch.randn(path[:, t].shape, generator=generator, dtype=torch.float64).to(problem.device)
+        states = torch.cat([path[:, t], path[:, t] + 0.3 * noise])
+        for used in range(problem.max_changes + 1):
+            changes = torch.full((len(states),), used, device=problem.device)
+            values, bounds = best_values(problem, t, states, changes), bound(t, states, changes)
+            if bounds.shape != values.shape or bounds.isnan().any():
+                _fail(f"at step {t} the bound gives {list(bounds.shape)} values, or NaN, for {len(states)} states")
+            excess = (values - bounds - outcome_tolerance(float(values.abs().max()))).max()
+            if excess > 0:
+                _fail(f"at step {t} with {used} changes used the bound is below the truth by {float(excess):.3g}")
+
+
+def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
+    """Test a solver against exhaustive enumeration on (small) problems.
+
+    Its sequence must be admissible, not worse than the observed one, and inside a true bracket, also when it is
+    stopped at once; an exact solver must find the optimum and say so, and the others must not say so.
+    """
+    for number, problem in enumerate(problems):
+        where = f"problem {number} ({problem.episode.id!r})"
+        optimum = solve(problem, Exhaustive()).outcome
+        result = solve(problem, solver)
+        _check_bracket(f"{where}", result, problem, optimum)
+        tolerance = 10 * outcome_tolerance(optimum)
+        if solver.exact and result.status is not Status.OPTIMAL:
+            _fail(f"{where}: an exact solver without limits ended with status {result.status.value!r}")
+        if result.status is Status.OPTIMAL and not (result.certificate.proven and result.gap <= tolerance):
+            _fail(f"{where}: called optimal without proof (gap {result.gap:.3g})")
+        if result.status is Status.OPTIMAL and abs(result.outcome - optimum) > tolerance:
+            _fail(f"{where}: outcome {result.outcome:.12g} is called optimal; the optimum is {optimum:.12g}")
+        _check_bracket(f"{where}, stopped at once", solve(problem, solver, limits=Limits(nodes=1)), problem, optimum)
+
+
+def _check_bracket(where: str, result: Result, problem: Problem, optimum: float) -> None:
+    tolerance = 10 * outcome_tolerance(optimum)
+    actions = torch.tensor(result.actions, device=problem.device)
+    if int(problem.changes(actions)) > problem.max_changes:
+        _fail(f"{where}: the sequence has more than {problem.max_changes} changes")
+    if not problem.allowed[torch.arange(problem.horizon, device=problem.device), actions].all():
+        _fail(f"{where}: the sequence takes an action that is not allowed")
+    if not result.observed_outcome - tolerance <= result.outcome <= optimum + tolerance:
+        _fail(f"{where}: outcome {result.outcome:.12g} is worse than the observed one, or better than the optimum")
+    if not result.upper_bound >= optimum - tolerance:
+        _fail(f"{where}: upper bound {result.upper_bound:.12g} is below the optimum {optimum:.12g}")
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Random transitions, row by row, in scaled coordinates."""
+
+    states: Tensor  # [N, D]
+    context: Tensor  # [N, C]
+    actions: Tensor  # [N]
+    noise: Tensor  # [N, D]
+
+    @classmethod
+    def draw(
+        cls, model: TransitionModel, samples: int, spreads: tuple[float, float], generator: torch.Generator
+    ) -> _Batch:
+        def normal(*size: int) -> Tensor:
+            return torch.randn(size, generator=generator, dtype=torch.float64)
+
+        wide = torch.where(torch.arange(samples) % 4 == 0, 4.0, 1.0).unsqueeze(1)
+        loud = torch.tensor([0.1, 1.0, 2.0, 4.0])[torch.arange(samples) % 4].unsqueeze(1)
+        return cls(
+            states=normal(samples, model.state_size) * spreads[0] * wide,
+            context=normal(samples, model.context_size),
+            actions=torch.randint(model.action_count, (samples,), generator=generator),
+            noise=normal(samples, model.state_size) * spreads[1] * loud,
+        )
+
+    def step(self, model: TransitionModel) -> Tensor:
+        return model.step(self.states, self.context, self.actions, self.noise)
+
+
+def _check_shapes(model: TransitionModel, batch: _Batch) -> None:
+    following = batch.step(model)
+    noise = model.abduct(batch.states, batch.context, batch.actions, following)
+    constants = model.lipschitz(batch.context, batch.actions, batch.noise)
+    for name, found, wanted in (
+        ("step", following, batch.states.shape),
+        ("abduct", noise, batch.states.shape),
+        ("lipschitz", constants, batch.actions.shape),
+    ):
+        if found.shape != wanted:
+            _fail(f"{name} returns shape {list(found.shape)} for a batch of rows; expected {list(wanted)}")
+        if found.dtype != torch.float64:
+            _fail(f"{name} of the for_search copy returns {found.dtype}; expected torch.float64")
+        if not torch.isfinite(found).all():
+            _fail(f"{name} returns values that are not finite")
+
+
+def _check_rows_are_independent(model: TransitionModel, batch: _Batch) -> None:
+    other = _Batch(batch.states.clone(), batch.context.clone(), batch.actions.clone(), batch.noise.clone())
+    other.states[0] += 10.0
+    other.noise[0] -= 10.0
+    before, after = batch.step(model)[1:], other.step(model)[1:]
+    _compare("step: a change in row 0 changes other rows", after, before, 1e-12 * (1 + before.abs()))
+
+
+def _check_round_trip(model: TransitionModel, batch: _Batch) -> None:
+    following = batch.step(model)
+    noise = model.abduct(batch.states, batch.context, batch.actions, following)
+    again = model.step(batch.states, batch.context, batch.actions, noise)
+    _compare("step(abduct(next)) gives another next state", again, following, _ROUNDING * (1 + following.abs()))
+    # Where the next state hardly depends on the noise, rounding of the one is a large change of the other.
+    slopes = _jacobians(lambda u: model.step(batch.states, batch.context, batch.actions, u), batch.noise)
+    smallest = torch.linalg.svdvals(slopes)[:, -1:]
+    blur = 1e-14 * (1 + following.abs().amax(-1, keepdim=True) + batch.states.abs().amax(-1, keepdim=True)) / smallest
+    _compare("abduct(step(noise)) gives another noise", noise, batch.noise, _ROUNDING * (1 + batch.noise.abs()) + blur)
+
+
+def _check_broadcasting(model: TransitionModel, batch: _Batch) -> None:
+    """States [N, 1, D] with one context and one noise under all actions [A], as searches call it."""
+    states, context, noise = batch.states[:5].unsqueeze(1), batch.context[0], batch.noise[0]
+    actions = torch.arange(model.action_count)
+    rows = [(state, context, action, noise) for state in batch.states[: len(states)] for action in actions]
+    for name, function in (("step", model.step), ("abduct", model.abduct)):
+        whole = function(states, context, actions, noise)
+        single = torch.stack([function(*row) for row in rows]).reshape(len(states), len(actions), -1)
+        if whole.shape != single.shape:
+            _fail(f"{name} does not broadcast: shape {list(whole.shape)}, expected {list(single.shape)}")
+        _compare(f"{name} of a broadcast batch differs from row by row", whole, single, _ROUNDING * (1 + single.abs()))
+    constants = model.lipschitz(context, actions, noise)
+    one_by_one = torch.stack([model.lipschitz(context, action, noise) for action in actions])
+    if constants.shape != one_by_one.shape:
+        _fail(f"lipschitz does not broadcast: shape {list(constants.shape)}, expected {list(one_by_one.shape)}")
+    _compare("lipschitz over all actions differs from one by one", constants, one_by_one, _ROUNDING * one_by_one.abs())
+
+
+def _check_elementwise(model: TransitionModel, batch: _Batch) -> None:
+    slopes = _jacobians(lambda u: model.step(batch.states, batch.context, batch.actions, u), batch.noise)
+    diagonal = slopes.diagonal(dim1=-2, dim2=-1)
+    if (slopes - torch.diag_embed(diagonal)).abs().max() > 0:
+        _fail("elementwise is true, yet feature i of the next state depends on another noise than i")
+    signs = diagonal.sign()
+    if (signs == 0).any() or (signs != signs[:1]).any():
+        _fail("elementwise is true, yet step is not strictly monotone in the noise, always in the same direction")
+
+
+def _check_lipschitz(model: TransitionModel, batch: _Batch) -> None:
+    constants = model.lipschitz(batch.context, batch.actions, batch.noise)
+    if (constants < 0).any():
+        _fail(f"lipschitz returns a negative constant, {float(constants.min()):.6g}")
+    allowed = constants * (1 + _ROUNDING)
+    jacobians = _jacobians(lambda x: model.step(x, batch.context, batch.actions, batch.noise), batch.states)
+    _compare_slopes("the Jacobian's norm", torch.linalg.matrix_norm(jacobians, ord=2), allowed)
+    # The direction in which each step stretches most, and random ones.
+    steepest = torch.linalg.svd(jacobians)[2][:, 0]
+    random = torch.randn(batch.states.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    here = batch.step(model)
+    for direction in (steepest, torch.nn.functional.normalize(random, dim=-1)):
+        for distance in (1e-4, 1e-2, 1.0, 10.0):
+            shifted = batch.states + distance * direction
+            moved = model.step(shifted, batch.context, batch.actions, batch.noise) - here
+            slopes = moved.norm(dim=-1) / (shifted - batch.states).norm(dim=-1)
+            blur = 1e-14 * (1 + here.norm(dim=-1)) / distance
+            _compare_slopes(f"a slope between states {distance:g} apart", slopes, allowed + blur)
+
+
+def _check_log_prob(model: TrainableModel, batch: _Batch) -> None:
+    following = batch.step(model)
+    found = model.log_prob(batch.states, batch.context, batch.actions, following)
+    if found.shape != batch.actions.shape:
+        _fail(f"log_prob returns shape {list(found.shape)} for {len(batch.actions)} rows")
+    slopes = _jacobians(lambda y: model.abduct(batch.states, batch.context, batch.actions, y), following)
+    noise = model.abduct(batch.states, batch.context, batch.actions, following)
+    wanted = model.prior.log_prob(noise) + torch.linalg.slogdet(slopes)[1]
+    _compare("log_prob differs from automatic differentiation", found, wanted, 1e-7 * (1 + wanted.abs()))
+
+
+def _check_samples(model: TrainableModel, batch: _Batch, seed: int, draws: int = 2000) -> None:
+    """The noise of samples has the prior's covariance, within six standard errors of its estimate."""
+    state, context, action = batch.states[1], batch.context[1], batch.actions[1]
+    inputs = (state.expand(draws, -1), context, action)
+    samples = model.sample(*inputs, generator=torch.Generator().manual_seed(seed))
+    again = model.sample(*inputs, generator=torch.Generator().manual_seed(seed))
+    if not torch.equal(samples, again):
+        _fail("sample gives other states for a generator with the same seed")
+    noise = model.abduct(*inputs, samples)
+    products = noise.unsqueeze(-1) * noise.unsqueeze(-2)
+    error = products.std(0) / draws**0.5
+    wanted = model.prior.covariance()
+    _compare("the noise of samples has another covariance than the prior", products.mean(0), wanted, 6 * error + 1e-9)
+
+
+def _check_search_copy(model: TransitionModel, frozen: TransitionModel, batch: _Batch) -> None:
+    if not frozen.is_for_search("cpu"):
+        _fail("for_search returns a model that is not float64, not frozen or not in evaluation mode")
+    if frozen.fingerprint() != model.fingerprint():
+        _fail("the for_search copy has another fingerprint; bake_ must not change what state_dict returns")
+    dtype = next((t.dtype for t in model.state_dict().values() if t.is_floating_point()), torch.float64)
+    device = next((t.device for t in model.state_dict().values()), torch.device("cpu"))
+    with torch.no_grad():
+        own = model.step(
+            batch.states.to(device, dtype),
+            batch.context.to(device, dtype),
+            batch.actions.to(device),
+            batch.noise.to(device, dtype),
+        )
+    wanted = batch.step(frozen)
+    # Rounding of float32 inputs and of each layer is stretched by the model's own slopes.
+    slopes = _jacobians(lambda x: frozen.step(x, batch.context, batch.actions, batch.noise), batch.states)
+    stretch = 1 + torch.linalg.matrix_norm(slopes, ord=2).unsqueeze(-1)
+    tolerance = (2e-4 if dtype == torch.float32 else _ROUNDING) * stretch * (1 + wanted.abs() + batch.noise.abs())
+    _compare("the for_search copy is another function", own.to(wanted), wanted, tolerance)
+
+
+def _jacobians(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
+    """Jacobians [N, D, D] of a function of rows [N, D] that do not influence each other."""
+    variable = points.clone().requires_grad_()
+    values = function(variable)
+    rows = [
+        torch.autograd.grad(values[:, i].sum(), variable, retain_graph=True, allow_unused=True)[0]
+        for i in range(values.shape[1])
+    ]
+    return torch.stack([torch.zeros_like(points) if row is None else row for row in rows], dim=1)
+
+
+def _compare_slopes(what: str, slopes: Tensor, allowed: Tensor) -> None:
+    excess = slopes - allowed
+    if not (excess <= 0).all():
+        row = int(excess.nan_to_num(nan=torch.inf).argmax())
+        _fail(
+            f"{what} is {float(slopes[row]):.9g} at row {row}, above the constant {float(allowed[row]):.9g} "
+            "that lipschitz declares"
+        )
+
+
+def _compare(what: str, found: Tensor, wanted: Tensor, tolerance: Tensor) -> None:
+    error = (found - wanted).abs()
+    if not (error <= tolerance).all():
+        worst = float((error - tolerance).nan_to_num(nan=torch.inf).max())
+        _fail(f"{what} (by up to {float(error.max()):.3g}, {worst:.3g} more than rounding explains)")
+
+
+def _fail(what: str) -> None:
+    raise VerificationError(f"contract broken: {what}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
@@ -111,4 +110,4 @@ class Solver(ABC):
 
 def outcome_tolerance(outcome: float) -> float:
     """Differences up to this size are rounding: far above float64 noise, far below anything of interest."""
-    return 1e-11 * (1.0 + abs(outcome)) if math.isfinite(outcome) else math.inf
+    return 1e-11 * (1.0 + abs(outcome))

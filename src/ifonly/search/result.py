@@ -93,7 +93,7 @@ class Stats:
 
 
 def effective_branching_factor(nodes: int, horizon: int) -> float | None:
-    """The b >= 1 with nodes = 1 + b + ... + b^horizon, as the paper measures efficiency; None below that.
+    """The b >= 1 with nodes = 1 + b + ... + b^horizon, as the paper measures efficiency; fewer nodes give 1, none None.
 
     >>> effective_branching_factor(13, 12), round(effective_branching_factor(8191, 12), 6)
     (1.0, 2.0)
@@ -230,7 +230,7 @@ class Result:
         if content.get("version") != VERSION:
             raise StoreError(f"result of version {content.get('version')!r}; this ifonly reads version {VERSION}.")
         try:
-            return cls(
+            result = cls(
                 episode_id=content["episode"],
                 schema=Schema.from_dict(content["schema"]),
                 status=Status(content["status"]),
@@ -239,9 +239,9 @@ class Result:
                 observed_actions=np.array(content["observed_actions"], dtype=np.int64),
                 states=np.array(content["states"], dtype=np.float64),
                 observed_states=np.array(content["observed_states"], dtype=np.float64),
-                outcome=content["outcome"],
-                observed_outcome=content["observed_outcome"],
-                upper_bound=math.inf if content["upper_bound"] is None else content["upper_bound"],
+                outcome=float(content["outcome"]),
+                observed_outcome=float(content["observed_outcome"]),
+                upper_bound=math.inf if content["upper_bound"] is None else float(content["upper_bound"]),
                 certificate=Certificate(**content["certificate"]),
                 stats=Stats(**content["stats"]),
                 solver=content["solver"],
@@ -253,6 +253,19 @@ class Result:
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StoreError(f"result: broken or incomplete ({type(error).__name__}: {error}).") from None
+        result._check_shapes()
+        return result
+
+    def _check_shapes(self) -> None:
+        """Refuse a stored result whose parts do not belong together."""
+        steps, features, actions = len(self.actions), len(self.schema.dynamic), len(self.schema.actions)
+        for name in ("actions", "observed_actions"):
+            array = getattr(self, name)
+            if array.shape != (steps,) or not ((array >= 0) & (array < actions)).all():
+                raise StoreError(f"result: {name} must be {steps} of the schema's {actions} actions.")
+        for name in ("states", "observed_states"):
+            if getattr(self, name).shape != (steps, features):
+                raise StoreError(f"result: {name} must hold {steps} steps of {features} features.")
 
     @classmethod
     def from_json(cls, text: str) -> Result:
@@ -276,7 +289,10 @@ class Result:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"result {path}: cannot be read ({error}).") from None
-        return cls.from_json(text)
+        try:
+            return cls.from_json(text)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from None
 
 
 def make_result(

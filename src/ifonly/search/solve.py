@@ -28,7 +28,7 @@ def solve(
         observed_outcome = problem.outcome(problem.observed_actions)
         monitor = Monitor(limits or Limits(), progress, outcome_tolerance(observed_outcome))
         finding = solver.search(problem, monitor)
-        actions = without_idle_changes(problem, finding.actions)
+        actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
         seconds = monitor.elapsed()
         return make_result(
             problem,
@@ -41,16 +41,20 @@ def solve(
         )
 
 
-def without_idle_changes(problem: Problem, actions: Tensor) -> Tensor:
-    """The sequence [T] with every change undone whose undoing costs nothing: no pointless advice."""
+def without_idle_changes(problem: Problem, actions: Tensor, *, tolerance: float) -> Tensor:
+    """The sequence [T] with every change undone whose undoing costs no more than rounding: no pointless advice.
+
+    All of it together costs at most `tolerance`.
+    """
+    least = problem.outcome(actions) - tolerance
     while True:
         changed = (actions != problem.observed_actions).nonzero().squeeze(-1)
         if not len(changed):
             return actions
-        trials = actions.repeat(len(changed) + 1, 1)
-        trials[torch.arange(len(changed)), changed] = problem.observed_actions[changed]
+        trials = actions.repeat(len(changed), 1)
+        trials[torch.arange(len(changed), device=problem.device), changed] = problem.observed_actions[changed]
         outcomes = problem.rollout(trials)[1]
-        best = int(outcomes[:-1].argmax())
-        if outcomes[best] < outcomes[-1]:
+        best = int(outcomes.argmax())
+        if not outcomes[best] >= least:
             return actions
         actions = trials[best]

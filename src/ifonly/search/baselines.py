@@ -1,0 +1,288 @@
+"""Heuristics without proof: random sequences, the best single changes together, greedy search, beam search.
+
+All of them start from the observed sequence and never return a worse one, respect `allowed` and `max_changes`, and
+give the same answer every time.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifonly.errors import InputError
+from ifonly.problem import Problem
+from ifonly.progress import silent
+from ifonly.search.base import Finding, Limits, Monitor, Solver, outcome_tolerance
+from ifonly.search.result import Certificate, Stats, Status
+
+ROWS = 4096
+"""Sequences rolled out together."""
+
+
+class Heuristic(Solver):
+    """A solver that improves on the observed sequence and proves nothing; a limit or Ctrl-C ends it with its best."""
+
+    exact: ClassVar[bool] = False
+
+    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+        """The best sequence found, without a bound."""
+        best = Incumbent(problem, monitor)
+        try:
+            self.improve(best)
+        except KeyboardInterrupt:
+            best.status = Status.INTERRUPTED
+        certificate = Certificate(f"{self.name} heuristic", proven=False, tolerance=best.tolerance)
+        return Finding(best.actions, best.status or Status.HEURISTIC, math.inf, certificate)
+
+    @abstractmethod
+    def improve(self, best: Incumbent) -> None:
+        """Offer better sequences to `best`, until none is found or `best.stopped()`."""
+
+
+@dataclass(frozen=True)
+class RandomSearch(Heuristic):
+    """The best of `samples` random sequences.
+
+    Each changes as many steps as it may, chosen uniformly among those that have an alternative, and draws each new
+    action uniformly from the step's alternatives.
+    """
+
+    samples: int = 1000
+    seed: int = 0
+
+    name: ClassVar[str] = "random"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InputError(f"random search: samples={self.samples} must be at least 1.")
+
+    def improve(self, best: Incumbent) -> None:
+        """Draw and evaluate batch after batch."""
+        generator = torch.Generator().manual_seed(self.seed)
+        left = self.samples
+        while left and not best.stopped():
+            sequences = random_sequences(best.problem, min(left, ROWS), generator=generator)
+            best.evaluate(sequences)
+            left -= len(sequences)
+
+
+@dataclass(frozen=True)
+class TopSingleChanges(Heuristic):
+    """The steps whose best single change, made alone, gains most - changed together.
+
+    Each step counts with its best action. Gains do not add up, and together the changes may even do harm: of the first
+    1, 2, ..., k of them the best number is taken.
+    """
+
+    name: ClassVar[str] = "top-single-changes"
+
+    def improve(self, best: Incumbent) -> None:
+        """One batch of single changes, one batch of their combinations."""
+        problem = best.problem
+        observed = problem.observed_actions.unsqueeze(0)
+        changes = single_changes(problem, observed, torch.ones_like(observed, dtype=torch.bool), stats=best.stats)
+        order = changes.outcomes.sort(descending=True, stable=True).indices
+        helpful = order[changes.outcomes[order] > best.outcome + best.tolerance].tolist()
+        chosen: dict[int, int] = {}
+        for row in helpful:
+            if len(chosen) < problem.max_changes:
+                chosen.setdefault(int(changes.steps[row]), int(changes.actions[row]))
+        together = observed.repeat(len(chosen), 1)
+        for number, (step, action) in enumerate(chosen.items()):
+            together[number:, step] = action
+        if chosen:
+            best.evaluate(together)
+
+
+@dataclass(frozen=True)
+class Greedy(Heuristic):
+    """Again and again the one change that helps most, until none does.
+
+    A round looks at every admissible sequence that differs from the current one in one step: a further change while
+    the budget lasts, but also another action at a step changed before, or its return to the observed action. The
+    answer therefore cannot be improved at any single step.
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    def improve(self, best: Incumbent) -> None:
+        """Rounds of single changes, one batch each."""
+        while not best.stopped() and _one_better_change(best):
+            pass
+
+
+def greedy_actions(problem: Problem) -> tuple[Tensor, float]:
+    """What `Greedy` finds, actions [T] and outcome: a good first incumbent for an exact search."""
+    tolerance = outcome_tolerance(problem.outcome(problem.observed_actions))
+    with torch.no_grad():
+        best = Incumbent(problem, Monitor(Limits(), silent, tolerance))
+        Greedy().improve(best)
+    return best.actions, best.outcome
+
+
+@dataclass(frozen=True)
+class Beam(Heuristic):
+    """The `width` best sequences with 1, 2, ..., k changes, each level made from the one before by one more change.
+
+    Sequences are compared by their outcome when nothing further is changed. A beam as wide as there are sequences is
+    an exhaustive search.
+    """
+
+    width: int = 50
+
+    name: ClassVar[str] = "beam"
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InputError(f"beam search: width={self.width} must be at least 1.")
+
+    def improve(self, best: Incumbent) -> None:
+        """One level per number of changes."""
+        beam = best.problem.observed_actions.unsqueeze(0)
+        for _ in range(best.problem.max_changes):
+            beam = self._next_level(beam, best)
+            if best.status is not None or not len(beam):
+                break
+
+    def _next_level(self, beam: Tensor, best: Incumbent) -> Tensor:
+        """The best sequences [n, T] with one change more than those of `beam`."""
+        problem = best.problem
+        sequences = np.empty((0, problem.horizon), dtype=np.int64)
+        outcomes = np.empty(0)
+        for parents in beam.split(max(1, ROWS // (problem.horizon * problem.action_count))):
+            if best.stopped():
+                break
+            unchanged = parents == problem.observed_actions
+            changes = single_changes(problem, parents, unchanged, stats=best.stats)
+            children = changes.sequences(parents)
+            best.offer(children, changes.outcomes)
+            # Two orders of the same changes give the same sequence: each is kept once.
+            merged, first = np.unique(np.concatenate([sequences, children.cpu().numpy()]), axis=0, return_index=True)
+            values = np.concatenate([outcomes, changes.outcomes.cpu().numpy()])[first]
+            kept = np.argsort(-values, kind="stable")[: self.width]
+            sequences, outcomes = merged[kept], values[kept]
+        return torch.as_tensor(sequences, device=problem.device)
+
+
+def random_sequences(problem: Problem, count: int, *, generator: torch.Generator) -> Tensor:
+    """Random admissible sequences [count, T] with as many changes as possible, drawn as `RandomSearch` does."""
+    alternatives = problem.allowed.cpu().clone()  # drawn on the CPU: the same sequences on every device
+    observed = problem.observed_actions.cpu()
+    alternatives[torch.arange(problem.horizon), observed] = False
+    changeable = alternatives.any(dim=1)
+    sequences = observed.repeat(count, 1)
+    number = min(problem.max_changes, int(changeable.sum()))
+    if number:
+        order = torch.rand(count, problem.horizon, generator=generator).masked_fill(~changeable, -1.0)
+        steps = order.topk(number, dim=1).indices  # [count, number]
+        weights = alternatives[steps.flatten()].to(torch.float64)
+        drawn = torch.multinomial(weights, 1, generator=generator).reshape(count, number)
+        sequences.scatter_(1, steps, drawn)
+    return sequences.to(problem.device)
+
+
+@dataclass(frozen=True)
+class SingleChanges:
+    """Sequences that differ from a given one in one step."""
+
+    parents: Tensor  # [n], row of the given sequence
+    steps: Tensor  # [n]
+    actions: Tensor  # [n]
+    outcomes: Tensor  # [n]; minus infinity where it is not finite
+
+    def sequences(self, parents: Tensor) -> Tensor:
+        """The whole sequences [n, T], from the given ones [W, T]."""
+        whole = parents[self.parents]
+        whole[torch.arange(len(whole), device=whole.device), self.steps] = self.actions
+        return whole
+
+
+def single_changes(
+    problem: Problem, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
+) -> SingleChanges:
+    """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
+
+    Everything is rolled out in one pass: a replacement shares the states of its sequence until it branches off.
+    """
+    count, horizon = sequences.shape
+    parents = torch.arange(count, device=problem.device)  # the first W rows stay the given sequences themselves
+    steps, actions = torch.full_like(parents, -1), torch.full_like(parents, -1)
+    states = problem.observed_states[0].expand(count, -1)
+    outcomes = torch.zeros(count, dtype=torch.float64, device=problem.device)
+    model_steps = 0
+    for t in range(horizon):
+        options = problem.allowed[t] & changeable[:, t : t + 1]
+        options[torch.arange(count, device=problem.device), sequences[:, t]] = False
+        rows, replacements = options.nonzero(as_tuple=True)
+        taken = torch.cat([sequences[parents, t], replacements])
+        states, outcomes = torch.cat([states, states[rows]]), torch.cat([outcomes, outcomes[rows]])
+        outcomes = outcomes + problem.rewards(t, states, taken)
+        if t < horizon - 1:
+            states = problem.step(t, states, taken)
+            model_steps += len(states)
+        parents = torch.cat([parents, rows])
+        steps, actions = torch.cat([steps, torch.full_like(rows, t)]), torch.cat([actions, replacements])
+    if stats is not None:
+        _count(stats, sequences=len(outcomes) - count, model_steps=model_steps)
+    return SingleChanges(parents[count:], steps[count:], actions[count:], _finite(outcomes[count:]))
+
+
+class Incumbent:
+    """The best sequence so far, starting with the observed one; the first of equals stays."""
+
+    def __init__(self, problem: Problem, monitor: Monitor) -> None:
+        self.problem = problem
+        self.monitor = monitor
+        self.tolerance = monitor.tolerance
+        self.stats = monitor.stats
+        self.actions = problem.observed_actions
+        self.outcome = problem.outcome(problem.observed_actions)
+        self.status: Status | None = None
+
+    def offer(self, sequences: Tensor, outcomes: Tensor) -> bool:
+        """Take the best of `sequences` [n, T] if it is better by more than rounding; say whether it was."""
+        if not len(outcomes):
+            return False
+        row = int(outcomes.argmax())
+        if not outcomes[row] > self.outcome + self.tolerance:
+            return False
+        self.actions, self.outcome = sequences[row], float(outcomes[row])
+        return True
+
+    def evaluate(self, sequences: Tensor) -> None:
+        """Roll out whole sequences [n, T] and offer them."""
+        _count(self.stats, sequences=len(sequences), model_steps=len(sequences) * (self.problem.horizon - 1))
+        self.offer(sequences, _finite(self.problem.rollout(sequences)[1]))
+
+    def stopped(self) -> bool:
+        """Whether a limit is reached; also reports progress."""
+        self.status = self.monitor.stop(self.outcome, math.inf)
+        return self.status is not None
+
+
+def _one_better_change(best: Incumbent) -> bool:
+    """One greedy round; says whether it found something better."""
+    problem, sequence = best.problem, best.actions.unsqueeze(0)
+    changed = sequence != problem.observed_actions
+    budget_left = int(changed.sum()) < problem.max_changes
+    changeable = torch.ones_like(changed) if budget_left else changed
+    changes = single_changes(problem, sequence, changeable, stats=best.stats)
+    return best.offer(changes.sequences(sequence), changes.outcomes)
+
+
+def _count(stats: Stats, *, sequences: int, model_steps: int) -> None:
+    """For heuristics a node is a whole sequence."""
+    stats.nodes_expanded += sequences
+    stats.nodes_generated += sequences
+    stats.model_steps += model_steps
+
+
+def _finite(outcomes: Tensor) -> Tensor:
+    """A sequence whose outcome overflows is no candidate; NaN would win every argmax."""
+    return torch.where(outcomes.isfinite(), outcomes, -math.inf)

@@ -1,0 +1,252 @@
+"""Exhaustive enumeration with shared prefixes, in batches: exact without any bound, and the oracle of all tests."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.errors import InputError
+from ifonly.problem import Problem
+from ifonly.search.base import Finding, Monitor, Solver
+from ifonly.search.result import Certificate, Stats, Status
+
+BATCH = 4096
+"""Rows per model call: the hidden layers of this many rows still fit a processor's cache."""
+
+
+@dataclass(frozen=True)
+class Exhaustive(Solver):
+    """Try every admissible sequence; prefixes are shared, memory stays bounded by `batch`.
+
+    Outcomes that differ by no more than the tolerance count as equal. Among equals the fewest changes win, then the
+    lexicographically smallest sequence, so that the answer does not depend on `batch`.
+    """
+
+    batch: int = BATCH
+    """Largest number of states advanced together; speed and memory depend on it, the answer does not."""
+
+    name: ClassVar[str] = "exhaustive"
+    exact: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise InputError(f"exhaustive: batch={self.batch} must be at least 1.")
+
+    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+        """Enumerate until done; a limit or Ctrl-C returns the best sequence so far, without a bound."""
+        best = _Best(problem, monitor.tolerance)
+        status = self._enumerate(problem, monitor, best)
+        total = problem.sequence_count()
+        complete = best.seen == total
+        return Finding(
+            actions=best.sequence(),
+            status=Status.OPTIMAL if complete else status,
+            upper_bound=best.outcome if complete else math.inf,
+            certificate=Certificate(
+                method="exhaustive enumeration",
+                proven=complete,
+                tolerance=monitor.tolerance,
+                details={"sequences": total, "sequences_seen": best.seen},
+            ),
+        )
+
+    def _enumerate(self, problem: Problem, monitor: Monitor, best: _Best) -> Status:
+        """Offer every sequence to `best`, until all are seen or something says stop."""
+        blocks = _Enumeration(problem, self.batch, monitor.stats).continuations(0, _root(problem))
+        try:
+            while (status := monitor.stop(best.outcome, math.inf)) is None:
+                leaves = next(blocks, None)
+                if leaves is None:
+                    return Status.OPTIMAL
+                best.offer(leaves)
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        return status
+
+
+@torch.no_grad()
+def best_values(
+    problem: Problem, t: int, states: Tensor, changes_used: Tensor, *, batch: int = BATCH, stats: Stats | None = None
+) -> Tensor:
+    """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, D] at step t with `changes_used` [N] changes so far.
+
+    Every continuation with at most `max_changes - changes_used` further changes is enumerated: for small problems.
+    """
+    if not 0 <= t < problem.horizon:
+        raise InputError(f"best_values: t={t} must be a step, 0 to {problem.horizon - 1}.")
+    if len(states) != len(changes_used):
+        raise InputError(f"best_values: {len(states)} states, but {len(changes_used)} numbers of changes.")
+    if ((changes_used < 0) | (changes_used > problem.max_changes)).any():
+        raise InputError(f"best_values: changes_used must lie between 0 and max_changes={problem.max_changes}.")
+    values = torch.full((len(states),), -math.inf, dtype=torch.float64, device=problem.device)
+    start = _Nodes(
+        states=states,
+        outcomes=torch.zeros_like(values),
+        changes=changes_used.to(torch.int64),
+        origins=torch.arange(len(states), device=problem.device),
+        actions=torch.empty(len(states), 0, dtype=torch.int64, device=problem.device),
+    )
+    for leaves in _Enumeration(problem, batch, stats or Stats()).continuations(t, start):
+        values.scatter_reduce_(0, leaves.origins, leaves.outcomes, "amax")
+    return values
+
+
+@torch.no_grad()
+def outcome_frontier(problem: Problem, *, batch: int = BATCH) -> Tensor:
+    """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration."""
+    best = torch.full((problem.max_changes + 1,), -math.inf, dtype=torch.float64, device=problem.device)
+    for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
+        best.scatter_reduce_(0, leaves.changes, leaves.outcomes, "amax")
+    return best.cummax(0).values
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Prefixes of sequences, or whole ones: after the last of `actions` the observed actions follow."""
+
+    states: Tensor  # [N, D], the states that the prefixes lead to; for whole sequences the last ones
+    outcomes: Tensor  # [N], rewards so far
+    changes: Tensor  # [N]
+    origins: Tensor  # [N], the starting row that each prefix comes from
+    actions: Tensor  # [N, steps taken]
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def select(self, rows: Tensor | slice) -> _Nodes:
+        """Some of the rows: a mask, an index or a slice."""
+        parts = (self.states, self.outcomes, self.changes, self.origins, self.actions)
+        return _Nodes(*(part[rows] for part in parts))
+
+    def split(self, rows: int) -> Iterator[_Nodes]:
+        """Parts of nearly equal size, at most `rows` each."""
+        count = math.ceil(len(self) / rows)
+        edges = [len(self) * part // count for part in range(count + 1)] if count else []
+        for start, end in itertools.pairwise(edges):
+            yield self.select(slice(start, end))
+
+
+@dataclass(frozen=True)
+class _Enumeration:
+    """Depth first over blocks of nodes, so that memory is bounded by `batch` rows per step."""
+
+    problem: Problem
+    batch: int
+    stats: Stats
+
+    def continuations(self, t: int, nodes: _Nodes) -> Iterator[_Nodes]:
+        """Every admissible completion, in blocks, of `nodes` at step t."""
+        spent = nodes.changes >= self.problem.max_changes
+        for part in nodes.select(spent).split(self.batch):
+            yield self._follow_observed(t, part)
+        width = len(self.problem.alternatives(t)) + 1
+        for part in nodes.select(~spent).split(max(1, self.batch // width)):
+            children = self._branch(t, part)
+            if t == self.problem.horizon - 1:
+                yield children
+            else:
+                yield from self.continuations(t + 1, children)
+
+    def _branch(self, t: int, nodes: _Nodes) -> _Nodes:
+        """One child per node and allowed action, the observed action first."""
+        problem = self.problem
+        observed = problem.observed_actions[t : t + 1]
+        choices = torch.cat([observed, problem.alternatives(t)])  # [n]
+        last = t == problem.horizon - 1
+        parents = nodes.states.unsqueeze(1)
+        outcomes = nodes.outcomes.unsqueeze(1) + problem.rewards(t, parents, choices)  # [N, n]
+        states = parents.expand(-1, len(choices), -1) if last else problem.step(t, parents, choices)
+        self._count(expanded=len(nodes), generated=outcomes.numel(), steps=0 if last else outcomes.numel())
+        taken = choices.repeat(len(nodes)).unsqueeze(1)
+        return _Nodes(
+            states=states.flatten(0, 1),
+            outcomes=outcomes.flatten(),
+            changes=(nodes.changes.unsqueeze(1) + (choices != observed)).flatten(),
+            origins=nodes.origins.repeat_interleave(len(choices)),
+            actions=torch.cat([nodes.actions.repeat_interleave(len(choices), 0), taken], dim=1),
+        )
+
+    def _follow_observed(self, t: int, nodes: _Nodes) -> _Nodes:
+        """Nodes without changes left, completed by the observed actions."""
+        problem, states, outcomes = self.problem, nodes.states, nodes.outcomes
+        for step in range(t, problem.horizon):
+            action = problem.observed_actions[step]
+            outcomes = outcomes + problem.rewards(step, states, action)
+            if step < problem.horizon - 1:
+                states = problem.step(step, states, action)
+        count = len(nodes) * (problem.horizon - t)
+        self._count(expanded=count, generated=count, steps=count - len(nodes))
+        return _Nodes(states, outcomes, nodes.changes, nodes.origins, nodes.actions)
+
+    def _count(self, *, expanded: int, generated: int, steps: int) -> None:
+        self.stats.nodes_expanded += expanded
+        self.stats.nodes_generated += generated
+        self.stats.model_steps += steps
+
+
+class _Best:
+    """The best outcome so far and the sequences that may still be the answer once all are known.
+
+    Which sequence wins a tie is known only with the final maximum, so a few are kept: those within the tolerance of
+    the best that no simpler sequence (fewer changes, then lexicographically smaller) equals or beats.
+    """
+
+    def __init__(self, problem: Problem, tolerance: float) -> None:
+        self.problem = problem
+        self.tolerance = tolerance
+        self.seen = 0
+        self.outcome = problem.outcome(problem.observed_actions)
+        self._observed: IntArray = problem.observed_actions.cpu().numpy()
+        self._sequences: IntArray = self._observed[np.newaxis]  # [n, T], simplest first
+        self._outcomes: FloatArray = np.array([self.outcome])
+
+    def sequence(self) -> Tensor:
+        """The simplest of the best sequences [T]."""
+        return torch.as_tensor(self._sequences[0], device=self.problem.device)
+
+    def offer(self, leaves: _Nodes) -> None:
+        """Consider whole sequences."""
+        if not leaves.outcomes.isfinite().all():
+            raise InputError(
+                f"episode {self.problem.episode.id!r}: a counterfactual sequence has an outcome that is not finite, "
+                "so none can be called best; restrict `allowed`, or use a model and a reward that do not overflow."
+            )
+        self.seen += len(leaves)
+        self.outcome = max(self.outcome, float(leaves.outcomes.max()))
+        near = leaves.select(leaves.outcomes >= self.outcome - self.tolerance)
+        if not len(near):
+            return
+        sequences = np.concatenate([self._sequences, self._whole(near).cpu().numpy()])
+        outcomes = np.concatenate([self._outcomes, near.outcomes.cpu().numpy()])
+        kept = outcomes >= self.outcome - self.tolerance
+        self._keep_undominated(sequences[kept], outcomes[kept])
+
+    def _whole(self, leaves: _Nodes) -> Tensor:
+        tail = self.problem.observed_actions[leaves.actions.shape[1] :]
+        return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
+
+    def _keep_undominated(self, sequences: IntArray, outcomes: FloatArray) -> None:
+        changes = (sequences != self._observed).sum(axis=1)
+        order = np.lexsort((*sequences.T[::-1], changes))
+        best_before = np.maximum.accumulate(np.concatenate([[-math.inf], outcomes[order][:-1]]))
+        order = order[outcomes[order] > best_before]
+        self._sequences, self._outcomes = sequences[order], outcomes[order]
+
+
+def _root(problem: Problem) -> _Nodes:
+    device = problem.device
+    return _Nodes(
+        states=problem.observed_states[:1],
+        outcomes=torch.zeros(1, dtype=torch.float64, device=device),
+        changes=torch.zeros(1, dtype=torch.int64, device=device),
+        origins=torch.zeros(1, dtype=torch.int64, device=device),
+        actions=torch.empty(1, 0, dtype=torch.int64, device=device),
+    )

@@ -1,0 +1,243 @@
+"""The paper's A*: exact on everything small, with a true bracket at every moment."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
+from ifonly.errors import InputError
+from ifonly.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
+from ifonly.problem import Problem
+from ifonly.progress import Tick
+from ifonly.rewards import ActionCost, Custom, Linear
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Limits
+from ifonly.search.exhaustive import Exhaustive, outcome_frontier
+from ifonly.search.frontier import Batch, Frontier
+from ifonly.search.result import Status
+from ifonly.search.solve import solve
+from ifonly.testing import check_solver
+
+
+def _strategies(problem: Problem) -> list[MonteCarlo | FacilityLocation]:
+    noise = np.random.default_rng(0).normal(size=(30, problem.noise.shape[1]))
+    pool = problem.decode(problem.observed_states[0] + torch.as_tensor(noise))
+    return [
+        MonteCarlo(samples=25),
+        MonteCarlo(samples=25, weighting="uniform"),
+        MonteCarlo(samples=None, size=60),
+        FacilityLocation(6, pool),
+    ]
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("part", range(4))
+def test_equals_exhaustive_search_for_every_strategy(kind: str, part: int) -> None:
+    """300 random problems of every model class, reward and restriction; each anchor strategy, per step and shared."""
+    for seed in range(part * 15, (part + 1) * 15):
+        problem = random_problem(seed, model_kind=kind, max_changes=seed % 4, horizon=4 + seed % 2)
+        optimum = solve(problem, Exhaustive()).outcome
+        for index, strategy in enumerate(_strategies(problem)):
+            result = solve(problem, AnchorAStar(anchors=strategy, shared=(seed + index) % 2 == 0, seed=seed))
+            assert result.status is Status.OPTIMAL
+            assert result.certificate.proven
+            assert result.outcome == pytest.approx(optimum, rel=1e-9, abs=1e-9)
+            assert result.gap <= 10 * result.certificate.tolerance
+
+
+def test_satisfies_the_contract_of_solvers() -> None:
+    check_solver(AnchorAStar(anchors=MonteCarlo(samples=10)), [random_problem(seed) for seed in range(100, 120)])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_decides_partition_instances(seed: int) -> None:
+    """app:hardness: the best outcome is zero exactly when the values can be split evenly."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(1, 12, size=rng.integers(2, 8)).tolist()
+    result = solve(partition_problem(values), AnchorAStar(anchors=MonteCarlo(samples=20)))
+    assert result.status is Status.OPTIMAL
+    assert (result.outcome == 0.0) == partition_exists(values)
+
+
+def test_more_changes_never_hurt() -> None:
+    for seed in range(8):
+        problem = random_problem(seed, max_changes=4)
+        outcomes = [solve(problem.with_max_changes(k), AnchorAStar(MonteCarlo(samples=20))).outcome for k in range(5)]
+        assert outcomes == sorted(outcomes)
+        assert outcomes == pytest.approx(outcome_frontier(problem).tolist(), rel=1e-9, abs=1e-9)
+
+
+def test_batch_size_changes_neither_answer_nor_count() -> None:
+    for seed in range(12):
+        problem = random_problem(seed, horizon=6, actions=4, max_changes=2)
+        results = [solve(problem, AnchorAStar(MonteCarlo(samples=20), batch=batch)) for batch in (1, 3, 1000)]
+        for result in results[1:]:
+            assert result.actions.tolist() == results[0].actions.tolist()
+            assert result.outcome == pytest.approx(results[0].outcome, rel=1e-12)
+            assert result.stats.nodes_expanded == results[0].stats.nodes_expanded
+            assert result.stats.nodes_generated == results[0].stats.nodes_generated
+
+
+def test_visits_are_those_of_textbook_astar() -> None:
+    """A plain A* over nodes, as in alg:astar (with the better path kept), must visit as many nodes."""
+    for seed in range(12):
+        problem = random_problem(seed, reward_kind="linear", model_kind="location-scale", horizon=5, max_changes=2)
+        constants = value_constants(problem)
+        anchors = MonteCarlo(samples=15).choose(problem, constants, torch.Generator().manual_seed(0))
+        expected = _textbook_visits(problem, AnchorBound(problem, anchors, constants))
+        result = solve(problem, AnchorAStar(MonteCarlo(samples=15)))
+        assert result.stats.nodes_expanded == expected
+
+
+def _textbook_visits(problem: Problem, bound: AnchorBound) -> int:
+    queue = [(0.0, 0, 0, problem.observed_states[0], float(bound(0, problem.observed_states[:1], torch.tensor([0]))))]
+    visits = 0
+    while True:
+        best = max(range(len(queue)), key=lambda i: (queue[i][4], queue[i][1]))
+        earned, t, used, state, _ = queue.pop(best)
+        visits += 1
+        if t == problem.horizon:
+            return visits
+        for action in problem.allowed[t].nonzero().flatten():
+            changed = used + int(action != problem.observed_actions[t])
+            if changed > problem.max_changes:
+                continue
+            gained = earned + float(problem.rewards(t, state, action))
+            if t + 1 == problem.horizon:
+                queue.append((gained, t + 1, changed, state, gained))
+            else:
+                following = problem.step(t, state, action)
+                value = float(bound(t + 1, following.unsqueeze(0), torch.tensor([changed])))
+                queue.append((gained, t + 1, changed, following, gained + value))
+
+
+def test_two_ways_to_one_state_keep_the_better_one() -> None:
+    """Actions with equal effects and different costs reach equal states: the cheaper way must survive."""
+    base = random_problem(0, model_kind="linear", actions=4, horizon=5, masked=False)
+    model = base.model
+    model.state_matrices[:] = model.state_matrices[0].clone()
+    model.offsets[:] = model.offsets[0].clone()
+    model.offsets[3] += 1.0
+    name = base.episode.schema.dynamic[0].name
+    for seed in range(10):
+        costs = np.random.default_rng(seed).uniform(-1, 1, 4)
+        reward = Linear({name: 1.0}) if base.episode.schema.dynamic[0].scaling != "log" else _first_scaled()
+        problem = Problem.from_episode(base.episode, model, reward + ActionCost(dict(enumerate(costs.tolist()))), 3)
+        result = solve(problem, AnchorAStar(MonteCarlo(samples=10)))
+        assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, rel=1e-9, abs=1e-9)
+
+
+def _first_scaled() -> Custom:
+    return Custom(lambda states, actions: states[..., 0], lipschitz=1.0, space="scaled")
+
+
+def _hard_problem() -> Problem:
+    return random_problem(3, model_kind="location-scale", horizon=8, actions=5, max_changes=4, masked=False)
+
+
+@pytest.mark.parametrize("limits", [Limits(nodes=1), Limits(nodes=40), Limits(seconds=0.0), Limits(seconds=0.05)])
+def test_limits_return_a_valid_bracket(limits: Limits) -> None:
+    problem = _hard_problem()
+    result = solve(problem, AnchorAStar(MonteCarlo(samples=200), batch=8), limits=limits)
+    optimum = solve(problem, Exhaustive()).outcome
+    assert result.outcome <= optimum + 1e-9
+    assert result.upper_bound >= optimum - 1e-9
+    assert math.isfinite(result.upper_bound)
+    assert result.status in (Status.NODE_LIMIT, Status.TIME_LIMIT, Status.OPTIMAL)
+    assert result.outcome >= result.observed_outcome
+
+
+def test_gap_limit_is_honoured() -> None:
+    problem = _hard_problem()
+    full = solve(problem, AnchorAStar(MonteCarlo(samples=50)))
+    loose = solve(problem, AnchorAStar(MonteCarlo(samples=50), batch=4), limits=Limits(gap=2.0))
+    assert loose.status is Status.GAP_REACHED
+    assert 0 < loose.gap <= 2.0
+    assert loose.upper_bound >= full.outcome - 1e-9
+
+
+def test_bracket_only_narrows_and_always_holds_the_optimum() -> None:
+    problem = _hard_problem()
+    optimum = solve(problem, Exhaustive()).outcome
+    seen: list[Tick] = []
+    solve(problem, AnchorAStar(MonteCarlo(samples=30), batch=16), progress=seen.append)
+    figures = [tick.figures for tick in seen if tick.stage == "search"]
+    bounds, incumbents = [f["bound"] for f in figures], [f["incumbent"] for f in figures]
+    assert len(figures) > 3
+    assert bounds == sorted(bounds, reverse=True)
+    assert incumbents == sorted(incumbents)
+    assert min(bounds) >= optimum - 1e-9
+    assert max(incumbents) <= optimum + 1e-9
+
+
+@pytest.mark.parametrize("stage", ["bounds", "search"])
+def test_interrupt_returns_the_bracket(stage: str) -> None:
+    problem = _hard_problem()
+    optimum = solve(problem, Exhaustive()).outcome
+
+    def interrupt(tick: Tick) -> None:
+        if tick.stage == stage:
+            raise KeyboardInterrupt
+
+    result = solve(problem, AnchorAStar(MonteCarlo(samples=50)), progress=interrupt)
+    assert result.status is Status.INTERRUPTED
+    assert result.outcome <= optimum + 1e-9 <= result.upper_bound + 2e-9 < math.inf
+
+
+def test_no_pointless_changes_are_recommended() -> None:
+    """A reward that ignores actions makes a change of the last action worthless: none is recommended."""
+    for seed in range(20):
+        problem = random_problem(seed, reward_kind="linear", max_changes=4)
+        result = solve(problem, AnchorAStar(MonteCarlo(samples=10)))
+        assert result.actions[-1] == result.observed_actions[-1]
+
+
+def test_flat_reward_is_decided_at_once() -> None:
+    """When nothing matters every node ties; ties must not be expanded one by one."""
+    base = random_problem(1, horizon=8, actions=5)
+    flat = Custom(lambda states, actions: torch.zeros(states.shape[:-1], dtype=torch.float64), 0.0, space="scaled")
+    problem = Problem.from_episode(base.episode, base.model, flat, 5)
+    result = solve(problem)
+    assert result.status is Status.OPTIMAL
+    assert not result.changes
+    assert result.stats.nodes_expanded == problem.horizon + 1
+
+
+def test_shortest_episode() -> None:
+    for seed in range(10):
+        problem = random_problem(seed, horizon=2, max_changes=2)
+        optimum = solve(problem, Exhaustive()).outcome
+        assert solve(problem).outcome == pytest.approx(optimum, rel=1e-9, abs=1e-9)
+
+
+def test_batch_must_be_positive() -> None:
+    with pytest.raises(InputError, match="batch=0"):
+        AnchorAStar(batch=0)
+
+
+def _batch(states: list[list[float]], rewards: list[float], changes: list[int], keys: list[float]) -> Batch:
+    count = len(states)
+    parents, actions = np.full(count, -1), np.arange(count)
+    return Batch(np.array(states), np.array(rewards), np.array(changes), np.array(keys), parents, actions)
+
+
+def test_frontier_pops_by_key_and_merges_equal_nodes() -> None:
+    frontier = Frontier(1, resolution=1e-9)
+    frontier.add(1, _batch([[0.5], [0.5], [-0.0], [0.0]], [1.0, 2.0, 1.0, 1.0], [0, 0, 1, 1], [5.0, 6.0, 9.0, 9.0]))
+    assert frontier.top() == 9.0
+    assert frontier.pop(10, above=-np.inf).size == 2  # the dearer way to 0.5 and the second zero are gone
+    frontier.add(1, _batch([[0.5], [0.5]], [2.0, 3.0], [0, 0], [6.0, 7.0]))
+    assert frontier.keys[frontier.pop(10, above=-np.inf)].tolist() == [7.0]
+    frontier.add(2, _batch([[0.5]], [0.0], [0], [1.0]))  # another step is another node
+    assert frontier.pop(10, above=1.0).size == 0
+    assert frontier.pop(10, above=0.5).size == 1
+    assert frontier.top() == -np.inf
+
+
+def test_frontier_grows() -> None:
+    frontier = Frontier(2, resolution=1e-9)
+    states = np.random.default_rng(0).normal(size=(5000, 2))
+    frontier.add(0, _batch(states.tolist(), [0.0] * 5000, [0] * 5000, states[:, 0].tolist()))
+    assert frontier.keys[frontier.pop(5000, above=-np.inf)].tolist() == sorted(states[:, 0].tolist(), reverse=True)

@@ -1,0 +1,282 @@
+"""Results: what they say in words, and that a stored one is the same again or refused."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ifonly.episodes.episode import Episode
+from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.errors import InputError, StoreError
+from ifonly.instances import random_problem
+from ifonly.models.analytic import LinearModel
+from ifonly.problem import Problem
+from ifonly.rewards import minus
+from ifonly.search.baselines import Greedy
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.result import (
+    Certificate,
+    Result,
+    Stats,
+    Status,
+    effective_branching_factor,
+    make_result,
+)
+from ifonly.search.solve import solve, without_idle_changes
+
+DOSES = ActionSpace.product(Axis("vasopressors", "mcg/kg/min", (0, 0.1)), Axis("fluids", "mL/4 h", (80, 850)))
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """SOFA follows the doses alone: 10, then 2 less with vasopressors, 1 less with fluids, plus recorded noise."""
+    schema = Schema((Feature("SOFA", "dynamic", unit="points"),), DOSES, step_length=4, step_unit="h")
+    model = LinearModel(schema, np.zeros((4, 1, 1)), offsets=[[10.0], [9.0], [8.0], [7.0]])
+    episode = Episode("case 7", schema, states=[[10.0], [9.5], [10.5], [8.0]], actions=[0, 0, 1, 0])
+    return Problem.from_episode(episode, model, minus("SOFA"), 2)
+
+
+@pytest.fixture(scope="module")
+def result(problem: Problem) -> Result:
+    return solve(problem, Exhaustive())
+
+
+def same(one: Result, two: Result) -> bool:
+    for field in dataclasses.fields(Result):
+        left, right = getattr(one, field.name), getattr(two, field.name)
+        if isinstance(left, np.ndarray):
+            if left.dtype != right.dtype or not np.array_equal(left, right):
+                return False
+        elif left != right:
+            return False
+    return True
+
+
+def test_the_example_is_solved_as_by_hand(result: Result) -> None:
+    # Both doses from step 0 and 1 on: 3 points less at steps 1 and 2. Step 3 has no recorded effect.
+    assert result.actions.tolist() == [3, 3, 1, 0]
+    assert result.observed_outcome == pytest.approx(-38.0)
+    assert result.outcome == pytest.approx(-32.0)
+    assert result.states[:, 0] == pytest.approx([10.0, 6.5, 7.5, 8.0])
+    assert result.improvement == pytest.approx(6.0)
+    assert result.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_changes_are_told_in_words(result: Result) -> None:
+    words = "vasopressors 0 -> 0.1 mcg/kg/min, fluids 80 -> 850 mL/4 h"
+    assert [(c.step, c.observed, c.counterfactual, c.words) for c in result.changes] == [
+        (0, 0, 3, words),
+        (1, 0, 3, words),
+    ]
+
+
+def test_a_result_prints_itself(result: Result, problem: Problem) -> None:
+    first, *changes = str(result).splitlines()
+    assert first.startswith("optimal | 2 changes (at most 2) | SOFA 38.0 -> 32.0 (-15.8%) | bound = outcome | ")
+    assert first.endswith(f" | {result.stats.nodes_expanded:,} nodes, {result.stats.seconds:.2f} s")
+    assert changes == [f"  step {c.step}: {c.words}" for c in result.changes]
+    assert repr(result) == "Result('case 7', optimal, outcome -32, gap 0)"
+    single = solve(problem.with_max_changes(1), Greedy())
+    assert str(single).startswith("heuristic | 1 change (at most 1) | SOFA 38.0 -> 35.0 (-7.9%) | no bound | ")
+    limited = dataclasses.replace(result, status=Status.TIME_LIMIT, upper_bound=-30.5)
+    assert " | gap 1.5 | " in str(limited)
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(seed=st.integers(0, 10_000), heuristic=st.booleans())
+def test_json_gives_the_same_result_back(seed: int, heuristic: bool) -> None:
+    problem = random_problem(seed, horizon=3)
+    result = solve(problem, Greedy() if heuristic else Exhaustive())
+    assert math.isinf(result.upper_bound) is heuristic
+    assert same(result, Result.from_json(result.to_json()))
+
+
+def test_infinite_bounds_become_null(problem: Problem) -> None:
+    content = json.loads(solve(problem, Greedy()).to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert content["upper_bound"] is None
+    assert content["gap"] is None
+    assert math.isinf(Result.from_dict(content).upper_bound)
+
+
+def test_the_document_says_what_it_rests_on(result: Result, problem: Problem) -> None:
+    content = json.loads(result.to_json())
+    assert content["format"] == "ifonly.result"
+    assert content["statement"] == Status.OPTIMAL.sentence
+    assert content["certificate"]["proven"] is True
+    assert content["solver"] == {"name": "exhaustive", "batch": Exhaustive().batch}
+    assert content["reward"] == {"kind": "linear", "weights": {"SOFA": -1.0}, "constant": 0.0}
+    assert content["model_fingerprint"] == problem.model.fingerprint()
+    assert [change["words"] for change in content["changes"]] == [change.words for change in result.changes]
+
+
+def test_what_was_allowed_is_kept(problem: Problem) -> None:
+    allowed = np.ones((4, 4), dtype=bool)
+    allowed[1, 3] = False
+    restricted = Problem.from_episode(problem.episode, problem.model, problem.reward, 2, allowed=allowed)
+    result = solve(restricted, Exhaustive())
+    assert result.allowed == ((0, 1, 2, 3), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3))
+    assert Result.from_json(result.to_json()).allowed == result.allowed
+
+
+def test_saved_and_loaded(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "result.json"
+    result.save(path)
+    assert same(result, Result.load(path))
+    assert path.read_text(encoding="utf-8").endswith("}\n")
+
+
+def test_a_failed_save_leaves_the_old_file(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "result.json"
+    result.save(path)
+    before = path.read_bytes()
+
+    def failing(self: Path, target: Path) -> Path:
+        raise OSError("no space")
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(OSError, match="no space"):
+        result.save(path)
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["result.json"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(share=st.floats(0.0, 0.999))
+def test_text_cut_off_anywhere_is_refused(share: float) -> None:
+    text = _stored()
+    with pytest.raises(StoreError, match="cut off"):
+        Result.from_json(text[: int(share * len(text))])
+
+
+@cache
+def _stored() -> str:
+    return solve(random_problem(3, horizon=3), Exhaustive()).to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(version=99), "version 99; this ifonly reads version 1"),
+        (lambda c: c.update(format="something"), "expected format 'ifonly.result', found 'something'"),
+        (lambda c: c.update(status="splendid"), "broken or incomplete.*splendid"),
+        (lambda c: c.update(outcome="good"), "broken or incomplete"),
+        (lambda c: c.update(outcome=None), "broken or incomplete"),
+        (lambda c: c["actions"].append(0), "observed_actions must be"),
+        (lambda c: c["actions"].__setitem__(0, 99), "actions must be"),
+        (lambda c: c["states"].pop(), "states must hold"),
+        (lambda c: c["states"][0].append(1.0), "broken or incomplete|states must hold"),
+        (lambda c: c["schema"].pop("features"), "broken or incomplete.*features"),
+        (lambda c: c.update(shown=[]), "broken or incomplete"),
+        (lambda c: c.update(certificate={"sure": True}), "broken or incomplete"),
+        (lambda c: c.update(stats=None), "broken or incomplete"),
+    ],
+)
+def test_altered_documents_are_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:
+    content = json.loads(_stored())
+    change(content)
+    with pytest.raises(StoreError, match=message):
+        Result.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("key", list(json.loads(_stored())))
+def test_nothing_may_be_missing(key: str) -> None:
+    derived = {"statement", "gap", "changes"}  # for readers; computed again from the rest
+    content = json.loads(_stored())
+    del content[key]
+    if key in derived:
+        assert Result.from_dict(content).episode_id == "random 3"
+    else:
+        with pytest.raises(StoreError, match=key if key not in ("format", "version") else "expected|version"):
+            Result.from_dict(content)
+
+
+def test_files_are_named_in_errors(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"absent\.json.*cannot be read"):
+        Result.load(tmp_path / "absent.json")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(StoreError, match=r"list\.json: result: expected a JSON object"):
+        Result.load(tmp_path / "list.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(StoreError, match=r"bytes\.json.*cannot be read"):
+        Result.load(tmp_path / "bytes.json")
+
+
+def test_a_bound_that_is_no_number_is_refused(problem: Problem) -> None:
+    with pytest.raises(InputError, match="NaN as its upper bound"):
+        make_result(
+            problem,
+            actions=torch.tensor([0, 0, 1, 0]),
+            status=Status.OPTIMAL,
+            upper_bound=math.nan,
+            certificate=Certificate("none", proven=False),
+            stats=Stats(),
+            solver={"name": "broken"},
+        )
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_has_a_sentence(status: Status) -> None:
+    assert status.sentence.endswith(".")
+    assert status.at_limit == (status in (Status.TIME_LIMIT, Status.NODE_LIMIT, Status.INTERRUPTED))
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(base=st.floats(1.0, 6.0), horizon=st.integers(1, 20))
+def test_the_effective_branching_factor_inverts_its_definition(base: float, horizon: int) -> None:
+    nodes = sum(base**power for power in range(horizon + 1))
+    found = effective_branching_factor(round(nodes), horizon)
+    assert found is not None
+    again = sum(found**power for power in range(horizon + 1))
+    assert again == pytest.approx(max(round(nodes), horizon + 1), rel=1e-9)
+
+
+def test_the_effective_branching_factor_of_tiny_searches() -> None:
+    assert effective_branching_factor(0, 5) is None
+    assert effective_branching_factor(3, 5) == 1.0
+
+
+class TestIdleChanges:
+    """`solve` undoes changes that gain nothing, whatever the solver returned."""
+
+    def test_they_are_undone(self, problem: Problem) -> None:
+        # The change at the last step has no recorded effect.
+        kept = without_idle_changes(problem, torch.tensor([3, 0, 1, 2]), tolerance=1e-9)
+        assert kept.tolist() == [3, 0, 1, 0]
+
+    def test_changes_that_only_help_together_stay(self) -> None:
+        """Either change alone costs 1, both together gain 1: undoing one would be a loss."""
+        problem = random_problem(0, model_kind="linear", horizon=2, actions=2, max_changes=2, masked=False)
+        observed = problem.observed_actions
+        other = 1 - observed
+        worth = {tuple(observed.tolist()): 0.0, tuple(other.tolist()): 1.0}
+
+        class Pairs(Problem):
+            def rollout(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                values = [worth.get(tuple(row), -1.0) for row in actions.tolist()]
+                return super().rollout(actions)[0], torch.tensor(values, dtype=torch.float64)
+
+        pairs = Pairs(**{field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)})
+        assert without_idle_changes(pairs, other, tolerance=1e-9).tolist() == other.tolist()
+        worth[tuple(other.tolist())] = -1.0 + 1e-12
+        assert without_idle_changes(pairs, other, tolerance=1e-9).tolist() == observed.tolist()
+
+    def test_rounding_is_no_gain_and_losses_do_not_add_up(self) -> None:
+        """Each of four changes gains 0.4 of the tolerance: two may go, not all four."""
+        problem = random_problem(1, model_kind="linear", horizon=4, actions=2, max_changes=4, masked=False)
+
+        class Counting(Problem):
+            def rollout(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                return super().rollout(actions)[0], 0.4 * self.changes(actions).to(torch.float64)
+
+        counting = Counting(**{field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)})
+        kept = without_idle_changes(counting, 1 - problem.observed_actions, tolerance=1.0)
+        assert int(problem.changes(kept)) == 2

@@ -1,0 +1,110 @@
+"""Verification accepts what is true and refuses every kind of falsehood."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ifonly.bounds import MonteCarlo
+from ifonly.errors import InputError, VerificationError
+from ifonly.instances import random_problem
+from ifonly.problem import Problem
+from ifonly.rewards import Custom
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Limits
+from ifonly.search.baselines import Greedy
+from ifonly.search.result import Certificate, Result, Status
+from ifonly.search.solve import solve
+from ifonly.search.verify import verify
+
+SOLVER = AnchorAStar(MonteCarlo(samples=20))
+
+
+def _solved(seed: int = 2, **settings: object) -> tuple[Problem, Result]:
+    problem = random_problem(seed, reward_kind="linear", model_kind="location-scale", **settings)
+    return problem, solve(problem, SOLVER)
+
+
+def _verify(problem: Problem, result: Result, **options: object) -> str:
+    return str(verify(result, problem.episode, problem.model, **options))  # type: ignore[arg-type]
+
+
+def test_true_results_pass_also_after_a_round_trip() -> None:
+    for seed in range(15):
+        problem = random_problem(seed, max_changes=2)
+        reward = problem.reward if problem.reward.to_dict()["kind"] == "custom" else None
+        result = Result.from_json(solve(problem, SOLVER).to_json())
+        report = verify(result, problem.episode, problem.model, reward=reward)
+        assert all(check.holds for check in report.checks)
+        assert f"all {problem.sequence_count()} sequences" in str(report)
+
+
+def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
+    problem, _ = _solved(horizon=6, actions=4)
+    assert "none is made" in _verify(problem, solve(problem, Greedy()))
+    limited = solve(problem, AnchorAStar(MonteCarlo(samples=20), batch=1), limits=Limits(nodes=1))
+    assert "bound against greedy search" in _verify(problem, limited)
+
+
+@pytest.mark.parametrize(
+    ("falsify", "complaint"),
+    [
+        (lambda r: replace(r, outcome=r.outcome + 0.1, upper_bound=r.upper_bound + 0.1), "outcome"),
+        (lambda r: replace(r, observed_outcome=r.observed_outcome - 1e-3), "observed outcome"),
+        (lambda r: replace(r, states=r.states * 1.001), "states"),
+        (lambda r: replace(r, episode_id="another"), "episode"),
+        (lambda r: replace(r, model_fingerprint="0" * 16), "model"),
+        (lambda r: replace(r, observed_actions=(r.observed_actions + 1) % 3), "observed actions"),
+        (lambda r: replace(r, actions=(r.observed_actions + 1) % 3), "changes"),
+        (lambda r: replace(r, actions=r.actions[:-1]), "sequence"),
+        (lambda r: replace(r, actions=np.full_like(r.actions, 99)), "sequence"),
+        (lambda r: replace(r, upper_bound=r.observed_outcome - 1.0), "bracket"),
+        (lambda r: replace(r, upper_bound=r.upper_bound + 1.0), "gap"),
+        (lambda r: replace(r, certificate=Certificate("hope", proven=False)), "claim of optimality"),
+    ],
+)
+def test_falsehoods_are_named(falsify: object, complaint: str) -> None:
+    problem, result = _solved(masked=False)
+    assert result.improvement > 0.1
+    with pytest.raises(VerificationError, match=complaint):
+        _verify(problem, falsify(result))  # type: ignore[operator]
+
+
+def test_a_worse_sequence_called_optimal_is_refuted() -> None:
+    """Everything about it is consistent but the claim: only the rivals can tell."""
+    problem, result = _solved(masked=False)
+    lazy = solve(problem.with_max_changes(0), SOLVER)
+    lie = replace(lazy, max_changes=result.max_changes)
+    with pytest.raises(VerificationError, match="bound against"):
+        _verify(problem, lie)
+    with pytest.raises(VerificationError, match="bound against all"):
+        verify(lie, problem.episode, problem.model, samples=1)
+
+
+def test_forbidden_actions_are_part_of_the_claim() -> None:
+    problem, result = _solved(seed=4, masked=True, horizon=6, max_changes=3)
+    assert result.allowed is not None
+    step = next(t for t, actions in enumerate(result.allowed) if len(actions) < problem.action_count)
+    forbidden = next(a for a in range(problem.action_count) if a not in result.allowed[step])
+    actions = result.observed_actions.copy()
+    actions[step] = forbidden
+    with pytest.raises(VerificationError, match="sequence"):
+        _verify(problem, replace(result, actions=actions))
+
+
+def test_a_custom_reward_must_be_handed_over() -> None:
+    base, _ = _solved()
+    reward = Custom(lambda states, actions: states[..., 0], 1.0, space="scaled", name="first")
+    problem = Problem.from_episode(base.episode, base.model, reward, 1)
+    result = solve(problem, SOLVER)
+    with pytest.raises((InputError, VerificationError), match="pass reward"):
+        _verify(problem, result)
+    assert "verified" in _verify(problem, result, reward=reward)
+
+
+def test_unproven_results_have_no_bound() -> None:
+    problem, _ = _solved()
+    result = solve(problem, Greedy())
+    assert math.isinf(result.upper_bound)
+    assert result.status is Status.HEURISTIC

@@ -1,0 +1,28 @@
+# `make demo` and `make test` work from a fresh clone; both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: install demo test bench clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/ifonly demo --out demo
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+bench: install
+	$(BIN)/python benchmarks/anchor_astar.py
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

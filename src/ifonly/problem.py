@@ -152,6 +152,14 @@ class Problem:
             )
         return float(self.rollout(sequence.unsqueeze(0))[1][0])
 
+    def require_finite(self, outcomes: Tensor) -> None:
+        """Refuse outcomes [...] of counterfactual sequences that overflowed: none of them could be called best."""
+        if not outcomes.isfinite().all():
+            raise InputError(
+                f"episode {self.episode.id!r}: a counterfactual sequence has an outcome that is not finite, so none "
+                "can be called best; restrict `allowed`, or use a model and a reward that do not overflow."
+            )
+
     def changes(self, actions: Tensor) -> Tensor:
         """In how many steps each sequence [..., T] differs from the observed one [...]."""
         return (actions != self.observed_actions).sum(-1)

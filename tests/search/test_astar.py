@@ -241,3 +241,31 @@ def test_frontier_grows() -> None:
     states = np.random.default_rng(0).normal(size=(5000, 2))
     frontier.add(0, _batch(states.tolist(), [0.0] * 5000, [0] * 5000, states[:, 0].tolist()))
     assert frontier.keys[frontier.pop(5000, above=-np.inf)].tolist() == sorted(states[:, 0].tolist(), reverse=True)
+
+
+def test_sequences_that_overflow_are_refused_as_by_exhaustive_search() -> None:
+    base = random_problem(1, model_kind="linear", horizon=4, masked=False)
+
+    def bursting(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        distance = (states - base.observed_states[-1]).norm(dim=-1)
+        return torch.where(distance.gt(1e-6) & distance.lt(0.7), torch.nan, -distance.clamp(max=1.0))
+
+    problem = Problem.from_episode(base.episode, base.model, Custom(bursting, 1.0, space="scaled"), 3)
+    for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
+        with pytest.raises(InputError, match="not finite"):
+            solve(problem, solver)
+
+
+def test_a_reward_that_fails_midway_is_not_pruned_silently() -> None:
+    """NaN at a step before the last: its sequences must not vanish behind comparisons that are never true."""
+    base = random_problem(1, model_kind="linear", horizon=4, masked=False)
+    unseen = next(action for action in range(base.action_count) if action not in base.observed_actions.tolist())
+
+    def failing(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        at_second_step = (states - base.observed_states[1]).norm(dim=-1) < 1e-9
+        return torch.where(at_second_step & (actions == unseen), torch.nan, 0.0).to(torch.float64)
+
+    problem = Problem.from_episode(base.episode, base.model, Custom(failing, 1.0, space="scaled"), 1)
+    for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
+        with pytest.raises(InputError, match="not finite"):
+            solve(problem, solver)

@@ -107,8 +107,7 @@ class AnchorBound(UpperBound):
             for column in range(len(levels)):
                 bounds[start : start + rows, column] = (distance + values[column]).amin(1)
             self._on_block()
-        # A state that overflowed has distance NaN: nothing is known there, and NaN would prune silently.
-        return bounds.nan_to_num_(nan=torch.inf)
+        return unknown_as_infinite(bounds)
 
     def children(self, t: int, states: Tensor, changes_used: int) -> Children:
         """The children of states [N, D] at step t < T-1 that all have `changes_used` changes behind them."""
@@ -159,3 +158,8 @@ def last_step_values(problem: Problem, states: Tensor) -> Tensor:
     observed = rewards[:, problem.observed_actions[t]]
     best = rewards.masked_fill(~problem.allowed[t], -torch.inf).amax(1)
     return torch.stack([best] * problem.max_changes + [observed])
+
+
+def unknown_as_infinite(bounds: Tensor) -> Tensor:
+    """NaN, where states or rewards overflowed, turned into infinity: comparisons with NaN would prune silently."""
+    return torch.where(bounds.isnan(), torch.inf, bounds)

@@ -126,9 +126,8 @@ def _texts(column: pl.Series) -> pl.Series:
     if not (_is_text(column) or column.dtype.is_integer()):
         raise InputError(f"column {column.name!r}: holds {column.dtype}; ids must be text or whole numbers.")
     texts = column.cast(pl.String)
-    empty = (texts.is_null() | (texts == "")).fill_null(True).arg_true()
-    if len(empty):
-        raise InputError(f"column {column.name!r}, row {empty[0] + 1}: the id is missing; every row needs one.")
+    if (row := _first(texts.fill_null("") == "")) is not None:
+        raise InputError(f"column {column.name!r}, row {row + 1}: the id is missing; every row needs one.")
     return texts
 
 
@@ -144,9 +143,7 @@ def _check_together(episodes: pl.Series, starts: IntArray) -> None:
 
 def _whole_steps(column: pl.Series, episodes: pl.Series) -> IntArray:
     numbers = _floats(column)
-    wrong = (~_is_whole(numbers)).arg_true()
-    if len(wrong):
-        row = int(wrong[0])
+    if (row := _first(~_is_whole(numbers))) is not None:
         shown = "is missing" if _is_missing(column[row]) else f"{column[row]!r} is not a whole number"
         raise InputError(
             f"episode {episodes[row]!r} (row {row + 1}): its step {shown}; number the steps 0, 1, 2, ... in order."
@@ -166,11 +163,11 @@ def _check_sequence(steps: IntArray, first: npt.NDArray[np.bool_], episodes: pl.
         row = int(wrong[0])
         if difference[row] == 0:
             refuse(row, "occurs twice in a row; remove one, or give two episodes different ids")
-        if difference[row] < 0:
-            refuse(
-                row, f"out of order, it comes after step {steps[row - 1]}; sort by step, and give every episode an id"
-            )
-        refuse(row, f"step {steps[row - 1] + 1} is missing before it; fill it in, or end the episode there")
+        wanted = steps[row - 1] + 1
+        comes_later = ((episodes == episodes[row]).to_numpy() & (steps == wanted))[row:].any()
+        if difference[row] < 0 or comes_later:
+            refuse(row, f"out of order, it comes after step {wanted - 1}; sort by step, and give every episode an id")
+        refuse(row, f"step {wanted} is missing before it; fill it in, or end the episode there")
     begin = int(steps[first].min())
     if begin not in (0, 1):
         refuse(int(np.flatnonzero(first)[steps[first].argmin()]), "the first step must be numbered 0 or 1")
@@ -184,9 +181,7 @@ def _feature_matrix(frame: pl.DataFrame, features: tuple[Feature, ...], layout: 
     for index, feature in enumerate(features):
         column = frame[feature.name]
         numbers = _floats(column)
-        wrong = numbers.is_null().arg_true()
-        if len(wrong):
-            row = int(wrong[0])
+        if (row := _first(numbers.is_null())) is not None:
             shown = "is missing" if _is_missing(column[row]) else f"= {column[row]!r} is not a number"
             raise InputError(f"{layout.locate(row)}: {feature.name} {shown}; fill it in or drop the episode.")
         matrix[:, index] = numbers.to_numpy()
@@ -203,12 +198,12 @@ def _action_numbers(column: pl.Series, actions: ActionSpace, layout: _Layout) ->
     by_label = _positions(texts, actions.labels).fill_null(_positions(plain, actions.labels))
     chosen = by_label.fill_null(by_number)
     clash = (by_label != by_number) & by_number.is_between(0, len(actions) - 1)
-    for row in clash.fill_null(False).arg_true().head(1):
+    if (row := _first(clash)) is not None:
         raise InputError(
             f"{layout.locate(row)}: action {texts[row]!r} could be action {by_number[row]} or the label of action "
             f"{by_label[row]}; rename labels that look like numbers of other actions."
         )
-    for row in chosen.is_null().arg_true().head(1):
+    if (row := _first(chosen.is_null())) is not None:
         raise InputError(f"{layout.locate(row)}: {_wrong_action(column[row], numbers[row], actions)}")
     return chosen.to_numpy()
 
@@ -230,14 +225,18 @@ def _wrong_action(value: object, number: float | None, actions: ActionSpace) -> 
 
 def _subjects(frame: pl.DataFrame, layout: _Layout) -> tuple[str, ...]:
     subjects = _texts(frame["subject"])
-    changed = (subjects != subjects.gather(layout.starts)).arg_true()
-    if len(changed):
-        row = int(changed[0])
+    if (row := _first(subjects != subjects.gather(layout.starts))) is not None:
         raise InputError(
             f"{layout.locate(row)}: subject {subjects[row]!r}, but {subjects[int(layout.starts[row])]!r} at the first "
             "step; an episode belongs to one subject."
         )
     return tuple(subjects.gather(layout.offsets[:-1]).to_list())
+
+
+def _first(mask: pl.Series) -> int | None:
+    """The first row where the mask is true; null counts as false."""
+    rows = mask.arg_true()
+    return int(rows[0]) if len(rows) else None
 
 
 def _is_text(column: pl.Series) -> bool:

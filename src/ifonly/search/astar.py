@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
-from ifonly.bounds.lipschitz import AnchorBound, last_step_values, value_constants
+from ifonly.bounds.lipschitz import AnchorBound, last_step_values, unknown_as_infinite, value_constants
 from ifonly.episodes.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import Problem
@@ -139,7 +139,7 @@ class _Search:
         states = torch.as_tensor(self.frontier.states[group], device=problem.device)
         earned = torch.as_tensor(self.frontier.rewards[group], device=problem.device).unsqueeze(1)
         children = self.bound.children(step, states, used)
-        keys = earned + children.bounds
+        keys = unknown_as_infinite(earned + children.bounds)
         self.expanded_bounds.append(keys.amax(1).cpu().numpy())
         self.expanded_children.append(np.full(len(group), len(children.actions)))
         self.monitor.stats.model_steps += keys.numel()
@@ -165,8 +165,9 @@ class _Search:
         problem = self.problem
         states = torch.as_tensor(batch.states, device=problem.device)
         used = torch.as_tensor(batch.changes, device=problem.device)
-        values = last_step_values(problem, states).gather(0, used.unsqueeze(0)).squeeze(0).cpu().numpy()
-        outcomes = np.nan_to_num(batch.rewards + values, nan=-np.inf)  # a course that overflows is no answer
+        values = last_step_values(problem, states).gather(0, used.unsqueeze(0)).squeeze(0)
+        outcomes = torch.as_tensor(batch.rewards) + values.cpu()
+        problem.require_finite(outcomes)
         best = int(outcomes.argmax())
         if outcomes[best] <= self.incumbent:
             return

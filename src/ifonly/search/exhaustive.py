@@ -214,11 +214,7 @@ class _Best:
 
     def offer(self, leaves: _Nodes) -> None:
         """Consider whole sequences."""
-        if not leaves.outcomes.isfinite().all():
-            raise InputError(
-                f"episode {self.problem.episode.id!r}: a counterfactual sequence has an outcome that is not finite, "
-                "so none can be called best; restrict `allowed`, or use a model and a reward that do not overflow."
-            )
+        self.problem.require_finite(leaves.outcomes)
         self.seen += len(leaves)
         self.outcome = max(self.outcome, float(leaves.outcomes.max()))
         near = leaves.select(leaves.outcomes >= self.outcome - self.tolerance)

@@ -1,0 +1,1 @@
+"""Results for people: tables and plots. This room knows results and schemas, never a model."""

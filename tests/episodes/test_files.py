@@ -1,0 +1,180 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from ifonly.errors import StoreError
+from ifonly.files import atomic_folder, sha256_of, write_text_atomically
+
+
+def fill(folder, text):
+    (folder / "one.txt").write_text(text)
+    (folder / "two.txt").write_text(text)
+
+
+def names_in(folder):
+    return sorted(item.name for item in folder.iterdir())
+
+
+def contents(folder):
+    return {item.name: item.read_text() for item in folder.iterdir()}
+
+
+def make(path, text="old"):
+    with atomic_folder(path) as folder:
+        fill(folder, text)
+
+
+def whole(text):
+    return {"one.txt": text, "two.txt": text}
+
+
+def test_a_folder_appears_complete_with_its_parents(tmp_path):
+    target = tmp_path / "a" / "b"
+    with atomic_folder(target) as folder:
+        fill(folder, "new")
+        assert not target.exists()
+    assert contents(target) == whole("new")
+    assert names_in(target.parent) == ["b"]
+
+
+def test_a_folder_in_the_way_is_replaced_only_on_request(tmp_path):
+    target = tmp_path / "a"
+    make(target)
+    with pytest.raises(StoreError, match="exists already; pass overwrite=True"):
+        make(target, "new")
+    assert contents(target) == whole("old")
+    with atomic_folder(target, overwrite=True) as folder:
+        fill(folder, "new")
+        assert contents(target) == whole("old")
+    assert contents(target) == whole("new")
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_a_file_in_the_way_is_never_replaced(tmp_path):
+    (tmp_path / "a").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(StoreError, match="is a file"), atomic_folder(tmp_path / "a", overwrite=overwrite):
+            pass
+    assert (tmp_path / "a").read_text() == "mine"
+
+
+def test_other_peoples_files_are_not_overwritten(tmp_path):
+    target = tmp_path / "a"
+    make(target)
+    (target / "thesis.txt").write_text("years of work")
+    with (
+        pytest.raises(StoreError, match=r"also holds \['thesis.txt'\].*would delete"),
+        atomic_folder(target, overwrite=True) as folder,
+    ):
+        fill(folder, "new")
+    assert contents(target) == {**whole("old"), "thesis.txt": "years of work"}
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    make(tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    with atomic_folder(tmp_path / "link", overwrite=True) as folder:
+        fill(folder, "new")
+    assert (tmp_path / "link").is_symlink()
+    assert contents(tmp_path / "real") == whole("new")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("existing", [False, True])
+def test_an_error_in_the_block_changes_nothing(tmp_path, error, existing):
+    target = tmp_path / "a"
+    if existing:
+        make(target)
+
+    def interrupted():
+        with atomic_folder(target, overwrite=True) as folder:
+            (folder / "one.txt").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert names_in(tmp_path) == (["a"] if existing else [])
+    if existing:
+        assert contents(target) == whole("old")
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), KeyboardInterrupt()])
+@pytest.mark.parametrize("done_first", [False, True])
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_error_while_swapping_leaves_one_of_the_two_complete(tmp_path, monkeypatch, error, done_first, call):
+    target = tmp_path / "a"
+    make(target)
+    rename, calls = Path.rename, []
+
+    def failing(self, to):
+        calls.append(to)
+        if len(calls) == call and not done_first:
+            raise error
+        result = rename(self, to)
+        if len(calls) == call:
+            raise error
+        return result
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(type(error)), atomic_folder(target, overwrite=True) as folder:
+        fill(folder, "new")
+    swapped = (call, done_first) == (2, True)
+    assert contents(target) == whole("new" if swapped else "old")
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_the_old_folder_survives_even_a_failing_rescue(tmp_path, monkeypatch):
+    target = tmp_path / "a"
+    make(target)
+    rename, calls = Path.rename, []
+
+    def failing(self, to):
+        calls.append(to)
+        if len(calls) > 1:
+            raise OSError("gone")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="gone"), atomic_folder(target, overwrite=True) as folder:
+        fill(folder, "new")
+    (hidden,) = tmp_path.iterdir()
+    assert contents(hidden) == whole("old")
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        make(tmp_path / "private")
+        write_text_atomically(tmp_path / "private.txt", "x")
+        os.umask(0o022)
+        make(tmp_path / "shared")
+    finally:
+        os.umask(before)
+    modes = {item.name: item.stat().st_mode & 0o777 for item in tmp_path.iterdir()}
+    assert modes == {"private": 0o700, "private.txt": 0o600, "shared": 0o755}
+
+
+def test_text_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "deep" / "a.txt"
+    write_text_atomically(target, "old\n")
+    write_text_atomically(target, "µ\n")
+    assert target.read_bytes() == "µ\n".encode()
+
+    def failing(self, text, **options):
+        with self.open("w") as file:
+            file.write(text[:1])
+        raise OSError("no space")
+
+    monkeypatch.setattr(Path, "write_text", failing)
+    with pytest.raises(OSError, match="no space"):
+        write_text_atomically(target, "new\n")
+    assert target.read_bytes() == "µ\n".encode()
+    assert names_in(target.parent) == ["a.txt"]
+
+
+def test_the_checksum_is_that_of_the_bytes(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc" * 100_000)
+    assert sha256_of(tmp_path / "a") == hashlib.sha256(b"abc" * 100_000).hexdigest()

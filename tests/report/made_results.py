@@ -1,0 +1,63 @@
+"""Results made by hand, as a search would return them."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.rewards import Shown
+from ifonly.search.result import Certificate, Result, Stats, Status
+
+DOSES = ActionSpace.product(
+    Axis("vasopressors", "mcg/kg/min", (0, 0.04, 0.113, 0.225, 0.788)), Axis("fluids", "mL/4 h", (0, 30, 80, 279, 850))
+)
+WORDS = ActionSpace.categories(["wait", "talk it over with the family", "operate"])
+
+
+def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
+    """A result that changes (observed, counterfactual) actions at the given steps."""
+    steps = values.pop("steps", 12)
+    schema = Schema(
+        (Feature("MAP", "dynamic", unit="mmHg"), Feature("SOFA", "dynamic", unit="points")),
+        values.pop("actions", DOSES),
+        step_length=values.pop("step_length", 4),
+        step_unit=values.pop("step_unit", "h"),
+    )
+    observed_actions = np.ones(steps, dtype=np.int64)
+    actions = observed_actions.copy()
+    for step, (before, after) in changes.items():
+        observed_actions[step], actions[step] = before, after
+    time = np.arange(steps)
+    observed = np.stack([70 + 3 * np.sin(time), 8 + 2 * np.sin(time / 2)], axis=1)
+    gained = np.cumsum([step in changes for step in range(-1, steps - 1)])
+    states = observed - np.stack([np.zeros(steps), 0.7 * gained], axis=1)
+    before, after = float(observed[:, 1].sum()), float(states[:, 1].sum())
+    given: dict[str, Any] = {
+        "episode_id": "patient-00017",
+        "schema": schema,
+        "status": Status.OPTIMAL,
+        "max_changes": 3,
+        "actions": actions,
+        "observed_actions": observed_actions,
+        "states": states,
+        "observed_states": observed,
+        "outcome": -after,
+        "observed_outcome": -before,
+        "upper_bound": -after,
+        "certificate": Certificate("exhaustive enumeration", proven=True, tolerance=1e-9),
+        "stats": Stats(nodes_expanded=1234, seconds_bounds=1.25, seconds_search=0.5),
+        "solver": {"name": "exhaustive"},
+        "reward": {"kind": "linear", "weights": {"SOFA": -1.0}, "constant": 0.0},
+        "shown": (Shown("SOFA", before, False), Shown("SOFA", after, False)),
+        "allowed": None,
+        "model_fingerprint": "0123456789abcdef",
+    }
+    return Result(**(given | values))
+
+
+def without_bound(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
+    """A heuristic's result."""
+    certificate = Certificate("greedy heuristic", proven=False)
+    unproven = {"status": Status.HEURISTIC, "upper_bound": math.inf, "certificate": certificate}
+    return made_result(changes, **(unproven | values))

@@ -1,4 +1,5 @@
 # `make demo` and `make test` work from a fresh clone; both set up .venv first.
+# Tests run in two processes, so one thread each: threads that wait for each other would only slow them down.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,10 +20,10 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: install
-	$(BIN)/python benchmarks/anchor_astar.py
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/anchor_astar.py
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

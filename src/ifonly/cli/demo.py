@@ -1,0 +1,213 @@
+"""The whole idea in one command: `demo`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ifonly.cli import options
+from ifonly.cli.drawing import Bars, progress_bars
+from ifonly.cli.frame import ExitCode, Output
+from ifonly.cli.models import DEFAULT_LIMITS, Kind, cohort_origin, draw_losses
+from ifonly.cli.results import draw_course, file_name
+from ifonly.cli.stages import Product, Stages
+
+if TYPE_CHECKING:
+    from ifonly.episodes.cohort import Cohort
+    from ifonly.models.base import TransitionModel
+    from ifonly.search.result import Result
+
+TEST_SHARE = 0.1
+"""Share of subjects that the model does not see; the solved episodes are theirs."""
+
+SECONDS = 40
+"""Limit for each search, so that a slow machine shows a bracket rather than nothing."""
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """How large the demonstration is."""
+
+    seed: int
+    patients: int
+    horizon: int
+    epochs: int
+    hidden: int
+    solved: int
+    max_changes: int
+    samples: int
+
+
+DEMO_EXAMPLES = ("ifonly demo", "ifonly demo --out small --patients 300 --epochs 20 --horizon 8")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything goes.")] = Path("demo"),
+    seed: options.Seed = 0,
+    patients: Annotated[int, typer.Option("--patients", metavar="N", min=20, help="Stays to simulate.")] = 1000,
+    horizon: Annotated[int, typer.Option("--horizon", metavar="N", min=2, help="Steps of four hours per stay.")] = 10,
+    epochs: options.Epochs = 60,
+    hidden: Annotated[int, typer.Option("--hidden", metavar="N", min=1, help="Hidden units per network.")] = 200,
+    solved: Annotated[int, typer.Option("--solve", metavar="N", min=1, help="Episodes to solve.")] = 5,
+    max_changes: Annotated[int, typer.Option("--max-changes", "-k", metavar="N", min=0, help="At most.")] = 3,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", min=1, help="Sequences to draw anchors from.")
+    ] = 2000,
+) -> ExitCode:
+    """Show the whole idea: simulate a cohort, learn a causal model of it, solve a handful of episodes with proof.
+
+    Takes a minute or two. Every product is kept with the settings it was made from: a second run only shows the table
+    again, and one that was interrupted goes on where it stopped.
+    """
+    settings = DemoSettings(seed, patients, horizon, epochs, hidden, solved, max_changes, samples)
+    with progress_bars() as bars:
+        results = _Demo(out, settings, bars).run()
+    from ifonly.report.tables import results_table
+
+    Output().show("", results_table(results), "", _closing_words(out, results[0]))
+    return ExitCode.DONE
+
+
+class _Demo:
+    """The stages, each of which reads what those before it wrote."""
+
+    def __init__(self, folder: Path, settings: DemoSettings, bars: Bars) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.bars = bars
+        self.stages = Stages(folder)
+
+    def run(self) -> list[Result]:
+        """Do what is not done yet; returns the results."""
+        settings = self.settings
+        cohort = self.stages.make(
+            "cohort",
+            {"patients": settings.patients, "seed": settings.seed, "horizon": settings.horizon},
+            ["cohort/episodes.parquet", "cohort/metadata.json"],
+            self._simulate,
+        )
+        self._tell("cohort", cohort)
+        model = self.stages.make(
+            "model",
+            {"cohort": cohort.digest, "seed": settings.seed, "epochs": settings.epochs, "hidden": settings.hidden},
+            ["model/model.safetensors", "model/model.json"],
+            self._fit,
+        )
+        self._tell("model", model)
+        self.stages.make("loss curve", {"model": model.digest}, ["loss.png"], self._draw_losses)
+        test = self._split()[1]
+        results = [self._solved(id, model) for id in test.ids[: settings.solved]]
+        self.stages.discard_others()
+        return results
+
+    def _solved(self, id: str, model: Product) -> Result:
+        from ifonly.search.result import Result
+
+        name = file_name(id)
+        file, plot = f"results/{name}.json", f"plots/{name}.png"
+        settings = {
+            "model": model.digest,
+            "max_changes": self.settings.max_changes,
+            "samples": self.settings.samples,
+            "seconds": SECONDS,
+        }
+        found = self.stages.make(f"result of {id}", settings, [file], lambda: self._solve(id, self.folder / file))
+        self._tell(id, found)
+        result = Result.load(self.folder / file)
+        self.stages.make(
+            f"plot of {id}", {"result": found.digest}, [plot], lambda: draw_course(result, self.folder / plot)
+        )
+        return result
+
+    def _tell(self, what: str, product: Product) -> None:
+        self.bars.say(f"{what}: {'kept from before' if product.reused else 'done'}")
+
+    @cached_property
+    def _cohort(self) -> Cohort:
+        from ifonly.episodes.store import load_cohort
+
+        return load_cohort(self.folder / "cohort")
+
+    @cached_property
+    def _model(self) -> TransitionModel:
+        from ifonly.models.checkpoint import load_model
+
+        return load_model(self.folder / "model", schema=self._cohort.schema)
+
+    @cached_property
+    def _model_for_search(self) -> TransitionModel:
+        return self._model.for_search()
+
+    def _split(self) -> tuple[Cohort, Cohort]:
+        return self._cohort.split(by="subject", test=TEST_SHARE, seed=self.settings.seed)
+
+    def _simulate(self) -> None:
+        from ifonly.episodes.store import save_cohort
+        from ifonly.simulate import simulate_cohort
+
+        settings = self.settings
+        cohort = simulate_cohort(settings.patients, seed=settings.seed, horizon=settings.horizon, progress=self.bars)
+        provenance = {"made by": "ifonly demo", "settings": asdict(settings)}
+        save_cohort(cohort, self.folder / "cohort", provenance=provenance, overwrite=True)
+
+    def _fit(self) -> None:
+        from ifonly.models import LocationScale
+        from ifonly.models.checkpoint import save_model
+        from ifonly.models.fit import fit
+
+        location, scale = DEFAULT_LIMITS[Kind.LOCATION_SCALE]
+        settings = self.settings
+        untrained = LocationScale(self._cohort.schema, hidden=(settings.hidden,), lipschitz=(location, scale))
+        model = fit(untrained, self._split()[0], epochs=settings.epochs, seed=settings.seed, progress=self.bars)
+        provenance = {
+            "made by": "ifonly demo",
+            "cohort": cohort_origin(self.folder / "cohort"),
+            "subjects left out": TEST_SHARE,
+        }
+        save_model(model, self.folder / "model", provenance=provenance, overwrite=True)
+
+    def _draw_losses(self) -> None:
+        from ifonly.models.base import TrainableModel
+
+        assert isinstance(self._model, TrainableModel)
+        assert self._model.fit_report is not None
+        draw_losses(self._model.fit_report, self.folder / "loss.png")
+
+    def _solve(self, id: str, file: Path) -> None:
+        from ifonly.bounds.anchors import MonteCarlo
+        from ifonly.problem import Problem
+        from ifonly.rewards import minus
+        from ifonly.search.astar import AnchorAStar
+        from ifonly.search.base import Limits
+        from ifonly.search.result import Status
+        from ifonly.search.solve import solve
+
+        settings = self.settings
+        problem = Problem.from_episode(self._cohort[id], self._model_for_search, minus("SOFA"), settings.max_changes)
+        solver = AnchorAStar(anchors=MonteCarlo(samples=settings.samples))
+        result = solve(problem, solver, limits=Limits(seconds=SECONDS), progress=self.bars.about(id))
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        result.save(file)
+
+
+def _closing_words(folder: Path, result: Result) -> str:
+    place = shlex.quote(str(folder))
+    id, file = shlex.quote(result.episode_id), shlex.quote(file_name(result.episode_id))
+    return f"""\
+The proof is about the learned model; how far that model is right is another question. Not treatment advice.
+
+In {folder}:
+  cohort, model      the simulated stays, and the causal model learned from them
+  results, plots     for each solved episode its result, and its course observed and counterfactual
+  loss.png           how the fit went
+
+Try next:
+  ifonly info {place}/model
+  ifonly solve --episodes {place}/cohort --model {place}/model --episode {id} -k 1
+  ifonly verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model"""

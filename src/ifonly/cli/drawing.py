@@ -1,0 +1,98 @@
+"""Progress bars on stderr, fed by the callback of `ifonly.progress`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from ifonly.cli.frame import notes
+from ifonly.progress import Progress as Callback
+from ifonly.progress import Tick
+
+STAGES = {
+    "simulate": "Simulating",
+    "fit": "Fitting",
+    "cross-validation": "Cross-validating",
+    "bounds": "Computing bounds",
+    "search": "Searching",
+    "accuracy": "Comparing with the truth",
+    "true optima": "Solving in truth",
+    "recommendations": "Judging recommendations",
+}
+"""How people call the stages that the library reports; others are shown as they are."""
+
+
+class Bars:
+    """One bar per stage; a stage that begins again begins its bar again."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._done: dict[str, int] = {}
+
+    def __call__(self, tick: Tick) -> None:
+        """Draw a tick."""
+        self._draw(tick, STAGES.get(tick.stage, tick.stage))
+
+    def about(self, subject: str) -> Callback:
+        """A callback whose bars also say what the work is about, such as an episode."""
+
+        def draw(tick: Tick) -> None:
+            self._draw(tick, f"{STAGES.get(tick.stage, tick.stage)} {subject}")
+
+        return draw
+
+    def say(self, message: str) -> None:
+        """A line above the bars."""
+        self._progress.console.print(message, markup=False)
+
+    def _draw(self, tick: Tick, description: str) -> None:
+        if tick.stage not in self._tasks:
+            self._tasks[tick.stage] = self._progress.add_task(description, total=tick.total, figures="")
+        task = self._tasks[tick.stage]
+        if tick.done < self._done.get(tick.stage, 0):
+            self._progress.reset(task)
+        self._done[tick.stage] = tick.done
+        self._progress.update(
+            task, description=description, completed=tick.done, total=tick.total, figures=show_figures(tick.figures)
+        )
+
+
+def show_figures(figures: Mapping[str, float]) -> str:
+    """A few figures in a line, the gap before all others; those that are not known yet are left out.
+
+    >>> show_figures({"bound": float("inf"), "generated": 41032, "gap": 1.23456})
+    'gap 1.235  generated 41,032'
+    """
+    known = [(name, value) for name, value in figures.items() if math.isfinite(value)]
+    known.sort(key=lambda item: item[0] != "gap")
+    return "  ".join(f"{name} {_number(value)}" for name, value in known)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:.4g}"
+
+
+@contextmanager
+def progress_bars(console: Console | None = None) -> Iterator[Bars]:
+    """Draw on a terminal; elsewhere (a pipe, a log file) stay silent."""
+    console = console or notes()
+    # On a narrow terminal the figures give way, not the bar.
+    progress = Progress(
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=20)),
+        BarColumn(bar_width=16, table_column=Column(min_width=16)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[figures]}", style="dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        console=console,
+        transient=True,
+        expand=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        yield Bars(progress)

@@ -1,0 +1,141 @@
+"""The command that says what a folder or file holds: `info`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ifonly.cli import options
+from ifonly.cli.frame import ExitCode, Output
+from ifonly.cli.results import read_json, results_from, show_results
+from ifonly.errors import StoreError
+
+if TYPE_CHECKING:
+    from ifonly.episodes.schema import Schema
+    from ifonly.models.base import TransitionModel
+
+INFO_EXAMPLES = (
+    "ifonly info data/sepsis",
+    "ifonly info models/sepsis --json",
+    "ifonly info result.json",
+)
+
+
+def info(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A cohort or model folder, a result, a table.")],
+    json: options.Json = False,
+) -> ExitCode:
+    """Say what a folder or file holds: a cohort, a model, results of `solve`, a table of `crossval`."""
+    output = Output(json)
+    if not path.exists():
+        raise StoreError(f"{path} does not exist.")
+    if path.is_file():
+        _describe_file(path, output)
+    elif (path / "model.json").exists():
+        _describe_model(path, output)
+    else:
+        _describe_cohort(path, output)
+    return ExitCode.DONE
+
+
+def _describe_cohort(folder: Path, output: Output) -> None:
+    from ifonly.episodes.store import load_cohort, load_metadata
+
+    metadata = load_metadata(folder)
+    cohort = load_cohort(folder)
+    summary = cohort.summary()
+    output.document(
+        {
+            "holds": "cohort",
+            "ifonly": metadata["ifonly"],
+            "summary": asdict(summary),
+            "first_episodes": list(cohort.ids[:5]),
+            "provenance": metadata["provenance"],
+            "schema_fingerprint": cohort.schema.fingerprint,
+            "schema": cohort.schema.to_dict(),
+        }
+    )
+    output.show(
+        f"cohort, written by ifonly {metadata['ifonly']}",
+        str(summary),
+        f"episodes: {', '.join(cohort.ids[:5])}{', ...' if len(cohort) > 5 else ''}",
+        f"actions: {_actions(cohort.schema)}",
+        f"schema: {cohort.schema.fingerprint}",
+        f"provenance: {_inline(metadata['provenance'])}",
+    )
+
+
+def _describe_model(folder: Path, output: Output) -> None:
+    from ifonly.models.base import TrainableModel
+    from ifonly.models.checkpoint import load_model, read_metadata
+
+    metadata = read_metadata(folder)
+    model = load_model(folder)
+    norms = _exact_norms(model)
+    report = model.fit_report if isinstance(model, TrainableModel) else None
+    output.document(
+        {
+            "holds": "model",
+            "ifonly": metadata["ifonly"],
+            "kind": model.kind,
+            "settings": model.settings(),
+            "exact_norms": norms,
+            "fingerprint": model.fingerprint(),
+            "fit_report": None if report is None else report.to_dict(),
+            "provenance": metadata["provenance"],
+            "schema_fingerprint": model.schema.fingerprint,
+            "schema": model.schema.to_dict(),
+        }
+    )
+    output.show(
+        f"{model.kind} model, written by ifonly {metadata['ifonly']}",
+        f"settings: {_inline(model.settings())}",
+        f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
+        "not trained here" if report is None else str(report),
+        f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
+        f"context: {', '.join(feature.name for feature in model.schema.context) or 'none'}",
+        f"actions: {_actions(model.schema)}",
+        f"schema: {model.schema.fingerprint}; model: {model.fingerprint()}",
+        f"provenance: {_inline(metadata['provenance'])}",
+    )
+
+
+def _exact_norms(model: TransitionModel) -> dict[str, float]:
+    """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
+    from ifonly.models.layers import Network
+
+    networks = model.for_search().named_children()
+    return {name: float(network.state_lipschitz()) for name, network in networks if isinstance(network, Network)}
+
+
+def _describe_file(path: Path, output: Output) -> None:
+    from ifonly.models.crossval import FORMAT, CrossValidation
+
+    content = read_json(path)
+    if isinstance(content, dict) and content.get("format") == FORMAT:
+        table = CrossValidation.from_dict(content)
+        output.document({"holds": "cross-validation", **content})
+        output.show(str(table))
+        return
+    results = results_from(path, content)
+    output.document({"holds": "results", "results": [result.to_dict() for result in results]})
+    show_results(results, output)
+
+
+def _actions(schema: Schema) -> str:
+    axes = " x ".join(f"{axis.name} ({len(axis.levels)} levels, {axis.unit})" for axis in schema.actions.axes)
+    return f"{len(schema.actions)}{': ' + axes if axes else ''}"
+
+
+def _inline(content: dict[str, Any]) -> str:
+    """A small mapping in a line."""
+    return ", ".join(f"{key} {_show(value)}" for key, value in content.items())
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({_inline(value)})"
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,334 @@
+"""The command that answers questions about episodes: `solve`."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ifonly.cli import options
+from ifonly.cli.drawing import Bars, progress_bars
+from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.results import check_plot_name, draw_course, file_name, show_results
+from ifonly.cli.solvers import SAMPLES, SolverChoice, SolverName, Strategy
+from ifonly.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ifonly.episodes.episode import Episode
+    from ifonly.episodes.schema import Schema
+    from ifonly.models.base import TransitionModel
+    from ifonly.rewards import Reward
+    from ifonly.search.base import Limits, Solver
+    from ifonly.search.result import Result
+
+DEFAULT_FEATURE = "SOFA"
+"""What is minimised unless something else is said: the paper's reward."""
+
+SOLVER_PANEL, LIMITS_PANEL, OUTPUT_PANEL = "The solver", "Limits", "Output"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about every episode."""
+
+    reward: Reward
+    max_changes: int
+    locked: tuple[int, ...]
+    """Steps whose action must stay."""
+    last_action_fixed: bool
+    limits: Limits
+    device: str
+
+    def allowed(self, episode: Episode) -> npt.NDArray[np.bool_]:
+        """The actions allowed at each step [T, A]."""
+        import numpy as np
+
+        allowed = np.ones((len(episode), len(episode.schema.actions)), dtype=bool)
+        for step in self.locked:
+            if step >= len(episode):
+                raise InputError(
+                    f"--lock {step}: episode {episode.id!r} has {len(episode)} steps, numbered 0 to {len(episode) - 1}."
+                )
+            allowed[step] = False
+            allowed[step, episode.actions[step]] = True
+        return allowed
+
+
+SOLVE_EXAMPLES = (
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 -k 2 --plot seven.png",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --seconds 10 --json",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00001 --episode patient-00002 "
+    "--solver greedy --out results.json",
+)
+
+
+def solve(
+    episodes: options.Episodes,
+    model: options.ModelFolder,
+    episode: Annotated[
+        list[str], typer.Option("--episode", metavar="ID", help="Which episode; may be repeated.", show_default=False)
+    ],
+    max_changes: Annotated[
+        int, typer.Option("--max-changes", "-k", metavar="N", min=0, help="At most this many changes.")
+    ] = 3,
+    minimize: Annotated[
+        str | None,
+        typer.Option(
+            "--minimize",
+            metavar="FEATURE",
+            help="Make the sum of this feature small.",
+            show_default=f"{DEFAULT_FEATURE}, where there is one",
+        ),
+    ] = None,
+    maximize: Annotated[
+        str | None, typer.Option("--maximize", metavar="FEATURE", help="Make the sum of this feature large.")
+    ] = None,
+    fix_last_action: Annotated[
+        bool, typer.Option("--fix-last-action", help="Keep the last step's action, such as a discharge.")
+    ] = False,
+    lock: Annotated[
+        list[int] | None,
+        typer.Option("--lock", metavar="STEP", min=0, help="Keep the action of this step; may be repeated."),
+    ] = None,
+    solver: Annotated[
+        SolverName,
+        typer.Option(
+            "--solver",
+            metavar="NAME",
+            help=f"{', '.join(SolverName)}; the first two prove that nothing better exists.",
+            rich_help_panel=SOLVER_PANEL,
+        ),
+    ] = SolverName.ANCHOR_ASTAR,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            metavar="N",
+            min=1,
+            help="Random sequences whose states become anchors; for random, sequences to try.",
+            show_default=str(SAMPLES),
+            rich_help_panel=SOLVER_PANEL,
+        ),
+    ] = None,
+    anchors: Annotated[
+        int | None,
+        typer.Option(
+            "--anchors",
+            metavar="N",
+            min=1,
+            help="Number of anchors, instead of --samples.",
+            rich_help_panel=SOLVER_PANEL,
+        ),
+    ] = None,
+    anchor_strategy: Annotated[
+        Strategy | None,
+        typer.Option(
+            "--anchor-strategy",
+            metavar="NAME",
+            help="lipschitz or uniform: how random changes fall on steps; facility: states of the cohort, spread out.",
+            show_default="lipschitz",
+            rich_help_panel=SOLVER_PANEL,
+        ),
+    ] = None,
+    shared_anchors: Annotated[
+        bool,
+        typer.Option(
+            "--shared-anchors",
+            help="One anchor set for all steps, as in the paper; slow.",
+            rich_help_panel=SOLVER_PANEL,
+        ),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the random sequences.", rich_help_panel=SOLVER_PANEL)
+    ] = 0,
+    device: Annotated[
+        str,
+        typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, ...", rich_help_panel=SOLVER_PANEL),
+    ] = "cpu",
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds", metavar="S", min=0, help="Stop each search after this time.", rich_help_panel=LIMITS_PANEL
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes", metavar="N", min=0, help="Stop each search after this many nodes.", rich_help_panel=LIMITS_PANEL
+        ),
+    ] = None,
+    gap: Annotated[
+        float,
+        typer.Option(
+            "--gap",
+            metavar="GAP",
+            min=0,
+            help="Stop once nothing can be better by more than this.",
+            rich_help_panel=LIMITS_PANEL,
+        ),
+    ] = 0.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write JSON that `ifonly verify` reads.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw the observed and the counterfactual course; several episodes: one file each, with its id.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what exists already.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON document on stdout, and nothing else there.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ] = False,
+) -> ExitCode:
+    """Find the best action sequence with at most k changes, and prove that nothing better exists.
+
+    With Ctrl-C, or at a limit, the best sequence so far is shown with the bracket that holds the optimum.
+    """
+    choice = SolverChoice(solver, samples, anchors, anchor_strategy, shared_anchors, seed)
+    check_plot_name(plot)
+    plots = _plot_names(plot, episode)
+    require_free(out, *plots.values(), force=force)
+    from ifonly.episodes.store import load_cohort
+    from ifonly.models.checkpoint import load_model
+    from ifonly.search.base import Limits
+
+    cohort = load_cohort(episodes)
+    question = Question(
+        reward=_chosen_reward(cohort.schema, minimize, maximize),
+        max_changes=max_changes,
+        locked=tuple(lock or ()),
+        last_action_fixed=fix_last_action,
+        limits=Limits(seconds=seconds, nodes=nodes, gap=gap),
+        device=_checked_device(device),
+    )
+    wanted = [cohort[id] for id in dict.fromkeys(episode)]
+    for item in wanted:
+        question.allowed(item)  # a wrong step shows before the first search, not after it
+    learned = load_model(model, schema=cohort.schema).for_search(device)
+    with progress_bars() as bars:
+        answers = ask(question, wanted, learned, choice.build(cohort), bars=bars)
+    return _deliver(answers, single=len(wanted) == 1, out=out, plots=plots, output=Output(json))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The results found, and whether Ctrl-C ended the work before all were."""
+
+    results: tuple[Result, ...]
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the shell is told."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        at_limit = any(result.status.at_limit for result in self.results)
+        return ExitCode.LIMIT_REACHED if at_limit else ExitCode.DONE
+
+
+def ask(
+    question: Question, episodes: Sequence[Episode], model: TransitionModel, solver: Solver, *, bars: Bars
+) -> Answers:
+    """Solve episode after episode; Ctrl-C keeps what is known by then."""
+    from ifonly.problem import Problem
+    from ifonly.search.result import Status
+    from ifonly.search.solve import solve as solve_problem
+
+    results: list[Result] = []
+    try:
+        for episode in episodes:
+            problem = Problem.from_episode(
+                episode,
+                model,
+                question.reward,
+                question.max_changes,
+                allowed=question.allowed(episode),
+                last_action_fixed=question.last_action_fixed,
+                device=question.device,
+            )
+            progress = bars.about(episode.id)
+            results.append(solve_problem(problem, solver, limits=question.limits, progress=progress))
+            if results[-1].status is Status.INTERRUPTED:
+                return Answers(tuple(results), interrupted=True)
+    except KeyboardInterrupt:
+        return Answers(tuple(results), interrupted=True)
+    return Answers(tuple(results), interrupted=False)
+
+
+def _deliver(
+    answers: Answers, *, single: bool, out: Path | None, plots: Mapping[str, Path], output: Output
+) -> ExitCode:
+    """Write files first, then show: whoever sees a result may rely on its file."""
+    from ifonly.files import write_text_atomically
+
+    if not answers.results:
+        raise KeyboardInterrupt
+    documents = [result.to_dict() for result in answers.results]
+    content: Any = documents[0] if single else documents
+    if out is not None:
+        write_text_atomically(out, json_format.dumps(content, indent=2, allow_nan=False) + "\n")
+    for result in answers.results:
+        if result.episode_id in plots:
+            draw_course(result, plots[result.episode_id])
+    output.document(content)
+    show_results(answers.results, output)
+    for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
+        if path is not None:
+            output.show(f"written: {path}")
+    return answers.exit_code
+
+
+def _plot_names(plot: Path | None, ids: Sequence[str]) -> dict[str, Path]:
+    """The plot's file for each episode; several get their ids, as safe file names, behind the name."""
+    if plot is None:
+        return {}
+    unique = dict.fromkeys(ids)
+    if len(unique) == 1:
+        return dict.fromkeys(unique, plot)
+    return {id: plot.with_stem(f"{plot.stem}-{file_name(id)}") for id in unique}
+
+
+def _chosen_reward(schema: Schema, minimize: str | None, maximize: str | None) -> Reward:
+    from ifonly.rewards import Linear, minus
+
+    names = [feature.name for feature in schema.dynamic]
+    if minimize is not None and maximize is not None:
+        raise typer.BadParameter("--minimize and --maximize exclude each other.")
+    if minimize is None and maximize is None:
+        if DEFAULT_FEATURE not in names:
+            raise typer.BadParameter(f"say what to improve: --minimize or --maximize one of {', '.join(names)}.")
+        minimize = DEFAULT_FEATURE
+    schema.dynamic_index(minimize or maximize or "")  # an unknown name is refused, with the choices
+    return minus(minimize) if minimize is not None else Linear({str(maximize): 1.0})
+
+
+def _checked_device(name: str) -> str:
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device {name}: cannot be used here ({reason}); cpu always can.") from None
+    return name

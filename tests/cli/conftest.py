@@ -1,0 +1,67 @@
+"""A tiny cohort and a tiny model, made by the commands themselves."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ifonly.cli import app
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Run a command line in this process; bugs show their traceback instead of exit code 1."""
+
+    def invoke(*args: object) -> Result:
+        return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False, prog_name="ifonly")
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workplace")
+
+
+@pytest.fixture(scope="session")
+def cohort_folder(run: Run, workplace: Path) -> Path:
+    """40 patients with 6 steps each, not to be altered."""
+    folder = workplace / "cohort"
+    result = run("simulate", "--patients", 40, "--horizon", 6, "--seed", 3, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_folder(run: Run, workplace: Path, cohort_folder: Path) -> Path:
+    """A model fitted to them, not to be altered."""
+    folder = workplace / "model"
+    result = run("fit", "--episodes", cohort_folder, "--out", folder, "--epochs", 2, "--hidden", 16)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="session")
+def answers(run: Run, workplace: Path, cohort_folder: Path, model_folder: Path) -> Path:
+    """A file with the results of two episodes, not to be altered."""
+    file = workplace / "answers.json"
+    episodes = ("--episode", "patient-00001", "--episode", "patient-00002")
+    result = run(
+        "solve",
+        "--episodes",
+        cohort_folder,
+        "--model",
+        model_folder,
+        *episodes,
+        "-k",
+        2,
+        "--samples",
+        50,
+        "--out",
+        file,
+    )
+    assert result.exit_code == 0, result.output
+    return file

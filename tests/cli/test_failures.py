@@ -1,0 +1,140 @@
+"""What goes wrong says so in a line or two, without a traceback, and with an exit code that means something."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ifonly
+from ifonly.cli.frame import ExitCode
+
+
+@pytest.fixture
+def refused(run):
+    """Run a command line that must fail as bad input; returns its message."""
+
+    def invoke(*args: object) -> str:
+        result = run(*args)
+        assert result.exit_code == ExitCode.BAD_INPUT, result.output
+        assert result.stdout == ""
+        assert result.stderr.startswith("error: ")
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+    return invoke
+
+
+def test_missing_folders(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert "nowhere" in refused("info", nowhere)
+    assert "nowhere" in refused("fit", "--episodes", nowhere, "--out", tmp_path / "m")
+    episode = ("--episode", "patient-00001")
+    assert "nowhere" in refused("solve", "--episodes", nowhere, "--model", model_folder, *episode)
+    assert "nowhere" in refused("solve", "--episodes", cohort_folder, "--model", nowhere, *episode, "--json")
+    assert "nowhere" in refused("verify", nowhere, "--episodes", cohort_folder, "--model", model_folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_episode(refused, cohort_folder: Path, model_folder: Path) -> None:
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder)
+    assert "'patient-99999'" in refused(*command, "--episode", "patient-99999")
+
+
+def test_a_wrong_step_is_noticed_before_any_search(refused, cohort_folder: Path, model_folder: Path) -> None:
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", "patient-00001")
+    assert "numbered 0 to 5" in refused(*command, "--lock", 6)
+    assert "is not a dynamic feature" in refused(*command, "--minimize", "age")
+    assert "--device warp" in refused(*command, "--device", "warp")
+
+
+def test_broken_models(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    command = ("solve", "--episodes", cohort_folder, "--episode", "patient-00001", "--model")
+    for name, damage in (("model.safetensors", b"\0"), ("model.json", b"{")):
+        broken = tmp_path / name
+        shutil.copytree(model_folder, broken)
+        (broken / name).write_bytes(damage)
+        assert name in refused(*command, broken)
+        assert name in refused("info", broken)
+
+
+def test_model_of_another_schema(refused, run, cohort_folder: Path, tmp_path: Path) -> None:
+    schema = ifonly.Schema((ifonly.Feature("pain", "dynamic"),), ifonly.ActionSpace.categories(["wait", "treat"]))
+    ifonly.save_model(ifonly.LocationScale(schema, hidden=(2,), lipschitz=(1.0, 0.1)), tmp_path / "other")
+    command = ("solve", "--episodes", cohort_folder, "--model", tmp_path / "other")
+    message = refused(*command, "--episode", "patient-00001")
+    assert "different schemas" in message
+    assert "number of actions" in message or "gender" in message, "both sides must be shown"
+
+
+def test_broken_results(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path, answers: Path) -> None:
+    file = tmp_path / "result.json"
+    command = ("verify", file, "--episodes", cohort_folder, "--model", model_folder)
+    for content in (answers.read_text()[:200], "[]", "3", "{}", '{"format": "ifonly.result", "version": 99}', "\0"):
+        file.write_text(content)
+        assert "result.json" in refused(*command)
+        assert "result.json" in refused("info", file)
+
+
+def test_a_result_of_another_model_is_not_verified(run, answers: Path, cohort_folder: Path, tmp_path: Path) -> None:
+    fitted = run("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4, "--seed", 8)
+    assert fitted.exit_code == 0
+    result = run("verify", answers, "--episodes", cohort_folder, "--model", tmp_path / "m", "--json")
+    assert result.exit_code == ExitCode.NOT_VERIFIED
+    assert "fingerprint" in json.loads(result.stdout)[0]["statement"]
+
+
+def test_an_unconstrained_model_has_no_anchor_bound(run, refused, cohort_folder: Path, tmp_path: Path) -> None:
+    """It has constants, only large ones: the search works, or says that they are too large."""
+    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
+    assert run(*command, "--unconstrained").exit_code == 0
+    options = ("--episode", "patient-00001", "-k", 1, "--samples", 20, "--seconds", 20, "--json")
+    result = run("solve", "--episodes", cohort_folder, "--model", tmp_path / "m", *options)
+    assert result.exit_code == 0
+    assert ifonly.Result.from_json(result.stdout).certificate.proven
+
+
+def test_places_that_cannot_be_written(refused, cohort_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    refused("simulate", "--patients", 5, "--horizon", 4, "--out", tmp_path / "file" / "cohort")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "simulate --out c --patients 0",
+        "simulate --out c --horizon ten",
+        "simulate --out c --unknown 3",
+        "simulate",
+        "fit --episodes c --out m --kind quadratic",
+        "fit --episodes c --out m --prior cauchy",
+        "fit --episodes c --out m --lipschitz 1.0",
+        "fit --episodes c --out m --lipschitz 1.0,fast",
+        "fit --episodes c --out m --lipschitz 1.0,0.1 --unconstrained",
+        "fit --episodes c --out m --hidden 0",
+        "fit --episodes c --out m --plot loss.doc",
+        "solve --episodes c --model m",
+        "solve --episodes c --model m --episode e -k -1",
+        "solve --episodes c --model m --episode e --solver greedy --samples 20",
+        "solve --episodes c --model m --episode e --solver beam --shared-anchors",
+        "solve --episodes c --model m --episode e --samples 20 --anchors 20",
+        "solve --episodes c --model m --episode e --samples 20 --anchor-strategy facility",
+        "solve --episodes c --model m --episode e --plot course",
+        "solve --episodes c --model m --episode e --gap -1",
+        "crossval --episodes c --out t.json --folds 1",
+        "optimise",
+    ],
+)
+def test_usage_errors(run, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*line.split())
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stdout == ""
+    assert "Usage: ifonly" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_minimize_and_maximize_exclude_each_other(run, cohort_folder: Path, model_folder: Path) -> None:
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", "patient-00001")
+    assert run(*command, "--minimize", "SOFA", "--maximize", "MAP").exit_code == ExitCode.USAGE

@@ -1,0 +1,178 @@
+"""Commands that make cohorts and models, and `info`, which says what they made."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ifonly
+from ifonly.cli import models
+from ifonly.episodes.store import load_cohort
+from ifonly.episodes.tables import cohort_to_frame
+
+
+def test_simulate_stores_what_the_library_simulates(cohort_folder: Path) -> None:
+    stored, made = load_cohort(cohort_folder), ifonly.simulate.simulate_cohort(40, seed=3, horizon=6)
+    assert stored.ids == made.ids
+    assert np.array_equal(stored.states, made.states)
+    assert np.array_equal(stored.actions, made.actions)
+
+
+def test_simulate_as_json(run, tmp_path: Path) -> None:
+    result = run("simulate", "--patients", 5, "--horizon", "4-7", "--out", tmp_path / "c", "--json")
+    content = json.loads(result.stdout)
+    lengths = load_cohort(tmp_path / "c").lengths
+    assert result.exit_code == 0
+    assert set(content) == {"cohort", "provenance", "summary"}
+    assert content["provenance"] == {"made by": "ifonly simulate", "patients": 5, "seed": 0, "horizon": [4, 7]}
+    assert (content["summary"]["shortest"], content["summary"]["longest"]) == (lengths.min(), lengths.max())
+    assert 4 <= lengths.min() <= lengths.max() <= 7
+
+
+def test_nothing_is_replaced_without_force(run, tmp_path: Path) -> None:
+    command = ("simulate", "--patients", 5, "--horizon", 4, "--out", tmp_path / "c")
+    assert run(*command).exit_code == 0
+    before = load_cohort(tmp_path / "c")
+    refused = run(*command, "--seed", 9)
+    assert refused.exit_code == 3
+    assert "--force" in refused.stderr
+    assert np.array_equal(load_cohort(tmp_path / "c").states, before.states)
+    assert run(*command, "--seed", 9, "--force").exit_code == 0
+    assert not np.array_equal(load_cohort(tmp_path / "c").states, before.states)
+
+
+def test_force_does_not_delete_other_things(run, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "diary.txt").write_text("dear diary")
+    result = run("simulate", "--patients", 5, "--horizon", 4, "--out", tmp_path / "c", "--force")
+    assert result.exit_code == 3
+    assert "diary.txt" in result.stderr
+    assert (tmp_path / "c" / "diary.txt").read_text() == "dear diary"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_import_gives_the_cohort_back(run, tmp_path: Path, cohort_folder: Path, ending: str) -> None:
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort)
+    table = tmp_path / f"table.{ending}"
+    frame.write_csv(table) if ending == "csv" else frame.write_parquet(table)
+    ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
+    result = run("import", table, "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["provenance"]["table"] == table.name
+    assert np.array_equal(load_cohort(tmp_path / "mine").states, cohort.states)
+
+
+def test_implausible_values_are_one_friendly_line(run, tmp_path: Path, cohort_folder: Path) -> None:
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort)
+    frame[0, "SOFA"] = 300.0
+    frame.write_csv(tmp_path / "table.csv")
+    ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
+    result = run("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: ")
+    assert "SOFA" in result.stderr
+    assert "Warning" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_fit_makes_the_model_that_was_asked_for(cohort_folder: Path, model_folder: Path) -> None:
+    model = ifonly.load_model(model_folder)
+    assert model.settings() == {"hidden": [16], "activation": "tanh", "prior": "gaussian", "lipschitz": [1.0, 0.1]}
+    cohort = load_cohort(cohort_folder)
+    wanted = ifonly.LocationScale(cohort.schema, hidden=(16,), lipschitz=(1.0, 0.1))
+    assert model.fingerprint() == ifonly.fit(wanted, cohort, epochs=2, seed=0).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "limits"),
+    [
+        (["--unconstrained"], "location-scale", None),
+        (["--lipschitz", "0.9,none"], "location-scale", [0.9, None]),
+        (["--kind", "additive"], "additive", 1.0),
+        (["--kind", "additive", "--unconstrained"], "additive", None),
+        (["--kind", "post-nonlinear", "--lipschitz", "0.8"], "post-nonlinear", 0.8),
+        (["--kind", "monotone-flow"], "monotone-flow", [1.0, 0.1, 0.1, 0.1]),
+    ],
+)
+def test_fit_of_every_kind(run, tmp_path: Path, cohort_folder: Path, options: list[str], kind: str, limits) -> None:
+    command = ["fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", "4,4", "--json"]
+    result = run(*command, "--prior", "laplace", *options)
+    assert result.exit_code == 0, result.output
+    content, model = json.loads(result.stdout), ifonly.load_model(tmp_path / "m")
+    assert set(content) == {"model", "fingerprint", "fit_report"}
+    assert content["fingerprint"] == model.fingerprint()
+    assert len(content["fit_report"]["training_loss"]) == 1
+    assert model.kind == kind
+    settings = model.settings()
+    assert (settings["lipschitz"], settings["hidden"], settings["prior"]) == (limits, [4, 4], "laplace")
+
+
+def test_fit_draws_its_losses(run, tmp_path: Path, cohort_folder: Path) -> None:
+    command = ["fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4]
+    assert run(*command, "--plot", tmp_path / "loss.png").exit_code == 0
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_kind_has_as_many_limits_as_its_model_takes() -> None:
+    schema = ifonly.simulate.sepsis_schema()
+    for kind, limits in models.DEFAULT_LIMITS.items():
+        choice = models.ModelChoice(kind, limits, (4,), models.Prior.GAUSSIAN)
+        assert choice.build(schema).kind == kind.value
+
+
+def test_crossval_resumes(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out = tmp_path / "table.json"
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    first = run(*command, "--location", "1.0", "--scale", "0.1", "--json")
+    assert first.exit_code == 0, first.output
+    content = json.loads(first.stdout)
+    assert content == json.loads(out.read_text())
+    assert [row["limits"] for row in content["rows"]] == [None, [1.0, 0.1]]
+    journal = out.with_name("table.json.journal")
+    before = journal.read_bytes()
+    again = run(*command, "--location", "1.0,0.8", "--scale", "0.1")
+    assert again.exit_code == 0, again.output
+    assert journal.read_bytes().startswith(before), "finished fits were done again"
+    assert len(journal.read_text().splitlines()) == 1 + 3 * 2
+    assert json.loads(out.read_text())["rows"][1] == content["rows"][1]
+    assert run("info", out).stdout == again.stdout.replace(f"table written to {out}\n", "")
+
+
+def test_crossval_refuses_and_starts_again(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out = tmp_path / "table.json"
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--hidden", 4, "--out", out]
+    command += ["--location", "1.0", "--scale", "0.1"]
+    out.write_text("somebody else's file")
+    assert run(*command, "--epochs", 1).exit_code == 3
+    assert out.read_text() == "somebody else's file"
+    assert run(*command, "--epochs", 1, "--force").exit_code == 0
+    other = run(*command, "--epochs", 2)
+    assert other.exit_code == 3
+    assert "another cross-validation" in other.stderr
+    assert run(*command, "--epochs", 2, "--force").exit_code == 0
+    assert json.loads(out.read_text())["plan"]["fit"]["epochs"] == 2
+
+
+def test_info_on_a_cohort(run, cohort_folder: Path) -> None:
+    cohort = load_cohort(cohort_folder)
+    assert str(cohort.summary()) in run("info", cohort_folder).stdout
+    content = json.loads(run("info", cohort_folder, "--json").stdout)
+    assert content["holds"] == "cohort"
+    assert content["summary"]["episodes"] == 40
+    assert ifonly.Schema.from_dict(content["schema"]) == cohort.schema
+
+
+def test_info_on_a_model(run, model_folder: Path) -> None:
+    text = run("info", model_folder).stdout
+    content = json.loads(run("info", model_folder, "--json").stdout)
+    model = ifonly.load_model(model_folder)
+    assert "location-scale model" in text
+    assert str(model.fit_report) in text
+    assert (content["holds"], content["kind"]) == ("model", "location-scale")
+    assert content["exact_norms"]["location"] == pytest.approx(1.0, abs=1e-6)
+    assert content["exact_norms"]["scale"] == pytest.approx(0.1, abs=1e-6)
+    assert content["fingerprint"] == model.fingerprint()
+    assert content["provenance"]["cohort"]["provenance"]["seed"] == 3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -198,6 +200,7 @@ class _Demo:
 
 def _closing_words(folder: Path, result: Result) -> str:
     place = shlex.quote(str(folder))
+    command = _command()
     id, file = shlex.quote(result.episode_id), shlex.quote(file_name(result.episode_id))
     return f"""\
 The proof is about the learned model; how far that model is right is another question. Not treatment advice.
@@ -208,6 +211,12 @@ In {folder}:
   loss.png           how the fit went
 
 Try next:
-  ifonly info {place}/model
-  ifonly solve --episodes {place}/cohort --model {place}/model --episode {id} -k 1
-  ifonly verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model"""
+  {command} info {place}/model
+  {command} solve --episodes {place}/cohort --model {place}/model --episode {id} -k 1
+  {command} verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model"""
+
+
+def _command() -> str:
+    """How the reader can call this program: by name where the shell finds it, else as it was called."""
+    called = Path(sys.argv[0])
+    return shlex.quote(str(called)) if called.name == "ifonly" and shutil.which("ifonly") is None else "ifonly"

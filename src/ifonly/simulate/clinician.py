@@ -36,6 +36,9 @@ PRESSOR_THRESHOLDS = (0.4, 0.8, 1.3, 2.1)
 FLUID_THRESHOLDS = (-1.3, -0.4, 0.6, 2.0)
 """The need (below) at which the next higher of the five dose levels is chosen, up to logistic noise."""
 
+HESITATION = 0.9
+"""Scale of the logistic noise in the need."""
+
 
 def arriving_states(severity: FloatArray, age: FloatArray, draws: FloatArray) -> FloatArray:
     """First states [B, D], before the clamp; `severity` and scaled `age` [B], normal `draws` [B, D]."""
@@ -64,7 +67,7 @@ def treatment(states: FloatArray, step: int, style: FloatArray, draws: FloatArra
     oxygen_debt = states[:, _INDEX["FiO2"]] - states[:, _INDEX["PaO2"]]
     pressors = -1.0 * pressure + 0.3 * score
     fluids = -0.7 * urine - 0.5 * pressure - 0.25 * oxygen_debt + 1.2 * 0.7**step
-    need = np.stack([pressors, fluids], axis=1) + style + 0.4 * _logistic(draws)
+    need = np.stack([pressors, fluids], axis=1) + style + HESITATION * _logistic(draws)
     pressor_level: IntArray = (need[:, :1] > np.array(PRESSOR_THRESHOLDS)).sum(axis=1)
     fluid_level: IntArray = (need[:, 1:] > np.array(FLUID_THRESHOLDS)).sum(axis=1)
     return pressor_level * LEVELS + fluid_level

@@ -46,21 +46,21 @@ class Feedback:
 
 DRIFT: dict[str, dict[str, float]] = {
     # Oxygen is turned down slowly; more is given while the blood is poor in it, and on a ventilator.
-    "FiO2": {"FiO2": 0.80, "PaO2": -0.06, "ventilation": 0.16, "fluid burden": 0.10, CONSTANT: -0.12},
+    "FiO2": {"FiO2": 0.80, "PaO2": -0.06, "ventilation": 0.16, "fluid burden": 0.10, CONSTANT: -0.15},
     # Blood oxygen forgets quickly; inspired oxygen and ventilation lift it, age and fluid in the lungs lower it.
-    "PaO2": {"PaO2": 0.60, "FiO2": 0.08, "ventilation": 0.15, "age": -0.04, "fluid burden": -0.25, CONSTANT: 0.04},
+    "PaO2": {"PaO2": 0.60, "FiO2": 0.08, "ventilation": 0.15, "age": -0.04, "fluid burden": -0.25, CONSTANT: 0.09},
     # Platelets follow their own slow course and fall in severe illness.
-    "platelets": {"platelets": 0.90, "SOFA": -0.04, "pressor burden": -0.10, CONSTANT: -0.03},
+    "platelets": {"platelets": 0.90, "SOFA": -0.04, "pressor burden": -0.10, CONSTANT: -0.01},
     # Bilirubin is as slow, and rises when the liver is poorly perfused.
     "bilirubin": {"bilirubin": 0.90, "MAP": -0.03, "SOFA": 0.03, CONSTANT: 0.09},
     # Consciousness returns with pressure and recovery, later in the old; ventilated patients are sedated.
-    "GCS": {"GCS": 0.86, "MAP": 0.04, "SOFA": -0.04, "age": -0.03, "ventilation": -0.20, CONSTANT: 0.05},
+    "GCS": {"GCS": 0.86, "MAP": 0.04, "SOFA": -0.04, "age": -0.03, "ventilation": -0.20, CONSTANT: 0.04},
     # Pressure regulates itself; both treatments lift it.
-    "MAP": {"MAP": 0.60, "age": 0.03, "pressor effect": 0.30, "fluid effect": 0.15, CONSTANT: -0.12},
+    "MAP": {"MAP": 0.60, "age": 0.03, "pressor effect": 0.30, "fluid effect": 0.15, CONSTANT: -0.19},
     # Creatinine clears through the kidneys: slower in the old, faster with flow.
     "creatinine": {"creatinine": 0.83, "urine": -0.04, "MAP": -0.04, "age": 0.03, "gender": -0.06, CONSTANT: 0.07},
     # Urine needs pressure, volume and working kidneys.
-    "urine": {"urine": 0.60, "MAP": 0.10, "creatinine": -0.08, "fluid effect": 0.20, CONSTANT: -0.22},
+    "urine": {"urine": 0.60, "MAP": 0.10, "creatinine": -0.08, "fluid effect": 0.20, CONSTANT: -0.24},
     # The score follows the organs with inertia. As in the real score, running vasopressors count by themselves.
     "SOFA": {
         "SOFA": 0.74,
@@ -73,8 +73,8 @@ DRIFT: dict[str, dict[str, float]] = {
         "creatinine": 0.06,
         "urine": -0.04,
         "readmission": 0.05,
-        "pressor effect": 0.36,
-        CONSTANT: 0.15,
+        "pressor effect": 0.32,
+        CONSTANT: 0.14,
     },
 }
 
@@ -84,21 +84,21 @@ RESPONSES: tuple[Response, ...] = (
         "Vasopressors raise the pressure where it is low and spare the organs; where it is not, they do little.",
         dose="pressor effect",
         gate={"MAP": -1.4, CONSTANT: -1.0},
-        effects={"MAP": 0.50, "urine": 0.15, "SOFA": -1.2},
+        effects={"MAP": 0.50, "urine": 0.15, "SOFA": -1.1},
     ),
     Response(
         "filling",
         "Fluids fill an empty circulation: pressure and urine rise where both are low.",
         dose="fluid effect",
         gate={"MAP": -0.9, "urine": -0.9, CONSTANT: -0.8},
-        effects={"MAP": 0.30, "urine": 0.50, "SOFA": -0.75},
+        effects={"MAP": 0.30, "urine": 0.50, "SOFA": -0.65},
     ),
     Response(
         "flooding",
         "Much fluid leaks into the lungs, most of all into injured ones: oxygenation falls, more oxygen is needed.",
         dose="fluid burden",
         gate={"FiO2": 0.8, "PaO2": -0.8, CONSTANT: -0.6},
-        effects={"PaO2": -0.60, "FiO2": 0.30, "SOFA": 0.70},
+        effects={"PaO2": -0.60, "FiO2": 0.30, "SOFA": 0.55},
     ),
     Response(
         "starving",

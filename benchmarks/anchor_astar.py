@@ -23,7 +23,7 @@ from ifonly.search.result import Result
 def main() -> None:
     """Fit, solve with both, print a table."""
     options = _options()
-    console = Console()
+    console = Console(width=140)  # wide enough for the table, also in a file
     with console.status("simulating and fitting"):
         train = ifonly.simulate.simulate_cohort(options.training, seed=0)
         start = ifonly.LocationScale(train.schema, lipschitz=(options.location, options.scale))
@@ -56,8 +56,9 @@ def _row(found: Result, exact: Result) -> dict[str, float | str]:
         "status": found.status.value,
         "bounds_seconds": found.stats.seconds_bounds,
         "search_seconds": found.stats.seconds_search,
-        "visited": found.stats.nodes_expanded,
-        "queued": found.stats.nodes_generated,
+        "visited": found.stats.nodes_visited or 0,
+        "expanded": found.stats.nodes_expanded,
+        "generated": found.stats.nodes_generated,
         "branching": found.stats.effective_branching_factor or 1.0,
         "model_steps": found.stats.model_steps,
         "exhaustive_seconds": exact.stats.seconds,
@@ -70,7 +71,8 @@ COLUMNS = {
     "bounds_seconds": ("bounds s", "{:.1f}"),
     "search_seconds": ("search s", "{:.1f}"),
     "visited": ("visited", "{:,.0f}"),
-    "queued": ("queued", "{:,.0f}"),
+    "expanded": ("expanded", "{:,.0f}"),
+    "generated": ("generated", "{:,.0f}"),
     "branching": ("EBF", "{:.2f}"),
     "model_steps": ("steps", "{:,.0f}"),
     "exhaustive_seconds": ("exhaustive s", "{:.1f}"),

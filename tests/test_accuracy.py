@@ -176,7 +176,7 @@ class TestRecommendations:
 
     def test_prints_and_converts(self, cohort: Cohort) -> None:
         report = recommendation_quality(WORLD, perverse(), [cohort[0]], max_changes=1)
-        assert "at most 1 changes for 1 episodes (100% of the true optima proven)" in str(report)
+        assert "up to 1 change for 1 episode (100% of the true optima proven)" in str(report)
         content = json.loads(json.dumps(report.to_dict(), allow_nan=False))
         assert content["rows"][0]["episode"] == cohort.ids[0]
         assert content["share_helpful"] == report.share_helpful

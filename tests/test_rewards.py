@@ -20,6 +20,7 @@ from ifonly.rewards import (
     Linear,
     PiecewiseLinear,
     Reward,
+    Shown,
     Total,
     minus,
     reward_from_dict,
@@ -177,17 +178,49 @@ def test_the_constant_of_hinges_is_the_largest_gradient_of_any_pattern(seed: int
 
 
 @pytest.mark.parametrize(
-    ("reward", "label", "value", "higher"),
+    ("reward", "expected"),
     [
-        (minus("SOFA"), "SOFA", 12.0, False),
-        (Linear({"MAP": 1.0}), "MAP", -12.0, True),
-        (Linear({"MAP": 2.0}), "outcome", -12.0, True),
-        (minus("SOFA") + ActionCost({0: 1.0}), "outcome", -12.0, True),
+        (minus("SOFA"), Shown("cumulative SOFA", 12.0, False, "SOFA")),
+        (Linear({"MAP": 1.0}), Shown("cumulative MAP", -12.0, True, "MAP")),
+        (Linear({"MAP": np.float64(-1.0)}), Shown("cumulative MAP", 12.0, False, "MAP")),
+        (Linear({"MAP": 2.0}), Shown("outcome", -12.0, True)),
+        (Linear({"MAP": 1.0}, 3.0), Shown("outcome", -12.0, True)),
+        (minus("SOFA") + ActionCost({0: 1.0}), Shown("outcome", -12.0, True)),
     ],
 )
-def test_outcomes_are_shown_as_people_read_them(reward: Reward, label: str, value: float, higher: bool) -> None:
-    shown = reward.show(-12.0)
-    assert (shown.label, shown.value, shown.higher_is_better) == (label, value, higher)
+def test_outcomes_are_shown_as_people_read_them(reward: Reward, expected: Shown) -> None:
+    assert reward.show(-12.0) == expected
+    assert type(reward.show(-12.0).higher_is_better) is bool
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Linear({"MAP": "x"}), "'x' for 'MAP' must be a finite number"),
+        (lambda: Linear({"MAP": None}), "must be a finite number"),
+        (lambda: Linear({"constant": float("nan")}), "nan for 'constant'"),
+        (lambda: Linear(["MAP"]), "must be a mapping"),
+        (lambda: Linear("MAP"), "must be a mapping"),
+        (lambda: Hinge(1.0, ["MAP"], 0.0), "must be a mapping"),
+        (lambda: ActionCost([1.0, 2.0]), "must be a mapping"),
+        (lambda: ActionCost({1.5: 1}), "no action 1.5; name an action by its number or its label"),
+        (lambda: ActionCost({True: 1}), "no action True"),
+    ],
+)
+def test_slips_are_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_rewards_can_be_summed() -> None:
+    parts = [minus("SOFA"), ActionCost({0: 1.0}), Linear({"MAP": 1.0})]
+    assert sum(parts) == Total(tuple(parts))
+    assert sum(parts[:1]) == parts[0]
+    for wrong in (3, "MAP", None):
+        with pytest.raises(TypeError):
+            minus("SOFA") + wrong  # type: ignore[operator]
+        with pytest.raises(TypeError):
+            wrong + minus("SOFA")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["minus", "linear", "cost", "hinges", "total"])
@@ -196,6 +229,30 @@ def test_stored_rewards_are_the_same_again(name: str) -> None:
     again = reward_from_dict(json.loads(json.dumps(reward.to_dict())))
     assert again == reward
     assert again.to_dict() == reward.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("reward", "plain"),
+    [
+        (Linear({np.str_("SOFA"): np.float32(0.5)}, np.float32(2)), Linear({"SOFA": 0.5}, 2.0)),
+        (ActionCost({np.int64(1): np.float32(1.5), np.str_("operate"): 2}), ActionCost({1: 1.5, "operate": 2.0})),
+        (
+            PiecewiseLinear((Hinge(np.float32(2), {"MAP": np.int64(-1)}, np.float64(65)),)),
+            PiecewiseLinear((Hinge(2.0, {"MAP": -1.0}, 65.0),)),
+        ),
+    ],
+    ids=["linear", "cost", "hinges"],
+)
+def test_numbers_of_numpy_can_be_stored(reward: Reward, plain: Reward) -> None:
+    assert json.dumps(reward.to_dict()) == json.dumps(plain.to_dict())
+    assert reward_from_dict(json.loads(json.dumps(reward.to_dict()))) == plain
+
+
+def test_a_reward_keeps_what_it_was_built_with() -> None:
+    weights, costs = {"SOFA": -1.0}, {0: 1.0}
+    rewards = (Linear(weights), ActionCost(costs))
+    weights["SOFA"], costs[0] = 5.0, 5.0
+    assert rewards == (minus("SOFA"), ActionCost({0: 1.0}))
 
 
 def test_a_custom_reward_cannot_be_stored() -> None:
@@ -223,10 +280,10 @@ def test_broken_descriptions_are_refused(content: dict[str, object], message: st
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Linear({"SOFA": np.nan}), "'SOFA' must be finite"),
-        (lambda: Linear({"SOFA": 1.0}, np.inf), "'constant' must be finite"),
-        (lambda: ActionCost({"treat": np.inf}), "'action treat' must be finite"),
-        (lambda: Hinge(np.nan, {"SOFA": 1.0}, 0.0), "'factor' must be finite"),
+        (lambda: Linear({"SOFA": np.nan}), "'SOFA' must be a finite number"),
+        (lambda: Linear({"SOFA": 1.0}, np.inf), "'constant' must be a finite number"),
+        (lambda: ActionCost({"treat": np.inf}), "'treat' must be a finite number"),
+        (lambda: Hinge(np.nan, {"SOFA": 1.0}, 0.0), "'factor' must be a finite number"),
         (lambda: PiecewiseLinear(()), "at least one hinge"),
         (lambda: Total(()), "at least one part"),
     ],
@@ -245,6 +302,7 @@ def test_nonsense_is_refused_when_it_is_built(build: Callable[[], object], messa
         (minus("age"), "'age' is not a dynamic feature"),
         (Linear({}), "at least one dynamic feature"),
         (ActionCost({"pray": 1.0}), "no action 'pray'"),
+        (ActionCost({1: 1.0, "treat": 2.0}), "1 and 'treat' are the same action"),
         (ActionCost({7: 1.0}), "action 7 is unknown; actions are numbered 0 to 2"),
         (Custom(wave, 1.0), "lipschitz per feature"),
         (Custom(wave, {"SOFA": 1.0}, space="scaled"), "one constant, or one per action"),

@@ -1,6 +1,7 @@
 """Writing files so that nothing is ever half-written."""
 
 import hashlib
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -54,6 +55,28 @@ def _replace_folder(target: Path, scratch: Path) -> None:
         # The old folder goes only once something stands in its place.
         if target.exists():
             shutil.rmtree(retired, ignore_errors=True)
+
+
+def check_writable(path: str | Path, *, folder: bool = False) -> None:
+    """Refuse, before any work is done for it, a `path` at which no file (or folder) can be written.
+
+    What is missing on the way there could be made; nothing is made yet.
+    """
+    target = Path(path)
+    if folder and target.is_file():
+        raise StoreError(f"{path} is a file, and a folder is to be written there; choose another name.")
+    if not folder and target.is_dir():
+        raise StoreError(f"{path} is a folder, and a file is to be written there; choose another name.")
+    existing = next((parent for parent in target.absolute().parents if os.path.lexists(parent)), target.absolute())
+    probe = existing / _hidden_beside(target).name
+    try:
+        # Asking for permissions would not do: read-only disks and names that are too long show only now.
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be written, since {existing} takes no new files ({error.strerror}); choose another place."
+        ) from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,7 @@ class Problem:
             max_changes=_checked_changes(max_changes, len(episode)),
         )
         problem._check_replay()
+        problem._check_reward()
         return problem
 
     @property
@@ -100,6 +102,22 @@ class Problem:
     def device(self) -> torch.device:
         """Where the tensors live."""
         return self.observed_states.device
+
+    @cached_property
+    def observed_outcome(self) -> float:
+        """The outcome of the observed actions."""
+        return float(self.rollout(self.observed_actions.unsqueeze(0))[1][0])
+
+    @cached_property
+    def tolerance(self) -> float:
+        """Differences in outcome up to this size are rounding: far above float64 noise, far below anything of interest.
+
+        It grows with the size of the rewards (what sums of them lose) and with their slopes (what states lose).
+        """
+        sizes = self.rewards_all(0, self.observed_states).abs()
+        sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
+        slopes = float(self.bound_reward.lipschitz.max())
+        return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slopes
 
     def with_max_changes(self, max_changes: int | None) -> Problem:
         """The same question with another budget."""
@@ -153,11 +171,11 @@ class Problem:
         return float(self.rollout(sequence.unsqueeze(0))[1][0])
 
     def require_finite(self, outcomes: Tensor) -> None:
-        """Refuse outcomes [...] of counterfactual sequences that overflowed: none of them could be called best."""
-        if not outcomes.isfinite().all():
+        """Refuse outcomes [...] of which none could be called best. (Minus infinity is merely bad.)"""
+        if outcomes.isnan().any() or (outcomes == torch.inf).any():
             raise InputError(
-                f"episode {self.episode.id!r}: a counterfactual sequence has an outcome that is not finite, so none "
-                "can be called best; restrict `allowed`, or use a model and a reward that do not overflow."
+                f"episode {self.episode.id!r}: a counterfactual sequence has an outcome that is NaN or infinite, so "
+                "none can be called best; restrict `allowed`, or use a model and a reward that do not overflow."
             )
 
     def changes(self, actions: Tensor) -> Tensor:
@@ -192,6 +210,17 @@ class Problem:
             raise InputError(
                 f"episode {self.episode.id!r}: the observed outcome is {float(outcomes[0])}; the reward must be finite "
                 "at every recorded state and action."
+            )
+
+    def _check_reward(self) -> None:
+        """A reward must give one number per state and action, whatever else is in the batch."""
+        together = self.rewards(0, self.observed_states, self.observed_actions)
+        pairs = zip(self.observed_states, self.observed_actions, strict=True)
+        alone = torch.stack([self.rewards(t, *pair) for t, pair in enumerate(pairs)])
+        if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-9, atol=1e-12):
+            raise InputError(
+                f"episode {self.episode.id!r}: the reward of a step changes with what else is in the batch; it must "
+                "map states [..., D] and actions [...] to one number each [...], row by row."
             )
 
 

@@ -30,6 +30,8 @@ class Shown:
     label: str
     value: float
     higher_is_better: bool
+    feature: str | None = None
+    """The dynamic feature whose sum this is; None where it is no single feature's."""
 
 
 class BoundReward(ABC):
@@ -59,7 +61,11 @@ class Reward(ABC):
         return Shown("outcome", outcome, True)
 
     def __add__(self, other: Reward) -> Reward:
-        return Total((*_parts(self), *_parts(other)))
+        return Total((*_parts(self), *_parts(other))) if isinstance(other, Reward) else NotImplemented
+
+    def __radd__(self, other: object) -> Reward:
+        """So that `sum(rewards)`, which begins at 0, is the total."""
+        return self if other == 0 else NotImplemented
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,10 @@ class Linear(Reward):
     constant: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_finite({**self.weights, "constant": self.constant})
+        _check_finite("weights", self.weights)
+        _check_finite("numbers", {"constant": self.constant})
+        object.__setattr__(self, "weights", _plain_weights(self.weights))
+        object.__setattr__(self, "constant", float(self.constant))
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Weights times scales; features on a logarithmic scale are refused."""
@@ -82,11 +91,11 @@ class Linear(Reward):
         return {"kind": "linear", "weights": dict(self.weights), "constant": self.constant}
 
     def show(self, outcome: float) -> Shown:
-        """`minus(feature)` is shown as the feature's sum, lower being better."""
-        if list(self.weights.values()) == [-1.0] and self.constant == 0:
-            return Shown(next(iter(self.weights)), -outcome, False)
-        if list(self.weights.values()) == [1.0] and self.constant == 0:
-            return Shown(next(iter(self.weights)), outcome, True)
+        """`minus(feature)` is shown as the feature's sum over all steps, lower being better."""
+        if len(self.weights) == 1 and self.constant == 0:
+            ((feature, weight),) = self.weights.items()
+            if abs(weight) == 1:
+                return Shown(f"cumulative {feature}", float(weight) * outcome, bool(weight > 0), feature)
         return super().show(outcome)
 
 
@@ -97,13 +106,25 @@ class ActionCost(Reward):
     costs: Mapping[int | str, float]
 
     def __post_init__(self) -> None:
-        _check_finite({f"action {key}": cost for key, cost in self.costs.items()})
+        _check_finite("costs", self.costs)
+        for key in self.costs:
+            if isinstance(key, bool) or not isinstance(key, int | np.integer | str):
+                raise InputError(f"reward: no action {key!r}; name an action by its number or its label.")
+        costs = {str(key) if isinstance(key, str) else int(key): float(cost) for key, cost in self.costs.items()}
+        object.__setattr__(self, "costs", costs)
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """A table lookup with constant zero."""
         table = torch.zeros(len(schema.actions), dtype=torch.float64)
+        named: dict[int, int | str] = {}
         for key, cost in self.costs.items():
-            table[_action_number(schema, key)] = -float(cost)
+            action = _action_number(schema, key)
+            if action in named:
+                raise InputError(
+                    f"reward: {named[action]!r} and {key!r} are the same action, with two costs; name it once."
+                )
+            named[action] = key
+            table[action] = -cost
         return _BoundTable(table.to(device))
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +141,11 @@ class Hinge:
     constant: float
 
     def __post_init__(self) -> None:
-        _check_finite({**self.weights, "constant": self.constant, "factor": self.factor})
+        _check_finite("weights", self.weights)
+        _check_finite("numbers", {"constant": self.constant, "factor": self.factor})
+        object.__setattr__(self, "weights", _plain_weights(self.weights))
+        object.__setattr__(self, "constant", float(self.constant))
+        object.__setattr__(self, "factor", float(self.factor))
 
 
 @dataclass(frozen=True)
@@ -165,7 +190,8 @@ class PiecewiseLinear(Reward):
 class Custom(Reward):
     """Any function of states and actions, with Lipschitz constants that YOU declare; proofs rest on them.
 
-    `function(states [..., D], actions [...]) -> [...]` must be written in torch and accept broadcastable inputs.
+    `function(states [..., D], actions [...]) -> [...]` must be written in torch, accept broadcastable inputs and give
+    one number per row. States are float64; mind that torch makes `0.1 * actions` float32 (`0.1 * actions.double()`).
     With `space="original"` it sees original units, and `lipschitz` says how fast it can change in each feature:
     {"SOFA": 1.0} means one unit of SOFA changes the reward by at most 1. With `space="scaled"` it sees the model's
     coordinates, and `lipschitz` is a Euclidean constant, one for all actions or one per action.
@@ -181,6 +207,8 @@ class Custom(Reward):
         if self.space == "original":
             if not isinstance(self.lipschitz, Mapping):
                 raise InputError(f"{self.name}: declare lipschitz per feature, such as {{'SOFA': 1.0}}.")
+            if any(constant < 0 for constant in self.lipschitz.values()):
+                raise InputError(f"{self.name}: Lipschitz constants must be finite and not negative.")
             slopes, _ = _scaled_weights(self.lipschitz, 0.0, schema, scaler)
             constants = np.full(len(schema.actions), np.linalg.norm(slopes) * (1 + ROUNDING))
         elif self.space == "scaled":
@@ -227,6 +255,11 @@ class Total(Reward):
 def minus(feature: str) -> Linear:
     """The negated feature, such as `minus("SOFA")`: the paper's reward."""
     return Linear({feature: -1.0})
+
+
+def declared_constants(reward: Reward) -> list[str]:
+    """Names of the parts whose Lipschitz constants somebody declared: proofs rely on them being true."""
+    return [part.name for part in _parts(reward) if isinstance(part, Custom)]
 
 
 def reward_from_dict(content: Mapping[str, Any]) -> Reward:
@@ -304,8 +337,21 @@ class _BoundCustom(BoundReward):
         if self.reward.space == "original":
             linked = states * self.scale + self.offset
             states = torch.where(self.log, linked.exp() - self.log_offset, linked)
-        values = self.reward.function(states, actions).to(torch.float64)
-        return values.expand(torch.broadcast_shapes(values.shape, states.shape[:-1], actions.shape))
+        values = self.reward.function(states, actions)
+        wanted = torch.broadcast_shapes(states.shape[:-1], actions.shape)
+        if not isinstance(values, Tensor):
+            raise InputError(f"{self.reward.name}: returned {type(values).__name__}; it must return a torch tensor.")
+        if not _expands_to(values.shape, wanted):
+            raise InputError(
+                f"{self.reward.name}: returned shape {list(values.shape)} for states {list(states.shape)} and actions "
+                f"{list(actions.shape)}; expected one number each, {list(wanted)}."
+            )
+        return values.to(torch.float64).expand(wanted)
+
+
+def _expands_to(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
 
 
 class _BoundTotal(BoundReward):
@@ -317,10 +363,22 @@ class _BoundTotal(BoundReward):
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
 
-def _check_finite(numbers: Mapping[str, float]) -> None:
+def _check_finite(what: str, numbers: Mapping[Any, float]) -> None:
+    """Refuse what is not a mapping to finite numbers."""
+    if not isinstance(numbers, Mapping):
+        raise InputError(f"reward: {what} must be a mapping from names to numbers, such as {{'SOFA': -1.0}}.")
     for name, number in numbers.items():
-        if not math.isfinite(number):
-            raise InputError(f"reward: {number} for {name!r} must be finite.")
+        try:
+            finite = math.isfinite(number)
+        except (TypeError, ValueError, OverflowError):
+            finite = False
+        if not finite:
+            raise InputError(f"reward: {number!r} for {name!r} must be a finite number.")
+
+
+def _plain_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """Without NumPy's numbers and strings: results store rewards as JSON, which does not know them."""
+    return {str(name): float(weight) for name, weight in weights.items()}
 
 
 def _parts(reward: Reward) -> tuple[Reward, ...]:

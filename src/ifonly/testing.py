@@ -15,7 +15,7 @@ from ifonly.bounds.base import UpperBound
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.problem import Problem
-from ifonly.search.base import Limits, Solver, outcome_tolerance
+from ifonly.search.base import Limits, Solver
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
 from ifonly.search.result import Result, Status
@@ -71,7 +71,7 @@ def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed:
             values, bounds = best_values(problem, t, states, changes), bound(t, states, changes)
             if bounds.shape != values.shape or bounds.isnan().any():
                 _fail(f"at step {t} the bound gives {list(bounds.shape)} values, or NaN, for {len(states)} states")
-            excess = (values - bounds - outcome_tolerance(float(values.abs().max()))).max()
+            excess = (values - bounds - 1e-11 * values.abs() - problem.tolerance).max()
             if excess > 0:
                 _fail(f"at step {t} with {used} changes used the bound is below the truth by {float(excess):.3g}")
 
@@ -87,7 +87,7 @@ def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
         optimum = solve(problem, Exhaustive()).outcome
         result = solve(problem, solver)
         _check_bracket(f"{where}", result, problem, optimum)
-        tolerance = 10 * outcome_tolerance(optimum)
+        tolerance = 10 * problem.tolerance
         if solver.exact and result.status is not Status.OPTIMAL:
             _fail(f"{where}: an exact solver without limits ended with status {result.status.value!r}")
         if result.status is Status.OPTIMAL and not (result.certificate.proven and result.gap <= tolerance):
@@ -98,7 +98,7 @@ def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
 
 
 def _check_bracket(where: str, result: Result, problem: Problem, optimum: float) -> None:
-    tolerance = 10 * outcome_tolerance(optimum)
+    tolerance = 10 * problem.tolerance
     actions = torch.tensor(result.actions, device=problem.device)
     if int(problem.changes(actions)) > problem.max_changes:
         _fail(f"{where}: the sequence has more than {problem.max_changes} changes")

@@ -51,9 +51,14 @@ def test_steps_are_sampled_in_proportion_to_the_constants() -> None:
 def test_monte_carlo_by_size_reaches_the_size_or_all_there_is() -> None:
     problem = random_problem(0, horizon=5, actions=3, masked=False, max_changes=2)
     constants = value_constants(problem)
-    assert MonteCarlo(samples=None, size=50).choose(problem, constants, _generator()).total >= 50
+    for size in (problem.horizon, 20, 40):
+        anchors = MonteCarlo(samples=None, size=size).choose(problem, constants, _generator())
+        assert anchors.total == size
+        assert all(
+            (points == s).all(-1).any() for points, s in zip(anchors.points, problem.observed_states, strict=True)
+        )
     everything = MonteCarlo(samples=None, size=10**6).choose(problem, constants, _generator())
-    assert 50 < everything.total <= problem.sequence_count() * problem.horizon
+    assert 40 < everything.total <= problem.sequence_count() * problem.horizon
 
 
 def test_farthest_points_cover_the_pool_within_twice_the_best_radius() -> None:
@@ -108,7 +113,12 @@ def test_facility_location_needs_enough_distinct_states() -> None:
     problem = random_problem(0, state_size=2)
     with pytest.raises(InputError, match="distinct states"):
         FacilityLocation(5, np.ones((10, 2))).choose(problem, value_constants(problem), _generator())
-    with pytest.raises(InputError, match=r"finite states \[N, 2\]"):
+    with pytest.raises(InputError, match=r"states \[N, 2\]"):
         FacilityLocation(5, np.ones((10, 3))).choose(problem, value_constants(problem), _generator())
+    with pytest.raises(InputError, match="not a rectangular table"):
+        FacilityLocation(5, [[1.0], [1.0, 2.0]])  # type: ignore[arg-type]
+    gap = FacilityLocation(1, np.array([[1.0, np.nan], [1.0, 2.0]]))
+    with pytest.raises(InputError, match="finite and"):
+        gap.choose(problem, value_constants(problem), _generator())
     with pytest.raises(InputError, match="must be positive"):
         FacilityLocation(0, np.ones((10, 2)))

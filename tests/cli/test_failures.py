@@ -65,6 +65,7 @@ def test_model_of_another_schema(refused, run, cohort_folder: Path, tmp_path: Pa
     message = refused(*command, "--episode", "patient-00001")
     assert "different schemas" in message
     assert "number of actions" in message or "gender" in message, "both sides must be shown"
+    assert "Use a model that was made for the schema of these episodes" in message
 
 
 def test_broken_results(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path, answers: Path) -> None:
@@ -94,9 +95,29 @@ def test_an_unconstrained_model_has_no_anchor_bound(run, refused, cohort_folder:
     assert ifonly.Result.from_json(result.stdout).certificate.proven
 
 
-def test_places_that_cannot_be_written(refused, cohort_folder: Path, tmp_path: Path) -> None:
+def test_places_that_cannot_be_written(
+    refused, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    refused("simulate", "--patients", 5, "--horizon", 4, "--out", tmp_path / "file" / "cohort")
+    inside, episodes = tmp_path / "file" / "deep" / "out.json", ("--episodes", cohort_folder)
+    monkeypatch.setattr(ifonly.episodes.store, "load_cohort", None)  # no work may be done before
+    for command in (
+        ("simulate", "--patients", 10**9, "--out", inside),
+        ("import", "table.csv", "--schema", "schema.yaml", "--out", inside),
+        ("fit", *episodes, "--out", inside),
+        ("fit", *episodes, "--out", tmp_path / "m", "--plot", inside.with_suffix(".png")),
+        ("crossval", *episodes, "--out", inside),
+        ("solve", *episodes, "--model", "m", "--episode", "patient-00001", "--out", inside),
+        ("accuracy", "--out", inside),
+    ):
+        message = refused(*command)
+        assert message.startswith(f"error: {inside.with_suffix('')}")
+        assert "cannot be written" in message
+        assert ".out" not in message.replace(str(inside.with_suffix("")), "")
+    (tmp_path / "folder").mkdir()
+    solve = ("solve", *episodes, "--model", "m", "--episode", "patient-00001", "--force")
+    assert "is a folder" in refused(*solve, "--out", tmp_path / "folder")
+    assert "is a file" in refused("fit", *episodes, "--out", tmp_path / "file", "--force")
     assert (tmp_path / "file").read_text() == "in the way"
 
 
@@ -122,6 +143,8 @@ def test_places_that_cannot_be_written(refused, cohort_folder: Path, tmp_path: P
         "solve --episodes c --model m --episode e --samples 20 --anchor-strategy facility",
         "solve --episodes c --model m --episode e --plot course",
         "solve --episodes c --model m --episode e --gap -1",
+        "solve --episodes c --model m --episode e --minimize SOFA --weight MAP=1",
+        "solve --episodes c --model m --episode e --episode f --allowed a.json",
         "crossval --episodes c --out t.json --folds 1",
         "optimise",
     ],

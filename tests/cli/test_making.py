@@ -176,3 +176,83 @@ def test_info_on_a_model(run, model_folder: Path) -> None:
     assert content["exact_norms"]["scale"] == pytest.approx(0.1, abs=1e-6)
     assert content["fingerprint"] == model.fingerprint()
     assert content["provenance"]["cohort"]["provenance"]["seed"] == 3
+
+
+def test_crossval_does_not_replace_a_table_of_another_model(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out = tmp_path / "table.json"
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--out", out]
+    command += ["--location", "1.0", "--scale", "0.1"]
+    assert run(*command, "--hidden", 4).exit_code == 0
+    before = out.read_bytes()
+    settings = json.loads(before)["provenance"]["model"]["settings"]
+    assert (settings["hidden"], settings["activation"], settings["prior"]) == ([4], "tanh", "gaussian")
+    for change in (["--hidden", 3], ["--hidden", 4, "--location", "0.5"]):
+        refused = run(*command, *change)
+        assert refused.exit_code == 3
+        assert "--force" in refused.stderr
+        assert out.read_bytes() == before
+    assert run(*command, "--hidden", 3, "--force").exit_code == 0
+    assert json.loads(out.read_text())["provenance"]["model"]["settings"]["hidden"] == [3]
+
+
+def test_crossval_does_not_replace_a_table_that_its_journal_did_not_make(
+    run, tmp_path: Path, cohort_folder: Path
+) -> None:
+    out = tmp_path / "table.json"
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command += ["--location", "1.0", "--scale", "0.1"]
+    assert run(*command).exit_code == 0
+    for content in ("somebody else's file", "[]", "{}"):
+        out.write_text(content)
+        refused = run(*command)
+        assert refused.exit_code == 3
+        assert "--force" in refused.stderr
+        assert out.read_text() == content
+    out.unlink()
+    assert run(*command).exit_code == 0
+
+
+def test_a_damaged_journal_can_be_started_again(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out = tmp_path / "table.json"
+    (tmp_path / "table.json.journal").write_text("my notes\n")
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command += ["--location", "1.0", "--scale", "0.1"]
+    refused = run(*command)
+    assert refused.exit_code == 3
+    assert "--force" in refused.stderr
+    assert run(*command, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_import_says_how_steps_are_counted(run, tmp_path: Path, cohort_folder: Path, first: int) -> None:
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort)
+    frame.with_columns(step=frame["step"] + first).write_csv(tmp_path / "table.csv")
+    ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
+    command = ("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
+    result = run(*command, "--json")
+    note = "note: step 1 of the table is step 0 in everything ifonly shows.\n"
+    assert result.stderr == (note if first == 1 else "")
+    assert json.loads(result.stdout)["provenance"]["first step of the table"] == first
+
+
+def test_implausible_values_are_reported_where_values_matter(
+    run, tmp_path: Path, cohort_folder: Path, model_folder: Path
+) -> None:
+    frame = cohort_to_frame(load_cohort(cohort_folder))
+    frame[0, "SOFA"] = 300.0
+    frame.write_csv(tmp_path / "table.csv")
+    ifonly.save_schema(load_cohort(cohort_folder).schema, tmp_path / "schema.yaml")
+    odd = tmp_path / "odd"
+    fit = ("fit", "--episodes", odd, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
+    for command in (("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", odd), fit):
+        assert "SOFA 1" in run(*command).stderr
+    assert "SOFA 1" in run("info", odd).stderr
+    answer = tmp_path / "answer.json"
+    solve = ("solve", "--episodes", odd, "--model", model_folder, "--episode", "patient-00001", "-k", 1)
+    for quiet in (
+        (*solve, "--solver", "greedy", "--out", answer),
+        ("verify", answer, "--episodes", odd, "--model", model_folder),
+    ):
+        result = run(*quiet)
+        assert (result.exit_code, result.stderr) == (0, "")

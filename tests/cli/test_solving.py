@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 import ifonly
+from ifonly.cli import search
 from ifonly.cli.frame import ExitCode
-from ifonly.cli.search import Question, ask
+from ifonly.cli.questions import Question, action_number
+from ifonly.cli.search import Answers, ask
 from ifonly.episodes.store import load_cohort
+from ifonly.errors import InputError
 from ifonly.progress import silent
+from ifonly.rewards import ActionCost, Linear
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def test_the_answer_is_the_library_s(solve, cohort_folder: Path, model_folder: P
 
 def test_the_answer_in_words(solve) -> None:
     result, document = solve("-k", 2, "--samples", 50), read(solve("-k", 2, "--samples", 50, "--json"))
-    assert "patient-00001: optimal | 2 changes (at most 2) | SOFA" in result.stdout
+    assert "patient-00001: optimal | 2 changes (at most 2) | cumulative SOFA" in result.stdout
     assert document.status.sentence in result.stdout
     for change in document.changes:
         assert f"step {change.step}: {change.words}" in result.stdout
@@ -80,7 +84,7 @@ def test_features_to_improve(solve) -> None:
     lowest = read(solve("-k", 1, "--solver", "exhaustive", "--minimize", "MAP", "--json"))
     highest = read(solve("-k", 1, "--solver", "exhaustive", "--maximize", "MAP", "--json"))
     assert lowest.shown[1].value <= lowest.shown[0].value <= highest.shown[1].value
-    assert [lowest.shown[1].label, highest.shown[1].label] == ["MAP", "MAP"]
+    assert [lowest.shown[1].label, highest.shown[1].label] == ["cumulative MAP", "cumulative MAP"]
 
 
 def test_locked_steps_stay(solve) -> None:
@@ -155,7 +159,98 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
     episodes = [cohort["patient-00001"], cohort["patient-00002"], cohort["patient-00003"]]
     found = ask(question, episodes, model, ifonly.Greedy(), bars=Impatient())  # type: ignore[arg-type]
     assert [result.episode_id for result in found.results] == ["patient-00001"]
+    assert found.missing == ("patient-00002", "patient-00003")
     assert found.exit_code == ExitCode.INTERRUPTED
+
+
+def test_episodes_without_a_result_are_named(
+    run, cohort_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(question, episodes, model, solver, *, bars):
+        answers = ask(question, episodes[:1], model, solver, bars=bars)
+        return Answers(answers.results, True, tuple(episode.id for episode in episodes[1:]))
+
+    monkeypatch.setattr(search, "ask", interrupted)
+    ids = [part for number in (1, 7, 8) for part in ("--episode", f"patient-0000{number}")]
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, *ids, "--solver", "greedy", "--json")
+    result = run(*command)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert result.stderr == "interrupted: not solved: patient-00007, patient-00008\n"
+    assert [item["episode"] for item in json.loads(result.stdout)] == ["patient-00001"]
+
+
+def test_weights_and_costs(solve, cohort_folder: Path, model_folder: Path) -> None:
+    cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder)
+    label = cohort.schema.actions.labels[2]
+    options = ("--weight", "SOFA=-1", "--weight", "MAP=0.05", "--cost", f"{label}=0.5", "--cost", "24=1e3")
+    found = read(solve("-k", 1, "--solver", "exhaustive", *options, "--json"))
+    reward = Linear({"SOFA": -1.0, "MAP": 0.05}) + ActionCost({2: 0.5, 24: 1000.0})
+    problem = ifonly.Problem.from_episode(cohort["patient-00001"], model, reward, 1)
+    assert found.outcome == pytest.approx(ifonly.solve(problem, ifonly.Exhaustive()).outcome)
+    assert found.reward == reward.to_dict()
+    assert read(solve("-k", 1, "--solver", "greedy", "--weight", "MAP=1", "--json")).shown[0].feature == "MAP"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--weight", "SOFA"], 2, "give FEATURE=NUMBER"),
+        (["--weight", "SOFA=much"], 2, "give FEATURE=NUMBER"),
+        (["--weight", "SOFA=inf"], 2, "give FEATURE=NUMBER"),
+        (["--weight", "SOFA=1", "--weight", "SOFA=2"], 2, "given twice"),
+        (["--weight", "age=1"], 3, "not a dynamic feature"),
+        (["--cost", "25=1"], 3, "no action '25'"),
+        (["--cost", "aspirin=1"], 3, "no action 'aspirin'"),
+        (["--minimize", ""], 3, "not a dynamic feature"),
+    ],
+)
+def test_wrong_weights_and_costs(solve, options: list[str], code: int, message: str) -> None:
+    result = solve(*options)
+    assert result.exit_code == code, result.output
+    assert message in " ".join(result.stderr.replace("│", "").split())
+
+
+def test_allowed_actions(solve, tmp_path: Path, cohort_folder: Path) -> None:
+    episode = load_cohort(cohort_folder)["patient-00001"]
+    labels = episode.schema.actions.labels
+    file = tmp_path / "allowed.json"
+    file.write_text(json.dumps({"0": [3, labels[4], "5"], "2": [], "4": [0]}))
+    result = read(solve("-k", 1, "--solver", "greedy", "--allowed", file, "--lock", 4, "--json"))
+    assert result.allowed is not None
+    every = set(range(len(labels)))
+    wanted = [{3, 4, 5}, every, set(), every, set(), every]
+    assert [set(step) for step in result.allowed] == [
+        actions | {int(taken)} for actions, taken in zip(wanted, episode.actions, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "expected a mapping from steps to lists of actions"),
+        ('{"3": 1}', "step '3': expected a list of actions"),
+        ('{"3": [true]}', "step '3': expected a list of actions"),
+        ('{"last": [1]}', "step 'last': steps are whole numbers"),
+        ('{"3": [1], "03": [2]}', "each given once"),
+        ('{"3": ["aspirin"]}', "step '3': no action 'aspirin'"),
+        ('{"3": [-1]}', "step '3': no action -1"),
+        ('{"6": [1]}', "numbered 0 to 5"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_wrong_allowed_actions(solve, tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "allowed.json"
+    file.write_text(content)
+    result = solve("--allowed", file)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert message in result.stderr
+
+
+def test_a_label_that_reads_like_another_action_s_number_is_ambiguous() -> None:
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["1", "0", "9", "3"]))
+    assert [action_number(schema, name, "here") for name in ("9", "3", 2)] == [2, 3, 2]
+    with pytest.raises(InputError, match="here: '1' is the label of action 0 and the number of another"):
+        action_number(schema, "1", "here")
 
 
 def test_verify(run, answers: Path, cohort_folder: Path, model_folder: Path) -> None:
@@ -168,7 +263,9 @@ def test_verify(run, answers: Path, cohort_folder: Path, model_folder: Path) -> 
         ("patient-00001", True),
         ("patient-00002", True),
     ]
-    assert all(check["holds"] for item in content for check in item["checks"])
+    for item in content:
+        assert {check["claim"] for check in item["checks"]} >= {"episode", "outcome", "changes"}
+        assert all(check.keys() == {"claim", "holds", "finding"} and check["holds"] for check in item["checks"])
 
 
 def test_verify_finds_a_false_claim(

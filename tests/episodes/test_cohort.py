@@ -256,3 +256,22 @@ def test_a_summary_says_what_is_there():
     assert "2 episodes of 1 subjects, 5 steps (horizons 2 to 3), 2 of 3 actions used" in text
     assert "(1 implausible)" in text
     assert repr(cohort) == "Cohort(2 episodes, 1 subjects, 5 steps)"
+
+
+def test_a_slice_is_a_cohort():
+    cohort = make((2, 3, 4, 2, 3))
+    for key in (slice(0, 2), slice(-2, None), slice(None, None, 2), slice(None, None, -1)):
+        part = cohort[key]
+        assert isinstance(part, Cohort)
+        assert part.ids == cohort.ids[key]
+        for id in part.ids:
+            np.testing.assert_array_equal(part[id].states, cohort[id].states)
+    with pytest.raises(InputError, match="keeps no episode"):
+        cohort[5:]
+
+
+def test_episodes_of_different_schemas_are_advised_to_part():
+    other = Schema((Feature("else", "dynamic"),), ActionSpace.categories(["wait"]))
+    episodes = [make()[0], Episode("b", other, states=[[0.0], [1.0]], actions=[0, 0])]
+    with pytest.raises(SchemaMismatchError, match=r"All episodes of a cohort share one schema; make a cohort for each"):
+        Cohort.from_episodes(episodes)

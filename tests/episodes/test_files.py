@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, sha256_of, write_text_atomically
+from ifonly.files import atomic_folder, check_writable, sha256_of, write_text_atomically
 
 
 def fill(folder, text):
@@ -178,3 +178,28 @@ def test_text_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch):
 def test_the_checksum_is_that_of_the_bytes(tmp_path):
     (tmp_path / "a").write_bytes(b"abc" * 100_000)
     assert sha256_of(tmp_path / "a") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+def test_places_that_can_be_written_are_left_as_they_are(tmp_path):
+    check_writable(tmp_path / "new" / "deep" / "a.txt")
+    check_writable(tmp_path / "new" / "deep", folder=True)
+    assert names_in(tmp_path) == []
+    make(tmp_path / "a")
+    check_writable(tmp_path / "a", folder=True)
+    check_writable(tmp_path / "a" / "one.txt")
+    assert contents(tmp_path / "a") == whole("old")
+
+
+def test_places_that_cannot_be_written_are_named_as_given(tmp_path, monkeypatch):
+    make(tmp_path / "a")
+    with pytest.raises(StoreError, match=r"one\.txt is a file, and a folder"):
+        check_writable(tmp_path / "a" / "one.txt", folder=True)
+    with pytest.raises(StoreError, match="a is a folder, and a file"):
+        check_writable(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    for wrong in (Path("a/one.txt/deep/b.txt"), Path("x" * 250)):
+        with pytest.raises(StoreError) as caught:
+            check_writable(wrong)
+        assert str(caught.value).startswith(f"{wrong}: cannot be written")
+        assert f".{wrong.name}-" not in str(caught.value)
+    assert contents(tmp_path / "a") == whole("old")

@@ -24,6 +24,7 @@ from ifonly.episodes import (
     save_cohort,
     save_schema,
 )
+from ifonly.episodes.store import read_table_and_first_step
 from ifonly.errors import InputError, PlausibilityWarning, StoreError
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=60)
@@ -380,3 +381,47 @@ def test_a_broken_schema_file_is_refused_by_name(tmp_path, name, text, error, ex
 def test_a_missing_schema_file_is_a_store_error(tmp_path):
     with pytest.raises(StoreError, match="cannot be read"):
         load_schema(tmp_path / "none.yaml")
+
+
+HAND_WRITTEN = "features:\n- {name: pain, kind: dynamic}\nactions: {categories: [wait, treat]}\n"
+
+
+@pytest.mark.parametrize("head", ["", "version: 1\n", "format: ifonly.schema\n"])
+def test_format_and_version_may_each_be_left_out(tmp_path, head):
+    (tmp_path / "s.yaml").write_text(head + HAND_WRITTEN)
+    assert [feature.name for feature in load_schema(tmp_path / "s.yaml").features] == ["pain"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("s.yaml", HAND_WRITTEN + "actions: {categories: [a, b]}\n", "line 4: the key 'actions'"),
+        ("s.yaml", HAND_WRITTEN.replace("kind: dynamic", "kind: dynamic, kind: static"), "line 2: the key 'kind'"),
+        ("s.json", '{"features": [], "actions": {}, "features": []}', "the key 'features'"),
+    ],
+)
+def test_a_key_that_occurs_twice_is_refused(tmp_path, name, text, key):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StoreError, match=f"{key} occurs twice"):
+        load_schema(tmp_path / name)
+
+
+def test_yaml_may_still_repeat_itself_by_reference(tmp_path):
+    text = HAND_WRITTEN.replace("- {", "- &pain {").replace("actions", "- {<<: *pain, name: fear}\nactions")
+    (tmp_path / "s.yaml").write_text(text)
+    assert [(f.name, f.kind) for f in load_schema(tmp_path / "s.yaml").features] == [
+        ("pain", "dynamic"),
+        ("fear", "dynamic"),
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_number_of_the_first_step_is_told(tmp_path, first, ending):
+    (tmp_path / "s.yaml").write_text(HAND_WRITTEN)
+    steps = [first, first + 1]
+    frame = pl.DataFrame({"episode": ["a", "a"], "step": steps, "action": [0, 1], "pain": [1.0, 2.0]})
+    table = tmp_path / f"t.{ending}"
+    frame.write_csv(table) if ending == "csv" else frame.write_parquet(table)
+    cohort, found = read_table_and_first_step(table, tmp_path / "s.yaml")
+    assert (cohort.ids, len(cohort[0]), found) == (("a",), 2, first)

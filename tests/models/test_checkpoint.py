@@ -99,7 +99,10 @@ def test_another_schema_is_refused_with_both_sides_shown(schema, tmp_path):
         load_model(tmp_path / "model", schema=Schema(features, schema.actions, step_length=4, step_unit="h"))
     assert "'pulse'" in str(caught.value)
     assert "'pressure'" in str(caught.value)
-    assert "the schema asked for" in str(caught.value)
+    assert str(caught.value).startswith(f"the episodes and the model in {tmp_path / 'model'} have different schemas")
+    assert str(caught.value).endswith(
+        "Use a model that was made for the schema of these episodes, or episodes of the model's schema."
+    )
 
 
 def test_an_existing_folder_is_only_replaced_on_request(schema, tmp_path):

@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ifonly.models.crossval as crossval
-from ifonly import ActionSpace, Cohort, Feature, LocationScale, Scaler, Schema
+from ifonly import ActionSpace, Additive, Cohort, Feature, LocationScale, Scaler, Schema
 from ifonly.errors import FitError, InputError, SchemaMismatchError, StoreError
-from ifonly.models.crossval import CrossValidation, CrossValidationPlan, CrossValidationRow, cross_validate
+from ifonly.models.crossval import (
+    CrossValidation,
+    CrossValidationPlan,
+    CrossValidationRow,
+    cross_validate,
+    goes_on_from,
+)
 from ifonly.models.fit import FitSettings, evaluate, fit
 from ifonly.progress import Tick
 
@@ -122,6 +128,22 @@ def test_a_schema_stands_for_location_scale_models(cohort):
     assert by_schema == cross_validate(lambda limits: LocationScale(SCHEMA, lipschitz=limits), cohort, quick)
 
 
+def test_a_model_stands_for_others_with_other_limits(cohort, table):
+    assert cross_validate(LocationScale(SCHEMA, hidden=(8,), lipschitz=(5.0, 5.0)), cohort, plan()) == table
+
+
+def test_what_is_no_schema_model_or_function_is_refused(cohort):
+    class Rigid(LocationScale):
+        def settings(self):
+            return {}
+
+    with pytest.raises(InputError, match="no setting 'lipschitz'"):
+        cross_validate(Rigid(SCHEMA, hidden=(4,)), cohort, plan())
+    for wrong in (LocationScale, "location-scale", None):
+        with pytest.raises(InputError, match="expected a schema, a model, or a function"):
+            cross_validate(wrong, cohort, plan())
+
+
 def test_progress_is_one_steady_bar(cohort):
     ticks: list[Tick] = []
     table = cross_validate(factory, cohort, plan(), progress=ticks.append)
@@ -179,7 +201,8 @@ def test_tables_survive_json(table):
     assert all(type(row.decrease_error) is float for row in table.rows)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert CrossValidation.from_dict(content) == table
-    assert content["provenance"].keys() == {"ifonly", "schema", "cohort"}
+    assert content["provenance"].keys() == {"ifonly", "schema", "cohort", "model"}
+    assert content["provenance"]["model"] == {"kind": "location-scale", "settings": factory(None).settings()}
     del content["counts"]
     with pytest.raises(InputError, match="counts"):
         CrossValidation.from_dict(content)
@@ -189,7 +212,7 @@ def test_tables_print_a_grid_of_location_by_scale_limits():
     rows = [CrossValidationRow.of(None, [-10.0, -10.0], [-10.0, -10.0])]
     rows += [
         CrossValidationRow.of(limits, [value, value], [-10.0, -10.0])
-        for limits, value in {(1.0, 0.1): -10.6, (0.5, 0.1): -12.0, (1.0, None): -10.1}.items()
+        for limits, value in {(1.0, 0.1): -10.6, (0.5, 0.1): -12.0, (1.0, None): -9.9}.items()
     ]
     plan = CrossValidationPlan(grid=[row.limits for row in rows], folds=2)
     table = CrossValidation(plan, tuple(rows), crossval.Counts(4, 3, 20), {})
@@ -198,9 +221,10 @@ def test_tables_print_a_grid_of_location_by_scale_limits():
     assert "unconstrained -10.0000 +- 0.0000" in lines[2]
     assert [line.split() for line in lines[-3:]] == [
         ["L_h", "\\", "L_phi", "0.1", "none"],
-        ["0.5", "20.00", "+-", "0.00"],
-        ["1", "6.00", "+-", "0.00", "1.00", "+-", "0.00"],
+        ["0.5", "-20.00", "+-", "0.00"],
+        ["1", "-6.00", "+-", "0.00", "+1.00", "+-", "0.00"],
     ]
+    assert "negative: fits worse" in lines[3]
     assert len({len(line) for line in (lines[-3], lines[-1])}) == 1  # columns line up
 
 
@@ -320,12 +344,35 @@ def test_a_larger_grid_goes_on_in_the_journal_of_a_smaller_one(cohort, table, tm
     assert len(fits) == 3
 
 
-def test_cells_of_another_architecture_are_not_taken_over(cohort, tmp_path, fits):
+@pytest.mark.parametrize(
+    "other",
+    [
+        LocationScale(SCHEMA, hidden=(4,)),
+        LocationScale(SCHEMA, hidden=(8,), activation="relu"),
+        LocationScale(SCHEMA, hidden=(8,), prior="laplace"),
+        Additive(SCHEMA, hidden=(8,)),
+    ],
+    ids=lambda model: f"{model.kind} {model.settings()}",
+)
+def test_a_journal_of_another_model_is_refused(cohort, tmp_path, fits, other):
     journal = tmp_path / "journal.jsonl"
     cross_validate(factory, cohort, plan(grid=[]), journal=journal)
+    before = journal.read_bytes()
     fits.clear()
-    cross_validate(lambda limits: LocationScale(SCHEMA, hidden=(4,)), cohort, plan(grid=[]), journal=journal)
-    assert len(fits) == 3
+    with pytest.raises(StoreError, match=r"journal of another cross-validation \(model: .*--force"):
+        cross_validate(other, cohort, plan(grid=[]), journal=journal)
+    assert (fits, journal.read_bytes()) == ([], before)
+
+
+def test_a_table_is_gone_on_from_only_with_everything_it_holds(cohort, table):
+    read_back = CrossValidation.from_dict(json.loads(json.dumps(table.to_dict())))
+    assert goes_on_from(read_back, factory, cohort, plan())
+    assert goes_on_from(read_back, factory, cohort, plan(grid=[*GRID, (3.0, 0.3)]))
+    assert not goes_on_from(read_back, factory, cohort, plan(grid=GRID[1:]))
+    assert not goes_on_from(read_back, factory, cohort, plan(seed=5))
+    assert not goes_on_from(read_back, factory, cohort, plan(fit=FitSettings(epochs=2)))
+    assert not goes_on_from(read_back, LocationScale(SCHEMA, hidden=(4,)), cohort, plan())
+    assert not goes_on_from(read_back, factory, cohort[1:], plan())
 
 
 @pytest.mark.parametrize(
@@ -370,7 +417,7 @@ def test_a_journal_of_other_data_is_refused(cohort, tmp_path):
 def test_a_file_that_is_no_journal_is_left_alone(cohort, tmp_path, content):
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="line 1: not a line of a cross-validation journal"):
+    with pytest.raises(StoreError, match=r"line 1: not a line of a cross-validation journal.*--force"):
         cross_validate(factory, cohort, plan(), journal=path)
     assert path.read_bytes() == content
 
@@ -381,7 +428,7 @@ def test_a_damaged_line_in_the_middle_and_a_folder_are_refused(cohort, tmp_path)
         cross_validate(factory, cohort, plan(), journal=journal, progress=stop_after(2))
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join([lines[0], lines[1][:-5], lines[2], ""]))
-    with pytest.raises(StoreError, match="line 2"):
+    with pytest.raises(StoreError, match=r"line 2.*--force"):
         cross_validate(factory, cohort, plan(), journal=journal)
     with pytest.raises(StoreError, match="is a folder"):
         cross_validate(factory, cohort, plan(), journal=tmp_path)
@@ -392,5 +439,5 @@ def test_the_journal_holds_no_patient_rows(cohort, tmp_path):
     with pytest.raises(StopError):
         cross_validate(factory, cohort, plan(), journal=journal, progress=stop_after(2))
     header, *cells = (json.loads(line) for line in journal.read_text().splitlines())
-    assert header.keys() == {"format", "version", "ifonly", "schema", "cohort", "folds", "seed", "fit"}
+    assert header.keys() == {"format", "version", "ifonly", "schema", "cohort", "model", "folds", "seed", "fit"}
     assert all(cell.keys() == {"cell", "log_likelihood"} for cell in cells)

@@ -241,6 +241,15 @@ def test_the_best_epoch_is_restored(cohort):
     assert -evaluate(last, held_out) == pytest.approx(report.validation_loss[-1], abs=1e-6)
 
 
+def test_of_equally_good_epochs_the_first_is_kept(cohort, monkeypatch):
+    first = fit(small(), cohort, epochs=1)
+    monkeypatch.setattr("ifonly.models.fit._mean_log_prob", lambda *_: -1.0)
+    fitted = fit(small(), cohort, epochs=3)
+    assert fitted.fit_report.validation_loss == (1.0, 1.0, 1.0)
+    assert fitted.fit_report.kept_epoch == 1
+    assert same_bits(weights(fitted), weights(first))
+
+
 def test_without_validation_the_last_epoch_is_kept(cohort):
     fitted = fit(small(), cohort, settings=FitSettings(epochs=2, validation=0))
     report = fitted.fit_report
@@ -349,6 +358,20 @@ def test_every_kind_of_model_can_be_fitted(cohort, kind, prior):
     assert type(fitted) is kind
     assert evaluate(fitted, cohort) > evaluate(untrained, cohort) + 0.1
     assert same_bits(weights(fitted), weights(fit(kind(SCHEMA, hidden=(8,), prior=prior), cohort, settings=settings)))
+
+
+LIMITS = {"Additive": 0.5, "PostNonlinear": 0.5, "LocationScale": (0.5, 0.1), "MonotoneFlow": (0.5, 0.1, 0.1, 0.1)}
+
+
+@pytest.mark.parametrize("kind", trainable_kinds(), ids=lambda kind: kind.__name__)
+def test_a_baked_model_is_fitted_as_any_other(cohort, kind):
+    model = kind(SCHEMA, hidden=(8,), lipschitz=LIMITS[kind.__name__])
+    plain = fit(model, cohort, epochs=2)
+    model.bake_()
+    fitted = fit(model, cohort, epochs=2)
+    assert same_bits(weights(fitted), weights(plain))
+    assert evaluate(fitted, cohort) == evaluate(plain, cohort)
+    assert model.is_baked()
 
 
 def test_all_four_kinds_are_there():

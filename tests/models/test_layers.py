@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -14,6 +15,17 @@ LIMITS = {"location-scale": (1.5, 0.2), "additive": 0.9, "post-nonlinear": 0.9, 
 
 def limited_matrices(model) -> list[BoundedLinear]:
     return [m for network in model.networks() for m in network.matrices() if m.norm is not None]
+
+
+def explicit_arrays(network: Network) -> dict[str, torch.Tensor]:
+    return {
+        "state": network.state.raw,
+        "context": network.context.raw,
+        "action": network.action.raw,
+        "bias": network.biases[0],
+        "output": network.layers[0].raw,
+        "output_bias": network.biases[1],
+    }
 
 
 def assert_norms_equal_limits(model, tolerance: float) -> None:
@@ -39,6 +51,27 @@ def test_norm_limits_hold_exactly_at_first_and_while_training(kind, hidden, dtyp
         optimizer.step()
         assert_norms_equal_limits(model, tolerance)
     assert not torch.allclose(before, limited_matrices(model)[0].weight())
+
+
+@pytest.mark.parametrize("kind", NETWORK_MODELS)
+@pytest.mark.parametrize("how", ["initialize", "load_state_dict", "load_weights"])
+def test_new_weights_replace_what_was_baked(kind, how, schema):
+    model, other = (NETWORK_MODELS[kind](schema, hidden=(8,), lipschitz=LIMITS[kind]) for _ in range(2))
+    other.initialize(torch.Generator().manual_seed(7))
+    model.bake_()
+    assert model.is_baked()
+    if how == "initialize":
+        model.initialize(torch.Generator().manual_seed(7))
+    elif how == "load_state_dict":
+        copy.deepcopy(model).load_state_dict(other.state_dict())  # a copy forgets its own, not the original's
+        assert model.is_baked()
+        model.load_state_dict(other.state_dict())
+    else:
+        for network, source in zip(model.networks(), other.networks(), strict=True):
+            network.load_weights("the", explicit_arrays(source))
+    for matrix, wanted in zip(limited_matrices(model), limited_matrices(other), strict=True):
+        assert torch.equal(matrix.weight(), wanted.weight())
+    assert not model.is_baked()
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -141,3 +141,9 @@ def test_default_settings_are_the_papers(schema):
         "lipschitz": None,
         "prior": "gaussian",
     }
+
+
+@pytest.mark.parametrize("bias", [0.5, [[0.5]], ["a"]])
+def test_from_weights_names_a_bias_of_the_wrong_shape(schema, bias):
+    with pytest.raises(InputError, match="bias"):
+        from_weights(schema, location={"bias": bias}, scale={"bias": bias})

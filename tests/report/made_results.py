@@ -49,7 +49,7 @@ def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
         "stats": Stats(nodes_expanded=1234, seconds_bounds=1.25, seconds_search=0.5),
         "solver": {"name": "exhaustive"},
         "reward": {"kind": "linear", "weights": {"SOFA": -1.0}, "constant": 0.0},
-        "shown": (Shown("SOFA", before, False), Shown("SOFA", after, False)),
+        "shown": tuple(Shown("cumulative SOFA", value, False, "SOFA") for value in (before, after)),
         "allowed": None,
         "model_fingerprint": "0123456789abcdef",
     }

@@ -52,7 +52,9 @@ def test_the_headline_and_the_axes_speak_in_units() -> None:
     result = made_result({2: (0, 12)})
     figure = plot_episode(result)
     title = figure.axes[0].get_title(loc="left")
-    assert title.startswith(f"patient-00017: SOFA {result.shown[0].value:.1f} → {result.shown[1].value:.1f} (-")
+    assert title.startswith(
+        f"patient-00017: cumulative SOFA {result.shown[0].value:.1f} → {result.shown[1].value:.1f} (-"
+    )
     assert title.endswith("1 change")
     assert result.status.sentence in texts(figure.axes[0])
     assert figure.axes[-1].get_xlabel() == "time (h)"
@@ -103,6 +105,8 @@ def test_the_feature_is_the_one_that_the_reward_names(reward: dict[str, object],
     plain = (Shown("outcome", 1.0, True), Shown("outcome", 2.0, True))
     result = made_result({1: (0, 1)}, reward=reward, shown=plain)
     assert plot_episode(result).axes[0].get_ylabel().startswith(feature)
+    named = tuple(Shown("cumulative MAP", value, True, "MAP") for value in (1.0, 2.0))
+    assert plot_episode(made_result({}, reward=reward, shown=named)).axes[0].get_ylabel() == "MAP (mmHg)"
 
 
 def test_any_dynamic_feature_can_be_chosen() -> None:

@@ -39,7 +39,7 @@ def test_one_row_says_everything() -> None:
     observed, found = (f"{value.value:.1f}" for value in result.shown)
     assert f"{observed} -> {found}" in text
     assert f"{(result.shown[1].value / result.shown[0].value - 1):+.1%}" in text
-    for part in ("patient-00017", "SOFA observed", "optimal", "1,234", "1.75"):
+    for part in ("patient-00017", "cumulative SOFA observed", "optimal", "1,234", "1.75"):
         assert part in text
     first = text.index("step 2: vasopressors 0 -> 0.113 mcg/kg/min ")
     assert first < text.index(" fluids 0 -> 80 mL/4 h ") < text.index("step 3: fluids 80 -> 850 mL/4 h ")

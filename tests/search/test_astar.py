@@ -1,14 +1,17 @@
 """The paper's A*: exact on everything small, with a true bracket at every moment."""
 
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
 
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
+from ifonly.episodes import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
+from ifonly.models import LinearModel, LocationScale
 from ifonly.problem import Problem
 from ifonly.progress import Tick
 from ifonly.rewards import ActionCost, Custom, Linear
@@ -76,8 +79,7 @@ def test_batch_size_changes_neither_answer_nor_count() -> None:
         for result in results[1:]:
             assert result.actions.tolist() == results[0].actions.tolist()
             assert result.outcome == pytest.approx(results[0].outcome, rel=1e-12)
-            assert result.stats.nodes_expanded == results[0].stats.nodes_expanded
-            assert result.stats.nodes_generated == results[0].stats.nodes_generated
+            assert result.stats.nodes_visited == results[0].stats.nodes_visited
 
 
 def test_visits_are_those_of_textbook_astar() -> None:
@@ -88,7 +90,7 @@ def test_visits_are_those_of_textbook_astar() -> None:
         anchors = MonteCarlo(samples=15).choose(problem, constants, torch.Generator().manual_seed(0))
         expected = _textbook_visits(problem, AnchorBound(problem, anchors, constants))
         result = solve(problem, AnchorAStar(MonteCarlo(samples=15)))
-        assert result.stats.nodes_expanded == expected
+        assert result.stats.nodes_visited == expected
 
 
 def _textbook_visits(problem: Problem, bound: AnchorBound) -> int:
@@ -202,7 +204,8 @@ def test_flat_reward_is_decided_at_once() -> None:
     result = solve(problem)
     assert result.status is Status.OPTIMAL
     assert not result.changes
-    assert result.stats.nodes_expanded == problem.horizon + 1
+    assert result.stats.nodes_visited == problem.horizon + 1
+    assert result.stats.effective_branching_factor == 1.0
 
 
 def test_shortest_episode() -> None:
@@ -224,7 +227,7 @@ def _batch(states: list[list[float]], rewards: list[float], changes: list[int], 
 
 
 def test_frontier_pops_by_key_and_merges_equal_nodes() -> None:
-    frontier = Frontier(1, resolution=1e-9)
+    frontier = Frontier(1)
     frontier.add(1, _batch([[0.5], [0.5], [-0.0], [0.0]], [1.0, 2.0, 1.0, 1.0], [0, 0, 1, 1], [5.0, 6.0, 9.0, 9.0]))
     assert frontier.top() == 9.0
     assert frontier.pop(10, above=-np.inf).size == 2  # the dearer way to 0.5 and the second zero are gone
@@ -237,7 +240,7 @@ def test_frontier_pops_by_key_and_merges_equal_nodes() -> None:
 
 
 def test_frontier_grows() -> None:
-    frontier = Frontier(2, resolution=1e-9)
+    frontier = Frontier(2)
     states = np.random.default_rng(0).normal(size=(5000, 2))
     frontier.add(0, _batch(states.tolist(), [0.0] * 5000, [0] * 5000, states[:, 0].tolist()))
     assert frontier.keys[frontier.pop(5000, above=-np.inf)].tolist() == sorted(states[:, 0].tolist(), reverse=True)
@@ -252,7 +255,7 @@ def test_sequences_that_overflow_are_refused_as_by_exhaustive_search() -> None:
 
     problem = Problem.from_episode(base.episode, base.model, Custom(bursting, 1.0, space="scaled"), 3)
     for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
-        with pytest.raises(InputError, match="not finite"):
+        with pytest.raises(InputError, match="NaN or infinite"):
             solve(problem, solver)
 
 
@@ -267,5 +270,128 @@ def test_a_reward_that_fails_midway_is_not_pruned_silently() -> None:
 
     problem = Problem.from_episode(base.episode, base.model, Custom(failing, 1.0, space="scaled"), 1)
     for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
-        with pytest.raises(InputError, match="not finite"):
+        with pytest.raises(InputError, match="NaN or infinite"):
             solve(problem, solver)
+
+
+def _steep_problem() -> Problem:
+    """Two near states at step 1, and a slope of 1e10 after it that the first step's mask keeps out of L_0."""
+    schema = Schema((Feature("x", "dynamic", scaling="none"),), ActionSpace.categories(["o", "b", "c", "z"]))
+    model = LinearModel(
+        schema, np.array([0.0, 0.0, 0.0, 1e10]).reshape(4, 1, 1), offsets=np.array([[0.0], [5e-14], [1e-13], [0.0]])
+    )
+    episode = Episode("steep", schema, np.zeros((3, 1)), np.zeros(3, dtype=np.int64))
+    allowed = np.array([[True, True, True, False], [True, False, False, True], [True, False, False, False]])
+    return Problem.from_episode(episode, model, Linear({"x": 1.0}), 2, allowed=allowed)
+
+
+def test_states_that_are_merely_close_stay_apart() -> None:
+    problem = _steep_problem()
+    constants = value_constants(problem)
+    assert constants[0] < 1e-9 * constants[1]
+    for settings in (AnchorAStar(MonteCarlo(samples=5)), AnchorAStar(MonteCarlo(samples=5), batch=1)):
+        result = solve(problem, settings)
+        assert result.outcome == pytest.approx(1e-3, rel=1e-6)
+        assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, rel=1e-9)
+
+
+def _saturated_problem(seed: int) -> Problem:
+    """A network in saturation: bounded states, astronomically large constants."""
+    rng = np.random.default_rng(seed)
+    schema = Schema(
+        (Feature("x", "dynamic", scaling="none"), Feature("y", "dynamic", scaling="none")),
+        ActionSpace.from_vectors(rng.normal(size=(3, 2))),
+    )
+
+    def network(slope: float) -> dict[str, np.ndarray]:
+        return {
+            "state": slope * rng.normal(size=(6, 2)),
+            "action": slope * rng.normal(size=(6, 2)),
+            "bias": rng.normal(size=6),
+            "output": rng.normal(size=(2, 6)),
+            "output_bias": rng.normal(size=2),
+        }
+
+    model = LocationScale.from_weights(schema, location=network(1e60), scale=network(0.1), covariance=np.eye(2))
+    actions = torch.as_tensor(rng.integers(0, 3, 5))
+    states = [torch.as_tensor(rng.normal(size=2))]
+    with torch.no_grad():
+        for t in range(4):
+            noise = torch.as_tensor(rng.normal(size=2))
+            states.append(model.step(states[-1], torch.empty(0, dtype=torch.float64), actions[t], noise))
+    episode = Episode("saturated", schema, torch.stack(states).numpy(), actions.numpy())
+    return Problem.from_episode(episode, model, Linear({"x": 1.0, "y": -1.0}), 2)
+
+
+def test_huge_constants_do_not_merge_everything() -> None:
+    for seed in range(12):
+        problem = _saturated_problem(seed)
+        assert float(value_constants(problem)[0]) > 1e200
+        result = solve(problem, AnchorAStar(MonteCarlo(samples=5)))
+        assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, rel=1e-9, abs=1e-9)
+
+
+def test_greedy_and_constants_obey_the_time_limit() -> None:
+    problem = random_problem(0, model_kind="location-scale", horizon=60, actions=6, max_changes=30, masked=False)
+    started = time.perf_counter()
+    result = solve(problem, limits=Limits(seconds=0.0))
+    assert result.status is Status.TIME_LIMIT
+    assert math.isfinite(result.upper_bound)
+    assert result.actions.tolist() == result.observed_actions.tolist()  # no time for a greedy round
+    assert time.perf_counter() - started < 30  # far more than it takes, far less than the whole search
+
+
+def test_interrupt_in_the_first_moments_returns_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ifonly.search.astar.greedy_actions", interrupted)
+    result = solve(_hard_problem())
+    assert result.status is Status.INTERRUPTED
+    assert math.isfinite(result.upper_bound)
+    monkeypatch.setattr("ifonly.search.astar.value_constants", interrupted)
+    result = solve(_hard_problem())
+    assert result.status is Status.INTERRUPTED
+    assert math.isinf(result.upper_bound)
+    assert not result.certificate.proven
+    assert "without an upper bound" in result.statement
+
+
+def test_node_limit_is_not_exceeded() -> None:
+    result = solve(_hard_problem(), AnchorAStar(MonteCarlo(samples=5)), limits=Limits(nodes=40))
+    assert result.status is Status.NODE_LIMIT
+    assert result.stats.nodes_expanded == 40
+    assert result.stats.nodes_visited is None
+    assert result.stats.effective_branching_factor is None
+    assert result.limits == {"seconds": None, "nodes": 40, "gap": 0.0}
+
+
+def test_declared_constants_are_named_in_the_certificate() -> None:
+    base = random_problem(0)
+    reward = Linear({_linear_feature(base): 1.0}) if _linear_feature(base) else _first_scaled()
+    for given, names in ((reward + _first_scaled(), ["custom reward"]), (ActionCost({0: 1.0}), None)):
+        result = solve(Problem.from_episode(base.episode, base.model, given, 1), AnchorAStar(MonteCarlo(samples=5)))
+        assert result.certificate.details.get("relies_on_declared_constants_of") == names
+
+
+def _linear_feature(problem: Problem) -> str | None:
+    return next((f.name for f in problem.episode.schema.dynamic if f.scaling != "log"), None)
+
+
+def test_what_is_not_a_solver_is_refused() -> None:
+    for wrong in ("exhaustive", Exhaustive):
+        with pytest.raises(InputError, match="is not a solver"):
+            solve(random_problem(0), wrong)  # type: ignore[arg-type]
+
+
+def test_tolerance_follows_the_size_of_the_reward() -> None:
+    """Tiny rewards and large constants must not hide an improvement behind the tolerance."""
+    base = random_problem(1, model_kind="linear", masked=False, reward_kind="linear")
+    name = _linear_feature(base)
+    assert name is not None
+    plain = solve(Problem.from_episode(base.episode, base.model, Linear({name: 1.0}), 2)).improvement
+    tiny = Problem.from_episode(base.episode, base.model, Linear({name: 1e-12}), 2)
+    shifted = Problem.from_episode(base.episode, base.model, Linear({name: 1.0}, constant=1e9), 2)
+    for solver in (AnchorAStar(MonteCarlo(samples=20)), Exhaustive()):
+        assert solve(tiny, solver).improvement == pytest.approx(1e-12 * plain, rel=1e-6)
+        assert solve(shifted, solver).improvement == pytest.approx(plain, rel=1e-4, abs=1e-4)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_problems import table_problem
 
+from ifonly.episodes.episode import Episode
+from ifonly.episodes.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
+from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
 from ifonly.rewards import ActionCost, Custom, Linear
@@ -194,6 +198,21 @@ def test_ties_go_to_the_fewest_changes_then_to_the_smallest_sequence(
     assert finding.upper_bound == best
 
 
+def test_episodes_may_have_more_steps_than_python_has_nested_calls() -> None:
+    """Only the last steps can be changed, so that there are few sequences to follow to the end."""
+    horizon = sys.getrecursionlimit() + 200
+    schema = Schema((Feature("x", "dynamic"),), ActionSpace.categories(["wait", "treat"]))
+    model = LinearModel(schema, [[[0.5]], [[0.5]]], offsets=[[0.0], [1.0]])
+    episode = Episode("long", schema, states=np.zeros((horizon, 1)), actions=np.zeros(horizon, dtype=np.int64))
+    allowed = np.ones((horizon, 2), dtype=bool)
+    allowed[:-4, 1] = False
+    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}), 1, allowed=allowed)
+    result = solve(problem, Exhaustive())
+    assert result.status is Status.OPTIMAL
+    assert [change.step for change in result.changes] == [horizon - 4]
+    assert result.outcome - result.observed_outcome == pytest.approx(1 + 0.5 + 0.25, abs=EXACT)
+
+
 def test_nothing_to_gain_means_no_change() -> None:
     problem = random_problem(4, horizon=4, actions=3, max_changes=3)
     problem = replaced(problem, Custom(lambda states, actions: states[..., 0] * 0.0, 0.0, space="scaled"))
@@ -205,9 +224,9 @@ def test_nothing_to_gain_means_no_change() -> None:
 def test_gains_below_the_tolerance_are_ties() -> None:
     problem = random_problem(4, model_kind="linear", horizon=3, actions=2, max_changes=1, masked=False)
     other = 1 - int(problem.observed_actions[1])
-    tiny = replaced(problem, ActionCost({other: -1e-13, 1 - other: 0.0}))
+    tiny = replaced(problem, ActionCost({other: -1.0 - 1e-15, 1 - other: -1.0}))
     assert solve(tiny, Exhaustive()).changes == ()
-    small = replaced(problem, ActionCost({other: -1e-9, 1 - other: 0.0}))
+    small = replaced(problem, ActionCost({other: -1.0 - 1e-9, 1 - other: -1.0}))
     assert len(solve(small, Exhaustive()).changes) == 1
 
 
@@ -261,7 +280,7 @@ def test_refuses_what_it_cannot_compare() -> None:
     def overflowing(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.where(actions == unused, torch.nan, states[..., 0])
 
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match="NaN or infinite"):
         solve(replaced(problem, Custom(overflowing, 1.0, space="scaled")), Exhaustive())
 
 

@@ -81,12 +81,14 @@ def test_the_changes_are_told_in_words(result: Result) -> None:
 
 def test_a_result_prints_itself(result: Result, problem: Problem) -> None:
     first, *changes = str(result).splitlines()
-    assert first.startswith("optimal | 2 changes (at most 2) | SOFA 38.0 -> 32.0 (-15.8%) | bound = outcome | ")
+    outcome = "cumulative SOFA 38.0 -> 32.0 (-15.8%)"
+    assert first.startswith(f"optimal | 2 changes (at most 2) | {outcome} | bound = outcome | ")
     assert first.endswith(f" | {result.stats.nodes_expanded:,} nodes, {result.stats.seconds:.2f} s")
     assert changes == [f"  step {c.step}: {c.words}" for c in result.changes]
     assert repr(result) == "Result('case 7', optimal, outcome -32, gap 0)"
     single = solve(problem.with_max_changes(1), Greedy())
-    assert str(single).startswith("heuristic | 1 change (at most 1) | SOFA 38.0 -> 35.0 (-7.9%) | no bound | ")
+    outcome = "cumulative SOFA 38.0 -> 35.0 (-7.9%)"
+    assert str(single).startswith(f"heuristic | 1 change (at most 1) | {outcome} | no bound | ")
     limited = dataclasses.replace(result, status=Status.TIME_LIMIT, upper_bound=-30.5)
     assert " | gap 1.5 | " in str(limited)
 
@@ -143,8 +145,10 @@ def test_a_failed_save_leaves_the_old_file(result: Result, tmp_path: Path, monke
         raise OSError("no space")
 
     monkeypatch.setattr(Path, "replace", failing)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(StoreError, match="exists already"):
         result.save(path)
+    with pytest.raises(OSError, match="no space"):
+        result.save(path, overwrite=True)
     assert path.read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == ["result.json"]
 
@@ -220,6 +224,7 @@ def test_a_bound_that_is_no_number_is_refused(problem: Problem) -> None:
             certificate=Certificate("none", proven=False),
             stats=Stats(),
             solver={"name": "broken"},
+            limits={},
         )
 
 
@@ -280,3 +285,23 @@ class TestIdleChanges:
         counting = Counting(**{field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)})
         kept = without_idle_changes(counting, 1 - problem.observed_actions, tolerance=1.0)
         assert int(problem.changes(kept)) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("gap", 55.0, "gap does not follow"),
+        ("statement", "Trust me.", "statement does not follow"),
+        ("changes", [], "changes do not follow"),
+        ("actions", [0.5, 0, 0, 0], "not a whole number"),
+        ("allowed", [[99]] * 4, "allowed must list"),
+        ("allowed", [[-1]] * 4, "allowed must list"),
+        ("allowed", [[0]], "allowed must list"),
+        ("reward", None, "broken"),
+    ],
+)
+def test_what_readers_see_must_follow_from_the_rest(result: Result, key: str, value: object, complaint: str) -> None:
+    content = json.loads(result.to_json())
+    content[key] = value
+    with pytest.raises(StoreError, match=complaint):
+        Result.from_json(json.dumps(content))

@@ -37,7 +37,8 @@ def test_true_results_pass_also_after_a_round_trip() -> None:
         result = Result.from_json(solve(problem, SOLVER).to_json())
         report = verify(result, problem.episode, problem.model, reward=reward)
         assert all(check.holds for check in report.checks)
-        assert f"all {problem.sequence_count()} sequences" in str(report)
+        assert f"all {problem.sequence_count():,} sequences" in str(report)
+        assert report.proof_repeated
 
 
 def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
@@ -61,7 +62,12 @@ def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
         (lambda r: replace(r, actions=np.full_like(r.actions, 99)), "sequence"),
         (lambda r: replace(r, upper_bound=r.observed_outcome - 1.0), "bracket"),
         (lambda r: replace(r, upper_bound=r.upper_bound + 1.0), "gap"),
-        (lambda r: replace(r, certificate=Certificate("hope", proven=False)), "claim of optimality"),
+        (lambda r: replace(r, certificate=Certificate("hope", proven=False)), "certificate"),
+        (lambda r: replace(r, status=Status.GAP_REACHED, upper_bound=r.upper_bound + 1.0), "gap"),
+        (lambda r: replace(r, status=Status.HEURISTIC), "claim of optimality"),
+        (lambda r: replace(r, status=Status.TIME_LIMIT, upper_bound=r.observed_outcome - 1.0), "bracket"),
+        (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], value=1.0))), "outcomes as shown"),
+        (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], label="mortality"))), "outcomes as shown"),
     ],
 )
 def test_falsehoods_are_named(falsify: object, complaint: str) -> None:
@@ -100,7 +106,7 @@ def test_a_custom_reward_must_be_handed_over() -> None:
     result = solve(problem, SOLVER)
     with pytest.raises((InputError, VerificationError), match="pass reward"):
         _verify(problem, result)
-    assert "verified" in _verify(problem, result, reward=reward)
+    assert "verified, by enumerating" in _verify(problem, result, reward=reward)
 
 
 def test_unproven_results_have_no_bound() -> None:
@@ -108,3 +114,20 @@ def test_unproven_results_have_no_bound() -> None:
     result = solve(problem, Greedy())
     assert math.isinf(result.upper_bound)
     assert result.status is Status.HEURISTIC
+
+
+def test_says_when_the_proof_was_not_repeated() -> None:
+    problem, result = _solved()
+    report = verify(result, problem.episode, problem.model, exhaustive_up_to=1)
+    assert not report.proof_repeated
+    assert "not refuted" in str(report)
+    assert "verified, by enumerating" in _verify(problem, result)
+
+
+def test_an_unproven_finite_bound_is_attacked() -> None:
+    problem, result = _solved(masked=False)
+    lie = replace(
+        solve(problem, Greedy()), status=Status.TIME_LIMIT, upper_bound=result.observed_outcome, outcome=result.outcome
+    )
+    with pytest.raises(VerificationError, match="bracket"):
+        _verify(problem, lie)

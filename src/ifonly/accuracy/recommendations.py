@@ -111,7 +111,8 @@ class RecommendationReport:
 
         return "\n".join(
             [
-                f"recommendations with at most {self.max_changes} changes for {len(self.rows)} episodes "
+                f"recommendations with up to {self.max_changes} change{'s'[: self.max_changes > 1]} for "
+                f"{len(self.rows)} episode{'s'[: len(self.rows) > 1]} "
                 f"({self.share_proven:.0%} of the true optima proven)",
                 line("improvement attainable in truth", self.attainable),
                 line("improvement promised by the model", self.promised),

@@ -73,7 +73,7 @@ class AccuracyReport:
                 row = [f"{self.by_step[method][step - 1]:.3f}" for method in METHODS]
                 lines.append(f"  {step:<12} {'':<32}  {'':<8}  {_columns(row)}")
         lines.append(f"  skill against 'no effect': {self.skill:.1%}")
-        return "\n".join(lines)
+        return "\n".join(line.rstrip() for line in lines)
 
     def _means(self) -> list[str]:
         return [f"{self.by_feature_scaled[method].mean():.3f}" for method in METHODS]

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ifonly.episodes.episode import as_matrix
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 
-SAMPLES_PER_ROUND = 500
+SAMPLES_PER_ROUND = 100
 STALE_ROUNDS = 20
 """Sampling by size gives up after this many rounds that bring no new state."""
 
@@ -54,8 +55,8 @@ class MonteCarlo(AnchorStrategy):
     """States visited by random counterfactual sequences, changes falling more often on steps with large L_t.
 
     Each sequence draws a number of changes from 1..k, as many steps (with probability proportional to L_t, or
-    uniformly) and an allowed action for each, as in the paper. Give `samples` sequences, or a `size` of distinct
-    anchors over all steps that sampling goes on for.
+    uniformly) and an allowed action for each, as in the paper. Give the number of sequences, `samples`, or the number
+    of anchors over all steps, `size` (never fewer than the observed states, never more than can be reached).
     """
 
     samples: int | None = 2000
@@ -80,19 +81,20 @@ class MonteCarlo(AnchorStrategy):
             return _extended(anchors, problem, _random_sequences(problem, weights, self.samples, generator))
         stale = 0
         while anchors.total < (self.size or 0) and stale < STALE_ROUNDS:
-            before = anchors.total
+            before = anchors
             sequences = _random_sequences(problem, weights, SAMPLES_PER_ROUND, generator)
             anchors = _extended(anchors, problem, sequences)
-            stale = stale + 1 if anchors.total == before else 0
-        return anchors
+            stale = stale + 1 if anchors.total == before.total else 0
+        surplus = anchors.total - (self.size or 0)
+        return anchors if surplus <= 0 else _thinned(anchors, problem, surplus, generator)
 
 
 @dataclass(frozen=True, eq=False)
 class FacilityLocation(AnchorStrategy):
     """States of a cohort chosen so that no other of its states is far away (farthest-point clustering).
 
-    `pool` [N, D] holds a cohort's states in original units, such as `cohort.states`. The same points serve every
-    step, together with the step's observed state.
+    `pool` [N, D] holds a cohort's states in original units, such as `cohort.states`. The same `size` points serve
+    every step, together with the step's observed state.
     """
 
     size: int
@@ -101,6 +103,7 @@ class FacilityLocation(AnchorStrategy):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise InputError(f"facility location: size={self.size} must be positive.")
+        object.__setattr__(self, "pool", as_matrix("facility location: pool", self.pool))
 
     def __repr__(self) -> str:
         return f"FacilityLocation(size={self.size}, pool=[{len(self.pool)} states])"
@@ -108,9 +111,14 @@ class FacilityLocation(AnchorStrategy):
     def choose(self, problem: Problem, constants: Tensor, generator: torch.Generator) -> Anchors:
         """Start anywhere; add the point of the pool farthest from all chosen so far, until there are enough."""
         width = len(problem.episode.schema.dynamic)
-        if self.pool.ndim != 2 or self.pool.shape[1] != width or not np.isfinite(self.pool).all():
-            raise InputError(f"facility location: the pool must be finite states [N, {width}] in original units.")
-        scaled = problem.model.scaler.states.encode(self.pool)
+        columns = problem.model.scaler.states
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = columns.encode(self.pool) if self.pool.shape[1] == width else np.array([np.nan])
+        if not np.isfinite(scaled).all():
+            raise InputError(
+                f"facility location: the pool must be states [N, {width}] in original units, finite and, where a "
+                "feature has a logarithmic scale, with a logarithm."
+            )
         pool = torch.unique(torch.as_tensor(scaled, device=problem.device), dim=0)
         if len(pool) < self.size:
             raise InputError(f"facility location: size={self.size}, but the pool has {len(pool)} distinct states.")
@@ -121,6 +129,18 @@ class FacilityLocation(AnchorStrategy):
             distance = torch.minimum(distance, torch.linalg.vector_norm(pool - pool[chosen[-1]], dim=1))
         points = pool[chosen]
         return Anchors(tuple(torch.cat([points, state.unsqueeze(0)]) for state in problem.observed_states))
+
+
+def _thinned(anchors: Anchors, problem: Problem, surplus: int, generator: torch.Generator) -> Anchors:
+    """Without `surplus` anchors drawn at random; observed states stay."""
+    pairs = zip(anchors.points, problem.observed_states, strict=True)
+    keep = [(points == observed).all(-1).cpu() for points, observed in pairs]
+    flat = torch.cat(keep)
+    spare = (~flat).nonzero().squeeze(-1)
+    chosen = spare[torch.randperm(len(spare), generator=generator)[: max(0, len(spare) - surplus)]]
+    flat[chosen] = True
+    parts = flat.split([len(points) for points in anchors.points])
+    return Anchors(tuple(points[part.to(points.device)] for points, part in zip(anchors.points, parts, strict=True)))
 
 
 def _extended(anchors: Anchors, problem: Problem, sequences: Tensor) -> Anchors:

@@ -18,9 +18,10 @@ from ifonly.progress import Progress, Tick, silent
 
 PAIRS_PER_BLOCK = 2**17
 """State-anchor pairs handled at a time: a megabyte of distances, which stays in the processor's cache."""
+PAIRS_PER_BLOCK_GPU = 2**26
 
-STATES_PER_BLOCK = 2048
-"""States whose children are held in memory at a time."""
+CHILDREN_PER_BLOCK = 50_000
+"""Children held in memory at a time."""
 
 
 def value_constants(problem: Problem) -> Tensor:
@@ -98,7 +99,8 @@ class AnchorBound(UpperBound):
         anchors, slope = self.anchors.points[t], self.constants[t]
         values = self.values[t][levels.start : levels.stop]
         bounds = torch.empty(len(states), len(levels), dtype=torch.float64, device=states.device)
-        rows = max(1, PAIRS_PER_BLOCK // len(anchors)) if states.device.type == "cpu" else 2**14
+        pairs = PAIRS_PER_BLOCK if states.device.type == "cpu" else PAIRS_PER_BLOCK_GPU
+        rows = max(1, pairs // len(anchors))
         for start in range(0, len(states), rows):
             # Exact distances: the default matrix form is off by up to 5e-4 in float32, and too small.
             distance = torch.cdist(
@@ -134,7 +136,13 @@ class AnchorBound(UpperBound):
         """Bounds [k+1, N] at states [N, D]: the best action by what it reaches."""
         if t == self.problem.horizon - 1:
             return last_step_values(self.problem, states)
-        return torch.cat([self._backup_block(t, block) for block in states.split(STATES_PER_BLOCK)], dim=1)
+        return torch.cat(
+            [
+                self._backup_block(t, block)
+                for block in states.split(max(1, CHILDREN_PER_BLOCK // self.problem.action_count))
+            ],
+            dim=1,
+        )
 
     def _backup_block(self, t: int, states: Tensor) -> Tensor:
         budget = self.problem.max_changes

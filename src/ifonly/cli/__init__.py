@@ -42,13 +42,13 @@ def root(
 
 app.callback(help=paragraphs(root))(root)
 register(app, "demo", demo.demo, demo.DEMO_EXAMPLES)
-register(app, "simulate", data.simulate, data.SIMULATE_EXAMPLES)
-register(app, "import", data.import_table, data.IMPORT_EXAMPLES)
-register(app, "fit", models.fit, models.FIT_EXAMPLES)
+register(app, "simulate", data.simulate, data.SIMULATE_EXAMPLES, about_values=True)
+register(app, "import", data.import_table, data.IMPORT_EXAMPLES, about_values=True)
+register(app, "fit", models.fit, models.FIT_EXAMPLES, about_values=True)
 register(app, "crossval", models.crossval, models.CROSSVAL_EXAMPLES)
 register(app, "solve", search.solve, search.SOLVE_EXAMPLES)
 register(app, "verify", results.verify, results.VERIFY_EXAMPLES)
-register(app, "info", info.info, info.INFO_EXAMPLES)
+register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
 register(app, "accuracy", accuracy.accuracy, accuracy.ACCURACY_EXAMPLES)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
-from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.frame import ExitCode, Output, note, require_free
 
 if TYPE_CHECKING:
     from ifonly.episodes.cohort import Cohort
@@ -39,7 +39,7 @@ def simulate(
     13 features and 25 treatments in real units, one step per four hours.
     """
     steps = options.horizon(horizon, "--horizon")
-    require_free(out, force=force)
+    require_free(folder=out, force=force)
     from ifonly.simulate import simulate_cohort
 
     with progress_bars() as bars:
@@ -62,14 +62,22 @@ def import_table(
 ) -> ExitCode:
     """Turn a table and a schema file into a cohort.
 
-    Needed columns: episode, step, action and every feature by its name; subject where there is one.
+    Needed columns: episode, step, action and every feature by its name; subject where there is one. Steps count from
+    0 or from 1 in the table, and from 0 in everything that ifonly shows.
     """
-    require_free(out, force=force)
-    from ifonly.episodes.store import read_table
+    require_free(folder=out, force=force)
+    from ifonly.episodes.store import read_table_and_first_step
     from ifonly.files import sha256_of
 
-    cohort = read_table(table, schema)
-    provenance = {"made by": "ifonly import", "table": table.name, "sha256": sha256_of(table)}
+    cohort, first_step = read_table_and_first_step(table, schema)
+    if first_step == 1:
+        note("note", "step 1 of the table is step 0 in everything ifonly shows.", style="bold yellow")
+    provenance = {
+        "made by": "ifonly import",
+        "table": table.name,
+        "sha256": sha256_of(table),
+        "first step of the table": first_step,
+    }
     return _store(cohort, out, provenance=provenance, force=force, output=Output(json))
 
 

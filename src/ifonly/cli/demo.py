@@ -195,7 +195,7 @@ class _Demo:
         result = solve(problem, solver, limits=Limits(seconds=SECONDS), progress=self.bars.about(id))
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        result.save(file)
+        result.save(file, overwrite=True)
 
 
 def _closing_words(folder: Path, result: Result) -> str:

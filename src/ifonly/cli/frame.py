@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec
 
 import typer
 from rich.console import Console, RenderableType
@@ -82,10 +82,20 @@ def note(label: str, message: str, *, style: str) -> None:
     notes().print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)
 
 
-def register(app: typer.Typer, name: str, command: Callable[..., ExitCode], examples: Sequence[str]) -> None:
-    """Make `command` available under `name`, with examples below its help."""
+def register(
+    app: typer.Typer,
+    name: str,
+    command: Callable[..., ExitCode],
+    examples: Sequence[str],
+    *,
+    about_values: bool = False,
+) -> None:
+    """Make `command` available under `name`, with examples below its help.
+
+    Only commands `about_values` report implausible ones: to hear of them with every command would be tiresome.
+    """
     epilog = "\n\n".join(["[bold]Examples[/bold]", *examples])
-    app.command(name, help=paragraphs(command), epilog=epilog)(_guarded(command))
+    app.command(name, help=paragraphs(command), epilog=epilog)(_guarded(command, about_values=about_values))
 
 
 def paragraphs(documented: object) -> str:
@@ -94,13 +104,13 @@ def paragraphs(documented: object) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def _guarded(command: Callable[Parameters, ExitCode]) -> Callable[Parameters, None]:
+def _guarded(command: Callable[Parameters, ExitCode], *, about_values: bool) -> Callable[Parameters, None]:
     """The command with its expected failures turned into a message and an exit code; others keep their traceback."""
 
     @functools.wraps(command)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
-            with _friendly_warnings():
+            with _friendly_warnings("always" if about_values else "ignore"):
                 code = command(*args, **kwargs)
         except VerificationError as error:
             code = _failed(str(error), ExitCode.NOT_VERIFIED)
@@ -123,10 +133,10 @@ def _failed(message: str, code: ExitCode, *, label: str = "error") -> ExitCode:
 
 
 @contextmanager
-def _friendly_warnings() -> Iterator[None]:
-    """Show implausible values as one line, not as Python shows a warning."""
+def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
+    """Show implausible values as one line, not as Python shows a warning; or not at all."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", PlausibilityWarning)
+        warnings.simplefilter(action, PlausibilityWarning)
         python_shows = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
@@ -139,8 +149,13 @@ def _friendly_warnings() -> Iterator[None]:
         yield
 
 
-def require_free(*paths: Path | None, force: bool) -> None:
-    """Refuse, before any work is done, to write where something stands already."""
-    for path in paths:
-        if path is not None and path.exists() and not force:
+def require_free(*files: Path | None, folder: Path | None = None, force: bool) -> None:
+    """Refuse, before any work is done, to write where something stands already, or where nothing can be written."""
+    from ifonly.files import check_writable
+
+    for path in (*files, folder):
+        if path is None:
+            continue
+        if path.exists() and not force:
             raise StoreError(f"{path} exists already; choose another name, or replace it with --force.")
+        check_writable(path, folder=path is folder)

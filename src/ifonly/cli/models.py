@@ -14,11 +14,13 @@ import typer
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, require_free
-from ifonly.cli.results import check_plot_name
+from ifonly.cli.results import check_plot_name, read_json
+from ifonly.errors import IfonlyError, StoreError
 
 if TYPE_CHECKING:
     from ifonly.episodes.schema import Schema
     from ifonly.models.base import TrainableModel
+    from ifonly.models.crossval import CrossValidation
     from ifonly.models.fit import FitReport
 
 
@@ -127,7 +129,7 @@ def fit(
         kind, _chosen_limits(kind, lipschitz, unconstrained), options.whole_numbers(hidden, "--hidden"), prior
     )
     check_plot_name(plot)
-    require_free(out, plot, force=force)
+    require_free(plot, folder=out, force=force)
     from ifonly.episodes.store import load_cohort
     from ifonly.models.checkpoint import save_model
     from ifonly.models.fit import FitSettings
@@ -219,29 +221,42 @@ def crossval(
     widths = options.whole_numbers(hidden, "--hidden")
     pairs = itertools.product(options.limits(location, "--location"), options.limits(scale, "--scale"))
     journal = out.with_name(f"{out.name}.journal")
-    if force:
-        journal.unlink(missing_ok=True)
-    elif not journal.exists():
-        require_free(out, force=False)
+    require_free(out, journal, force=force or journal.exists())
     from ifonly.episodes.store import load_cohort
     from ifonly.files import write_text_atomically
     from ifonly.models import LocationScale
-    from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, cross_validate
+    from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, cross_validate, goes_on_from
     from ifonly.models.fit import FitSettings
 
     cohort = load_cohort(episodes)
     settings = FitSettings(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, device=device)
+    plan = CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=settings)
+    template = LocationScale(cohort.schema, hidden=widths)
+    if force:
+        journal.unlink(missing_ok=True)
+    elif out.exists():
+        earlier = _earlier_table(out)
+        if earlier is None or not goes_on_from(earlier, template, cohort, plan):
+            raise StoreError(
+                f"{out} holds another cross-validation (of other data, settings or limits) or something else; move it "
+                "away, choose another name, or replace it with --force."
+            )
     with progress_bars() as bars:
-        table = cross_validate(
-            lambda limits: LocationScale(cohort.schema, hidden=widths, lipschitz=limits),
-            cohort,
-            CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=settings),
-            journal=journal,
-            progress=bars,
-        )
+        table = cross_validate(template, cohort, plan, journal=journal, progress=bars)
     document = {"format": FORMAT, "version": VERSION, **table.to_dict()}
     write_text_atomically(out, json_format.dumps(document, indent=2, allow_nan=False) + "\n")
     output = Output(json)
     output.document(document)
     output.show(str(table), f"table written to {out}")
     return ExitCode.DONE
+
+
+def _earlier_table(path: Path) -> CrossValidation | None:
+    """The table that a file holds; None where it holds none."""
+    from ifonly.models.crossval import CrossValidation
+
+    try:
+        content = read_json(path)
+        return CrossValidation.from_dict(content) if isinstance(content, dict) else None
+    except IfonlyError:
+        return None

@@ -49,7 +49,7 @@ def results_from(path: Path, content: Any) -> list[Result]:
 def show_results(results: Sequence[Result], output: Output) -> None:
     """One result in words; several as a table."""
     if len(results) == 1:
-        output.show(f"{results[0].episode_id}: {results[0]}", results[0].status.sentence)
+        output.show(f"{results[0].episode_id}: {results[0]}", results[0].statement)
     else:
         from ifonly.report.tables import results_table
 

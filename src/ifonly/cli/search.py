@@ -12,59 +12,27 @@ import typer
 
 from ifonly.cli import options
 from ifonly.cli.drawing import Bars, progress_bars
-from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.frame import ExitCode, Output, note, require_free
+from ifonly.cli.questions import DEFAULT_FEATURE, Question, RewardChoice, read_choices
 from ifonly.cli.results import check_plot_name, draw_course, file_name, show_results
 from ifonly.cli.solvers import SAMPLES, SolverChoice, SolverName, Strategy
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from ifonly.episodes.episode import Episode
-    from ifonly.episodes.schema import Schema
     from ifonly.models.base import TransitionModel
-    from ifonly.rewards import Reward
-    from ifonly.search.base import Limits, Solver
+    from ifonly.search.base import Solver
     from ifonly.search.result import Result
 
-DEFAULT_FEATURE = "SOFA"
-"""What is minimised unless something else is said: the paper's reward."""
-
 SOLVER_PANEL, LIMITS_PANEL, OUTPUT_PANEL = "The solver", "Limits", "Output"
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked about every episode."""
-
-    reward: Reward
-    max_changes: int
-    locked: tuple[int, ...]
-    """Steps whose action must stay."""
-    last_action_fixed: bool
-    limits: Limits
-    device: str
-
-    def allowed(self, episode: Episode) -> npt.NDArray[np.bool_]:
-        """The actions allowed at each step [T, A]."""
-        import numpy as np
-
-        allowed = np.ones((len(episode), len(episode.schema.actions)), dtype=bool)
-        for step in self.locked:
-            if step >= len(episode):
-                raise InputError(
-                    f"--lock {step}: episode {episode.id!r} has {len(episode)} steps, numbered 0 to {len(episode) - 1}."
-                )
-            allowed[step] = False
-            allowed[step, episode.actions[step]] = True
-        return allowed
 
 
 SOLVE_EXAMPLES = (
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 -k 2 --plot seven.png",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --seconds 10 --json",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --weight SOFA=-1 "
+    "--weight MAP=0.02 --cost 24=0.5 --allowed allowed.json",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00001 --episode patient-00002 "
     "--solver greedy --out results.json",
 )
@@ -91,12 +59,37 @@ def solve(
     maximize: Annotated[
         str | None, typer.Option("--maximize", metavar="FEATURE", help="Make the sum of this feature large.")
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--weight",
+            metavar="FEATURE=NUMBER",
+            help="Make the sum of features times weights large, in original units; may be repeated.",
+        ),
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cost",
+            metavar="ACTION=NUMBER",
+            help="Subtract so much for each step with this action, by its number or label; may be repeated.",
+        ),
+    ] = None,
     fix_last_action: Annotated[
         bool, typer.Option("--fix-last-action", help="Keep the last step's action, such as a discharge.")
     ] = False,
     lock: Annotated[
         list[int] | None,
         typer.Option("--lock", metavar="STEP", min=0, help="Keep the action of this step; may be repeated."),
+    ] = None,
+    allowed: Annotated[
+        Path | None,
+        typer.Option(
+            "--allowed",
+            metavar="FILE",
+            help="JSON that lists, for some steps of one episode, the actions allowed besides the recorded one, by "
+            'number or label: {"3": [0, 5], "4": []}.',
+        ),
     ] = None,
     solver: Annotated[
         SolverName,
@@ -205,6 +198,9 @@ def solve(
     With Ctrl-C, or at a limit, the best sequence so far is shown with the bracket that holds the optimum.
     """
     choice = SolverChoice(solver, samples, anchors, anchor_strategy, shared_anchors, seed)
+    better = RewardChoice(minimize, maximize, weight or (), cost or ())
+    if allowed is not None and len(set(episode)) > 1:
+        raise typer.BadParameter("--allowed is about the steps of one episode; give one --episode.")
     check_plot_name(plot)
     plots = _plot_names(plot, episode)
     require_free(out, *plots.values(), force=force)
@@ -214,12 +210,13 @@ def solve(
 
     cohort = load_cohort(episodes)
     question = Question(
-        reward=_chosen_reward(cohort.schema, minimize, maximize),
+        reward=better.build(cohort.schema),
         max_changes=max_changes,
         locked=tuple(lock or ()),
         last_action_fixed=fix_last_action,
         limits=Limits(seconds=seconds, nodes=nodes, gap=gap),
         device=_checked_device(device),
+        choices={} if allowed is None else read_choices(allowed, cohort.schema),
     )
     wanted = [cohort[id] for id in dict.fromkeys(episode)]
     for item in wanted:
@@ -236,6 +233,8 @@ class Answers:
 
     results: tuple[Result, ...]
     interrupted: bool
+    missing: tuple[str, ...] = ()
+    """Episodes for which there is no result, since the work ended before."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -255,6 +254,10 @@ def ask(
     from ifonly.search.solve import solve as solve_problem
 
     results: list[Result] = []
+
+    def interrupted() -> Answers:
+        return Answers(tuple(results), True, tuple(episode.id for episode in episodes[len(results) :]))
+
     try:
         for episode in episodes:
             problem = Problem.from_episode(
@@ -269,9 +272,9 @@ def ask(
             progress = bars.about(episode.id)
             results.append(solve_problem(problem, solver, limits=question.limits, progress=progress))
             if results[-1].status is Status.INTERRUPTED:
-                return Answers(tuple(results), interrupted=True)
+                return interrupted()
     except KeyboardInterrupt:
-        return Answers(tuple(results), interrupted=True)
+        return interrupted()
     return Answers(tuple(results), interrupted=False)
 
 
@@ -295,6 +298,8 @@ def _deliver(
     for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
         if path is not None:
             output.show(f"written: {path}")
+    if answers.missing:
+        note("interrupted", f"not solved: {', '.join(answers.missing)}", style="bold red")
     return answers.exit_code
 
 
@@ -306,20 +311,6 @@ def _plot_names(plot: Path | None, ids: Sequence[str]) -> dict[str, Path]:
     if len(unique) == 1:
         return dict.fromkeys(unique, plot)
     return {id: plot.with_stem(f"{plot.stem}-{file_name(id)}") for id in unique}
-
-
-def _chosen_reward(schema: Schema, minimize: str | None, maximize: str | None) -> Reward:
-    from ifonly.rewards import Linear, minus
-
-    names = [feature.name for feature in schema.dynamic]
-    if minimize is not None and maximize is not None:
-        raise typer.BadParameter("--minimize and --maximize exclude each other.")
-    if minimize is None and maximize is None:
-        if DEFAULT_FEATURE not in names:
-            raise typer.BadParameter(f"say what to improve: --minimize or --maximize one of {', '.join(names)}.")
-        minimize = DEFAULT_FEATURE
-    schema.dynamic_index(minimize or maximize or "")  # an unknown name is refused, with the choices
-    return minus(minimize) if minimize is not None else Linear({str(maximize): 1.0})
 
 
 def _checked_device(name: str) -> str:

@@ -45,7 +45,7 @@ class Transitions:
 class Cohort:
     """Episodes of one schema, stored as columns; episode e occupies rows offsets[e]:offsets[e+1].
 
-    Index it by position or by id, iterate over it, `filter`, `select`, `split`, take `transitions`.
+    Index it by position or by id, slice it, iterate over it, `filter`, `select`, `split`, take `transitions`.
     """
 
     schema: Schema
@@ -95,7 +95,9 @@ class Cohort:
         if not items:
             raise InputError("cohort: needs at least one episode.")
         for item in items[1:]:
-            items[0].schema.require_same(item.schema, here=f"episode {items[0].id!r}", there=f"episode {item.id!r}")
+            here, there = f"episode {items[0].id!r}", f"episode {item.id!r}"
+            advice = "All episodes of a cohort share one schema; make a cohort for each."
+            items[0].schema.require_same(item.schema, here=here, there=there, advice=advice)
         return cls(
             schema=items[0].schema,
             ids=tuple(item.id for item in items),
@@ -124,7 +126,13 @@ class Cohort:
     def __contains__(self, id: object) -> bool:
         return id in self._position  # type: ignore[attr-defined]
 
-    def __getitem__(self, key: int | str) -> Episode:
+    @overload
+    def __getitem__(self, key: int | str) -> Episode: ...
+    @overload
+    def __getitem__(self, key: slice) -> Cohort: ...
+    def __getitem__(self, key: int | str | slice) -> Episode | Cohort:
+        if isinstance(key, slice):
+            return self._take(np.arange(len(self))[key])
         position = self.position(key) if isinstance(key, str) else range(len(self))[key]
         rows = slice(self.offsets[position], self.offsets[position + 1])
         part = Rows(self.schema, self.states[rows], self.context[rows], self.actions[rows])

@@ -28,6 +28,9 @@ Scaling = Literal["linear", "log", "none"]
 TABLE_COLUMNS = ("episode", "subject", "step", "action")
 """Column names of a stored table that no feature may take."""
 
+HOW_TO_MATCH = "Use a model that was made for the schema of these episodes, or episodes of the model's schema."
+"""What to do about different schemas, as a rule."""
+
 SHOWN_DIFFERENCES = 8
 """How many differences between two schemas an error lists."""
 
@@ -255,7 +258,7 @@ class Schema:
             step_unit=step.get("unit", "step"),
         )
 
-    def require_same(self, other: Schema, *, here: str, there: str) -> None:
+    def require_same(self, other: Schema, *, here: str, there: str, advice: str = HOW_TO_MATCH) -> None:
         """Raise `SchemaMismatchError`, showing both sides, unless a model may serve both schemas."""
         if self.fingerprint == other.fingerprint:
             return
@@ -265,7 +268,7 @@ class Schema:
             lines += [f"  {name}", f"    {here}: {mine}", f"    {there}: {yours}"]
         if len(differences) > SHOWN_DIFFERENCES:
             lines.append(f"  and {len(differences) - SHOWN_DIFFERENCES} more differences")
-        lines.append(f"Use {there} made for the schema of {here}, or the other way round.")
+        lines.append(advice)
         raise SchemaMismatchError("\n".join(lines))
 
 

@@ -126,8 +126,8 @@ def load_schema(path: str | Path) -> Schema:
     """Read a schema file, written by `save_schema` or by hand (`format` and `version` may then be left out)."""
     source = _schema_path(path)
     content = _parsed(source)
-    if "format" in content or "version" in content:
-        _check_version(source, content, SCHEMA_FORMAT, SCHEMA_VERSION)
+    assumed = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION}
+    _check_version(source, assumed | content, SCHEMA_FORMAT, SCHEMA_VERSION)
     try:
         return Schema.from_dict({key: value for key, value in content.items() if key not in ("format", "version")})
     except InputError as error:
@@ -139,12 +139,18 @@ def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
 
     Columns: episode, step, action, every feature by its name, and subject where there is one; others are ignored.
     Nothing is guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place.
+    Steps may count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
     """
+    return read_table_and_first_step(path, schema)[0]
+
+
+def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, int]:
+    """What `read_table` gives, and the number that the table gives to first steps, 0 or 1."""
     source = Path(path)
     layout = schema if isinstance(schema, Schema) else load_schema(schema)
     frame = _read_frame(source)
     try:
-        return cohort_from_frame(frame, layout)
+        return cohort_from_frame(frame, layout), int(float(frame["step"][0]))
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -175,15 +181,46 @@ def _parsed(source: Path) -> dict[str, Any]:
     """The mapping in a JSON or YAML file."""
     try:
         text = source.read_text(encoding="utf-8")
-        content = json.loads(text) if _is_json(source) else yaml.safe_load(text)
+        content = json.loads(text, object_pairs_hook=_checked_pairs) if _is_json(source) else _parsed_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{source}: cannot be read ({error}).") from None
     except (json.JSONDecodeError, yaml.YAMLError) as error:
         kind = "JSON" if _is_json(source) else "YAML"
         raise StoreError(f"{source}: is not valid {kind}, or cut off ({error}).") from None
+    except _RepeatedKeyError as error:
+        raise StoreError(f"{source}: {error}; keep one of them.") from None
     if not isinstance(content, dict):
         raise StoreError(f"{source}: holds {type(content).__name__}, not a mapping of names to values.")
     return content
+
+
+class _RepeatedKeyError(ValueError):
+    """A mapping has a key twice, of which parsers silently drop one."""
+
+
+def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := repeated([key for key, _ in pairs]):
+        raise _RepeatedKeyError(f"the key {twice[0]!r} occurs twice in one mapping")
+    return dict(pairs)
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """Plain values only, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for position, key in enumerate(keys):
+            if any((key.tag, key.value) == (other.tag, other.value) for other in keys[:position]):
+                raise _RepeatedKeyError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
+        return super().construct_mapping(node, deep=deep)
+
+
+def _parsed_yaml(text: str) -> Any:
+    loader = _YamlLoader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _check_version(source: Path, content: Mapping[str, Any], expected: str, version: int) -> None:

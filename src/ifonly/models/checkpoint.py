@@ -97,7 +97,7 @@ def save_model(
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:
     """Read what `save_model` wrote, bit by bit the same model.
 
-    With `schema` the model is refused unless it was made for these features and actions.
+    With `schema`, that of the episodes at hand, the model is refused unless it was made for these features and actions.
     """
     folder = Path(path)
     content = read_metadata(folder)
@@ -109,7 +109,7 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{folder / METADATA}: broken or incomplete ({type(error).__name__}: {error}).") from None
     if schema is not None:
-        schema.require_same(stored, here="the schema asked for", there=f"the model in {folder}")
+        schema.require_same(stored, here="the episodes", there=f"the model in {folder}")
     if kind not in _KINDS:
         raise StoreError(
             f"{folder}: holds a model of kind {kind!r}, which is unknown here (known are "

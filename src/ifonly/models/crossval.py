@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,15 +17,15 @@ import numpy as np
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
-from ifonly.errors import FitError, InputError, StoreError
+from ifonly.errors import FitError, InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import Counts, FitSettings, evaluate, fit
+from ifonly.models.journal import Journal
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Progress, Tick, silent
 from ifonly.version import __version__
 
 FORMAT = "ifonly.cross-validation"
-JOURNAL_FORMAT = "ifonly.cross-validation-journal"
 VERSION = 1
 STAGE = "cross-validation"
 
@@ -117,7 +116,7 @@ class CrossValidation:
     """The unconstrained model first, then the grid in its order."""
     counts: Counts
     provenance: Mapping[str, Any]
-    """Version of ifonly, and fingerprints of schema and cohort."""
+    """Version of ifonly, fingerprints of schema and cohort, kind and settings of the unconstrained model."""
 
     @property
     def unconstrained(self) -> CrossValidationRow:
@@ -158,13 +157,13 @@ class CrossValidation:
             f"unconstrained {self.unconstrained.mean:.4f} +- {self.unconstrained.standard_error:.4f}",
         ]
         if len(self.rows) > 1:
-            lines.append("decrease against the unconstrained model, in % of its absolute value")
+            lines.append("change against the unconstrained model, in % of its absolute value (negative: fits worse)")
             lines += _grid_lines(self.rows[1:]) if _are_pairs(self.rows[1:]) else _list_lines(self.rows[1:])
         return "\n".join(lines)
 
 
 def cross_validate(
-    model: Schema | ModelFactory,
+    model: Schema | TrainableModel | ModelFactory,
     cohort: Cohort,
     plan: CrossValidationPlan | None = None,
     *,
@@ -174,12 +173,13 @@ def cross_validate(
     """Fit every configuration of `plan` on every training fold of `cohort` and evaluate it on the fold held out.
 
     `model` is a function from limits (or None) to a model, such as `lambda limits: Additive(schema, lipschitz=limits)`;
-    a schema stands for `LocationScale` on it. Folds are by subject, and they, the subjects held out to choose the best
-    epoch and the seeds are the same for every configuration: only the limits differ.
+    a schema stands for `LocationScale` on it, and a model for others like it but for their limits. Folds are by
+    subject, and they, the subjects held out to choose the best epoch and the seeds are the same for every
+    configuration: only the limits differ.
 
     With a `journal` (a file of JSON lines) every finished (configuration, fold) is written down at once, and a run
-    that was interrupted goes on where it stopped. A journal of other data or settings is refused; a larger grid may
-    go on in the journal of a smaller one.
+    that was interrupted goes on where it stopped. A journal of another model, data or settings is refused; a larger
+    grid may go on in the journal of a smaller one.
 
     >>> from ifonly import simulate
     >>> cohort = simulate.simulate_cohort(20, seed=0)
@@ -189,14 +189,9 @@ def cross_validate(
     """
     plan = plan or CrossValidationPlan()
     # Every model is built before hours of work begin, so that wrong limits show now.
-    cells = _cells(partial(_location_scale, model) if isinstance(model, Schema) else model, plan)
-    cells[0].model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    provenance = {
-        "ifonly": __version__,
-        "schema": cohort.schema.fingerprint,
-        "cohort": _cohort_fingerprint(cohort),
-    }
-    record = _Journal(None if journal is None else Path(journal), _header(plan, provenance))
+    cells = _cells(_factory(model), plan)
+    provenance = _provenance(cells[0].model, cohort)
+    record = Journal(None if journal is None else Path(journal), _common(plan, provenance))
     folds = cohort.folds(plan.folds, seed=plan.seed)
     coordinates = Scaler.fit(cohort)
     meter = _Meter(progress, plan.fit.epochs, len(cells), sum(cell.name in record.finished for cell in cells))
@@ -210,6 +205,52 @@ def cross_validate(
         values[cell.limits].append(record.finished[cell.name])
     rows = tuple(CrossValidationRow.of(limits, found, values[None]) for limits, found in values.items())
     return CrossValidation(plan, rows, Counts.of(cohort), provenance)
+
+
+def goes_on_from(
+    earlier: CrossValidation, model: Schema | TrainableModel | ModelFactory, cohort: Cohort, plan: CrossValidationPlan
+) -> bool:
+    """Whether `cross_validate` with these arguments gives every row of an `earlier` table again, and perhaps more.
+
+    That is so if data, model and settings are the same and the plan's grid contains that of the table.
+    """
+    wanted = _common(plan, _provenance(_factory(model)(None), cohort))
+    return _common(earlier.plan, earlier.provenance) == wanted and set(earlier.plan.grid) <= set(plan.grid)
+
+
+def _common(plan: CrossValidationPlan, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What everything that may be compared has in common, as JSON has it."""
+    settings = {**provenance, "folds": plan.folds, "seed": plan.seed, "fit": plan.fit.to_dict()}
+    content: dict[str, Any] = json.loads(json.dumps(settings))
+    return content
+
+
+def _provenance(unconstrained: TrainableModel, cohort: Cohort) -> dict[str, Any]:
+    unconstrained.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    kind = unconstrained.kind or type(unconstrained).__qualname__
+    return {
+        "ifonly": __version__,
+        "schema": cohort.schema.fingerprint,
+        "cohort": _cohort_fingerprint(cohort),
+        "model": {"kind": kind, "settings": unconstrained.settings()},
+    }
+
+
+def _factory(model: Schema | TrainableModel | ModelFactory) -> ModelFactory:
+    if isinstance(model, Schema):
+        return partial(_location_scale, model)
+    if isinstance(model, TrainableModel):
+        if "lipschitz" not in model.settings():
+            raise InputError(
+                f"cross-validation: {type(model).__name__} has no setting 'lipschitz' to vary; pass a function from "
+                "limits to a model."
+            )
+        return partial(_with_limits, model)
+    if isinstance(model, type) or not callable(model):
+        raise InputError(
+            f"cross-validation: expected a schema, a model, or a function from limits to a model; found {model!r}."
+        )
+    return model
 
 
 class _Cell(NamedTuple):
@@ -248,78 +289,6 @@ def _log_likelihood(
     return value
 
 
-def _header(plan: CrossValidationPlan, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What all cells of a journal have in common."""
-    settings = {"folds": plan.folds, "seed": plan.seed, "fit": plan.fit.to_dict()}
-    return {"format": JOURNAL_FORMAT, "version": VERSION, **provenance, **settings}
-
-
-class _Journal:
-    """Finished cells by name; with a path, kept in a file to which each is appended as one line."""
-
-    def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
-        self.path = path
-        self.finished: dict[str, float] = {}
-        if path is not None:
-            self._open(path, json.dumps(header))
-
-    def add(self, name: str, log_likelihood: float) -> None:
-        """Note a finished cell."""
-        self.finished[name] = log_likelihood
-        if self.path is not None:
-            _append_line(self.path, json.dumps({"cell": name, "log_likelihood": log_likelihood}))
-
-    def _open(self, path: Path, header: str) -> None:
-        if path.is_dir():
-            raise StoreError(f"{path} is a folder, and a journal is to be written there; choose another file name.")
-        content = path.read_bytes() if path.exists() else b""
-        if f"{header}\n".encode().startswith(content):  # nothing yet, or cut off while the first line was written
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _cut(path, 0)
-            _append_line(path, header)
-            return
-        complete = content[: content.rfind(b"\n") + 1]
-        lines = complete.decode("utf-8", errors="replace").splitlines()
-        _check_header(path, lines[0] if lines else "", header)
-        for number, line in enumerate(lines[1:], start=2):
-            entry = _read_object(path, number, line, keys={"cell", "log_likelihood"})
-            self.finished[entry["cell"]] = float(entry["log_likelihood"])
-        _cut(path, len(complete))  # a last line without its end was being written when the run stopped
-
-
-def _append_line(path: Path, line: str) -> None:
-    """Append in a single write that is on disk when this returns."""
-    with path.open("ab", buffering=0) as file:
-        file.write(f"{line}\n".encode())
-        os.fsync(file.fileno())
-
-
-def _cut(path: Path, size: int) -> None:
-    with path.open("ab") as file:
-        file.truncate(size)
-
-
-def _read_object(path: Path, number: int, line: str, *, keys: set[str]) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError:
-        entry = None
-    if not isinstance(entry, dict) or not keys <= set(entry):
-        raise StoreError(f"{path}, line {number}: not a line of a cross-validation journal; choose another file name.")
-    return entry
-
-
-def _check_header(path: Path, line: str, expected: str) -> None:
-    found, wanted = _read_object(path, 1, line, keys={"format"}), json.loads(expected)
-    differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-    if differing:
-        details = "; ".join(f"{key}: {found.get(key)} there, {wanted.get(key)} now" for key in differing)
-        raise StoreError(
-            f"{path} is the journal of another cross-validation ({details}). Go on with the same data and settings, "
-            "or choose another file name."
-        )
-
-
 class _Meter:
     """Progress in epochs over all cells, so that one bar moves steadily."""
 
@@ -343,6 +312,11 @@ class _Meter:
 
 def _location_scale(schema: Schema, limits: Any) -> LocationScale:
     return LocationScale(schema, lipschitz=limits)
+
+
+def _with_limits(template: TrainableModel, limits: Any) -> TrainableModel:
+    settings = {**template.settings(), "lipschitz": limits}
+    return type(template).from_settings(template.schema, settings, Scaler.identity(template.schema))
 
 
 def _cohort_fingerprint(cohort: Cohort) -> str:
@@ -376,13 +350,13 @@ def _grid_lines(rows: Sequence[CrossValidationRow]) -> list[str]:
     first, second = (_sorted_limits({pair[i] for pair in pairs}) for i in (0, 1))
     head = "L_h \\ L_phi".rjust(12) + "".join(f"{_show(limit):>18}" for limit in second)
     body = [
-        f"{_show(one):>12}" + "".join(f"{_show_decrease(pairs.get((one, two))):>18}" for two in second) for one in first
+        f"{_show(one):>12}" + "".join(f"{_show_change(pairs.get((one, two))):>18}" for two in second) for one in first
     ]
     return [head, *body]
 
 
 def _list_lines(rows: Sequence[CrossValidationRow]) -> list[str]:
-    return [f"  limits {row.limits}: {_show_decrease(row)}" for row in rows]
+    return [f"  limits {row.limits}: {_show_change(row)}" for row in rows]
 
 
 def _sorted_limits(limits: set[float | None]) -> list[float | None]:
@@ -393,5 +367,6 @@ def _show(limit: float | None) -> str:
     return "none" if limit is None else f"{limit:g}"
 
 
-def _show_decrease(row: CrossValidationRow | None) -> str:
-    return "" if row is None else f"{row.decrease:.2f} +- {row.decrease_error:.2f}"
+def _show_change(row: CrossValidationRow | None) -> str:
+    """A decrease of 6 is shown as a change of -6.00."""
+    return "" if row is None else f"{0.0 - row.decrease:+.2f} +- {row.decrease_error:.2f}"

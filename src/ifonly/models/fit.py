@@ -40,7 +40,10 @@ class FitSettings:
     device: str = "cpu"
     """Where training runs; the fitted model comes back to the CPU."""
     threads: int = 1
-    """CPU threads used. Batches this small gain nothing from more, and on a busy machine lose much by waiting."""
+    """CPU threads used. Batches this small gain nothing from more, and on a busy machine lose much by waiting.
+
+    torch counts threads for the whole process: while a fit runs, the number holds for everything else in it too.
+    """
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "threads"):
@@ -286,7 +289,8 @@ def _train(model: TrainableModel, train: Cohort, held_out: Cohort | None, run: _
         training_loss.append(figures["training loss"])
         if held_rows is not None:
             validation_loss.append(figures["validation loss"])
-            if settings.restore_best and validation_loss[-1] == min(validation_loss):
+            # Of equally good epochs the first is kept, the one that `best_epoch` names.
+            if settings.restore_best and validation_loss[-1] < min(validation_loss[:-1], default=math.inf):
                 best = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         run.progress(Tick("fit", epoch, settings.epochs, figures))
     if best:
@@ -352,6 +356,7 @@ def _fresh_copy(model: Model, scaler: Scaler, generator: torch.Generator) -> Mod
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
+    """Let torch use `count` threads for a while: in the WHOLE process, other Python threads included."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -61,9 +61,11 @@ class BoundedLinear(nn.Module):
         self.raw = nn.Parameter(torch.zeros(outputs, inputs))
         self.norm = norm
         self.register_buffer("baked", None, persistent=False)
+        self.register_load_state_dict_post_hook(_forget_baked)  # type: ignore[no-untyped-call]
 
     def initialize(self, generator: torch.Generator) -> None:
         """Uniform in +- 1/sqrt(inputs), as torch.nn.Linear."""
+        self.baked = None
         if self.raw.numel():
             limit = 1 / math.sqrt(self.raw.shape[1])
             with torch.no_grad():
@@ -87,10 +89,16 @@ class BoundedLinear(nn.Module):
 
     @torch.no_grad()
     def bake_(self) -> None:
-        """Compute the effective matrix once; from now on changes of `raw` have no effect."""
+        """Compute the effective matrix once; changes of `raw` have no effect until weights are made or loaded anew."""
         self.baked = None
         if self.norm is not None:
             self.baked = self.weight()
+
+
+def _forget_baked(matrix: nn.Module, _: object) -> None:
+    """After weights were loaded: what was computed from the old ones no longer holds."""
+    assert isinstance(matrix, BoundedLinear)
+    matrix.baked = None
 
 
 class Network(nn.Module):
@@ -193,6 +201,8 @@ class Network(nn.Module):
                     f"{name} network: array {key!r} has shape {list(values.shape)}; expected {list(target.shape)}."
                 )
             target.copy_(values)
+        for matrix in self.matrices():
+            matrix.baked = None
 
 
 def _top_singular_value(weight: Tensor) -> Tensor:

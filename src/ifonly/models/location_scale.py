@@ -61,10 +61,13 @@ class LocationScale(NetworkModel):
         and `output_bias` [D]: effective weights, any Lipschitz factor multiplied in. They act on the coordinates of
         `scaler`; by default those are original units (the logarithm of log-scaled features) and plain action vectors.
         """
-        widths = {len(weights["bias"]) for weights in (location, scale) if "bias" in weights}
-        if len(widths) != 1:
-            raise InputError("from_weights: both networks need a 'bias' [H] of the same length H.")
-        model = cls(schema, hidden=(widths.pop(),), activation=activation, scaler=scaler).double()
+        shapes = {
+            tuple(as_array(f"{name}: bias", weights["bias"]).shape) if "bias" in weights else ()
+            for name, weights in (("location", location), ("scale", scale))
+        }
+        if len(shapes) != 1 or any(len(shape) != 1 for shape in shapes):
+            raise InputError("from_weights: both networks need a 'bias' [H], a list of numbers of the same length H.")
+        model = cls(schema, hidden=shapes.pop(), activation=activation, scaler=scaler).double()
         model.set_scaler(model.scaler)
         model.location.load_weights("location", location)
         model.scale.load_weights("scale", scale)

@@ -132,7 +132,7 @@ def _draw_course(panel: Axes, result: Result, column: int) -> None:
     panel.margins(y=0.1)
     panel.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
     panel.annotate(
-        result.status.sentence,
+        result.statement,
         xy=(0, 1),
         xycoords="axes fraction",
         xytext=(0, 23),
@@ -240,8 +240,8 @@ def _axis_styles(axes: Sequence[Axis]) -> Iterator[tuple[Axis, str, str]]:
 
 def _rewarded_feature(result: Result) -> str:
     names = [feature.name for feature in result.schema.dynamic]
-    if result.shown[0].label in names:
-        return result.shown[0].label
+    if result.shown[0].feature in names:
+        return result.shown[0].feature
     return next((name for name in _features_in(result.reward) if name in names), names[0])
 
 

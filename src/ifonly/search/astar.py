@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,6 +18,7 @@ from ifonly.bounds.lipschitz import AnchorBound, last_step_values, unknown_as_in
 from ifonly.episodes.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.rewards import declared_constants
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.baselines import greedy_actions
 from ifonly.search.frontier import Batch, Frontier
@@ -30,8 +34,7 @@ class AnchorAStar(Solver):
 
     A child enters the queue with the bound that its parent's heuristic was computed from, and gets its own, tighter
     heuristic only when it comes up. That visits the same nodes as evaluating every child at once, for a fraction of
-    the work. `nodes_expanded` counts what textbook A* visits: nodes whose heuristic value exceeds the optimum, and
-    those of the optimal path.
+    the work. `nodes_expanded` counts the nodes that came up; `nodes_visited` those that textbook A* visits.
     """
 
     anchors: AnchorStrategy = field(default_factory=MonteCarlo)
@@ -63,14 +66,12 @@ class _Search:
         self.settings = settings
         self.problem = problem
         self.monitor = monitor
-        self.actions, self.incumbent = greedy_actions(problem)
+        self.actions = problem.observed_actions
+        self.incumbent = problem.observed_outcome
         self.upper_bound = math.inf
-        self.constants = value_constants(problem)
-        resolution = monitor.tolerance / (problem.horizon * (1 + float(self.constants[0])) * problem.noise.shape[1])
-        self.frontier = Frontier(problem.noise.shape[1], resolution)
-        self.expanded_bounds: list[FloatArray] = []
-        self.expanded_children: list[IntArray] = []
         self.bound: AnchorBound | None = None
+        self.frontier = Frontier(problem.noise.shape[1])
+        self.expanded_bounds: list[FloatArray] = []
 
     def run(self) -> Finding:
         """Search; a limit or Ctrl-C at any moment leaves a valid bracket."""
@@ -83,39 +84,58 @@ class _Search:
         return Finding(self.actions, status, self.upper_bound, self._certificate())
 
     def _search(self) -> Status:
-        self.bound = self._make_bound()
-        root = self.problem.observed_states[:1]
-        key = self._evaluate_root(self.bound)
-        self.upper_bound = min(self.upper_bound, max(key, self.incumbent))
-        nothing = np.array([-1])
-        zero = np.array([0])
-        self.frontier.add(
-            0, Batch(root.cpu().numpy(), np.array([0.0]), zero, np.array([key]), parents=nothing, actions=nothing)
-        )
+        constants = self._first_bracket()
+        self._stop_at_limit()
+        self.bound = self._make_bound(constants)
+        key = np.array([self._evaluate_root(self.bound)])
+        nothing, zero = np.array([-1]), np.array([0])
+        root = self.problem.observed_states[:1].cpu().numpy()
+        self.frontier.add(0, Batch(root, np.array([0.0]), zero, key, parents=nothing, actions=nothing))
         while True:
             self.upper_bound = min(self.upper_bound, max(self.frontier.top(), self.incumbent))
             status = self.monitor.stop(self.incumbent, self.upper_bound)
             if status is Status.OPTIMAL:
-                self._count_visits()
+                self.monitor.stats.nodes_visited = self._count_visits(self.bound)
             if status is not None:
                 return status
-            self._expand(self.frontier.pop(self.settings.batch, self.incumbent + self.monitor.tolerance))
+            self._expand(self.frontier.pop(self._batch(), self.incumbent + self.monitor.tolerance))
 
-    def _make_bound(self) -> AnchorBound:
-        """First a bound from the observed states alone, to have a bracket at once; then the full table."""
+    def _batch(self) -> int:
+        """Nodes to expand at a time, no more than a limit leaves."""
+        limit = self.monitor.limits.nodes
+        left = math.inf if limit is None else limit - self.monitor.stats.nodes_expanded
+        return int(min(self.settings.batch, left))
+
+    def _first_bracket(self) -> Tensor:
+        """Something to return at once: a bound from the observed states alone, and greedy's sequence."""
+        with self._timed_as_bounds():
+            constants = value_constants(self.problem)
+            self.bound = AnchorBound(self.problem, observed_anchors(self.problem), constants)
+            self.upper_bound = max(self._evaluate_root(self.bound), self.incumbent)
+        limit = self.monitor.limits.seconds
+        seconds = None if limit is None else max(0.0, limit - self.monitor.elapsed())
+        self.actions, self.incumbent = greedy_actions(self.problem, seconds=seconds)
+        self.upper_bound = max(self.upper_bound, self.incumbent)
+        return constants
+
+    def _make_bound(self, constants: Tensor) -> AnchorBound:
         problem, settings = self.problem, self.settings
-        quick = AnchorBound(problem, observed_anchors(problem), self.constants)
-        self.upper_bound = max(self._evaluate_root(quick), self.incumbent)
-        self.bound = quick
-        generator = torch.Generator().manual_seed(settings.seed)
-        anchors = settings.anchors.choose(problem, self.constants, generator)
-        anchors = anchors.shared() if settings.shared else anchors
-        bound = AnchorBound(
-            problem, anchors, self.constants, progress=self.monitor.progress, on_block=self._stop_at_limit
-        )
-        self.monitor.stats.model_steps += anchors.total * problem.action_count
-        self.monitor.stats.seconds_bounds = self.monitor.elapsed()
-        return bound
+        with self._timed_as_bounds():
+            generator = torch.Generator().manual_seed(settings.seed)
+            anchors = settings.anchors.choose(problem, constants, generator)
+            anchors = anchors.shared() if settings.shared else anchors
+            self.monitor.stats.model_steps += anchors.total * problem.action_count
+            return AnchorBound(
+                problem, anchors, constants, progress=self.monitor.progress, on_block=self._stop_at_limit
+            )
+
+    @contextmanager
+    def _timed_as_bounds(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.monitor.stats.seconds_bounds += time.perf_counter() - start
 
     def _evaluate_root(self, bound: AnchorBound) -> float:
         zero = torch.zeros(1, dtype=torch.int64, device=self.problem.device)
@@ -141,7 +161,6 @@ class _Search:
         children = self.bound.children(step, states, used)
         keys = unknown_as_infinite(earned + children.bounds)
         self.expanded_bounds.append(keys.amax(1).cpu().numpy())
-        self.expanded_children.append(np.full(len(group), len(children.actions)))
         self.monitor.stats.model_steps += keys.numel()
         self.monitor.stats.nodes_generated += keys.numel()
         rows, columns = (keys > self.incumbent + self.monitor.tolerance).nonzero(as_tuple=True)
@@ -176,31 +195,29 @@ class _Search:
         self.actions = torch.tensor(path, device=problem.device)
         self.incumbent = float(outcomes[best])
 
-    def _count_visits(self) -> None:
-        """Replace the count of evaluated nodes by that of textbook A*, which evaluates before it queues."""
-        stats, problem = self.monitor.stats, self.problem
-        assert self.bound is not None
+    def _count_visits(self, bound: AnchorBound) -> int:
+        """How many nodes textbook A* visits: those whose heuristic value exceeds the optimum, and the optimal path.
+
+        It evaluates nodes before they are queued, so those found out to be hopeless when they came up do not count.
+        """
+        problem = self.problem
         threshold = self.incumbent + self.monitor.tolerance
-        bounds = np.concatenate([*self.expanded_bounds, np.empty(0)])
-        children = np.concatenate([*self.expanded_children, np.empty(0, dtype=np.int64)])
-        visited = bounds > threshold
+        visited = sum(int((values > threshold).sum()) for values in self.expanded_bounds)
         states, _ = problem.rollout(self.actions.unsqueeze(0))
-        used = (
-            torch.cumsum(self.actions != problem.observed_actions, 0) - (self.actions != problem.observed_actions).int()
-        )
+        changed = (self.actions != problem.observed_actions).long()
+        used = changed.cumsum(0) - changed
         earned, on_path = 0.0, 2  # the node at the last step, and the goal
         for t in range(problem.horizon - 1):
-            value = earned + float(self.bound(t, states[0, t : t + 1], used[t : t + 1]))
+            value = earned + float(bound(t, states[0, t : t + 1], used[t : t + 1]))
             on_path += value <= threshold
             earned += float(problem.rewards(t, states[0, t], self.actions[t]))
-        stats.nodes_expanded = int(visited.sum()) + on_path
-        stats.nodes_generated = int(children[visited].sum()) + on_path
+        return visited + on_path
 
     def _certificate(self) -> Certificate:
-        details: dict[str, Any] = {"constant_first_step": float(self.constants[0])}
-        if self.bound is not None:
-            details = dict(self.bound.details())
-        details["evaluated"] = int(sum(len(values) for values in self.expanded_bounds))
+        details: dict[str, Any] = {} if self.bound is None else dict(self.bound.details())
+        declared = declared_constants(self.problem.reward)
+        if declared:
+            details["relies_on_declared_constants_of"] = declared
         return Certificate(
             method=AnchorBound.method,
             proven=math.isfinite(self.upper_bound),

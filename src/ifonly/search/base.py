@@ -17,9 +17,10 @@ from ifonly.search.result import Certificate, Stats, Status
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop early: a limit reached is not an error, the result is then a valid bracket.
+    """When to stop early: a limit reached is not an error, the result is then what is known so far.
 
-    `gap` is in the outcome's units: stop once no sequence can be better by more than this.
+    `gap` is in the outcome's units: stop once no sequence can be better by more than this. Limits are checked between
+    batches, so exhaustive search and the heuristics may exceed them by one batch of work.
     """
 
     seconds: float | None = None
@@ -31,6 +32,8 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise InputError(f"limit {name}={value}: must be zero or positive.")
+        if self.nodes is not None and self.nodes != int(self.nodes):
+            raise InputError(f"limit nodes={self.nodes}: must be a whole number.")
 
 
 @dataclass
@@ -106,8 +109,3 @@ class Solver(ABC):
             else repr(value)
             for f in fields(self)  # type: ignore[arg-type]
         }
-
-
-def outcome_tolerance(outcome: float) -> float:
-    """Differences up to this size are rounding: far above float64 noise, far below anything of interest."""
-    return 1e-11 * (1.0 + abs(outcome))

@@ -18,7 +18,7 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import silent
-from ifonly.search.base import Finding, Limits, Monitor, Solver, outcome_tolerance
+from ifonly.search.base import Finding, Limits, Monitor, Solver
 from ifonly.search.result import Certificate, Stats, Status
 
 ROWS = 4096
@@ -117,11 +117,10 @@ class Greedy(Heuristic):
             pass
 
 
-def greedy_actions(problem: Problem) -> tuple[Tensor, float]:
-    """What `Greedy` finds, actions [T] and outcome: a good first incumbent for an exact search."""
-    tolerance = outcome_tolerance(problem.outcome(problem.observed_actions))
+def greedy_actions(problem: Problem, *, seconds: float | None = None) -> tuple[Tensor, float]:
+    """What `Greedy` finds within `seconds`, actions [T] and outcome: a good first incumbent for an exact search."""
     with torch.no_grad():
-        best = Incumbent(problem, Monitor(Limits(), silent, tolerance))
+        best = Incumbent(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
         Greedy().improve(best)
     return best.actions, best.outcome
 
@@ -242,7 +241,7 @@ class Incumbent:
         self.tolerance = monitor.tolerance
         self.stats = monitor.stats
         self.actions = problem.observed_actions
-        self.outcome = problem.outcome(problem.observed_actions)
+        self.outcome = problem.observed_outcome
         self.status: Status | None = None
 
     def offer(self, sequences: Tensor, outcomes: Tensor) -> bool:

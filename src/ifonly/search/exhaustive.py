@@ -144,16 +144,27 @@ class _Enumeration:
 
     def continuations(self, t: int, nodes: _Nodes) -> Iterator[_Nodes]:
         """Every admissible completion, in blocks, of `nodes` at step t."""
+        # A stack of our own: episodes may have more steps than Python allows nested calls.
+        unfinished = [self._advance(t, nodes)]
+        while unfinished:
+            block = next(unfinished[-1], None)
+            if block is None:
+                unfinished.pop()
+                continue
+            step, following = block
+            if step == self.problem.horizon:
+                yield following
+            else:
+                unfinished.append(self._advance(step, following))
+
+    def _advance(self, t: int, nodes: _Nodes) -> Iterator[tuple[int, _Nodes]]:
+        """Blocks that follow `nodes` at step t, each with the step it has reached; whole sequences reach T."""
         spent = nodes.changes >= self.problem.max_changes
         for part in nodes.select(spent).split(self.batch):
-            yield self._follow_observed(t, part)
+            yield self.problem.horizon, self._follow_observed(t, part)
         width = len(self.problem.alternatives(t)) + 1
         for part in nodes.select(~spent).split(max(1, self.batch // width)):
-            children = self._branch(t, part)
-            if t == self.problem.horizon - 1:
-                yield children
-            else:
-                yield from self.continuations(t + 1, children)
+            yield t + 1, self._branch(t, part)
 
     def _branch(self, t: int, nodes: _Nodes) -> _Nodes:
         """One child per node and allowed action, the observed action first."""

@@ -25,12 +25,12 @@ class Batch:
 class Frontier:
     """Nodes by index, a heap of the open ones, and a record of states already reached.
 
-    Two nodes are the same when step, changes used and state agree up to `resolution`; then only the one that earned
-    more is kept. (Keeping the first one found, whatever it earned, would lose the optimum when actions have costs.)
+    Two nodes are the same when step, changes used and state are equal; then only the one that earned more is kept.
+    (Keeping the first one found, whatever it earned, would lose the optimum when actions have costs. States that are
+    merely close stay apart: how much merging them could cost depends on slopes that may be huge.)
     """
 
-    def __init__(self, state_size: int, resolution: float) -> None:
-        self.resolution = resolution
+    def __init__(self, state_size: int) -> None:
         self.states: FloatArray = np.empty((1024, state_size))
         self.rewards: FloatArray = np.empty(1024)
         self.keys: FloatArray = np.empty(1024)
@@ -78,8 +78,8 @@ class Frontier:
         return actions[::-1]
 
     def _identities(self, step: int, batch: Batch) -> list[bytes]:
-        cells = np.round(batch.states / self.resolution) + 0.0  # + 0.0 turns -0.0 into 0.0
-        labels = np.column_stack([np.full(len(cells), float(step)), batch.changes.astype(np.float64), cells])
+        states = batch.states + 0.0  # turns -0.0 into 0.0
+        labels = np.column_stack([np.full(len(states), float(step)), batch.changes.astype(np.float64), states])
         return [row.tobytes() for row in labels]
 
     def _append(self, step: int, batch: Batch, kept: IntArray) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.episodes.episode import FloatArray, IntArray, as_actions
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
@@ -72,11 +72,15 @@ class Stats:
     """The work that a search did."""
 
     nodes_expanded: int = 0
+    """Nodes (for heuristics and enumeration: prefixes or sequences) whose continuations were computed."""
     nodes_generated: int = 0
+    nodes_visited: int | None = None
+    """Nodes that textbook A* visits with the same bound; known once A* has proven its answer."""
     model_steps: int = 0
     seconds_bounds: float = 0.0
     seconds_search: float = 0.0
     effective_branching_factor: float | None = None
+    """The paper's measure of efficiency, from the nodes visited."""
 
     @property
     def seconds(self) -> float:
@@ -88,7 +92,9 @@ class Stats:
         return replace(
             self,
             seconds_search=max(0.0, seconds - self.seconds_bounds),
-            effective_branching_factor=effective_branching_factor(self.nodes_expanded, horizon),
+            effective_branching_factor=None
+            if self.nodes_visited is None
+            else effective_branching_factor(self.nodes_visited, horizon),
         )
 
 
@@ -149,12 +155,21 @@ class Result:
     allowed: tuple[tuple[int, ...], ...] | None
     """The actions allowed at each step; None when every action was."""
     model_fingerprint: str
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """The limits that the search was given."""
     version: str = __version__
 
     @property
     def gap(self) -> float:
         """How much better, at most, any sequence could be than the one found."""
         return max(0.0, self.upper_bound - self.outcome)
+
+    @property
+    def statement(self) -> str:
+        """What is claimed, in a sentence."""
+        if self.status.at_limit and math.isinf(self.upper_bound):
+            return f"Stopped ({self.status.value}) without an upper bound: better sequences may exist."
+        return self.status.sentence
 
     @property
     def improvement(self) -> float:
@@ -197,7 +212,7 @@ class Result:
             "ifonly": self.version,
             "episode": self.episode_id,
             "status": self.status.value,
-            "statement": self.status.sentence,
+            "statement": self.statement,
             "max_changes": self.max_changes,
             "outcome": self.outcome,
             "observed_outcome": self.observed_outcome,
@@ -213,6 +228,7 @@ class Result:
             "certificate": {**asdict(self.certificate), "details": dict(self.certificate.details)},
             "stats": asdict(self.stats),
             "solver": dict(self.solver),
+            "limits": dict(self.limits),
             "reward": dict(self.reward),
             "model_fingerprint": self.model_fingerprint,
             "schema": self.schema.to_dict(),
@@ -235,8 +251,8 @@ class Result:
                 schema=Schema.from_dict(content["schema"]),
                 status=Status(content["status"]),
                 max_changes=content["max_changes"],
-                actions=np.array(content["actions"], dtype=np.int64),
-                observed_actions=np.array(content["observed_actions"], dtype=np.int64),
+                actions=_actions_from(content["actions"]),
+                observed_actions=_actions_from(content["observed_actions"]),
                 states=np.array(content["states"], dtype=np.float64),
                 observed_states=np.array(content["observed_states"], dtype=np.float64),
                 outcome=float(content["outcome"]),
@@ -244,16 +260,25 @@ class Result:
                 upper_bound=math.inf if content["upper_bound"] is None else float(content["upper_bound"]),
                 certificate=Certificate(**content["certificate"]),
                 stats=Stats(**content["stats"]),
-                solver=content["solver"],
-                reward=content["reward"],
+                solver=dict(content["solver"]),
+                limits=dict(content["limits"]),
+                reward=dict(content["reward"]),
                 shown=(Shown(**content["shown"][0]), Shown(**content["shown"][1])),
-                allowed=None if content["allowed"] is None else tuple(tuple(step) for step in content["allowed"]),
+                allowed=None if content["allowed"] is None else _allowed_from(content["allowed"]),
                 model_fingerprint=content["model_fingerprint"],
                 version=content["ifonly"],
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StoreError(f"result: broken or incomplete ({type(error).__name__}: {error}).") from None
         result._check_shapes()
+        for key, derived in (("gap", _finite(result.gap)), ("statement", result.statement)):
+            if content.get(key, derived) != derived:
+                raise StoreError(
+                    f"result: its {key} does not follow from the rest ({content[key]!r}, not {derived!r})."
+                )
+        changes = [asdict(change) for change in result.changes]
+        if content.get("changes", changes) != changes:
+            raise StoreError("result: its changes do not follow from its actions.")
         return result
 
     def _check_shapes(self) -> None:
@@ -263,6 +288,10 @@ class Result:
             array = getattr(self, name)
             if array.shape != (steps,) or not ((array >= 0) & (array < actions)).all():
                 raise StoreError(f"result: {name} must be {steps} of the schema's {actions} actions.")
+        if self.allowed is not None and (
+            len(self.allowed) != steps or any(not 0 <= action < actions for step in self.allowed for action in step)
+        ):
+            raise StoreError(f"result: allowed must list, for each of {steps} steps, some of the {actions} actions.")
         for name in ("states", "observed_states"):
             if getattr(self, name).shape != (steps, features):
                 raise StoreError(f"result: {name} must hold {steps} steps of {features} features.")
@@ -278,8 +307,10 @@ class Result:
             raise StoreError("result: expected a JSON object.")
         return cls.from_dict(content)
 
-    def save(self, path: str | Path) -> None:
-        """Write the result as JSON, atomically."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the result as JSON, atomically; an existing file is replaced only on request."""
+        if Path(path).exists() and not overwrite:
+            raise StoreError(f"{path} exists already; pass overwrite=True or choose another name.")
         write_text_atomically(path, self.to_json() + "\n")
 
     @classmethod
@@ -304,6 +335,7 @@ def make_result(
     certificate: Certificate,
     stats: Stats,
     solver: Mapping[str, Any],
+    limits: Mapping[str, Any],
 ) -> Result:
     """Replay `actions` [T] and put everything together."""
     if math.isnan(upper_bound):
@@ -327,11 +359,20 @@ def make_result(
         certificate=certificate,
         stats=stats,
         solver=solver,
+        limits=limits,
         reward=problem.reward.to_dict(),
         shown=(problem.reward.show(observed_outcome), problem.reward.show(outcome)),
         allowed=None if every else tuple(tuple(row.nonzero().squeeze(-1).tolist()) for row in problem.allowed),
         model_fingerprint=problem.model.fingerprint(),
     )
+
+
+def _allowed_from(content: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(_actions_from(step).tolist()) for step in content)
+
+
+def _actions_from(content: Any) -> IntArray:
+    return as_actions("result", content, locate=lambda row: f"result, entry {row}")
 
 
 def _finite(value: float) -> float | None:

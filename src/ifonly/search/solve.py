@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import torch
 from torch import Tensor
 
+from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, silent
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits, Monitor, Solver, outcome_tolerance
+from ifonly.search.base import Limits, Monitor, Solver
 from ifonly.search.result import Result, make_result
 
 
@@ -23,10 +26,11 @@ def solve(
 
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
-    solver = solver or AnchorAStar()
+    solver = AnchorAStar() if solver is None else solver
+    if not isinstance(solver, Solver):
+        raise InputError(f"solve: {solver!r} is not a solver; pass one with its settings, such as Exhaustive().")
     with torch.no_grad():
-        observed_outcome = problem.outcome(problem.observed_actions)
-        monitor = Monitor(limits or Limits(), progress, outcome_tolerance(observed_outcome))
+        monitor = Monitor(limits or Limits(), progress, problem.tolerance)
         finding = solver.search(problem, monitor)
         actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
         seconds = monitor.elapsed()
@@ -38,6 +42,7 @@ def solve(
             certificate=finding.certificate,
             stats=monitor.stats.finished(seconds, problem.horizon),
             solver={"name": solver.name, **solver.settings()},
+            limits=asdict(monitor.limits),
         )
 
 

@@ -79,7 +79,7 @@ def test_rows_of_a_batch_do_not_influence_each_other() -> None:
 def test_all_actions_at_once_are_each_action_alone(seed: int) -> None:
     problem = random_problem(seed, horizon=4, actions=3)
     states = torch.as_tensor(np.random.default_rng(seed).normal(size=(5, 2)))
-    following, rewards = problem.step_all(1, states), problem.rewards_all(1, states)
+    following, rewards = problem.step(1, states.unsqueeze(1), torch.arange(3)), problem.rewards_all(1, states)
     assert following.shape == (5, 3, 2)
     assert rewards.shape == (5, 3)
     for action in range(3):

@@ -127,10 +127,6 @@ class Problem:
         """States [..., D] at t+1, had `actions` [...] been taken at `states` [..., D] at t, under the same noise."""
         return self.model.step(states, self.context[t], actions, self.noise[t])
 
-    def step_all(self, t: int, states: Tensor) -> Tensor:
-        """States [N, A, D] at t+1 for every action at each of `states` [N, D]."""
-        return self.step(t, states.unsqueeze(1), self._every_action())
-
     def rewards(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] at step t."""
         return self.bound_reward(states, actions)

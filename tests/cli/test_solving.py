@@ -11,8 +11,10 @@ from ifonly.cli import search
 from ifonly.cli.frame import ExitCode
 from ifonly.cli.questions import Question, action_number
 from ifonly.cli.search import Answers, ask
+from ifonly.episodes import Episode
 from ifonly.episodes.store import load_cohort
-from ifonly.errors import InputError
+from ifonly.errors import InputError, ReplayError
+from ifonly.problem import Problem
 from ifonly.progress import silent
 from ifonly.rewards import ActionCost, Linear
 
@@ -168,7 +170,7 @@ def test_episodes_without_a_result_are_named(
 ) -> None:
     def interrupted(question, episodes, model, solver, *, bars):
         answers = ask(question, episodes[:1], model, solver, bars=bars)
-        return Answers(answers.results, True, tuple(episode.id for episode in episodes[1:]))
+        return Answers(answers.results, {}, True, tuple(episode.id for episode in episodes[1:]))
 
     monkeypatch.setattr(search, "ask", interrupted)
     ids = [part for number in (1, 7, 8) for part in ("--episode", f"patient-0000{number}")]
@@ -299,3 +301,37 @@ def test_the_default_reward_needs_a_severity_score(run, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "pain, mood" in " ".join(result.stderr.replace("│", "").split())
     assert run(*command, "--minimize", "pain").exit_code == 0
+
+
+def test_an_episode_that_fails_costs_no_other(
+    run, cohort_folder: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = load_cohort(cohort_folder).ids[:3]
+    whole = Problem.from_episode
+
+    def failing(episode: Episode, *args: object, **options: object) -> Problem:
+        if episode.id == ids[1]:
+            raise ReplayError(f"episode {episode.id!r}: cannot be replayed.")
+        return whole(episode, *args, **options)
+
+    monkeypatch.setattr(Problem, "from_episode", failing)
+    out = tmp_path / "results.json"
+    wanted = [part for id in ids for part in ("--episode", id)]
+    sources = ["--episodes", cohort_folder, "--model", model_folder]
+    result = run("solve", *sources, *wanted, "--solver", "greedy", "--out", out)
+    assert result.exit_code == 3
+    assert "cannot be replayed" in result.stderr
+    assert [item["episode"] for item in json.loads(out.read_text())] == [ids[0], ids[2]]
+    result = run("solve", *sources, "--episode", ids[1], "--solver", "greedy")
+    assert result.exit_code == 3
+    assert "cannot be replayed" in result.stderr
+
+
+def test_verify_says_whether_the_proof_was_repeated(run, solve, cohort_folder: Path, model_folder: Path) -> None:
+    out = cohort_folder.parent / "proof.json"
+    assert solve("-k", 1, "--out", out, "--force").exit_code == 0
+    sources = ["--episodes", cohort_folder, "--model", model_folder, "--json"]
+    for options, repeated in (([], True), (["--enumerate-up-to", 1], False)):
+        result = run("verify", out, *sources, *options)
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)[0]["proof_repeated"] is repeated

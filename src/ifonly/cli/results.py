@@ -90,11 +90,18 @@ def verify(
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="A file that `ifonly solve --out` wrote.")],
     episodes: options.Episodes,
     model: options.ModelFolder,
+    enumerate_up_to: Annotated[
+        int,
+        typer.Option(
+            "--enumerate-up-to", metavar="N", min=0, help="Try every sequence where there are at most this many."
+        ),
+    ] = 5_000_000,
     json: options.Json = False,
 ) -> ExitCode:
     """Check results again, from the model and the episodes alone.
 
-    Sequences are replayed and bounds attacked by other searches, by exhaustive enumeration where that is feasible.
+    Sequences are replayed and bounds attacked by other searches, by enumerating every sequence where that is feasible;
+    only then is the proof repeated, and the answer says which it was.
     """
     from ifonly.episodes.store import load_cohort
     from ifonly.models.checkpoint import load_model
@@ -105,7 +112,8 @@ def verify(
     output = Output(json)
     with progress_bars() as bars:
         documents = [
-            _verified(item, cohort[item.episode_id], learned, progress=bars.about(item.episode_id)) for item in results
+            _verified(item, cohort[item.episode_id], learned, enumerate_up_to, bars.about(item.episode_id))
+            for item in results
         ]
     output.document(documents)
     for document in documents:
@@ -113,13 +121,20 @@ def verify(
     return ExitCode.DONE if all(document["verified"] for document in documents) else ExitCode.NOT_VERIFIED
 
 
-def _verified(result: Result, episode: Episode, model: TransitionModel, *, progress: Progress) -> dict[str, Any]:
+def _verified(
+    result: Result, episode: Episode, model: TransitionModel, enumerate_up_to: int, progress: Progress
+) -> dict[str, Any]:
     """What came of verifying one result."""
     from ifonly.search.verify import verify as verify_result
 
     try:
-        found = verify_result(result, episode, model, progress=progress)
+        found = verify_result(result, episode, model, exhaustive_up_to=enumerate_up_to, progress=progress)
     except VerificationError as error:
         return {"episode": result.episode_id, "verified": False, "statement": str(error), "checks": []}
-    checks = [asdict(check) for check in found.checks]
-    return {"episode": result.episode_id, "verified": True, "statement": str(found), "checks": checks}
+    return {
+        "episode": result.episode_id,
+        "verified": True,
+        "proof_repeated": found.proof_repeated,
+        "statement": str(found),
+        "checks": [asdict(check) for check in found.checks],
+    }

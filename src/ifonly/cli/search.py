@@ -16,7 +16,7 @@ from ifonly.cli.frame import ExitCode, Output, note, require_free
 from ifonly.cli.questions import DEFAULT_FEATURE, Question, RewardChoice, read_choices
 from ifonly.cli.results import check_plot_name, draw_course, file_name, show_results
 from ifonly.cli.solvers import SAMPLES, SolverChoice, SolverName, Strategy
-from ifonly.errors import InputError
+from ifonly.errors import IfonlyError, InputError
 
 if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
@@ -229,18 +229,21 @@ def solve(
 
 @dataclass(frozen=True)
 class Answers:
-    """The results found, and whether Ctrl-C ended the work before all were."""
+    """The results found, the episodes that failed and why, and whether Ctrl-C ended the work before all were done."""
 
     results: tuple[Result, ...]
+    failed: Mapping[str, str]
     interrupted: bool
     missing: tuple[str, ...] = ()
-    """Episodes for which there is no result, since the work ended before."""
+    """Episodes that were not tried, since the work ended before."""
 
     @property
     def exit_code(self) -> ExitCode:
         """What the shell is told."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
+        if self.failed:
+            return ExitCode.BAD_INPUT
         at_limit = any(result.status.at_limit for result in self.results)
         return ExitCode.LIMIT_REACHED if at_limit else ExitCode.DONE
 
@@ -248,34 +251,41 @@ class Answers:
 def ask(
     question: Question, episodes: Sequence[Episode], model: TransitionModel, solver: Solver, *, bars: Bars
 ) -> Answers:
-    """Solve episode after episode; Ctrl-C keeps what is known by then."""
+    """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
     from ifonly.problem import Problem
     from ifonly.search.result import Status
     from ifonly.search.solve import solve as solve_problem
 
     results: list[Result] = []
+    failed: dict[str, str] = {}
 
     def interrupted() -> Answers:
-        return Answers(tuple(results), True, tuple(episode.id for episode in episodes[len(results) :]))
+        done = len(results) + len(failed)
+        return Answers(tuple(results), failed, True, tuple(episode.id for episode in episodes[done:]))
+
+    def answer(episode: Episode) -> Result:
+        problem = Problem.from_episode(
+            episode,
+            model,
+            question.reward,
+            question.max_changes,
+            allowed=question.allowed(episode),
+            last_action_fixed=question.last_action_fixed,
+            device=question.device,
+        )
+        return solve_problem(problem, solver, limits=question.limits, progress=bars.about(episode.id))
 
     try:
         for episode in episodes:
-            problem = Problem.from_episode(
-                episode,
-                model,
-                question.reward,
-                question.max_changes,
-                allowed=question.allowed(episode),
-                last_action_fixed=question.last_action_fixed,
-                device=question.device,
-            )
-            progress = bars.about(episode.id)
-            results.append(solve_problem(problem, solver, limits=question.limits, progress=progress))
-            if results[-1].status is Status.INTERRUPTED:
+            try:
+                results.append(answer(episode))
+            except IfonlyError as error:
+                failed[episode.id] = str(error)
+            if results and results[-1].status is Status.INTERRUPTED:
                 return interrupted()
     except KeyboardInterrupt:
         return interrupted()
-    return Answers(tuple(results), interrupted=False)
+    return Answers(tuple(results), failed, interrupted=False)
 
 
 def _deliver(
@@ -284,8 +294,12 @@ def _deliver(
     """Write files first, then show: whoever sees a result may rely on its file."""
     from ifonly.files import write_text_atomically
 
+    for message in answers.failed.values():
+        note("error", message, style="bold red")
     if not answers.results:
-        raise KeyboardInterrupt
+        if answers.interrupted:
+            raise KeyboardInterrupt
+        return answers.exit_code
     documents = [result.to_dict() for result in answers.results]
     content: Any = documents[0] if single else documents
     if out is not None:

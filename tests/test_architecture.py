@@ -286,10 +286,10 @@ def test_nothing_names_a_machine() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("text", ["open('/home/ann/data.csv')", "cd /work/main", "C:\\data", "pip --index-url x"])
+@pytest.mark.parametrize("text", ["open('/home/ann/data.csv')", "cd /mnt/data", "C:\\data", "pip --index-url x"])
 def test_a_machine_is_recognised(text: str) -> None:
     assert MACHINE_PATH.search(text)
-    assert not MACHINE_PATH.search("tests/work/x.py and src/home/y, https://example.org/home/page")
+    assert not MACHINE_PATH.search("tests/mnt/x.py and src/home/y, https://example.org/home/page")
 
 
 def test_licence_and_metadata_agree() -> None:

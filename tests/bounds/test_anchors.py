@@ -10,6 +10,9 @@ from ifonly.bounds import FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import _random_sequences
 from ifonly.errors import InputError
 from ifonly.instances import random_problem
+from ifonly.problem import Problem
+from ifonly.rewards import minus
+from ifonly.simulate import SepsisWorld, simulate_cohort
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -117,6 +120,12 @@ def test_facility_location_needs_enough_distinct_states() -> None:
         FacilityLocation(5, np.ones((10, 3))).choose(problem, value_constants(problem), _generator())
     with pytest.raises(InputError, match="not a rectangular table"):
         FacilityLocation(5, [[1.0], [1.0, 2.0]])  # type: ignore[arg-type]
+    world = SepsisWorld()
+    stay = simulate_cohort(1, seed=0, horizon=4)[0]
+    sepsis = Problem.from_episode(stay, world, minus("SOFA"), 1)
+    below_zero = FacilityLocation(1, -stay.states)
+    with pytest.raises(InputError, match="with a logarithm"):
+        below_zero.choose(sepsis, value_constants(sepsis), _generator())
     gap = FacilityLocation(1, np.array([[1.0, np.nan], [1.0, 2.0]]))
     with pytest.raises(InputError, match="finite and"):
         gap.choose(problem, value_constants(problem), _generator())

@@ -1,7 +1,6 @@
 """The paper's A*: exact on everything small, with a true bracket at every moment."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -333,12 +332,10 @@ def test_huge_constants_do_not_merge_everything() -> None:
 
 def test_greedy_and_constants_obey_the_time_limit() -> None:
     problem = random_problem(0, model_kind="location-scale", horizon=60, actions=6, max_changes=30, masked=False)
-    started = time.perf_counter()
     result = solve(problem, limits=Limits(seconds=0.0))
     assert result.status is Status.TIME_LIMIT
     assert math.isfinite(result.upper_bound)
     assert result.actions.tolist() == result.observed_actions.tolist()  # no time for a greedy round
-    assert time.perf_counter() - started < 30  # far more than it takes, far less than the whole search
 
 
 def test_interrupt_in_the_first_moments_returns_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,3 +392,21 @@ def test_tolerance_follows_the_size_of_the_reward() -> None:
     for solver in (AnchorAStar(MonteCarlo(samples=20)), Exhaustive()):
         assert solve(tiny, solver).improvement == pytest.approx(1e-12 * plain, rel=1e-6)
         assert solve(shifted, solver).improvement == pytest.approx(plain, rel=1e-4, abs=1e-4)
+
+
+def test_minus_infinity_is_merely_bad_for_both_exact_solvers() -> None:
+    """A reward of minus infinity forbids what earns it; both must find the same best of the rest."""
+    for seed in range(8):
+        base = random_problem(seed, model_kind="linear", horizon=4, masked=False)
+        unseen = [action for action in range(base.action_count) if action not in base.observed_actions.tolist()]
+        if not unseen:
+            continue
+        forbidden = unseen[0]
+
+        def forbidding(states: torch.Tensor, actions: torch.Tensor, forbidden: int = forbidden) -> torch.Tensor:
+            return torch.where(actions == forbidden, -torch.inf, states[..., 0])
+
+        problem = Problem.from_episode(base.episode, base.model, Custom(forbidding, 1.0, space="scaled"), 2)
+        found = [solve(problem, solver) for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=10)))]
+        assert found[0].outcome == pytest.approx(found[1].outcome, rel=1e-9, abs=1e-9)
+        assert all(result.status is Status.OPTIMAL and forbidden not in result.actions for result in found)

@@ -65,6 +65,11 @@ def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
         (lambda r: replace(r, certificate=Certificate("hope", proven=False)), "certificate"),
         (lambda r: replace(r, status=Status.GAP_REACHED, upper_bound=r.upper_bound + 1.0), "gap"),
         (lambda r: replace(r, status=Status.HEURISTIC), "claim of optimality"),
+        (lambda r: replace(r, certificate=replace(r.certificate, tolerance=9.0)), "tolerance"),
+        (
+            lambda r: replace(r, upper_bound=r.upper_bound + 1.0, certificate=replace(r.certificate, tolerance=9.0)),
+            "gap",
+        ),
         (lambda r: replace(r, status=Status.TIME_LIMIT, upper_bound=r.observed_outcome - 1.0), "bracket"),
         (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], value=1.0))), "outcomes as shown"),
         (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], label="mortality"))), "outcomes as shown"),

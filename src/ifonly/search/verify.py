@@ -70,7 +70,7 @@ def verify(
         checks = [
             *_identity(result, episode, problem),
             *_replay(result, problem),
-            *_claims(result),
+            *_claims(result, problem),
             *(_bracket(result, problem, samples, exhaustive_up_to, progress) if _is_bounded(result) else ()),
         ]
     failed = [check for check in checks if not check.holds]
@@ -141,14 +141,16 @@ def _replay(result: Result, problem: Problem) -> Iterator[Check]:
     yield Check("states", error <= REPLAY_TOLERANCE, f"replayed to {error:.2g} scaled units")
 
 
-def _claims(result: Result) -> Iterator[Check]:
+def _claims(result: Result, problem: Problem) -> Iterator[Check]:
     """Status, bound and certificate must tell the same story."""
+    claimed = result.certificate.tolerance
+    yield Check("tolerance", claimed <= SLACK * problem.tolerance, f"outcomes compared up to {claimed:.3g}")
     proven = result.certificate.proven
     bounded = math.isfinite(result.upper_bound)
     yield Check("certificate", proven == bounded, "a bound and its proof" if proven else "neither bound nor proof")
     if result.status in (Status.OPTIMAL, Status.GAP_REACHED):
         allowed = float(result.limits.get("gap", 0.0)) if result.status is Status.GAP_REACHED else 0.0
-        holds = proven and result.gap <= allowed + SLACK * result.certificate.tolerance
+        holds = proven and result.gap <= allowed + SLACK * problem.tolerance
         yield Check("gap", holds, f"{result.gap:.4g} for a result called {result.status.value!r}")
     if result.status is Status.HEURISTIC:
         yield Check("claim of optimality", not proven, "none is made")

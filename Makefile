@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FIGURES := runs/bench
 
 .PHONY: install demo test bench clean
 
@@ -23,7 +24,8 @@ test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: install
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/anchor_astar.py
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
+		--cache $(FIGURES) --json $(FIGURES)/solvers.json --page $(FIGURES)/benchmarks.md
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ LAYERS = (
     ("errors", "version"),
     ("progress", "files"),
     ("episodes",),
-    ("models",),
+    ("models", "constraints"),
     ("simulate", "rewards"),
     ("problem",),
     ("instances", "bounds"),

@@ -10,6 +10,7 @@ from ifonly.version import __version__
 if TYPE_CHECKING:
     from ifonly import accuracy, errors, rewards, simulate
     from ifonly.bounds import FacilityLocation, MonteCarlo
+    from ifonly.constraints import Constraints
     from ifonly.episodes import (
         ActionSpace,
         Axis,
@@ -38,14 +39,20 @@ if TYPE_CHECKING:
     from ifonly.search.astar import AnchorAStar
     from ifonly.search.base import Limits
     from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
+    from ifonly.search.batch import solve_batch
+    from ifonly.search.branch import BranchAndBound
+    from ifonly.search.contributions import contributions
     from ifonly.search.exhaustive import Exhaustive
+    from ifonly.search.log import search_log
     from ifonly.search.result import Result, Status
+    from ifonly.search.session import Session
     from ifonly.search.solve import solve
     from ifonly.search.verify import verify
 else:
     _HOMES = {
         "ifonly": ("accuracy", "errors", "rewards", "simulate"),
         "ifonly.bounds": ("FacilityLocation", "MonteCarlo"),
+        "ifonly.constraints": ("Constraints",),
         "ifonly.episodes": ("ActionSpace", "Axis", "Cohort", "Episode", "Feature", "Scaler", "Schema"),
         "ifonly.episodes.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
         "ifonly.models": (
@@ -65,9 +72,14 @@ else:
         "ifonly.rewards": ("minus",),
         "ifonly.search.astar": ("AnchorAStar",),
         "ifonly.search.base": ("Limits",),
+        "ifonly.search.batch": ("solve_batch",),
         "ifonly.search.baselines": ("Beam", "Greedy", "RandomSearch", "TopSingleChanges"),
+        "ifonly.search.branch": ("BranchAndBound",),
+        "ifonly.search.contributions": ("contributions",),
         "ifonly.search.exhaustive": ("Exhaustive",),
+        "ifonly.search.log": ("search_log",),
         "ifonly.search.result": ("Result", "Status"),
+        "ifonly.search.session": ("Session",),
         "ifonly.search.solve": ("solve",),
         "ifonly.search.verify": ("verify",),
     }
@@ -92,7 +104,9 @@ __all__ = [
     "AnchorAStar",
     "Axis",
     "Beam",
+    "BranchAndBound",
     "Cohort",
+    "Constraints",
     "Episode",
     "Exhaustive",
     "FacilityLocation",
@@ -110,11 +124,13 @@ __all__ = [
     "Result",
     "Scaler",
     "Schema",
+    "Session",
     "Status",
     "TopSingleChanges",
     "TransitionModel",
     "__version__",
     "accuracy",
+    "contributions",
     "cross_validate",
     "errors",
     "fit",
@@ -129,7 +145,9 @@ __all__ = [
     "save_cohort",
     "save_model",
     "save_schema",
+    "search_log",
     "simulate",
     "solve",
+    "solve_batch",
     "verify",
 ]

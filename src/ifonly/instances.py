@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.episodes.scaling import Columns, Scaler
 from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
@@ -104,6 +105,8 @@ class RandomProblemSettings:
     """One of `REWARD_KINDS`."""
     masked: bool | None = None
     """Whether some actions are forbidden at some steps."""
+    rules: bool | None = False
+    """Whether there are random `Constraints` (of every kind) and a cost of changes; actions are doses then."""
     constrained: bool | None = None
     """Whether networks have Lipschitz limits."""
     strength: float = 2.0
@@ -137,15 +140,64 @@ def random_problem(seed: int, settings: RandomProblemSettings | None = None, **c
         raise InputError(f"random problem: {sorted(unknown)} are no fields of RandomProblemSettings.")
     settings = replace(settings or RandomProblemSettings(), **changes)
     rng = np.random.default_rng(seed)
+    if settings.rules is None:
+        settings = replace(settings, rules=rng.random() < 0.5)
     schema = _random_schema(rng, settings)
     model = random_model(schema, rng, settings).for_search()
     episode = _random_episode(f"random {seed}", model, rng, settings)
-    return Problem.from_episode(
+    problem = Problem.from_episode(
         episode,
         model,
         _random_reward(schema, rng, settings),
         settings.max_changes,
         allowed=_random_mask(episode, rng, settings),
+        change_cost=float(rng.choice([0.0, 0.1, 0.5])) if settings.rules else 0.0,
+    )
+    return _with_random_rules(problem, rng) if settings.rules else problem
+
+
+def _with_random_rules(problem: Problem, rng: np.random.Generator) -> Problem:
+    """Rules that leave at least one sequence: drawn again, and again with fewer of them, until some do."""
+    for attempt in range(100):
+        try:
+            return problem.with_constraints(random_constraints(problem.episode, rng, share=0.5 * 0.97**attempt))
+        except InputError:  # a contradiction, or more requirements than changes
+            continue
+    return problem.with_constraints(Constraints())
+
+
+def random_constraints(episode: Episode, rng: np.random.Generator, *, share: float = 0.5) -> Constraints:
+    """Each kind of rule with probability `share`; together they may contradict each other.
+
+    Rules about doses are drawn only where the actions have axes.
+    """
+    horizon, count, axes = len(episode), len(episode.schema.actions), episode.schema.actions.axes
+    steps = [int(step) for step in rng.permutation(horizon)]
+
+    def drawn() -> bool:
+        return bool(rng.random() < share)
+
+    def limit() -> int | dict[str, int] | None:
+        if not axes or not drawn():
+            return None
+        axis = axes[int(rng.integers(len(axes)))]
+        most = max(1, len(axis.levels) - 2)  # the largest that excludes anything
+        return {axis.name: int(rng.integers(most + 1))} if drawn() else int(rng.integers(1, most + 1))
+
+    forbidden: dict[int | None, list[int]] = {}
+    for step in (None, steps[0]):
+        choices = [a for a in range(count) if step is None or a != episode.actions[step]]
+        if choices and drawn():
+            forbidden[step] = [int(rng.choice(choices))]
+    required = {step: int(rng.integers(count)) for step in steps[1:2] if drawn()}
+    required |= {step: int(rng.integers(count)) for step in steps[2:3] if drawn() and drawn()}
+    return Constraints(
+        locked=[step for step in steps[3:4] if drawn()],
+        forbidden=forbidden,
+        required=required,
+        max_shift=limit(),
+        max_jump=limit(),
+        last_action_fixed=drawn() and drawn(),
     )
 
 
@@ -219,13 +271,23 @@ def _random_schema(rng: np.random.Generator, settings: RandomProblemSettings) ->
     ]
     count = settings.actions
     style = rng.integers(3)
-    if style == 0:
+    if settings.rules:
+        space = ActionSpace.product(*_dose_axes(count))
+    elif style == 0:
         space = ActionSpace.categories([f"choice {i}" for i in range(count)])
     elif style == 1:
         space = ActionSpace.product(Axis("dose", "mg", tuple(float(level) for level in range(count))))
     else:
         space = ActionSpace.from_vectors(rng.normal(size=(count, 2)).tolist())
     return Schema((*dynamic, *context), space)
+
+
+def _dose_axes(count: int) -> list[Axis]:
+    """Two axes where the number of actions is a product, one of them with three levels or more; else one."""
+    shorter = max(size for size in range(1, count + 1) if count % size == 0 and size * size <= count)
+    sizes = [count] if shorter == 1 or count // shorter < 3 else [shorter, count // shorter]
+    names = ("dose", "other dose")
+    return [Axis(name, "mg", tuple(float(level) for level in range(n))) for name, n in zip(names, sizes, strict=False)]
 
 
 def _random_scaler(schema: Schema, rng: np.random.Generator) -> Scaler:

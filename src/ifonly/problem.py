@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import Episode, FloatArray
+from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
+from ifonly.episodes.episode import Episode, FloatArray, IntArray
+from ifonly.episodes.plain import as_number
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
 from ifonly.rewards import BoundReward, Reward
@@ -35,8 +37,14 @@ class Problem:
     observed_actions: Tensor  # [T]
     context: Tensor  # [T, C]
     noise: Tensor  # [T-1, D]
-    allowed: Tensor  # [T, A], true where an action may be taken; always true for the observed one
+    allowed: Tensor  # [T, A], true where an action may be taken; for the observed one too, unless another is required
     max_changes: int
+    links: Tensor | None = None  # [T, A, A], links[t, a, b]: b may follow a at step t; None: anything may follow
+    change_cost: float = 0.0
+    """Reward lost for every step that differs from the observed one; part of `rewards`."""
+    constraints: Constraints | None = None
+    _mask: BoolArray | None = field(default=None, repr=False)
+    """The actions allowed [T, A] before the constraints; None: every one."""
 
     @classmethod
     def from_episode(
@@ -46,14 +54,17 @@ class Problem:
         reward: Reward,
         max_changes: int | None,
         *,
+        constraints: Constraints | None = None,
         allowed: npt.ArrayLike | None = None,
         last_action_fixed: bool = False,
+        change_cost: float = 0.0,
         device: torch.device | str = "cpu",
     ) -> Problem:
         """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
 
-        `allowed` [T, A] restricts the actions per step; the observed action must stay allowed. `max_changes=None`
-        means no limit. `last_action_fixed` keeps the last step's action (a discharge).
+        `constraints` are rules in words; `allowed` [T, A] restricts the actions per step, and the observed action must
+        stay allowed. `max_changes=None` means no limit. `last_action_fixed` keeps the last step's action (a
+        discharge). `change_cost` is the reward lost for every step that differs.
         """
         model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
         frozen = model if model.is_for_search(device) else model.for_search(device)
@@ -81,12 +92,33 @@ class Problem:
             observed_actions=actions,
             context=context,
             noise=noise,
-            allowed=_allowed_mask(episode, allowed, last_action_fixed).to(device),
+            allowed=torch.empty(0),
             max_changes=_checked_changes(max_changes, len(episode)),
-        )
+            change_cost=_checked_cost(change_cost),
+            _mask=_allowed_mask(episode, allowed, last_action_fixed),
+        ).with_constraints(constraints)
         problem._check_replay()
         problem._check_reward()
         return problem
+
+    def with_constraints(self, constraints: Constraints | None) -> Problem:
+        """The same question under other rules; what was abducted is kept."""
+        if constraints is not None and not isinstance(constraints, Constraints):
+            raise InputError(f"constraints must be Constraints(...) or None, not {constraints!r}.")
+        shape = (self.horizon, len(self.episode.schema.actions))
+        allowed = np.ones(shape, dtype=bool) if self._mask is None else self._mask
+        links = None
+        if constraints is not None:
+            allowed = allowed & constraints.allowed(self.episode)
+            links = constraints.links(self.episode)
+        changed = replace(
+            self,
+            constraints=constraints,
+            allowed=torch.tensor(allowed, device=self.device),
+            links=None if links is None else torch.tensor(links, device=self.device),
+        )
+        changed._check_feasible()
+        return changed
 
     @property
     def horizon(self) -> int:
@@ -114,22 +146,27 @@ class Problem:
 
         It grows with the size of the rewards (what sums of them lose) and with their slopes (what states lose).
         """
-        sizes = self.rewards_all(0, self.observed_states).abs()
+        sizes = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action()).abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
         slopes = float(self.bound_reward.lipschitz.max())
         return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slopes
 
     def with_max_changes(self, max_changes: int | None) -> Problem:
         """The same question with another budget."""
-        return replace(self, max_changes=_checked_changes(max_changes, self.horizon))
+        changed = replace(self, max_changes=_checked_changes(max_changes, self.horizon))
+        changed._check_feasible()
+        return changed
 
     def step(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
         """States [..., D] at t+1, had `actions` [...] been taken at `states` [..., D] at t, under the same noise."""
         return self.model.step(states, self.context[t], actions, self.noise[t])
 
     def rewards(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [...] at step t."""
-        return self.bound_reward(states, actions)
+        """Rewards [...] at step t, less the cost of a change."""
+        rewards = self.bound_reward(states, actions)
+        if self.change_cost:
+            rewards = rewards - (actions != self.observed_actions[t]).to(rewards.dtype) * self.change_cost
+        return rewards
 
     def rewards_all(self, t: int, states: Tensor) -> Tensor:
         """Rewards [N, A] of every action at each of `states` [N, D]."""
@@ -137,6 +174,40 @@ class Problem:
 
     def _every_action(self) -> Tensor:
         return torch.arange(self.action_count, device=self.device)
+
+    @cached_property
+    def must_change(self) -> Tensor:
+        """The steps [T] at which the observed action is not allowed, since another one is required."""
+        return ~self.allowed.gather(1, self.observed_actions.unsqueeze(1)).squeeze(1)
+
+    @cached_property
+    def is_restricted(self) -> bool:
+        """Whether more than `allowed` and `max_changes` decides what is admissible: links, or required changes."""
+        return self.links is not None or bool(self.must_change.any())
+
+    @cached_property
+    def changes_to_go(self) -> Tensor:
+        """The fewest changes [T, A] after step t of any admissible continuation of an action there; over T: none is."""
+        return torch.as_tensor(changes_to_go(*self._rules()), device=self.device)
+
+    @cached_property
+    def nearest_actions(self) -> Tensor:
+        """The admissible sequence [T] with the fewest changes: the observed one, unless changes are required."""
+        sequence = nearest_sequence(*self._rules())
+        assert sequence is not None, "checked when the problem was built"
+        return torch.as_tensor(sequence, device=self.device)
+
+    def _rules(self) -> tuple[BoolArray, BoolArray | None, IntArray]:
+        links = None if self.links is None else self.links.cpu().numpy()
+        return self.allowed.cpu().numpy(), links, self.episode.actions
+
+    def admissible(self, sequences: Tensor) -> Tensor:
+        """Which sequences [B, T] use allowed actions and links only, and no more than `max_changes` changes [B]."""
+        steps = torch.arange(self.horizon, device=self.device)
+        fine = self.allowed[steps, sequences].all(-1) & (self.changes(sequences) <= self.max_changes)
+        if self.links is not None:
+            fine &= self.links[steps[1:], sequences[:, :-1], sequences[:, 1:]].all(-1)
+        return fine
 
     def alternatives(self, t: int) -> Tensor:
         """The allowed actions at step t other than the observed one [n]."""
@@ -184,11 +255,21 @@ class Problem:
 
     def sequence_count(self) -> int:
         """How many action sequences are admissible: the size of what exhaustive search must enumerate."""
-        counts = [1] + [0] * self.max_changes
-        for t in range(self.horizon):
-            choices = len(self.alternatives(t))
-            counts = [same + changed * choices for same, changed in zip(counts, [0, *counts], strict=False)]
-        return sum(counts)
+        return count_sequences(*self._rules(), self.max_changes)
+
+    def _check_feasible(self) -> None:
+        nearest = nearest_sequence(*self._rules())
+        if nearest is None:
+            raise InputError(
+                f"episode {self.episode.id!r}: the constraints contradict each other or `allowed`: no action "
+                "sequence satisfies all of them; drop a requirement or widen a limit."
+            )
+        needed = int((nearest != self.episode.actions).sum())
+        if needed > self.max_changes:
+            raise InputError(
+                f"episode {self.episode.id!r}: the constraints require at least {needed} changes, but "
+                f"max_changes={self.max_changes}; allow more changes or require fewer."
+            )
 
     def _check_replay(self) -> None:
         states, outcomes = self.rollout(self.observed_actions.unsqueeze(0))
@@ -210,9 +291,9 @@ class Problem:
 
     def _check_reward(self) -> None:
         """A reward must give one number per state and action, whatever else is in the batch."""
-        together = self.rewards(0, self.observed_states, self.observed_actions)
+        together = self.bound_reward(self.observed_states, self.observed_actions)
         pairs = zip(self.observed_states, self.observed_actions, strict=True)
-        alone = torch.stack([self.rewards(t, *pair) for t, pair in enumerate(pairs)])
+        alone = torch.stack([self.bound_reward(*pair) for pair in pairs])
         if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-9, atol=1e-12):
             raise InputError(
                 f"episode {self.episode.id!r}: the reward of a step changes with what else is in the batch; it must "
@@ -228,7 +309,14 @@ def _checked_changes(max_changes: Any, horizon: int) -> int:
     return min(int(max_changes), horizon)
 
 
-def _allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> Tensor:
+def _checked_cost(change_cost: Any) -> float:
+    cost = as_number("change_cost", change_cost)
+    if cost < 0:
+        raise InputError(f"change_cost={change_cost!r}: must not be negative; it is the reward lost for every change.")
+    return cost
+
+
+def _allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> BoolArray:
     shape = (len(episode), len(episode.schema.actions))
     where = f"episode {episode.id!r}: allowed"
     if allowed is None:
@@ -248,6 +336,6 @@ def _allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_f
     if forbidden.size:
         raise InputError(
             f"{where} forbids the action observed at step {int(forbidden[0])}; the recorded sequence must stay "
-            "admissible (it is the answer with zero changes)."
+            "admissible (it is the answer with zero changes); to demand a change, use constraints."
         )
-    return torch.as_tensor(mask)
+    return mask

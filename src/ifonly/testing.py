@@ -102,9 +102,11 @@ def _check_bracket(where: str, result: Result, problem: Problem, optimum: float)
     actions = torch.tensor(result.actions, device=problem.device)
     if int(problem.changes(actions)) > problem.max_changes:
         _fail(f"{where}: the sequence has more than {problem.max_changes} changes")
-    if not problem.allowed[torch.arange(problem.horizon, device=problem.device), actions].all():
-        _fail(f"{where}: the sequence takes an action that is not allowed")
-    if not result.observed_outcome - tolerance <= result.outcome <= optimum + tolerance:
+    if not problem.admissible(actions.unsqueeze(0)).all():
+        _fail(f"{where}: the sequence takes an action that is not allowed there, or not after the one before")
+    observed_counts = not problem.must_change.any()
+    least = result.observed_outcome - tolerance if observed_counts else -torch.inf
+    if not least <= result.outcome <= optimum + tolerance:
         _fail(f"{where}: outcome {result.outcome:.12g} is worse than the observed one, or better than the optimum")
     if not result.upper_bound >= optimum - tolerance:
         _fail(f"{where}: upper bound {result.upper_bound:.12g} is below the optimum {optimum:.12g}")

@@ -8,9 +8,9 @@ import pytest
 
 import ifonly
 from ifonly.cli import search
+from ifonly.cli.answers import Answers, ask
 from ifonly.cli.frame import ExitCode
 from ifonly.cli.questions import Question, action_number
-from ifonly.cli.search import Answers, ask
 from ifonly.episodes import Episode
 from ifonly.episodes.store import load_cohort
 from ifonly.errors import InputError, ReplayError
@@ -148,7 +148,7 @@ def test_plots(run, solve, cohort_folder: Path, model_folder: Path, tmp_path: Pa
 
 def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, model_folder: Path) -> None:
     cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder).for_search()
-    question = Question(ifonly.minus("SOFA"), 1, (), False, ifonly.Limits(), "cpu")
+    question = Question(ifonly.minus("SOFA"), 1, None, ifonly.Limits(), "cpu")
 
     class Impatient:
         """Bars that are interrupted when the second episode begins."""
@@ -159,7 +159,7 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
             return silent
 
     episodes = [cohort["patient-00001"], cohort["patient-00002"], cohort["patient-00003"]]
-    found = ask(question, episodes, model, ifonly.Greedy(), bars=Impatient())  # type: ignore[arg-type]
+    found = ask(question, episodes, model, lambda problem: ifonly.Greedy(), shown=Impatient())
     assert [result.episode_id for result in found.results] == ["patient-00001"]
     assert found.missing == ("patient-00002", "patient-00003")
     assert found.exit_code == ExitCode.INTERRUPTED
@@ -168,8 +168,8 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
 def test_episodes_without_a_result_are_named(
     run, cohort_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(question, episodes, model, solver, *, bars):
-        answers = ask(question, episodes[:1], model, solver, bars=bars)
+    def interrupted(question, episodes, model, solver_for, *, shown):
+        answers = ask(question, episodes[:1], model, solver_for, shown=shown)
         return Answers(answers.results, {}, True, tuple(episode.id for episode in episodes[1:]))
 
     monkeypatch.setattr(search, "ask", interrupted)
@@ -207,6 +207,72 @@ def test_weights_and_costs(solve, cohort_folder: Path, model_folder: Path) -> No
     ],
 )
 def test_wrong_weights_and_costs(solve, options: list[str], code: int, message: str) -> None:
+    result = solve(*options)
+    assert result.exit_code == code, result.output
+    assert message in " ".join(result.stderr.replace("│", "").split())
+
+
+def test_rules(solve, cohort_folder: Path, model_folder: Path) -> None:
+    cohort = load_cohort(cohort_folder)
+    episode, labels = cohort["patient-00001"], cohort.schema.actions.labels
+    pinned = int(episode.actions[2] + 1) % len(labels)
+    options = (
+        "--require",
+        f"2={labels[pinned]}",
+        "--forbid",
+        24,
+        "--forbid",
+        f"0:{labels[(episode.actions[0] + 5) % 25]}",
+    )
+    options += ("--max-shift", "fluids=3", "--max-jump", 3, "--change-cost", 0.25, "--lock", 4, "--fix-last-action")
+    found = read(solve("-k", 2, "--solver", "exhaustive", *options, "--json"))
+    rules = ifonly.Constraints(
+        locked=[4],
+        forbidden={None: [24], 0: [int(episode.actions[0] + 5) % 25]},
+        required={2: pinned},
+        max_shift={"fluids": 3},
+        max_jump=3,
+        last_action_fixed=True,
+    )
+    assert found.constraints == rules.to_dict()
+    assert found.change_cost == 0.25
+    problem = ifonly.Problem.from_episode(
+        episode, ifonly.load_model(model_folder), ifonly.minus("SOFA"), 2, constraints=rules, change_cost=0.25
+    )
+    assert found.outcome == pytest.approx(ifonly.solve(problem, ifonly.Exhaustive()).outcome)
+    assert found.actions[2] == pinned
+
+
+def test_no_limit_on_changes(solve) -> None:
+    result = read(solve("-k", "none", "--solver", "greedy", "--json"))
+    assert result.max_changes == len(result.actions)
+    assert (result.constraints, result.change_cost) == (None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["-k", "-1"], 2, "give a whole number from 0, or none"),
+        (["-k", "few"], 2, "give a whole number from 0, or none"),
+        (["--require", "7"], 2, "give STEP=ACTION"),
+        (["--require", "last=7"], 2, "give STEP=ACTION"),
+        (["--require", "2=7", "--require", "2=8"], 2, "step 2 is given twice"),
+        (["--require", "2=aspirin"], 3, "--require: no action 'aspirin'"),
+        (["--require", "9=7"], 3, "there is no step 9"),
+        (["--require", "2=7", "--lock", "2"], 3, "step 2 is locked and has a required action"),
+        (["--forbid", "aspirin"], 3, "--forbid: no action 'aspirin'"),
+        (["--forbid", "2:aspirin"], 3, "--forbid: no action 'aspirin'"),
+        (["--lock", "6"], 3, "numbered 0 to 5"),
+        (["--max-shift", "much"], 2, "--max-shift 'much': give N"),
+        (["--max-shift", "-1"], 2, "give N"),
+        (["--max-jump", "1", "--max-jump", "2"], 2, "every axis is given twice"),
+        (["--max-jump", "1", "--max-jump", "fluids=2"], 2, "not both"),
+        (["--max-jump", "oxygen=2"], 3, "there is no axis 'oxygen'"),
+        (["--max-jump", "1", "--solver", "anchor-astar"], 3, "anchor-astar cannot keep"),
+        (["--change-cost", "-1"], 2, "change-cost"),
+    ],
+)
+def test_wrong_rules(solve, options: list[str], code: int, message: str) -> None:
     result = solve(*options)
     assert result.exit_code == code, result.output
     assert message in " ".join(result.stderr.replace("│", "").split())

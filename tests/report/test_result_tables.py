@@ -1,14 +1,20 @@
-"""The table of results, as a terminal shows it."""
+"""The tables of results, as a terminal shows it."""
 
 import io
+import math
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from made_results import WORDS, made_result, without_bound
 from rich.console import Console
+from rich.table import Table
 
-from ifonly.report.tables import results_table
+from ifonly.report.tables import alternatives_table, contributions_table, frontier_table, results_table
 from ifonly.rewards import Shown
+from ifonly.search.answers import Alternative, Budget
+from ifonly.search.contributions import Contribution, Contributions
 from ifonly.search.result import Certificate, Result, Status
 
 MANY = [
@@ -100,3 +106,63 @@ def test_different_rewards_share_a_neutral_heading() -> None:
 
 def test_no_results() -> None:
     assert "episode" in shown([])
+
+
+def printed(table: Table, width: int = 120) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    assert max(len(line) for line in console.file.getvalue().splitlines()) <= width
+    return console.file.getvalue()
+
+
+def sequence(result: Result, **changes: int) -> np.ndarray:
+    """The observed actions with others at some steps: s2=12."""
+    actions = result.observed_actions.copy()
+    for step, action in changes.items():
+        actions[int(step[1:])] = action
+    return actions
+
+
+def test_the_frontier() -> None:
+    result = made_result({2: (0, 12)}, change_cost=0.5)
+    budgets = (
+        Budget(0, None, None, -math.inf),
+        Budget(1, None, None, -50.0),
+        Budget(2, -60.0, sequence(result, s2=12, s3=4), -60.0 + 1e-12),
+        Budget(3, -60.0, sequence(result), math.inf),
+    )
+    text = printed(frontier_table(replace(result, frontier=budgets)))
+    lines = [line.split() for line in text.splitlines()[2:]]
+    assert lines[0] == ["0", "-", "-", "no", "admissible", "sequence"]
+    assert lines[1] == ["1", "-", "-", "nothing", "found", "yet"]
+    assert " ".join(lines[2]).startswith(
+        "2 59 0 step 2: vasopressors 0 -> 0.113 mcg/kg/min"
+    )  # without costs of changes
+    assert "step 3: fluids 30 -> 850 mL/4 h" in text
+    assert lines[-1] == ["3", "60", "-", "none"]
+
+
+def test_alternatives() -> None:
+    result = made_result({2: (0, 12)})
+    listed = (Alternative(sequence(result, s2=12), -60.0), Alternative(sequence(result, s5=2), -60.25))
+    text = printed(alternatives_table(replace(result, alternatives=listed)), width=80)
+    assert re.search(r"^ *1 +60 +0 +step 2: vasopressors 0 -> 0.113 mcg/kg/min", text, flags=re.MULTILINE)
+    assert re.search(r"^ *2 +60.25 +0.25 +step 5: fluids 30 -> 80 mL/4 h", text, flags=re.MULTILINE)
+
+
+def test_a_gain_keeps_its_sign_in_every_table() -> None:
+    gain = made_result({1: (0, 1)}, shown=(Shown("[good]", 1.0, True), Shown("[good]", 3.0, True)))
+    text = printed(frontier_table(replace(gain, frontier=(Budget(0, 1.0, sequence(gain), 1.0),))))
+    assert "[good]" in text
+    assert re.search(r"^ *0 +1 +0 +none", text, flags=re.MULTILINE)
+
+
+def test_contributions() -> None:
+    result = made_result({2: (0, 12), 3: (2, 4)})
+    shares = Contributions((Contribution(2, 12, 1.0, 1.5, 1.25), Contribution(3, 4, 2.0, 2.5, 2.25)), {})
+    lines = printed(contributions_table(result, shares)).splitlines()
+    row = next(line for line in lines if line.startswith("step 2"))
+    assert row.split("  ")[0] == "step 2: vasopressors 0 -> 0.113 mcg/kg/min, fluids 0 -> 80 mL/4 h"
+    assert row.split()[-3:] == ["1.5", "1", "1.25"]
+    assert next(line for line in lines if line.startswith("together")).split() == ["together", "3.5"]

@@ -200,7 +200,7 @@ def test_flat_reward_is_decided_at_once() -> None:
     base = random_problem(1, horizon=8, actions=5)
     flat = Custom(lambda states, actions: torch.zeros(states.shape[:-1], dtype=torch.float64), 0.0, space="scaled")
     problem = Problem.from_episode(base.episode, base.model, flat, 5)
-    result = solve(problem)
+    result = solve(problem, AnchorAStar())
     assert result.status is Status.OPTIMAL
     assert not result.changes
     assert result.stats.nodes_visited == problem.horizon + 1
@@ -211,7 +211,7 @@ def test_shortest_episode() -> None:
     for seed in range(10):
         problem = random_problem(seed, horizon=2, max_changes=2)
         optimum = solve(problem, Exhaustive()).outcome
-        assert solve(problem).outcome == pytest.approx(optimum, rel=1e-9, abs=1e-9)
+        assert solve(problem, AnchorAStar()).outcome == pytest.approx(optimum, rel=1e-9, abs=1e-9)
 
 
 def test_batch_must_be_positive() -> None:
@@ -332,7 +332,7 @@ def test_huge_constants_do_not_merge_everything() -> None:
 
 def test_greedy_and_constants_obey_the_time_limit() -> None:
     problem = random_problem(0, model_kind="location-scale", horizon=60, actions=6, max_changes=30, masked=False)
-    result = solve(problem, limits=Limits(seconds=0.0))
+    result = solve(problem, AnchorAStar(), limits=Limits(seconds=0.0))
     assert result.status is Status.TIME_LIMIT
     assert math.isfinite(result.upper_bound)
     assert result.actions.tolist() == result.observed_actions.tolist()  # no time for a greedy round
@@ -343,11 +343,11 @@ def test_interrupt_in_the_first_moments_returns_what_is_known(monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ifonly.search.astar.greedy_actions", interrupted)
-    result = solve(_hard_problem())
+    result = solve(_hard_problem(), AnchorAStar())
     assert result.status is Status.INTERRUPTED
     assert math.isfinite(result.upper_bound)
     monkeypatch.setattr("ifonly.search.astar.value_constants", interrupted)
-    result = solve(_hard_problem())
+    result = solve(_hard_problem(), AnchorAStar())
     assert result.status is Status.INTERRUPTED
     assert math.isinf(result.upper_bound)
     assert not result.certificate.proven
@@ -360,7 +360,7 @@ def test_node_limit_is_not_exceeded() -> None:
     assert result.stats.nodes_expanded == 40
     assert result.stats.nodes_visited is None
     assert result.stats.effective_branching_factor is None
-    assert result.limits == {"seconds": None, "nodes": 40, "gap": 0.0}
+    assert result.limits == {"seconds": None, "nodes": 40, "gap": 0.0, "memory": None}
 
 
 def test_declared_constants_are_named_in_the_certificate() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -25,6 +26,30 @@ STAGES = {
     "recommendations": "Judging recommendations",
 }
 """How people call the stages that the library reports; others are shown as they are."""
+
+
+class Watching(Protocol):
+    """Whatever shows how work about several subjects goes on."""
+
+    def about(self, subject: str) -> Callback:
+        """A callback for the work about one subject, such as an episode."""
+
+
+class Lines:
+    """A search told line by line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def about(self, subject: str) -> Callback:
+        """A callback that writes a line per report, below the subject's name."""
+        from ifonly.search.log import search_log
+
+        self._write(f"{STAGES['search']} {subject}")
+        return search_log(self._write)
+
+    def _write(self, line: str) -> None:
+        self._console.print(line, markup=False, soft_wrap=True)
 
 
 class Bars:
@@ -96,3 +121,9 @@ def progress_bars(console: Console | None = None) -> Iterator[Bars]:
     )
     with progress:
         yield Bars(progress)
+
+
+@contextmanager
+def progress_lines() -> Iterator[Lines]:
+    """Write lines on stderr, be it a terminal or not."""
+    yield Lines(notes())

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ifonly.constraints import Constraints
     from ifonly.episodes.episode import Episode
     from ifonly.episodes.schema import Schema
+    from ifonly.models.base import TransitionModel
+    from ifonly.problem import Problem
     from ifonly.rewards import Reward
     from ifonly.search.base import Limits
 
@@ -31,12 +34,11 @@ class Question:
     """What is asked about every episode."""
 
     reward: Reward
-    max_changes: int
-    locked: tuple[int, ...]
-    """Steps whose action must stay."""
-    last_action_fixed: bool
+    max_changes: int | None
+    constraints: Constraints | None
     limits: Limits
     device: str
+    change_cost: float = 0.0
     choices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """For some steps the actions that may be taken there; the recorded one always may."""
 
@@ -45,16 +47,90 @@ class Question:
         import numpy as np
 
         allowed = np.ones((len(episode), len(episode.schema.actions)), dtype=bool)
-        for option, steps in (("--allowed", self.choices), ("--lock", dict.fromkeys(self.locked, ()))):
-            for step, actions in steps.items():
-                if step >= len(episode):
-                    raise InputError(
-                        f"{option}: there is no step {step}; episode {episode.id!r} has {len(episode)} steps, numbered "
-                        f"0 to {len(episode) - 1}."
-                    )
-                allowed[step] = False
-                allowed[step, [*actions, episode.actions[step]]] = True
+        for step, actions in self.choices.items():
+            if step >= len(episode):
+                raise InputError(
+                    f"--allowed: there is no step {step}; episode {episode.id!r} has {len(episode)} steps, numbered "
+                    f"0 to {len(episode) - 1}."
+                )
+            allowed[step] = False
+            allowed[step, [*actions, episode.actions[step]]] = True
         return allowed
+
+    def check(self, episode: Episode) -> None:
+        """Refuse rules that do not fit the episode, before anything is searched."""
+        self.allowed(episode)
+        if self.constraints is not None:
+            self.constraints.allowed(episode)
+            self.constraints.links(episode)
+
+    def about(self, episode: Episode, model: TransitionModel) -> Problem:
+        """The question, put to one episode."""
+        from ifonly.problem import Problem
+
+        return Problem.from_episode(
+            episode,
+            model,
+            self.reward,
+            self.max_changes,
+            constraints=self.constraints,
+            allowed=self.allowed(episode),
+            change_cost=self.change_cost,
+            device=self.device,
+        )
+
+
+@dataclass(frozen=True)
+class RuleChoice:
+    """What a command line says about which sequences may be considered."""
+
+    lock: Sequence[int] = ()
+    require: Sequence[str] = ()
+    """STEP=ACTION each."""
+    forbid: Sequence[str] = ()
+    """ACTION or STEP:ACTION each."""
+    max_shift: Sequence[str] = ()
+    """N once, or AXIS=N each."""
+    max_jump: Sequence[str] = ()
+    """N once, or AXIS=N each."""
+    fix_last_action: bool = False
+
+    def build(self, schema: Schema) -> Constraints | None:
+        """The constraints; None where nothing was said."""
+        from ifonly.constraints import Constraints
+
+        if self == RuleChoice():
+            return None
+        return Constraints(
+            locked=self.lock,
+            forbidden=self._forbidden(schema),
+            required=self._required(schema),
+            max_shift=_levels(self.max_shift, "--max-shift"),
+            max_jump=_levels(self.max_jump, "--max-jump"),
+            last_action_fixed=self.fix_last_action,
+        )
+
+    def _required(self, schema: Schema) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for text in self.require:
+            step, separator, name = (part.strip() for part in text.partition("="))
+            if not separator or not step.isdecimal() or not name:
+                raise typer.BadParameter(f"--require {text!r}: give STEP=ACTION.")
+            if int(step) in found:
+                raise typer.BadParameter(f"--require {text!r}: step {int(step)} is given twice.")
+            found[int(step)] = action_number(schema, name, "--require")
+        return found
+
+    def _forbidden(self, schema: Schema) -> dict[int | None, list[int]]:
+        found: dict[int | None, list[int]] = {}
+        for text in self.forbid:
+            step, separator, name = (part.strip() for part in text.partition(":"))
+            # A label may hold a colon itself.
+            if separator and step.isdecimal() and text.strip() not in schema.actions.labels:
+                found.setdefault(int(step), []).append(action_number(schema, name, "--forbid"))
+            else:
+                found.setdefault(None, []).append(action_number(schema, text.strip(), "--forbid"))
+        return found
 
 
 @dataclass(frozen=True)
@@ -98,6 +174,38 @@ class RewardChoice:
                 f"say what to improve: --minimize, --maximize or --weight one of {', '.join(names)}."
             )
         return {DEFAULT_FEATURE if self.minimize is None else self.minimize: -1.0}
+
+
+def changes_limit(text: str) -> int | None:
+    """At most how many changes: a whole number, or none for no limit.
+
+    >>> changes_limit("3"), changes_limit("none")
+    (3, None)
+    """
+    if text.strip().lower() == "none":
+        return None
+    if not text.strip().isdecimal():
+        raise typer.BadParameter(f"--max-changes {text!r}: give a whole number from 0, or none for no limit.")
+    return int(text)
+
+
+def _levels(texts: Sequence[str], option: str) -> int | dict[str, int] | None:
+    """One number for every axis, or AXIS=NUMBER any number of times.
+
+    >>> _levels(["2"], "--max-jump"), _levels(["fluids=1", "drug=0"], "--max-jump"), _levels([], "--max-jump")
+    (2, {'fluids': 1, 'drug': 0}, None)
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        axis, separator, number = (part.strip() for part in text.rpartition("="))
+        if not number.isdecimal() or bool(separator) != bool(axis):
+            raise typer.BadParameter(f"{option} {text!r}: give N, a whole number of levels, or AXIS=N.")
+        if axis in found:
+            raise typer.BadParameter(f"{option} {text!r}: {repr(axis) if axis else 'every axis'} is given twice.")
+        found[axis] = int(number)
+    if "" in found and len(found) > 1:
+        raise typer.BadParameter(f"{option}: give one number for every axis, or AXIS=N for some of them, not both.")
+    return found.get("", found or None)
 
 
 def _assignments(texts: Sequence[str], option: str, name: str) -> dict[str, float]:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import json as json_format
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ifonly.cli import options
-from ifonly.cli.drawing import Bars, progress_bars
-from ifonly.cli.frame import ExitCode, Output, note, require_free
-from ifonly.cli.questions import DEFAULT_FEATURE, Question, RewardChoice, read_choices
-from ifonly.cli.results import check_plot_name, draw_course, file_name, show_results
+from ifonly.cli.answers import Delivery, ask, deliver, with_contributions
+from ifonly.cli.details import Details
+from ifonly.cli.drawing import progress_bars, progress_lines
+from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.questions import DEFAULT_FEATURE, Question, RewardChoice, RuleChoice, changes_limit, read_choices
+from ifonly.cli.results import check_plot_name, file_name
 from ifonly.cli.solvers import SAMPLES, SolverChoice, SolverName, Strategy
-from ifonly.errors import IfonlyError, InputError
+from ifonly.errors import InputError
 
-if TYPE_CHECKING:
-    from ifonly.episodes.episode import Episode
-    from ifonly.models.base import TransitionModel
-    from ifonly.search.base import Solver
-    from ifonly.search.result import Result
-
-SOLVER_PANEL, LIMITS_PANEL, OUTPUT_PANEL = "The solver", "Limits", "Output"
-
+RULES_PANEL, SOLVER_PANEL = "Which sequences may be considered", "The solver"
+MORE_PANEL = "Beside the best sequence"
+LIMITS_PANEL, OUTPUT_PANEL = "Limits", "Output"
 
 SOLVE_EXAMPLES = (
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007",
@@ -35,6 +30,11 @@ SOLVE_EXAMPLES = (
     "--weight MAP=0.02 --cost 24=0.5 --allowed allowed.json",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00001 --episode patient-00002 "
     "--solver greedy --out results.json",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 -k none --change-cost 0.5 "
+    "--forbid 24 --require 3=7 --max-jump 1 --max-shift fluids=2 --solver greedy",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --all-budgets --target 60",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --alternatives 5 --within 0.5 "
+    "--contributions --log",
 )
 
 
@@ -45,8 +45,8 @@ def solve(
         list[str], typer.Option("--episode", metavar="ID", help="Which episode; may be repeated.", show_default=False)
     ],
     max_changes: Annotated[
-        int, typer.Option("--max-changes", "-k", metavar="N", min=0, help="At most this many changes.")
-    ] = 3,
+        str, typer.Option("--max-changes", "-k", metavar="N", help="At most this many changes; none: no limit.")
+    ] = "3",
     minimize: Annotated[
         str | None,
         typer.Option(
@@ -75,12 +75,63 @@ def solve(
             help="Subtract so much for each step with this action, by its number or label; may be repeated.",
         ),
     ] = None,
+    change_cost: Annotated[
+        float, typer.Option("--change-cost", metavar="X", min=0, help="Subtract so much for each changed step.")
+    ] = 0.0,
     fix_last_action: Annotated[
-        bool, typer.Option("--fix-last-action", help="Keep the last step's action, such as a discharge.")
+        bool,
+        typer.Option(
+            "--fix-last-action",
+            help="Keep the last step's action, such as a discharge.",
+            rich_help_panel=RULES_PANEL,
+        ),
     ] = False,
     lock: Annotated[
         list[int] | None,
-        typer.Option("--lock", metavar="STEP", min=0, help="Keep the action of this step; may be repeated."),
+        typer.Option(
+            "--lock",
+            metavar="STEP",
+            min=0,
+            help="Keep the action of this step; may be repeated.",
+            rich_help_panel=RULES_PANEL,
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="STEP=ACTION",
+            help="Take this action, by its number or label, at this step; may be repeated.",
+            rich_help_panel=RULES_PANEL,
+        ),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forbid",
+            metavar="[STEP:]ACTION",
+            help="Never change to this action, at this step or at all; may be repeated.",
+            rich_help_panel=RULES_PANEL,
+        ),
+    ] = None,
+    max_shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--max-shift",
+            metavar="[AXIS=]N",
+            help="At most N levels away from the recorded dose, on every axis or on this one; may be repeated.",
+            rich_help_panel=RULES_PANEL,
+        ),
+    ] = None,
+    max_jump: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--max-jump",
+            metavar="[AXIS=]N",
+            help="At most N levels away from the dose of the step before, on every axis or on this one; may be "
+            "repeated.",
+            rich_help_panel=RULES_PANEL,
+        ),
     ] = None,
     allowed: Annotated[
         Path | None,
@@ -89,17 +140,64 @@ def solve(
             metavar="FILE",
             help="JSON that lists, for some steps of one episode, the actions allowed besides the recorded one, by "
             'number or label: {"3": [0, 5], "4": []}.',
+            rich_help_panel=RULES_PANEL,
         ),
     ] = None,
+    alternatives: Annotated[
+        int | None,
+        typer.Option(
+            "--alternatives",
+            metavar="N",
+            min=1,
+            help="The N best sequences, not only one.",
+            rich_help_panel=MORE_PANEL,
+        ),
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within",
+            metavar="X",
+            help="All sequences whose outcome is worse than the best by at most this; as many as --alternatives says, "
+            "or 1000.",
+            rich_help_panel=MORE_PANEL,
+        ),
+    ] = None,
+    all_budgets: Annotated[
+        bool,
+        typer.Option(
+            "--all-budgets",
+            help="The best with no change, with one, and so on, up to --max-changes.",
+            rich_help_panel=MORE_PANEL,
+        ),
+    ] = False,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            metavar="X",
+            help="The fewest changes that reach this outcome as it is shown, such as a cumulative SOFA of at most 60.",
+            rich_help_panel=MORE_PANEL,
+        ),
+    ] = None,
+    contributions: Annotated[
+        bool,
+        typer.Option(
+            "--contributions",
+            help="What each change contributes: alone, with the others, and as its fair share.",
+            rich_help_panel=MORE_PANEL,
+        ),
+    ] = False,
     solver: Annotated[
         SolverName,
         typer.Option(
             "--solver",
             metavar="NAME",
-            help=f"{', '.join(SolverName)}; the first two prove that nothing better exists.",
+            help=f"{', '.join(SolverName)}. The first four prove that nothing better exists; auto is branch-and-bound "
+            "where rules tie steps together or an option needs it, else anchor-astar.",
             rich_help_panel=SOLVER_PANEL,
         ),
-    ] = SolverName.ANCHOR_ASTAR,
+    ] = SolverName.AUTO,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -168,6 +266,16 @@ def solve(
             rich_help_panel=LIMITS_PANEL,
         ),
     ] = 0.0,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            "--memory",
+            metavar="MIB",
+            min=0,
+            help="Go depth first once open nodes take more than this; branch-and-bound only.",
+            rich_help_panel=LIMITS_PANEL,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -186,6 +294,14 @@ def solve(
     force: Annotated[
         bool, typer.Option("--force", help="Replace what exists already.", rich_help_panel=OUTPUT_PANEL)
     ] = False,
+    log: Annotated[
+        bool,
+        typer.Option(
+            "--log",
+            help="Tell the search line by line on stderr, in place of progress bars.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
     json: Annotated[
         bool,
         typer.Option(
@@ -197,8 +313,25 @@ def solve(
 
     With Ctrl-C, or at a limit, the best sequence so far is shown with the bracket that holds the optimum.
     """
-    choice = SolverChoice(solver, samples, anchors, anchor_strategy, shared_anchors, seed)
+    choice = SolverChoice(
+        name=solver,
+        samples=samples,
+        anchors=anchors,
+        strategy=anchor_strategy,
+        shared=shared_anchors,
+        seed=seed,
+        alternatives=alternatives,
+        within=within,
+        all_budgets=all_budgets,
+        target=target,
+        memory=memory,
+    )
+    details = Details(all_budgets=all_budgets, target=target)
+    if target is not None and change_cost:
+        raise typer.BadParameter("--target counts changes itself; leave --change-cost out.")
     better = RewardChoice(minimize, maximize, weight or (), cost or ())
+    rules = RuleChoice(lock or (), require or (), forbid or (), max_shift or (), max_jump or (), fix_last_action)
+    budget = changes_limit(max_changes)
     if allowed is not None and len(set(episode)) > 1:
         raise typer.BadParameter("--allowed is about the steps of one episode; give one --episode.")
     check_plot_name(plot)
@@ -211,110 +344,22 @@ def solve(
     cohort = load_cohort(episodes)
     question = Question(
         reward=better.build(cohort.schema),
-        max_changes=max_changes,
-        locked=tuple(lock or ()),
-        last_action_fixed=fix_last_action,
-        limits=Limits(seconds=seconds, nodes=nodes, gap=gap),
+        max_changes=budget,
+        constraints=rules.build(cohort.schema),
+        limits=Limits(seconds=seconds, nodes=nodes, gap=gap, memory=memory),
         device=_checked_device(device),
+        change_cost=change_cost,
         choices={} if allowed is None else read_choices(allowed, cohort.schema),
     )
     wanted = [cohort[id] for id in dict.fromkeys(episode)]
     for item in wanted:
-        question.allowed(item)  # a wrong step shows before the first search, not after it
+        question.check(item)  # a wrong step shows before the first search, not after it
     learned = load_model(model, schema=cohort.schema).for_search(device)
-    with progress_bars() as bars:
-        answers = ask(question, wanted, learned, choice.build(cohort), bars=bars)
-    return _deliver(answers, single=len(wanted) == 1, out=out, plots=plots, output=Output(json))
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The results found, the episodes that failed and why, and whether Ctrl-C ended the work before all were done."""
-
-    results: tuple[Result, ...]
-    failed: Mapping[str, str]
-    interrupted: bool
-    missing: tuple[str, ...] = ()
-    """Episodes that were not tried, since the work ended before."""
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """What the shell is told."""
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if self.failed:
-            return ExitCode.BAD_INPUT
-        at_limit = any(result.status.at_limit for result in self.results)
-        return ExitCode.LIMIT_REACHED if at_limit else ExitCode.DONE
-
-
-def ask(
-    question: Question, episodes: Sequence[Episode], model: TransitionModel, solver: Solver, *, bars: Bars
-) -> Answers:
-    """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
-    from ifonly.problem import Problem
-    from ifonly.search.result import Status
-    from ifonly.search.solve import solve as solve_problem
-
-    results: list[Result] = []
-    failed: dict[str, str] = {}
-
-    def interrupted() -> Answers:
-        done = len(results) + len(failed)
-        return Answers(tuple(results), failed, True, tuple(episode.id for episode in episodes[done:]))
-
-    def answer(episode: Episode) -> Result:
-        problem = Problem.from_episode(
-            episode,
-            model,
-            question.reward,
-            question.max_changes,
-            allowed=question.allowed(episode),
-            last_action_fixed=question.last_action_fixed,
-            device=question.device,
-        )
-        return solve_problem(problem, solver, limits=question.limits, progress=bars.about(episode.id))
-
-    try:
-        for episode in episodes:
-            try:
-                results.append(answer(episode))
-            except IfonlyError as error:
-                failed[episode.id] = str(error)
-            if results and results[-1].status is Status.INTERRUPTED:
-                return interrupted()
-    except KeyboardInterrupt:
-        return interrupted()
-    return Answers(tuple(results), failed, interrupted=False)
-
-
-def _deliver(
-    answers: Answers, *, single: bool, out: Path | None, plots: Mapping[str, Path], output: Output
-) -> ExitCode:
-    """Write files first, then show: whoever sees a result may rely on its file."""
-    from ifonly.files import write_text_atomically
-
-    for message in answers.failed.values():
-        note("error", message, style="bold red")
-    if not answers.results:
-        if answers.interrupted:
-            raise KeyboardInterrupt
-        return answers.exit_code
-    documents = [result.to_dict() for result in answers.results]
-    content: Any = documents[0] if single else documents
-    if out is not None:
-        write_text_atomically(out, json_format.dumps(content, indent=2, allow_nan=False) + "\n")
-    for result in answers.results:
-        if result.episode_id in plots:
-            draw_course(result, plots[result.episode_id])
-    output.document(content)
-    show_results(answers.results, output)
-    for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
-        if path is not None:
-            output.show(f"written: {path}")
-    if answers.missing:
-        note("interrupted", f"not solved: {', '.join(answers.missing)}", style="bold red")
-    return answers.exit_code
+    with progress_lines() if log else progress_bars() as shown:
+        answers = ask(question, wanted, learned, lambda problem: choice.build(cohort, problem), shown=shown)
+        if contributions:
+            answers = with_contributions(answers, question, wanted, learned)
+    return deliver(answers, Delivery(details, single=len(wanted) == 1, out=out, plots=plots, output=Output(json)))
 
 
 def _plot_names(plot: Path | None, ids: Sequence[str]) -> dict[str, Path]:

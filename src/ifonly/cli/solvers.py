@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from ifonly.bounds.anchors import AnchorStrategy
     from ifonly.episodes.cohort import Cohort
+    from ifonly.problem import Problem
     from ifonly.search.base import Solver
 
 SAMPLES = 2000
@@ -18,9 +20,11 @@ SAMPLES = 2000
 
 
 class SolverName(StrEnum):
-    """The solvers."""
+    """The solvers; `auto` leaves the choice to the question."""
 
+    AUTO = "auto"
     ANCHOR_ASTAR = "anchor-astar"
+    BRANCH_AND_BOUND = "branch-and-bound"
     EXHAUSTIVE = "exhaustive"
     GREEDY = "greedy"
     BEAM = "beam"
@@ -40,35 +44,67 @@ class Strategy(StrEnum):
 class SolverChoice:
     """Which solver to use; None stands for the solver's own default."""
 
-    name: SolverName
-    samples: int | None
-    anchors: int | None
-    strategy: Strategy | None
-    shared: bool
-    seed: int
+    name: SolverName = SolverName.AUTO
+    samples: int | None = None
+    anchors: int | None = None
+    strategy: Strategy | None = None
+    shared: bool = False
+    seed: int = 0
+    alternatives: int | None = None
+    within: float | None = None
+    all_budgets: bool = False
+    target: float | None = None
+    memory: float | None = None
 
     def __post_init__(self) -> None:
-        given = {
-            "--samples": self.samples is not None and self.name is not SolverName.RANDOM,
-            "--anchors": self.anchors is not None,
-            "--anchor-strategy": self.strategy is not None,
-            "--shared-anchors": self.shared,
-        }
-        for option, is_given in given.items():
-            if is_given and self.name is not SolverName.ANCHOR_ASTAR:
-                raise typer.BadParameter(f"{option} means nothing to the solver {self.name.value}.")
+        if self.within is not None and not 0 < self.within < math.inf:
+            raise typer.BadParameter(f"--within {self.within}: give a positive number.")
+        if self.target is not None and not math.isfinite(self.target):
+            raise typer.BadParameter(f"--target {self.target}: give a finite number.")
+        name = self._decided()
+        for option, solvers in self._given().items():
+            if name not in solvers:
+                raise typer.BadParameter(f"{option} means nothing to the solver {name.value}.")
         if self.samples is not None and self.anchors is not None:
             raise typer.BadParameter("--samples and --anchors exclude each other.")
         if self.strategy is Strategy.FACILITY and self.samples is not None:
             raise typer.BadParameter("facility location takes --anchors, not --samples.")
 
-    def build(self, cohort: Cohort) -> Solver:
-        """The solver; facility location chooses its anchors among the cohort's states."""
+    def _given(self) -> dict[str, tuple[SolverName, ...]]:
+        """The options given that not every solver knows, and those that do."""
+        astar, branch = (SolverName.ANCHOR_ASTAR,), (SolverName.BRANCH_AND_BOUND,)
+        options = {
+            "--alternatives": (self.alternatives is not None, branch),
+            "--within": (self.within is not None, branch),
+            "--all-budgets": (self.all_budgets, branch),
+            "--target": (self.target is not None, branch),
+            "--memory": (self.memory is not None, branch),
+            "--samples": (self.samples is not None, (*astar, SolverName.RANDOM)),
+            "--anchors": (self.anchors is not None, astar),
+            "--anchor-strategy": (self.strategy is not None, astar),
+            "--shared-anchors": (self.shared, astar),
+        }
+        return {option: solvers for option, (is_given, solvers) in options.items() if is_given}
+
+    def _decided(self) -> SolverName:
+        """The solver, as far as the options decide: the first one that the first of them means something to."""
+        if self.name is not SolverName.AUTO:
+            return self.name
+        return next((solvers[0] for solvers in self._given().values()), SolverName.AUTO)
+
+    def build(self, cohort: Cohort, problem: Problem) -> Solver:
+        """The solver for `problem`; facility location chooses its anchors among the cohort's states."""
         from ifonly.search.astar import AnchorAStar
         from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
+        from ifonly.search.branch import BranchAndBound
         from ifonly.search.exhaustive import Exhaustive
+        from ifonly.search.solve import default_solver
 
-        match self.name:
+        match self._decided():
+            case SolverName.AUTO:
+                return replace(self, name=SolverName(default_solver(problem).name)).build(cohort, problem)
+            case SolverName.BRANCH_AND_BOUND:
+                return BranchAndBound(alternatives=self.alternatives or 1, within=self.within or 0.0)
             case SolverName.ANCHOR_ASTAR:
                 return AnchorAStar(anchors=self._anchors(cohort), shared=self.shared, seed=self.seed)
             case SolverName.EXHAUSTIVE:

@@ -51,6 +51,11 @@ class AnchorAStar(Solver):
 
     def search(self, problem: Problem, monitor: Monitor) -> Finding:
         """Build the bound, then search best-first until the bound meets the incumbent."""
+        if problem.is_restricted:
+            raise InputError(
+                f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
+                "required changes; BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
+            )
         return _Search(self, problem, monitor).run()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick
+from ifonly.search.answers import Alternative, Budget
 from ifonly.search.result import Certificate, Stats, Status
 
 
@@ -20,15 +21,17 @@ class Limits:
     """When to stop early: a limit reached is not an error, the result is then what is known so far.
 
     `gap` is in the outcome's units: stop once no sequence can be better by more than this. Limits are checked between
-    batches, so exhaustive search and the heuristics may exceed them by one batch of work.
+    batches, so exhaustive search and the heuristics may exceed them by one batch of work. `memory` (MiB) ends nothing:
+    a search whose open list grows beyond it goes on depth first, which needs hardly any more.
     """
 
     seconds: float | None = None
     nodes: int | None = None
     gap: float = 0.0
+    memory: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "nodes", "gap"):
+        for name in ("seconds", "nodes", "gap", "memory"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise InputError(f"limit {name}={value}: must be zero or positive.")
@@ -54,17 +57,20 @@ class Monitor:
         """Seconds since the search began, bounds included."""
         return time.perf_counter() - self.started
 
+    def report(self, incumbent: float, upper_bound: float, **figures: float) -> None:
+        """Tell how far the search is, with any further figures."""
+        known = {
+            "incumbent": incumbent,
+            "bound": upper_bound,
+            "gap": upper_bound - incumbent,
+            "generated": self.stats.nodes_generated,
+        }
+        self.progress(Tick("search", self.stats.nodes_expanded, None, {**known, **figures}))
+
     def stop(self, incumbent: float, upper_bound: float) -> Status | None:
         """The limit that is reached, or None to go on; also reports progress."""
         gap = upper_bound - incumbent
-        self.progress(
-            Tick(
-                "search",
-                self.stats.nodes_expanded,
-                None,
-                {"incumbent": incumbent, "bound": upper_bound, "gap": gap, "generated": self.stats.nodes_generated},
-            )
-        )
+        self.report(incumbent, upper_bound)
         if gap <= self.tolerance:
             return Status.OPTIMAL
         if gap <= self.limits.gap:
@@ -82,12 +88,18 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a solver returns: its best sequence [T] and what it knows about all others."""
+    """What a solver returns: its best sequence [T] and what it knows about all others.
+
+    A solver that gives a `frontier` (and perhaps `alternatives`) gives sequences without idle changes, and its last
+    budget's is `actions`.
+    """
 
     actions: Tensor
     status: Status
     upper_bound: float
     certificate: Certificate
+    frontier: tuple[Budget, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class Solver(ABC):

@@ -1,7 +1,7 @@
 """Heuristics without proof: random sequences, the best single changes together, greedy search, beam search.
 
-All of them start from the observed sequence and never return a worse one, respect `allowed` and `max_changes`, and
-give the same answer every time.
+All of them start from the observed sequence (where rules exclude it, from the admissible one with the fewest changes)
+and never return a worse one, evaluate admissible sequences only, and give the same answer every time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 4096
 
 
 class Heuristic(Solver):
-    """A solver that improves on the observed sequence and proves nothing; a limit or Ctrl-C ends it with its best."""
+    """A solver that improves on its first sequence and proves nothing; a limit or Ctrl-C ends it with its best."""
 
     exact: ClassVar[bool] = False
 
@@ -50,7 +50,8 @@ class RandomSearch(Heuristic):
     """The best of `samples` random sequences.
 
     Each changes as many steps as it may, chosen uniformly among those that have an alternative, and draws each new
-    action uniformly from the step's alternatives.
+    action uniformly from the step's alternatives. Under rules about consecutive doses or required changes each is
+    drawn uniformly from all admissible sequences.
     """
 
     samples: int = 1000
@@ -85,19 +86,18 @@ class TopSingleChanges(Heuristic):
     def improve(self, best: Incumbent) -> None:
         """One batch of single changes, one batch of their combinations."""
         problem = best.problem
-        observed = problem.observed_actions.unsqueeze(0)
-        changes = single_changes(problem, observed, torch.ones_like(observed, dtype=torch.bool), stats=best.stats)
+        start = problem.nearest_actions.unsqueeze(0)
+        changes = single_changes(problem, start, torch.ones_like(start, dtype=torch.bool), stats=best.stats)
         order = changes.outcomes.sort(descending=True, stable=True).indices
         helpful = order[changes.outcomes[order] > best.outcome + best.tolerance].tolist()
         chosen: dict[int, int] = {}
         for row in helpful:
             if len(chosen) < problem.max_changes:
                 chosen.setdefault(int(changes.steps[row]), int(changes.actions[row]))
-        together = observed.repeat(len(chosen), 1)
+        together = start.repeat(len(chosen), 1)
         for number, (step, action) in enumerate(chosen.items()):
             together[number:, step] = action
-        if chosen:
-            best.evaluate(together)
+        best.evaluate(together[problem.admissible(together)])
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Beam(Heuristic):
     """The `width` best sequences with 1, 2, ..., k changes, each level made from the one before by one more change.
 
     Sequences are compared by their outcome when nothing further is changed. A beam as wide as there are sequences is
-    an exhaustive search.
+    an exhaustive search, unless rules about consecutive doses leave sequences that no chain of single changes reaches.
     """
 
     width: int = 50
@@ -143,8 +143,8 @@ class Beam(Heuristic):
 
     def improve(self, best: Incumbent) -> None:
         """One level per number of changes."""
-        beam = best.problem.observed_actions.unsqueeze(0)
-        for _ in range(best.problem.max_changes):
+        beam = best.problem.nearest_actions.unsqueeze(0)
+        for _ in range(best.problem.max_changes - int(best.problem.changes(beam))):
             beam = self._next_level(beam, best)
             if best.status is not None or not len(beam):
                 break
@@ -170,7 +170,9 @@ class Beam(Heuristic):
 
 
 def random_sequences(problem: Problem, count: int, *, generator: torch.Generator) -> Tensor:
-    """Random admissible sequences [count, T] with as many changes as possible, drawn as `RandomSearch` does."""
+    """Random admissible sequences [count, T], drawn as `RandomSearch` does."""
+    if problem.is_restricted:
+        return _uniform_sequences(problem, count, generator)
     alternatives = problem.allowed.cpu().clone()  # drawn on the CPU: the same sequences on every device
     observed = problem.observed_actions.cpu()
     alternatives[torch.arange(problem.horizon), observed] = False
@@ -184,6 +186,43 @@ def random_sequences(problem: Problem, count: int, *, generator: torch.Generator
         drawn = torch.multinomial(weights, 1, generator=generator).reshape(count, number)
         sequences.scatter_(1, steps, drawn)
     return sequences.to(problem.device)
+
+
+def _uniform_sequences(problem: Problem, count: int, generator: torch.Generator) -> Tensor:
+    """Each admissible sequence is equally likely: an action's chance is the share of completions that begin with it."""
+    allowed, observed = problem.allowed.cpu(), problem.observed_actions.cpu()
+    links = None if problem.links is None else problem.links.cpu()
+    completions = _completions(allowed, links, observed, problem.max_changes)
+    sequences = torch.empty(count, problem.horizon, dtype=torch.int64)
+    used = torch.zeros(count, dtype=torch.int64)
+    actions = torch.arange(problem.action_count)
+    for t in range(problem.horizon):
+        after = used.unsqueeze(1) + (actions != observed[t])  # [count, A]
+        weights = completions[t][actions, after] * allowed[t]
+        if links is not None and t > 0:
+            weights = weights * links[t, sequences[:, t - 1]]
+        sequences[:, t] = torch.multinomial(weights, 1, generator=generator).squeeze(1)
+        used += sequences[:, t] != observed[t]
+    return sequences.to(problem.device)
+
+
+def _completions(allowed: Tensor, links: Tensor | None, observed: Tensor, max_changes: int) -> list[Tensor]:
+    """For each step, the number of ways to go on [A, k+2] after an action, with so many changes used by then.
+
+    Each step's numbers are relative to its largest, so that none overflows; k+1 changes leave no way.
+    """
+    horizon, count = allowed.shape
+    ways = torch.ones(count, max_changes + 2, dtype=torch.float64)
+    ways[:, -1] = 0.0
+    found = [ways]
+    for t in range(horizon - 1, 0, -1):
+        changed = torch.nn.functional.pad(ways[:, 1:], (0, 1))
+        begun = torch.where((torch.arange(count) == observed[t]).unsqueeze(1), ways, changed)
+        begun = begun * allowed[t].unsqueeze(1)
+        ways = begun.sum(0).repeat(count, 1) if links is None else links[t].to(torch.float64) @ begun
+        ways = ways / ways.max()
+        found.append(ways)
+    return found[::-1]
 
 
 @dataclass(frozen=True)
@@ -207,7 +246,9 @@ def single_changes(
 ) -> SingleChanges:
     """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
 
-    Everything is rolled out in one pass: a replacement shares the states of its sequence until it branches off.
+    A replacement must also fit the actions before and after it. The budget is the caller's: it decides what is
+    changeable. Everything is rolled out in one pass: a replacement shares the states of its sequence until it branches
+    off.
     """
     count, horizon = sequences.shape
     parents = torch.arange(count, device=problem.device)  # the first W rows stay the given sequences themselves
@@ -218,6 +259,10 @@ def single_changes(
     for t in range(horizon):
         options = problem.allowed[t] & changeable[:, t : t + 1]
         options[torch.arange(count, device=problem.device), sequences[:, t]] = False
+        if problem.links is not None and t > 0:
+            options &= problem.links[t, sequences[:, t - 1]]
+        if problem.links is not None and t < horizon - 1:
+            options &= problem.links[t + 1, :, sequences[:, t + 1]].mT
         rows, replacements = options.nonzero(as_tuple=True)
         taken = torch.cat([sequences[parents, t], replacements])
         states, outcomes = torch.cat([states, states[rows]]), torch.cat([outcomes, outcomes[rows]])
@@ -233,15 +278,15 @@ def single_changes(
 
 
 class Incumbent:
-    """The best sequence so far, starting with the observed one; the first of equals stays."""
+    """The best sequence so far, starting with the admissible one nearest to the observed; the first of equals stays."""
 
     def __init__(self, problem: Problem, monitor: Monitor) -> None:
         self.problem = problem
         self.monitor = monitor
         self.tolerance = monitor.tolerance
         self.stats = monitor.stats
-        self.actions = problem.observed_actions
-        self.outcome = problem.observed_outcome
+        self.actions = problem.nearest_actions
+        self.outcome = float(_finite(problem.rollout(self.actions.unsqueeze(0))[1]))
         self.status: Status | None = None
 
     def offer(self, sequences: Tensor, outcomes: Tensor) -> bool:
@@ -256,6 +301,8 @@ class Incumbent:
 
     def evaluate(self, sequences: Tensor) -> None:
         """Roll out whole sequences [n, T] and offer them."""
+        if not len(sequences):
+            return
         _count(self.stats, sequences=len(sequences), model_steps=len(sequences) * (self.problem.horizon - 1))
         self.offer(sequences, _finite(self.problem.rollout(sequences)[1]))
 

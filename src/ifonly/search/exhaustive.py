@@ -74,11 +74,20 @@ class Exhaustive(Solver):
 
 @torch.no_grad()
 def best_values(
-    problem: Problem, t: int, states: Tensor, changes_used: Tensor, *, batch: int = BATCH, stats: Stats | None = None
+    problem: Problem,
+    t: int,
+    states: Tensor,
+    changes_used: Tensor,
+    *,
+    last_actions: Tensor | None = None,
+    batch: int = BATCH,
+    stats: Stats | None = None,
 ) -> Tensor:
     """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, D] at step t with `changes_used` [N] changes so far.
 
     Every continuation with at most `max_changes - changes_used` further changes is enumerated: for small problems.
+    Where links restrict what may follow, `last_actions` [N] are the actions of step t-1; without them anything may
+    follow at step t. Minus infinity where no admissible continuation exists.
     """
     if not 0 <= t < problem.horizon:
         raise InputError(f"best_values: t={t} must be a step, 0 to {problem.horizon - 1}.")
@@ -86,13 +95,17 @@ def best_values(
         raise InputError(f"best_values: {len(states)} states, but {len(changes_used)} numbers of changes.")
     if ((changes_used < 0) | (changes_used > problem.max_changes)).any():
         raise InputError(f"best_values: changes_used must lie between 0 and max_changes={problem.max_changes}.")
+    if last_actions is not None and (t == 0 or len(last_actions) != len(states)):
+        raise InputError("best_values: last_actions must be one per state, at a step that has one before it.")
     values = torch.full((len(states),), -math.inf, dtype=torch.float64, device=problem.device)
     start = _Nodes(
         states=states,
         outcomes=torch.zeros_like(values),
         changes=changes_used.to(torch.int64),
         origins=torch.arange(len(states), device=problem.device),
-        actions=torch.empty(len(states), 0, dtype=torch.int64, device=problem.device),
+        actions=states.new_empty((len(states), 0), dtype=torch.int64)
+        if last_actions is None
+        else last_actions.to(torch.int64).unsqueeze(1),
     )
     for leaves in _Enumeration(problem, batch, stats or Stats()).continuations(t, start):
         values.scatter_reduce_(0, leaves.origins, leaves.outcomes, "amax")
@@ -101,7 +114,10 @@ def best_values(
 
 @torch.no_grad()
 def outcome_frontier(problem: Problem, *, batch: int = BATCH) -> Tensor:
-    """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration."""
+    """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration.
+
+    Minus infinity for budgets that admit no sequence.
+    """
     best = torch.full((problem.max_changes + 1,), -math.inf, dtype=torch.float64, device=problem.device)
     for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
         best.scatter_reduce_(0, leaves.changes, leaves.outcomes, "amax")
@@ -160,30 +176,51 @@ class _Enumeration:
     def _advance(self, t: int, nodes: _Nodes) -> Iterator[tuple[int, _Nodes]]:
         """Blocks that follow `nodes` at step t, each with the step it has reached; whole sequences reach T."""
         spent = nodes.changes >= self.problem.max_changes
-        for part in nodes.select(spent).split(self.batch):
+        for part in nodes.select(spent & self._may_follow_observed(t, nodes)).split(self.batch):
             yield self.problem.horizon, self._follow_observed(t, part)
         width = len(self.problem.alternatives(t)) + 1
         for part in nodes.select(~spent).split(max(1, self.batch // width)):
-            yield t + 1, self._branch(t, part)
+            children = self._branch(t, part)
+            if len(children):
+                yield t + 1, children
+
+    def _may_follow_observed(self, t: int, nodes: _Nodes) -> Tensor:
+        """Whether each of `nodes` at step t may be completed by the observed actions [N]."""
+        problem = self.problem
+        fine = (~problem.must_change[t:]).all().expand(len(nodes))
+        if problem.links is not None and nodes.actions.shape[1]:
+            fine = fine & problem.links[t, nodes.actions[:, -1], problem.observed_actions[t]]
+        return fine
 
     def _branch(self, t: int, nodes: _Nodes) -> _Nodes:
-        """One child per node and allowed action, the observed action first."""
+        """One child per node and admissible action, the observed action first."""
         problem = self.problem
         observed = problem.observed_actions[t : t + 1]
         choices = torch.cat([observed, problem.alternatives(t)])  # [n]
+        if problem.must_change[t]:
+            choices = choices[1:]
         last = t == problem.horizon - 1
         parents = nodes.states.unsqueeze(1)
         outcomes = nodes.outcomes.unsqueeze(1) + problem.rewards(t, parents, choices)  # [N, n]
         states = parents.expand(-1, len(choices), -1) if last else problem.step(t, parents, choices)
         self._count(expanded=len(nodes), generated=outcomes.numel(), steps=0 if last else outcomes.numel())
         taken = choices.repeat(len(nodes)).unsqueeze(1)
-        return _Nodes(
+        children = _Nodes(
             states=states.flatten(0, 1),
             outcomes=outcomes.flatten(),
             changes=(nodes.changes.unsqueeze(1) + (choices != observed)).flatten(),
             origins=nodes.origins.repeat_interleave(len(choices)),
             actions=torch.cat([nodes.actions.repeat_interleave(len(choices), 0), taken], dim=1),
         )
+        return children.select(self._can_be_completed(t, children)) if problem.is_restricted else children
+
+    def _can_be_completed(self, t: int, children: _Nodes) -> Tensor:
+        """Whether each prefix up to step t obeys the links and leaves the budget that its continuation needs [N]."""
+        problem, last = self.problem, children.actions[:, -1]
+        fine = children.changes + problem.changes_to_go[t, last] <= problem.max_changes
+        if problem.links is not None and children.actions.shape[1] > 1:
+            fine &= problem.links[t, children.actions[:, -2], last]
+        return fine
 
     def _follow_observed(self, t: int, nodes: _Nodes) -> _Nodes:
         """Nodes without changes left, completed by the observed actions."""
@@ -214,9 +251,10 @@ class _Best:
         self.problem = problem
         self.tolerance = tolerance
         self.seen = 0
-        self.outcome = problem.outcome(problem.observed_actions)
+        self.outcome = problem.outcome(problem.nearest_actions)
+        problem.require_finite(torch.tensor(self.outcome))
         self._observed: IntArray = problem.observed_actions.cpu().numpy()
-        self._sequences: IntArray = self._observed[np.newaxis]  # [n, T], simplest first
+        self._sequences: IntArray = problem.nearest_actions.cpu().numpy()[np.newaxis]  # [n, T], simplest first
         self._outcomes: FloatArray = np.array([self.outcome])
 
     def sequence(self) -> Tensor:

@@ -14,16 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ifonly.constraints import Constraints
 from ifonly.episodes.episode import FloatArray, IntArray, as_actions
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.problem import Problem
 from ifonly.rewards import Shown
+from ifonly.search.answers import Alternative, Budget, fewest_changes
 from ifonly.version import __version__
 
 FORMAT = "ifonly.result"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""Version 1 knew neither constraints, a cost of changes, a frontier nor alternatives."""
 
 
 class Status(Enum):
@@ -151,12 +155,20 @@ class Result:
     solver: Mapping[str, Any]
     reward: Mapping[str, Any]
     shown: tuple[Shown, Shown]
-    """Observed and counterfactual outcome as people read them."""
+    """Observed and counterfactual outcome as people read them, without the cost of changes."""
     allowed: tuple[tuple[int, ...], ...] | None
-    """The actions allowed at each step; None when every action was."""
+    """The actions allowed at each step, constraints included; None when every action was."""
     model_fingerprint: str
+    constraints: Mapping[str, Any] | None = None
+    """The rules of the question, as `Constraints.to_dict` writes them."""
+    change_cost: float = 0.0
+    """Reward lost for every step that differs; part of `outcome` and `upper_bound`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """The limits that the search was given."""
+    frontier: tuple[Budget, ...] = ()
+    """The best sequence for every budget from 0 to `max_changes`, if the solver gives them."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The best sequences, best first, `actions` among them, if the solver was asked for more than one."""
     version: str = __version__
 
     @property
@@ -181,6 +193,12 @@ class Result:
         """The steps that differ, with the change in words."""
         steps = np.flatnonzero(self.actions != self.observed_actions)
         return tuple(self._change(int(step)) for step in steps)
+
+    def fewest_changes(self, target: float) -> Budget | None:
+        """The smallest budget whose best outcome found is at least `target`; None when none is."""
+        if not self.frontier:
+            raise InputError("this result has no frontier: its solver answers one budget only; use BranchAndBound.")
+        return fewest_changes(self.frontier, target)
 
     def _change(self, step: int) -> Change:
         before, after = int(self.observed_actions[step]), int(self.actions[step])
@@ -225,6 +243,10 @@ class Result:
             "states": self.states.tolist(),
             "observed_states": self.observed_states.tolist(),
             "allowed": None if self.allowed is None else [list(step) for step in self.allowed],
+            "constraints": None if self.constraints is None else dict(self.constraints),
+            "change_cost": self.change_cost,
+            "frontier": [budget.to_dict() for budget in self.frontier],
+            "alternatives": [alternative.to_dict() for alternative in self.alternatives],
             "certificate": {**asdict(self.certificate), "details": dict(self.certificate.details)},
             "stats": asdict(self.stats),
             "solver": dict(self.solver),
@@ -243,8 +265,12 @@ class Result:
         """Read what `to_dict` wrote."""
         if content.get("format") != FORMAT:
             raise StoreError(f"not a result: expected format {FORMAT!r}, found {content.get('format')!r}.")
-        if content.get("version") != VERSION:
-            raise StoreError(f"result of version {content.get('version')!r}; this ifonly reads version {VERSION}.")
+        if content.get("version") not in READABLE:
+            raise StoreError(
+                f"result of version {content.get('version')!r}; this ifonly reads versions up to {VERSION}."
+            )
+        if content["version"] == 1:
+            content = {**content, "constraints": None, "change_cost": 0.0, "frontier": [], "alternatives": []}
         try:
             result = cls(
                 episode_id=content["episode"],
@@ -266,6 +292,10 @@ class Result:
                 shown=(Shown(**content["shown"][0]), Shown(**content["shown"][1])),
                 allowed=None if content["allowed"] is None else _allowed_from(content["allowed"]),
                 model_fingerprint=content["model_fingerprint"],
+                constraints=_constraints_from(content["constraints"]),
+                change_cost=float(content["change_cost"]),
+                frontier=tuple(Budget.from_dict(budget) for budget in content["frontier"]),
+                alternatives=tuple(Alternative.from_dict(one) for one in content["alternatives"]),
                 version=content["ifonly"],
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -286,8 +316,13 @@ class Result:
         steps, features, actions = len(self.actions), len(self.schema.dynamic), len(self.schema.actions)
         for name in ("actions", "observed_actions"):
             array = getattr(self, name)
-            if array.shape != (steps,) or not ((array >= 0) & (array < actions)).all():
+            if not _are_actions(array, steps, actions):
                 raise StoreError(f"result: {name} must be {steps} of the schema's {actions} actions.")
+        lists = [budget.actions for budget in self.frontier] + [one.actions for one in self.alternatives]
+        if not all(_are_actions(array, steps, actions) for array in lists if array is not None):
+            raise StoreError(f"result: frontier and alternatives must hold {steps} of the schema's {actions} actions.")
+        if self.frontier and [one.max_changes for one in self.frontier] != list(range(self.max_changes + 1)):
+            raise StoreError(f"result: frontier must have one entry for each budget from 0 to {self.max_changes}.")
         if self.allowed is not None and (
             len(self.allowed) != steps or any(not 0 <= action < actions for step in self.allowed for action in step)
         ):
@@ -336,6 +371,9 @@ def make_result(
     stats: Stats,
     solver: Mapping[str, Any],
     limits: Mapping[str, Any],
+    frontier: tuple[Budget, ...] = (),
+    alternatives: tuple[Alternative, ...] = (),
+    model_fingerprint: str | None = None,
 ) -> Result:
     """Replay `actions` [T] and put everything together."""
     if math.isnan(upper_bound):
@@ -343,6 +381,7 @@ def make_result(
     both = torch.stack([problem.observed_actions, actions])
     states, outcomes = problem.rollout(both)
     observed_outcome, outcome = (float(value) for value in outcomes)
+    without_cost = outcome + problem.change_cost * int(problem.changes(actions))
     every = problem.allowed.all().item()
     return Result(
         episode_id=problem.episode.id,
@@ -361,14 +400,30 @@ def make_result(
         solver=solver,
         limits=limits,
         reward=problem.reward.to_dict(),
-        shown=(problem.reward.show(observed_outcome), problem.reward.show(outcome)),
+        shown=(problem.reward.show(observed_outcome), problem.reward.show(without_cost)),
         allowed=None if every else tuple(tuple(row.nonzero().squeeze(-1).tolist()) for row in problem.allowed),
-        model_fingerprint=problem.model.fingerprint(),
+        model_fingerprint=model_fingerprint or problem.model.fingerprint(),
+        constraints=None if problem.constraints is None else problem.constraints.to_dict(),
+        change_cost=problem.change_cost,
+        frontier=frontier,
+        alternatives=alternatives,
     )
+
+
+def _are_actions(array: IntArray, steps: int, actions: int) -> bool:
+    return array.shape == (steps,) and bool(((array >= 0) & (array < actions)).all())
 
 
 def _allowed_from(content: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(_actions_from(step).tolist()) for step in content)
+
+
+def _constraints_from(content: Any) -> dict[str, Any] | None:
+    """The same rules in the same words; broken ones are refused."""
+    try:
+        return None if content is None else Constraints.from_dict(content).to_dict()
+    except InputError as error:
+        raise StoreError(f"result: {error}") from None
 
 
 def _actions_from(content: Any) -> IntArray:

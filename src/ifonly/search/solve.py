@@ -11,7 +11,8 @@ from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, silent
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits, Monitor, Solver
+from ifonly.search.base import Finding, Limits, Monitor, Solver
+from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Result, make_result
 
 
@@ -22,28 +23,40 @@ def solve(
     limits: Limits | None = None,
     progress: Progress = silent,
 ) -> Result:
-    """The best action sequence that `solver` finds, with everything that is known about how good it is.
+    """The best action sequence that `solver` (`default_solver`) finds, with all that is known about how good it is.
 
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
-    solver = AnchorAStar() if solver is None else solver
+    solver = default_solver(problem) if solver is None else solver
     if not isinstance(solver, Solver):
         raise InputError(f"solve: {solver!r} is not a solver; pass one with its settings, such as Exhaustive().")
     with torch.no_grad():
         monitor = Monitor(limits or Limits(), progress, problem.tolerance)
         finding = solver.search(problem, monitor)
-        actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
-        seconds = monitor.elapsed()
-        return make_result(
-            problem,
-            actions=actions,
-            status=finding.status,
-            upper_bound=finding.upper_bound,
-            certificate=finding.certificate,
-            stats=monitor.stats.finished(seconds, problem.horizon),
-            solver={"name": solver.name, **solver.settings()},
-            limits=asdict(monitor.limits),
-        )
+        return result_of(problem, solver, finding, monitor)
+
+
+def default_solver(problem: Problem) -> Solver:
+    """The paper's A*; branch and bound where rules tie steps to each other, which A* does not know."""
+    return BranchAndBound() if problem.is_restricted else AnchorAStar()
+
+
+def result_of(problem: Problem, solver: Solver, finding: Finding, monitor: Monitor) -> Result:
+    """What `solver` found for `problem`, as a result; `monitor` watched it."""
+    idle = not finding.frontier  # a frontier is without idle changes already
+    actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance) if idle else finding.actions
+    return make_result(
+        problem,
+        actions=actions,
+        status=finding.status,
+        upper_bound=finding.upper_bound,
+        certificate=finding.certificate,
+        stats=monitor.stats.finished(monitor.elapsed(), problem.horizon),
+        solver={"name": solver.name, **solver.settings()},
+        limits=asdict(monitor.limits),
+        frontier=finding.frontier,
+        alternatives=finding.alternatives,
+    )
 
 
 def without_idle_changes(problem: Problem, actions: Tensor, *, tolerance: float) -> Tensor:
@@ -54,10 +67,11 @@ def without_idle_changes(problem: Problem, actions: Tensor, *, tolerance: float)
     least = problem.outcome(actions) - tolerance
     while True:
         changed = (actions != problem.observed_actions).nonzero().squeeze(-1)
-        if not len(changed):
-            return actions
         trials = actions.repeat(len(changed), 1)
         trials[torch.arange(len(changed), device=problem.device), changed] = problem.observed_actions[changed]
+        trials = trials[problem.admissible(trials)]
+        if not len(trials):
+            return actions
         outcomes = problem.rollout(trials)[1]
         best = int(outcomes.argmax())
         if not outcomes[best] >= least:

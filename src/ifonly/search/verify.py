@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
@@ -17,7 +19,7 @@ from ifonly.problem import REPLAY_TOLERANCE, Problem
 from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.search.baselines import RandomSearch, greedy_actions
-from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 
@@ -72,6 +74,8 @@ def verify(
             *_replay(result, problem),
             *_claims(result, problem),
             *(_bracket(result, problem, samples, exhaustive_up_to, progress) if _is_bounded(result) else ()),
+            *_alternatives(result, problem),
+            *(_frontier(result, problem, exhaustive_up_to) if result.frontier else ()),
         ]
     failed = [check for check in checks if not check.holds]
     if failed:
@@ -84,13 +88,20 @@ def verify(
 def _rebuild(result: Result, episode: Episode, model: TransitionModel, reward: Reward | None) -> Problem:
     result.schema.require_same(episode.schema, here="the result", there=f"episode {episode.id!r}")
     try:
+        constraints = None if result.constraints is None else Constraints.from_dict(result.constraints)
         allowed = None if result.allowed is None else _mask(result.allowed, episode)
+        if constraints is not None and allowed is not None:
+            # What a requirement excluded was allowed before it: the constraints exclude it again.
+            pinned = [step for step in constraints.required if step < len(episode)]
+            allowed[pinned, episode.actions[pinned]] = True
         return Problem.from_episode(
             episode,
             model,
             reward or reward_from_dict(result.reward),
             result.max_changes,
+            constraints=constraints,
             allowed=allowed,
+            change_cost=result.change_cost,
         )
     except (IndexError, IfonlyError) as error:
         raise VerificationError(f"the result's question cannot be put to this model and episode: {error}") from error
@@ -125,6 +136,9 @@ def _replay(result: Result, problem: Problem) -> Iterator[Check]:
         return
     steps = torch.arange(problem.horizon, device=problem.device)
     yield Check("sequence", bool(problem.allowed[steps, actions].all()), "uses allowed actions only")
+    if problem.links is not None:
+        linked = bool(problem.links[steps[1:], actions[:-1], actions[1:]].all())
+        yield Check("consecutive actions", linked, "each may follow the one before")
     changes = int(problem.changes(actions))
     yield Check("changes", changes <= result.max_changes, f"{changes}, at most {result.max_changes}")
     tolerance = SLACK * problem.tolerance
@@ -134,7 +148,8 @@ def _replay(result: Result, problem: Problem) -> Iterator[Check]:
         ("outcome", result.outcome, float(outcomes[1])),
     ):
         yield Check(name, abs(claimed - found) <= tolerance, f"{claimed:.10g} claimed, {found:.10g} replayed")
-    shown = tuple(problem.reward.show(value) for value in (result.observed_outcome, result.outcome))
+    without_cost = result.outcome + problem.change_cost * changes
+    shown = tuple(problem.reward.show(value) for value in (result.observed_outcome, without_cost))
     yield Check("outcomes as shown", result.shown == shown, f"{result.shown[1].label} {result.shown[1].value:.10g}")
     recorded = problem.model.scaler.states.encode(np.stack([result.observed_states, result.states]))
     error = float(np.abs(states.cpu().numpy() - recorded).max())
@@ -173,3 +188,50 @@ def _bracket(
     if result.status is Status.OPTIMAL:
         best = max(rivals.values())
         yield Check("optimum", best <= result.outcome + tolerance, f"no rival beats {result.outcome:.10g}")
+
+
+def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:
+    """Every budget's sequence must be what it is said to be, and no sequence may exceed its bound."""
+    tolerance = SLACK * problem.tolerance
+    known = [budget for budget in result.frontier if budget.actions is not None]
+    rows = torch.as_tensor(np.array([budget.actions for budget in known]), device=problem.device)
+    outcomes = problem.rollout(rows)[1].tolist()
+    few_enough = (
+        problem.changes(rows) <= torch.tensor([budget.max_changes for budget in known], device=problem.device)
+    ).all()
+    yield Check("frontier: sequences", bool(problem.admissible(rows).all() and few_enough), f"{len(known)} admissible")
+    claimed = [-math.inf if budget.outcome is None else budget.outcome for budget in result.frontier]
+    replayed = [-math.inf] * (len(result.frontier) - len(known)) + outcomes
+    error = max((abs(one - two) for one, two in zip(claimed, replayed, strict=True) if one != two), default=0.0)
+    yield Check("frontier: outcomes", error <= tolerance, f"replayed to {error:.2g}")
+    rising = all(after >= before - tolerance for before, after in itertools.pairwise(claimed))
+    yield Check("frontier: order", rising, "more changes never do worse")
+    last = result.frontier[-1]
+    same = last.actions is not None and np.array_equal(last.actions, result.actions)
+    same_bound = last.upper_bound == result.upper_bound or abs(last.upper_bound - result.upper_bound) <= tolerance
+    yield Check("frontier: largest budget", same and same_bound, "the result itself")
+    bounds = [budget.upper_bound for budget in result.frontier]
+    under = all(outcome <= bound + tolerance for outcome, bound in zip(claimed, bounds, strict=True))
+    yield Check("frontier: brackets", under, "no outcome above its bound")
+    if problem.sequence_count() <= exhaustive_up_to:
+        truth = outcome_frontier(problem).tolist()
+        within = all(
+            outcome - tolerance <= best <= bound + tolerance or outcome == best == bound
+            for outcome, best, bound in zip(claimed, truth, bounds, strict=True)
+        )
+        yield Check("frontier against all sequences", within, "every budget's best lies in its bracket")
+
+
+def _alternatives(result: Result, problem: Problem) -> Iterator[Check]:
+    """Alternatives must be distinct, admissible, in order, and none may be better than the answer."""
+    if not result.alternatives:
+        return
+    tolerance = SLACK * problem.tolerance
+    rows = torch.as_tensor(np.array([one.actions for one in result.alternatives]), device=problem.device)
+    claimed = torch.tensor([one.outcome for one in result.alternatives], dtype=torch.float64, device=problem.device)
+    distinct = len(rows.unique(dim=0)) == len(rows) and bool(problem.admissible(rows).all())
+    yield Check("alternatives: sequences", distinct, f"{len(rows)} admissible ones, all different")
+    error = float((problem.rollout(rows)[1] - claimed).abs().max())
+    yield Check("alternatives: outcomes", error <= tolerance, f"replayed to {error:.2g}")
+    ordered = bool((claimed.diff() <= tolerance).all()) and abs(float(claimed[0]) - result.outcome) <= tolerance
+    yield Check("alternatives: order", ordered, "best first, and none better than the answer")

@@ -1,0 +1,48 @@
+"""What a branch-and-bound search needs: for nodes that were rolled out, bounds on everything below their children."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Sequences with `level` changes so far, rolled out: after the last change the observed actions follow.
+
+    `problem` says which of P problems a node belongs to, `start` the first step at which it may change again.
+    """
+
+    level: int
+    problem: Tensor  # [N]
+    start: Tensor  # [N]
+    states: Tensor  # [N, T, D]
+    outcomes: Tensor  # [N]
+
+
+class ChildBound(ABC):
+    """Bounds for P problems that share model, reward, horizon and budget K."""
+
+    method: str
+    """What the bounds rest on, for the certificate."""
+
+    @abstractmethod
+    def root(self) -> Tensor:
+        """For the observed sequences [P, K, T, A], as `children` gives them for any node."""
+
+    @abstractmethod
+    def children(self, nodes: Nodes) -> Tensor:
+        """Upper bounds [N, K - level, T, A] on outcomes: entry (r-1, c, a) holds for every sequence that continues the
+        node by the observed actions up to step c, takes a there, and has at most r changes beyond the node's.
+
+        Minus infinity where (c, a) is no change, is not allowed or lies before `start`; infinite where nothing is
+        known; never NaN.
+        """
+
+    def details(self) -> Mapping[str, Any]:
+        """Constants and sizes worth recording in a certificate, as plain types."""
+        return {}

@@ -1,0 +1,117 @@
+"""Bounds on the children of nodes: the paper's anchors, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo
+from ifonly.bounds.children import ChildBound, Nodes
+from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
+from ifonly.problem import Problem
+
+
+class NoChildBound(ChildBound):
+    """Knows nothing: a search led by it enumerates."""
+
+    method = "enumeration"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._problems = problems
+        allowed = torch.stack([problem.allowed for problem in problems])
+        observed = torch.stack([problem.observed_actions for problem in problems])
+        self._options = allowed.scatter(2, observed.unsqueeze(-1), False)  # [P, T, A]
+
+    def root(self) -> Tensor:
+        """Infinite for every change [P, K, T, A]."""
+        return _infinite_where(self._options, self._problems[0].max_changes)
+
+    def children(self, nodes: Nodes) -> Tensor:
+        """Infinite for every later change [N, K - level, T, A]."""
+        steps = torch.arange(self._options.shape[1], device=self._options.device)
+        later = (steps >= nodes.start.unsqueeze(1)).unsqueeze(-1)
+        return _infinite_where(self._options[nodes.problem] & later, self._problems[0].max_changes - nodes.level)
+
+
+class LipschitzChildBound(ChildBound):
+    """The paper's anchor bound of each problem: what a change earns, plus a bound on what its next state can reach.
+
+    Raises `InputError` where the Lipschitz constants are not finite.
+    """
+
+    method = AnchorBound.method
+
+    def __init__(self, problems: Sequence[Problem], *, anchors: AnchorStrategy | None = None, seed: int = 0) -> None:
+        strategy = anchors or MonteCarlo()
+        self._problems = problems
+        self._bounds = []
+        for problem in problems:
+            constants = value_constants(problem)
+            generator = torch.Generator().manual_seed(seed)
+            self._bounds.append(AnchorBound(problem, strategy.choose(problem, constants, generator), constants))
+
+    def root(self) -> Tensor:
+        """Every single change of the observed sequences [P, K, T, A]."""
+        first = self._problems[0]
+        outcomes = [problem.observed_outcome for problem in self._problems]
+        nodes = Nodes(
+            level=0,
+            problem=torch.arange(len(self._problems), device=first.device),
+            start=torch.zeros(len(self._problems), dtype=torch.int64, device=first.device),
+            states=torch.stack([problem.observed_states for problem in self._problems]),
+            outcomes=torch.tensor(outcomes, dtype=torch.float64, device=first.device),
+        )
+        return self.children(nodes)
+
+    def children(self, nodes: Nodes) -> Tensor:
+        """Bounds [N, K - level, T, A], problem by problem: each has anchors of its own."""
+        first = self._problems[0]
+        shape = (len(nodes.problem), first.max_changes - nodes.level, first.horizon, first.action_count)
+        bounds = torch.full(shape, -torch.inf, dtype=torch.float64, device=first.device)
+        for number in nodes.problem.unique().tolist():
+            rows = (nodes.problem == number).nonzero().squeeze(-1)
+            for t in range(int(nodes.start[rows].min()), first.horizon):
+                late = rows[nodes.start[rows] <= t]
+                bounds[late, :, t] = self._at(self._bounds[number], nodes, late, t)
+        return unknown_as_infinite(bounds)
+
+    def _at(self, bound: AnchorBound, nodes: Nodes, rows: Tensor, t: int) -> Tensor:
+        """Bounds [n, K - level, A] for changes at step t of nodes that may change there."""
+        problem, level = bound.problem, nodes.level
+        actions = problem.alternatives(t)
+        states = nodes.states[rows, t]
+        levels = range(level + 1, problem.max_changes + 1)
+        bounds = torch.full(
+            (len(rows), len(levels), problem.action_count), -torch.inf, dtype=torch.float64, device=problem.device
+        )
+        if not len(actions):
+            return bounds
+        earned = nodes.outcomes[rows] - _observed_rewards(problem, nodes.states[rows, t:], t)
+        values = (earned.unsqueeze(1) + problem.rewards(t, states.unsqueeze(1), actions)).unsqueeze(1)
+        if t < problem.horizon - 1:
+            following = problem.step(t, states.unsqueeze(1), actions).flatten(0, 1)
+            reached = bound.reach(t + 1, following, levels).view(len(rows), len(actions), -1)
+            # More changes used means fewer left: the last level leaves none, which is the first entry.
+            values = values + reached.flip(2).mT
+        bounds[:, :, actions] = values.expand(-1, len(levels), -1)
+        return bounds
+
+    def details(self) -> Mapping[str, Any]:
+        """Sizes; the constants too where there is one problem."""
+        if len(self._bounds) == 1:
+            return self._bounds[0].details()
+        return {"anchors": sum(bound.anchors.total for bound in self._bounds)}
+
+
+def _observed_rewards(problem: Problem, states: Tensor, t: int) -> Tensor:
+    """What the observed actions earn from step t on [N], at `states` [N, T - t, D]."""
+    rewards: Tensor = problem.bound_reward(states, problem.observed_actions[t:]).sum(1)
+    return rewards
+
+
+def _infinite_where(options: Tensor, budgets: int) -> Tensor:
+    bounds = torch.where(options, torch.inf, -torch.inf).to(torch.float64)
+    return bounds.unsqueeze(1).expand(-1, budgets, -1, -1)

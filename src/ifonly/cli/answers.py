@@ -1,0 +1,147 @@
+"""From a question about episodes to answers, and from answers to files and the screen."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ifonly.cli.details import Details
+from ifonly.cli.drawing import Watching
+from ifonly.cli.frame import ExitCode, Output, note
+from ifonly.cli.questions import Question
+from ifonly.cli.results import draw_course, show_results
+from ifonly.errors import IfonlyError
+
+if TYPE_CHECKING:
+    from ifonly.episodes.episode import Episode
+    from ifonly.models.base import TransitionModel
+    from ifonly.problem import Problem
+    from ifonly.search.base import Solver
+    from ifonly.search.contributions import Contributions
+    from ifonly.search.result import Result
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The results found, the episodes that failed and why, and whether Ctrl-C ended the work before all were done."""
+
+    results: tuple[Result, ...]
+    failed: Mapping[str, str]
+    interrupted: bool
+    missing: tuple[str, ...] = ()
+    """Episodes that were not tried, since the work ended before."""
+    contributions: Mapping[str, Contributions] = field(default_factory=dict)
+    """What the changes contribute, by episode, where that was asked for."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the shell is told."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        if self.failed:
+            return ExitCode.BAD_INPUT
+        at_limit = any(result.status.at_limit for result in self.results)
+        return ExitCode.LIMIT_REACHED if at_limit else ExitCode.DONE
+
+
+def ask(
+    question: Question,
+    episodes: Sequence[Episode],
+    model: TransitionModel,
+    solver_for: Callable[[Problem], Solver],
+    *,
+    shown: Watching,
+) -> Answers:
+    """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
+    from ifonly.search.result import Status
+    from ifonly.search.solve import solve as solve_problem
+
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+
+    def interrupted() -> Answers:
+        done = len(results) + len(failed)
+        return Answers(tuple(results), failed, True, tuple(episode.id for episode in episodes[done:]))
+
+    def answer(episode: Episode) -> Result:
+        problem = question.about(episode, model)
+        return solve_problem(problem, solver_for(problem), limits=question.limits, progress=shown.about(episode.id))
+
+    try:
+        for episode in episodes:
+            try:
+                results.append(answer(episode))
+            except IfonlyError as error:
+                failed[episode.id] = str(error)
+            if results and results[-1].status is Status.INTERRUPTED:
+                return interrupted()
+    except KeyboardInterrupt:
+        return interrupted()
+    return Answers(tuple(results), failed, interrupted=False)
+
+
+def with_contributions(
+    answers: Answers, question: Question, episodes: Sequence[Episode], model: TransitionModel
+) -> Answers:
+    """The same answers and what their changes contribute; where that cannot be said, the result stays."""
+    from ifonly.search.contributions import contributions
+
+    by_id = {episode.id: episode for episode in episodes}
+    found: dict[str, Contributions] = {}
+    failed = dict(answers.failed)
+    for result in answers.results:
+        try:
+            problem = question.about(by_id[result.episode_id], model)
+            found[result.episode_id] = contributions(problem, result.actions)
+        except IfonlyError as error:
+            failed[result.episode_id] = str(error)
+    return replace(answers, contributions=found, failed=failed)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Where answers go, and what is told beside the best sequences."""
+
+    details: Details
+    single: bool
+    """Whether one episode was asked about: then the document is a result, not a list."""
+    out: Path | None
+    plots: Mapping[str, Path]
+    output: Output
+
+
+def deliver(answers: Answers, delivery: Delivery) -> ExitCode:
+    """Write files first, then show: whoever sees a result may rely on its file."""
+    from ifonly.files import write_text_atomically
+
+    for message in answers.failed.values():
+        note("error", message, style="bold red")
+    if not answers.results:
+        if answers.interrupted:
+            raise KeyboardInterrupt
+        return answers.exit_code
+    out, plots, output = delivery.out, delivery.plots, delivery.output
+    shares = answers.contributions
+    documents = [
+        result.to_dict() | delivery.details.document(result, shares.get(result.episode_id))
+        for result in answers.results
+    ]
+    content: Any = documents[0] if delivery.single else documents
+    if out is not None:
+        write_text_atomically(out, json_format.dumps(content, indent=2, allow_nan=False) + "\n")
+    for result in answers.results:
+        if result.episode_id in plots:
+            draw_course(result, plots[result.episode_id])
+    output.document(content)
+    show_results(answers.results, output)
+    for result in answers.results:
+        output.show(*delivery.details.shown(result, shares.get(result.episode_id)))
+    for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
+        if path is not None:
+            output.show(f"written: {path}")
+    if answers.missing:
+        note("interrupted", f"not solved: {', '.join(answers.missing)}", style="bold red")
+    return answers.exit_code

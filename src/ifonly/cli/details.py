@@ -1,0 +1,86 @@
+"""What a command line tells beside the best sequence: other budgets, a target, other sequences, contributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ifonly.search.contributions import Contributions
+    from ifonly.search.result import Result
+
+
+@dataclass(frozen=True)
+class Details:
+    """What was asked for; alternatives are told wherever a result has them."""
+
+    all_budgets: bool = False
+    target: float | None = None
+    """A value to reach, as the result shows outcomes."""
+
+    def document(self, result: Result, contributions: Contributions | None) -> dict[str, Any]:
+        """What JSON tells beside the result's own entries, which hold frontier and alternatives already."""
+        content: dict[str, Any] = {}
+        if self.target is not None:
+            reached, proven = target_reached(result, self.target)
+            content["target"] = {"value": self.target, "fewest_changes": reached, "proven": proven}
+        if contributions is not None:
+            content["contributions"] = contributions.to_dict()
+        return content
+
+    def shown(self, result: Result, contributions: Contributions | None) -> list[RenderableType]:
+        """The same for people: headings and tables."""
+        from ifonly.report.tables import alternatives_table, contributions_table, frontier_table
+
+        items: list[RenderableType] = []
+        if self.all_budgets:
+            items += [f"\n{result.episode_id}, the best for every number of changes:", frontier_table(result)]
+        if self.target is not None:
+            items += ["", f"{result.episode_id}, {in_words(result, self.target)}"]
+        if result.alternatives:
+            items += [f"\n{result.episode_id}, {_alternatives_heading(result)}:", alternatives_table(result)]
+        if contributions is not None:
+            items += [f"\n{result.episode_id}, what each change gains:", contributions_table(result, contributions)]
+        return items
+
+
+def target_reached(result: Result, target: float) -> tuple[int | None, bool]:
+    """The fewest changes known to reach a shown value, None where none are; and whether that is proven."""
+    outcome = target if result.shown[1].higher_is_better else -target
+    reached = result.fewest_changes(outcome)
+    beaten = [budget for budget in result.frontier if reached is None or budget.max_changes < reached.max_changes]
+    return None if reached is None else reached.max_changes, all(budget.upper_bound < outcome for budget in beaten)
+
+
+def in_words(result: Result, target: float) -> str:
+    """Which budget reaches a shown value, and with which changes."""
+    from ifonly.report.tables import changes_in_words, shown_value
+
+    shown = result.shown[1]
+    wanted = f"{shown.label} of at {'least' if shown.higher_is_better else 'most'} {target:g}"
+    fewest, proven = target_reached(result, target)
+    if fewest is None:
+        if proven:
+            return f"{wanted}: no sequence with at most {result.max_changes} changes reaches it."
+        return f"{wanted}: nothing found that reaches it; the search ended before that was decided."
+    budget = result.frontier[fewest]
+    assert budget.outcome is not None
+    assert budget.actions is not None
+    value = f"{shown_value(result, budget.outcome, budget.actions):.6g}"
+    if fewest == 0:
+        return f"{wanted}: reached without any change ({value})."
+    certainty = "and with no fewer" if proven else "perhaps also with fewer: that is not decided"
+    head = f"{wanted}: reached with {fewest} change{'' if fewest == 1 else 's'} ({value}), {certainty}."
+    lines = [f"  step {step}: {words}" for step, words in changes_in_words(result, budget.actions)]
+    return "\n".join([head, *lines])
+
+
+def _alternatives_heading(result: Result) -> str:
+    details = result.certificate.details
+    count = len(result.alternatives)
+    heading = "the best sequence" if count == 1 else f"the {count} best sequences"
+    if not details.get("alternatives_proven", False):
+        return f"{heading} found (others as good may exist)"
+    return f"{heading} (there are more as close)" if details.get("alternatives_cut", False) else heading

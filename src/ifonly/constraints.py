@@ -1,0 +1,301 @@
+"""Which action sequences may be considered: rules about steps, actions and doses, and what follows from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ifonly.episodes.episode import Episode, IntArray
+from ifonly.episodes.plain import as_list, check_keys
+from ifonly.episodes.schema import ActionSpace
+from ifonly.errors import InputError
+
+BoolArray = npt.NDArray[np.bool_]
+Limit = int | Mapping[str, int] | None
+"""Levels on every axis, or on the axes named; None is no limit."""
+
+EVERY_STEP = "every"
+"""How a file spells the step None of `forbidden`."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Rules that every considered sequence obeys; actions are given by number or by label, steps by number.
+
+    The recorded sequence stays admissible - an action forbidden at every step may still be kept where it was recorded,
+    and two recorded actions may follow each other - except where `required` pins another action.
+
+    >>> rules = Constraints(locked=[0], forbidden={None: [4]}, required={3: 1}, max_jump={"fluids": 2})
+    >>> rules.locking(2).locked, Constraints.from_dict(rules.to_dict()) == rules
+    ((0, 2), True)
+    """
+
+    locked: Sequence[int] = ()
+    """Steps whose recorded action stays."""
+    forbidden: Mapping[int | None, Sequence[int | str]] = field(default_factory=dict)
+    """Actions that may not be changed to, per step; None stands for every step."""
+    required: Mapping[int, int | str] = field(default_factory=dict)
+    """Steps at which one action is pinned."""
+    max_shift: Limit = None
+    """At most so many levels away from the dose recorded at that step, on every axis or on those named."""
+    max_jump: Limit = None
+    """At most so many levels away from the dose of the step before, on every axis or on those named."""
+    last_action_fixed: bool = False
+    """Whether the last step's action (a discharge) stays."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
+            raise InputError(f"constraints: locked must be a list of steps, not {self.locked!r}.")
+        locked = {_checked_step("locked", step) for step in self.locked}
+        for name in ("forbidden", "required"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise InputError(f"constraints: {name} must be a mapping from steps, not {getattr(self, name)!r}.")
+        forbidden: dict[int | None, tuple[int | str, ...]] = {}
+        # Every step first, then by number: equal rules are written equally.
+        for step in sorted(self.forbidden, key=lambda step: -1 if step is None else _checked_step("forbidden", step)):
+            actions = as_list("constraints", f"forbidden[{step!r}]", self.forbidden[step])
+            kept = dict.fromkeys(_checked_action(f"forbidden[{step!r}]", action) for action in actions)
+            forbidden[None if step is None else int(step)] = tuple(kept)
+        required = {
+            _checked_step("required", step): _checked_action(f"required[{step!r}]", self.required[step])
+            for step in sorted(self.required, key=lambda step: _checked_step("required", step))
+        }
+        if both := sorted(locked & set(required)):
+            raise InputError(
+                f"constraints: step {both[0]} is locked and has a required action; to keep what was recorded, lock it "
+                "only; to pin another action, require it only."
+            )
+        if not isinstance(self.last_action_fixed, bool):
+            raise InputError(f"constraints: last_action_fixed must be true or false, not {self.last_action_fixed!r}.")
+        values = {
+            "locked": tuple(sorted(locked)),
+            "forbidden": forbidden,
+            "required": required,
+            "max_shift": _checked_limit("max_shift", self.max_shift),
+            "max_jump": _checked_limit("max_jump", self.max_jump),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def locking(self, step: int) -> Constraints:
+        """One more rule: the action of `step` stays as recorded."""
+        return replace(self, locked=(*self.locked, step))
+
+    def forbidding(self, step: int | None, action: int | str) -> Constraints:
+        """One more rule: `action` may not be changed to at `step` (None: at every step)."""
+        return replace(self, forbidden={**self.forbidden, step: (*self.forbidden.get(step, ()), action)})
+
+    def requiring(self, step: int, action: int | str) -> Constraints:
+        """One more rule: `action` is taken at `step`; an action required there before gives way."""
+        return replace(self, required={**self.required, step: action})
+
+    def allowed(self, episode: Episode) -> BoolArray:
+        """The actions that may be taken at each step [T, A]; rules that do not fit the episode are refused."""
+        self._check_steps(episode)
+        space, recorded = episode.schema.actions, episode.actions
+        steps = np.arange(len(episode))
+        mask = np.ones((len(episode), len(space)), dtype=bool)
+        if self.max_shift is not None:
+            mask &= _near(space, "max_shift", self.max_shift)[recorded]
+        for step, names in self.forbidden.items():
+            numbers = [_action_number(space, name, "forbidden") for name in names]
+            if step is not None and recorded[step] in numbers:
+                raise InputError(
+                    f"constraints: forbidden[{step}] names the action recorded at step {step} of episode "
+                    f"{episode.id!r}, the answer with zero changes; to demand a change, require another action."
+                )
+            mask[steps if step is None else [step], np.array(numbers, dtype=np.int64)[:, np.newaxis]] = False
+        mask[[*self.locked, *([len(episode) - 1] if self.last_action_fixed else [])]] = False
+        mask[steps, recorded] = True
+        for step, name in self.required.items():
+            number = _action_number(space, name, f"required[{step}]")
+            if not mask[step, number]:
+                raise InputError(
+                    f"constraints: action {number} ({space.labels[number]}) is required at step {step} of episode "
+                    f"{episode.id!r}, but another rule (forbidden, max_shift or last_action_fixed) excludes it there; "
+                    "drop one of the two."
+                )
+            mask[step] = False
+            mask[step, number] = True
+        return mask
+
+    def links(self, episode: Episode) -> BoolArray | None:
+        """Which action may follow which [T, A, A]: `links[t, a, b]`, b at step t after a at t-1; `links[0]` is true.
+
+        None when any action may follow any.
+        """
+        if self.max_jump is None:
+            return None
+        near = _near(episode.schema.actions, "max_jump", self.max_jump)
+        if near.all():
+            return None
+        links = np.repeat(near[np.newaxis], len(episode), axis=0)
+        links[0] = True
+        links[np.arange(1, len(episode)), episode.actions[:-1], episode.actions[1:]] = True
+        return links
+
+    def _check_steps(self, episode: Episode) -> None:
+        steps = {"locked": self.locked, "forbidden": self.forbidden, "required": self.required}
+        for name, given in steps.items():
+            for step in given:
+                if step is not None and step >= len(episode):
+                    raise InputError(
+                        f"constraints: {name}: there is no step {step}; episode {episode.id!r} has {len(episode)} "
+                        f"steps, numbered 0 to {len(episode) - 1}."
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON or YAML; `from_dict` gives equal constraints back."""
+
+        def plain(limit: Limit) -> int | dict[str, int] | None:
+            return dict(limit) if isinstance(limit, Mapping) else limit
+
+        return {
+            "locked": list(self.locked),
+            "forbidden": {
+                EVERY_STEP if step is None else str(step): list(actions) for step, actions in self.forbidden.items()
+            },
+            "required": {str(step): action for step, action in self.required.items()},
+            "max_shift": plain(self.max_shift),
+            "max_jump": plain(self.max_jump),
+            "last_action_fixed": self.last_action_fixed,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Constraints:
+        """Read what `to_dict` wrote, or what a person wrote in a file; what is left out is no rule."""
+        known = {"locked", "forbidden", "required", "max_shift", "max_jump", "last_action_fixed"}
+        check_keys("constraints", content, required=set(), optional=known)
+        values = dict(content)
+        for name in ("forbidden", "required"):
+            given = values.get(name, {})
+            if not isinstance(given, Mapping):
+                raise InputError(f"constraints: {name} must be a mapping from steps, not {given!r}.")
+            steps = [_step_from_text(name, text) for text in given]
+            if len(set(steps)) < len(steps):
+                raise InputError(f"constraints: {name} names a step twice.")
+            values[name] = dict(zip(steps, given.values(), strict=True))
+        return cls(**values)
+
+
+def changes_to_go(allowed: BoolArray, links: BoolArray | None, recorded: IntArray) -> IntArray:
+    """The fewest changes [T, A] that must still follow after an action at a step, allowed there or not.
+
+    More than T stands for a dead end: no admissible continuation exists.
+    """
+    horizon, count = allowed.shape
+    dead_end = horizon + 1
+    to_go = np.zeros((horizon, count), dtype=np.int64)
+    for t in range(horizon - 2, -1, -1):
+        costs = np.where(allowed[t + 1], to_go[t + 1] + (np.arange(count) != recorded[t + 1]), dead_end)
+        reachable = costs if links is None else np.where(links[t + 1], costs, dead_end)
+        to_go[t] = np.minimum(reachable.min(-1), dead_end)
+    return to_go
+
+
+def nearest_sequence(allowed: BoolArray, links: BoolArray | None, recorded: IntArray) -> IntArray | None:
+    """The admissible sequence [T] with the fewest changes, changed as late as possible; None when there is none."""
+    horizon, count = allowed.shape
+    to_go = changes_to_go(allowed, links, recorded)
+    sequence = np.empty(horizon, dtype=np.int64)
+    for t in range(horizon):
+        open_ = allowed[t] if t == 0 or links is None else allowed[t] & links[t, sequence[t - 1]]
+        changed = np.arange(count) != recorded[t]
+        costs = np.where(open_, to_go[t] + changed, horizon + 1)
+        if costs.min() > horizon:
+            return None
+        sequence[t] = np.argmin(2 * costs + changed)  # of equals the recorded action, then the smallest
+    return sequence
+
+
+def count_sequences(allowed: BoolArray, links: BoolArray | None, recorded: IntArray, max_changes: int) -> int:
+    """How many admissible sequences there are, exactly, however many."""
+    horizon, count = allowed.shape
+    if links is None:
+        counts = [1] + [0] * max_changes
+        for t in range(horizon):
+            kept = bool(allowed[t, recorded[t]])
+            choices = int(allowed[t].sum()) - kept
+            counts = [kept * same + choices * fewer for same, fewer in zip(counts, [0, *counts], strict=False)]
+        return sum(counts)
+    # Python's integers, which never overflow: table[a, c] prefixes end with action a after c changes.
+    table = before = np.array([[1] + [0] * max_changes] * count, dtype=object)
+    for t in range(horizon):
+        if t > 0:
+            before = links[t].T.astype(object) @ table
+        table = np.zeros_like(before)
+        for action in np.flatnonzero(allowed[t]):
+            if action == recorded[t]:
+                table[action] = before[action]
+            else:
+                table[action, 1:] = before[action, :-1]
+    return int(table.sum())
+
+
+def _near(space: ActionSpace, name: str, limit: int | Mapping[str, int]) -> BoolArray:
+    """Which actions [A, A] are within the limit of each other."""
+    if not space.axes:
+        raise InputError(
+            f"constraints: {name} counts levels of dose axes, and these actions have none (they are categories or "
+            "plain vectors); forbid actions instead."
+        )
+    names = [axis.name for axis in space.axes]
+    if isinstance(limit, Mapping) and (unknown := [axis for axis in limit if axis not in names]):
+        raise InputError(f"constraints: {name}: there is no axis {unknown[0]!r}; choose from {names}.")
+    # The same order as the actions of ActionSpace.product: the last axis varies fastest.
+    levels = np.array(list(itertools.product(*(range(len(axis.levels)) for axis in space.axes))))
+    most = np.array(
+        [limit.get(axis.name, len(axis.levels)) if isinstance(limit, Mapping) else limit for axis in space.axes]
+    )
+    near: BoolArray = (np.abs(levels[:, np.newaxis] - levels) <= most).all(-1)
+    return near
+
+
+def _action_number(space: ActionSpace, action: int | str, where: str) -> int:
+    if isinstance(action, str) and action in space.labels:
+        return space.labels.index(action)
+    if isinstance(action, str) or action >= len(space):
+        raise InputError(
+            f"constraints: {where}: no action {action!r}; give a number from 0 to {len(space) - 1} or a label such as "
+            f"{list(space.labels[:3])}."
+        )
+    return action
+
+
+def _checked_action(where: str, action: Any) -> int | str:
+    return action if isinstance(action, str) else _whole(where, "action", action, "a number from 0 or a label")
+
+
+def _checked_step(where: str, step: Any) -> int:
+    return _whole(where, "step", step, "a whole number from 0")
+
+
+def _checked_limit(name: str, limit: Any) -> int | dict[str, int] | None:
+    wanted = "a whole number of levels from 0, or one per axis"
+    if limit is None:
+        return None
+    if not isinstance(limit, Mapping):
+        return _whole(name, "limit", limit, wanted)
+    if not limit or not all(isinstance(axis, str) for axis in limit):
+        raise InputError(f"constraints: {name} {limit!r}: name at least one axis, each by its name.")
+    return {axis: _whole(f"{name}[{axis!r}]", "limit", levels, wanted) for axis, levels in limit.items()}
+
+
+def _whole(where: str, what: str, value: Any, wanted: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(f"constraints: {where}: {what} {value!r} must be {wanted}.")
+    return int(value)
+
+
+def _step_from_text(name: str, text: Any) -> int | None:
+    """YAML leaves whole numbers as they are; JSON writes them as text."""
+    if text == EVERY_STEP and name == "forbidden":
+        return None
+    if isinstance(text, str) and not text.isdecimal():
+        raise InputError(f"constraints: {name}: step {text!r} must be a whole number from 0.")
+    return int(text) if isinstance(text, str) else _checked_step(name, text)

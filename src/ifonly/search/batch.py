@@ -1,0 +1,178 @@
+"""Many questions at once: those that share a model are searched together, as one array computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Literal, overload
+
+import torch
+
+from ifonly.errors import IfonlyError, InputError
+from ifonly.problem import Problem
+from ifonly.progress import Progress, Tick, silent
+from ifonly.rewards import Reward
+from ifonly.search.base import Limits, Monitor, Solver
+from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.result import Result, Status, make_result
+from ifonly.search.solve import solve
+
+CHUNK_ELEMENTS = 2**24
+"""Numbers of the bounds of all single changes' rollouts that are searched together, at most: 128 MiB."""
+
+
+@overload
+def solve_batch(
+    problems: Iterable[Problem],
+    solver: Solver | None = None,
+    *,
+    limits: Limits | None = None,
+    progress: Progress = silent,
+    on_error: Literal["raise"] = "raise",
+) -> list[Result]: ...
+@overload
+def solve_batch(
+    problems: Iterable[Problem],
+    solver: Solver | None = None,
+    *,
+    limits: Limits | None = None,
+    progress: Progress = silent,
+    on_error: Literal["return"],
+) -> list[Result | IfonlyError]: ...
+def solve_batch(
+    problems: Iterable[Problem],
+    solver: Solver | None = None,
+    *,
+    limits: Limits | None = None,
+    progress: Progress = silent,
+    on_error: Literal["raise", "return"] = "raise",
+) -> list[Result] | list[Result | IfonlyError]:
+    """What `solve` gives for each problem, in their order, but much faster for many problems with one model.
+
+    Problems with the same model, reward, horizon and budget are searched together. (Freeze the model once, with
+    `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
+    `limits` are per problem, so that problems searched together have their seconds together; `stats` then tell each
+    one's equal share of the time. Ctrl-C ends the search and leaves the brackets found so far.
+    A problem that fails costs no other one: with `on_error="return"` its exception takes its place.
+    """
+    questions, solver = list(problems), BranchAndBound() if solver is None else solver
+    if on_error not in ("raise", "return"):
+        raise InputError(f"solve_batch: on_error={on_error!r}; choose 'raise' or 'return'.")
+    if not isinstance(solver, Solver):
+        raise InputError(
+            f"solve_batch: {solver!r} is not a solver; pass one with its settings, such as BranchAndBound()."
+        )
+    limits = limits or Limits()
+    answers: dict[int, Result | IfonlyError] = {}
+    interrupted = False
+    for chunk in _chunks(questions, solver):
+        members = [questions[number] for number in chunk]
+        if interrupted:
+            found = [_not_begun(answer, limits) for answer in _solve_chunk(members, solver, Limits(seconds=0.0))]
+        else:
+            found = _solve_chunk(members, solver, limits)
+        interrupted |= any(isinstance(one, Result) and one.status is Status.INTERRUPTED for one in found)
+        if on_error == "raise":
+            for answer in found:
+                if isinstance(answer, IfonlyError):
+                    raise answer
+        answers |= dict(zip(chunk, found, strict=True))
+        progress(Tick("solve", len(answers), len(questions)))
+    return [answers[number] for number in range(len(questions))]
+
+
+def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyError:
+    """What was left to do when someone pressed Ctrl-C."""
+    if isinstance(answer, Result) and answer.status is Status.TIME_LIMIT:
+        return replace(answer, status=Status.INTERRUPTED, limits=asdict(limits))
+    return answer
+
+
+def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
+    """Numbers of problems that are searched together."""
+    if not isinstance(solver, BranchAndBound):
+        yield from ([number] for number in range(len(problems)))
+        return
+    groups: list[tuple[Problem, object, list[int]]] = []
+    models: dict[int, object] = {}
+    for number, problem in enumerate(problems):
+        if id(problem.model) not in models:
+            models[id(problem.model)] = _identity(problem)
+        model = models[id(problem.model)]
+        for first, same, members in groups:
+            if model == same and _are_alike(first, problem):
+                members.append(number)
+                break
+        else:
+            groups.append((problem, model, [number]))
+    for first, _, members in groups:
+        size = max(1, CHUNK_ELEMENTS // _elements(first))
+        yield from (members[start : start + size] for start in range(0, len(members), size))
+
+
+def _identity(problem: Problem) -> object:
+    """What tells models apart: for a class with a kind its fingerprint says all, for any other only the object does."""
+    return problem.model.fingerprint() if problem.model.kind else id(problem.model)
+
+
+def _are_alike(one: Problem, other: Problem) -> bool:
+    return (
+        one.horizon == other.horizon
+        and one.max_changes == other.max_changes
+        and one.change_cost == other.change_cost
+        and one.device == other.device
+        and _same_reward(one.reward, other.reward)
+    )
+
+
+def _same_reward(one: Reward, other: Reward) -> bool:
+    return one is other or one == other
+
+
+def _elements(problem: Problem) -> int:
+    """The largest array that one problem needs at the start: the rollouts of its single changes."""
+    steps = problem.horizon**2 * problem.observed_states.shape[1]
+    return problem.action_count * max(steps, problem.horizon * problem.max_changes) + 1
+
+
+def _solve_chunk(problems: list[Problem], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:
+    if len(problems) > 1 and isinstance(solver, BranchAndBound):
+        try:
+            return list(_solve_together(problems, solver, limits))
+        except IfonlyError:
+            pass  # one of them fails: which one, and how, shows one by one
+    return [_solve_or_error(problem, solver, limits) for problem in problems]
+
+
+def _solve_or_error(problem: Problem, solver: Solver, limits: Limits) -> Result | IfonlyError:
+    try:
+        return solve(problem, solver, limits=limits)
+    except IfonlyError as error:
+        return error
+
+
+@torch.no_grad()
+def _solve_together(problems: list[Problem], solver: BranchAndBound, limits: Limits) -> list[Result]:
+    count = len(problems)
+    shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
+    monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
+    search = TreeSearch(solver, problems, monitor)
+    findings = search.run()
+    seconds = monitor.elapsed() / count
+    fingerprint = problems[0].model.fingerprint()
+    return [
+        make_result(
+            problem,
+            actions=finding.actions,
+            status=finding.status,
+            upper_bound=finding.upper_bound,
+            certificate=finding.certificate,
+            stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),
+            solver={"name": solver.name, **solver.settings()},
+            limits=asdict(limits),
+            frontier=finding.frontier,
+            alternatives=finding.alternatives,
+            model_fingerprint=fingerprint,
+        )
+        for number, (problem, finding) in enumerate(zip(problems, findings, strict=True))
+    ]

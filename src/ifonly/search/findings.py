@@ -1,0 +1,163 @@
+"""From what a branch-and-bound search knows when it ends to what it claims about each problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.children import ChildBound
+from ifonly.bounds.fallback import LipschitzChildBound, NoChildBound
+from ifonly.rewards import declared_constants
+from ifonly.search.answers import Alternative, Budget
+from ifonly.search.base import Finding
+from ifonly.search.incumbents import Incumbents, Ranking
+from ifonly.search.pool import ranks_within
+from ifonly.search.questions import Questions
+from ifonly.search.result import Certificate, Status
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known about P problems when their search ends, finished or not."""
+
+    questions: Questions
+    incumbents: Incumbents
+    ranking: Ranking | None
+    upper_bounds: Tensor  # [P, K+1]
+    open_counts: Tensor  # [P]
+    stopped: Status | None
+    """What ended the search of all; None when it came to its end."""
+    stopped_by_nodes: Tensor  # [P]
+    depth_first: bool
+    bound: ChildBound | None
+    gap: float
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The sequences of one problem, one per budget, without idle changes."""
+
+    sequences: Tensor  # [K+1, T]
+    outcomes: list[float]
+    are_known: list[bool]
+    upper_bounds: list[float]
+
+
+def findings(knowledge: Knowledge) -> list[Finding]:
+    """One finding per problem."""
+    questions, count, budgets = knowledge.questions, *knowledge.upper_bounds.shape
+    problem = torch.arange(count, device=questions.device).repeat_interleave(budgets)
+    chosen = knowledge.incumbents.sequences[problem, knowledge.incumbents.simplest().flatten()].to(torch.int64)
+    sequences, outcomes = without_idle_changes(questions, problem, chosen)
+    known = knowledge.incumbents.by_budget() > -torch.inf
+    if knowledge.ranking is not None:
+        some = known.flatten()
+        rows = sequences[some].to(torch.int16)
+        knowledge.ranking.offer(problem[some], outcomes[some], rows.__getitem__)
+    rows_of = zip(
+        sequences.view(count, budgets, -1),
+        outcomes.view(count, budgets).tolist(),
+        known.tolist(),
+        knowledge.upper_bounds.tolist(),
+        strict=True,
+    )
+    return [_finding(knowledge, number, _Answers(*parts)) for number, parts in enumerate(rows_of)]
+
+
+def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Finding:
+    actions = answers.sequences[-1] if answers.are_known[-1] else knowledge.questions.problems[number].nearest_actions
+    upper_bound = answers.upper_bounds[-1]
+    return Finding(
+        actions=actions,
+        status=_status(knowledge, number, upper_bound),
+        upper_bound=upper_bound,
+        certificate=_certificate(knowledge, number, upper_bound),
+        frontier=_frontier(answers),
+        alternatives=_alternatives(knowledge, number, actions, answers.outcomes[-1]),
+    )
+
+
+def _status(knowledge: Knowledge, number: int, upper_bound: float) -> Status:
+    tolerance = knowledge.questions.problems[number].tolerance
+    best = float(knowledge.incumbents.best[number].max())
+    if not upper_bound > best + tolerance:
+        return Status.OPTIMAL
+    if not upper_bound > best + max(tolerance, knowledge.gap):
+        return Status.GAP_REACHED
+    return knowledge.stopped or Status.NODE_LIMIT
+
+
+def _frontier(answers: _Answers) -> tuple[Budget, ...]:
+    rows = answers.sequences.cpu().numpy()
+    return tuple(
+        Budget(
+            max_changes=budget,
+            outcome=answers.outcomes[budget] if known else None,
+            actions=rows[budget].copy() if known else None,
+            upper_bound=max(answers.upper_bounds[budget], answers.outcomes[budget] if known else -math.inf),
+        )
+        for budget, known in enumerate(answers.are_known)
+    )
+
+
+def _alternatives(knowledge: Knowledge, number: int, actions: Tensor, outcome: float) -> tuple[Alternative, ...]:
+    """The ranked sequences; the answer itself comes first, whatever rounding says."""
+    if knowledge.ranking is None:
+        return ()
+    sequences, outcomes = knowledge.ranking.of(number)
+    others = (sequences != actions).any(1)
+    rest = zip(sequences[others].cpu().numpy(), outcomes[others].tolist(), strict=True)
+    listed = [Alternative(actions.cpu().numpy(), outcome), *(Alternative(row, value) for row, value in rest)]
+    return tuple(listed[: max(1, len(sequences))])
+
+
+def _certificate(knowledge: Knowledge, number: int, upper_bound: float) -> Certificate:
+    bound, tolerance = knowledge.bound, knowledge.questions.problems[number].tolerance
+    finished = knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
+    complete = finished and knowledge.gap <= tolerance
+    details: dict[str, Any] = {} if bound is None else dict(bound.details())
+    details |= {
+        "open": int(knowledge.open_counts[number]),
+        "depth_first": knowledge.depth_first,
+        "every_budget_proven": complete,
+    }
+    if knowledge.ranking is not None:
+        details |= {
+            "alternatives_proven": complete,
+            "alternatives_cut": bool(knowledge.ranking.is_cut()[number]),
+        }
+    declared = declared_constants(knowledge.questions.problems[number].reward)
+    if declared and isinstance(bound, LipschitzChildBound):
+        details["relies_on_declared_constants_of"] = declared
+    return Certificate(
+        method=NoChildBound.method if bound is None else bound.method,
+        proven=math.isfinite(upper_bound),
+        tolerance=tolerance,
+        details=details,
+    )
+
+
+def without_idle_changes(questions: Questions, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """Sequences [N, T] with every change undone whose undoing costs no more than rounding, and their outcomes [N]."""
+    outcomes = questions.rollout(problem, sequences).outcomes
+    least = outcomes - questions.tolerance[problem]
+    sequences = sequences.clone()
+    pending = torch.arange(len(problem), device=problem.device)
+    while len(pending):
+        rows, steps = (sequences[pending] != questions.observed[problem[pending]]).nonzero(as_tuple=True)
+        rows = pending[rows]
+        trials = sequences[rows]
+        trials[torch.arange(len(rows), device=rows.device), steps] = questions.observed[problem[rows], steps]
+        fine = questions.admissible(problem[rows], trials)
+        rows, trials = rows[fine], trials[fine]
+        values = questions.rollout(problem[rows], trials).outcomes
+        good = values >= least[rows]
+        rows, trials, values = rows[good], trials[good], values[good]
+        best = ranks_within(rows, values) == 0
+        pending = rows[best]
+        sequences[pending], outcomes[pending] = trials[best], values[best]
+    return sequences, outcomes

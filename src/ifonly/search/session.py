@@ -1,0 +1,98 @@
+"""The same question again and again, under changing rules: what was computed once is kept."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.children import ChildBound
+from ifonly.bounds.choice import make_child_bound
+from ifonly.constraints import Constraints
+from ifonly.errors import InputError
+from ifonly.problem import Problem
+from ifonly.progress import Progress, silent
+from ifonly.search.base import Limits, Monitor
+from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.result import Result
+from ifonly.search.solve import result_of
+
+_UNCHANGED = Constraints()
+
+
+class Session:
+    """One problem, solved under one set of rules after another, as in a conversation with an expert.
+
+    The bound is built once, without rules: it stays valid since rules only remove sequences. Every good sequence found
+    is remembered, and those that the current rules admit are where a search starts. The answers are those of `solve`.
+
+    >>> from ifonly.instances import random_problem
+    >>> session = Session(random_problem(7, model_kind="linear", horizon=4))
+    >>> first = session.solve()
+    >>> second = session.lock(first.changes[0].step)
+    >>> second.actions[first.changes[0].step] == first.observed_actions[first.changes[0].step]
+    np.True_
+    >>> second.outcome <= first.outcome
+    True
+    """
+
+    def __init__(self, problem: Problem, solver: BranchAndBound | None = None) -> None:
+        solver = BranchAndBound() if solver is None else solver
+        if not isinstance(solver, BranchAndBound):
+            raise InputError(f"session: {solver!r} keeps nothing for the next question; pass BranchAndBound(...).")
+        self.solver = solver
+        self.problem = problem
+        """The question under its current rules."""
+        self._unruled = problem.with_constraints(None)
+        self._bound: ChildBound | None = None
+        self._known: Tensor | None = None
+
+    @property
+    def constraints(self) -> Constraints:
+        """The current rules."""
+        return self.problem.constraints or _UNCHANGED
+
+    def solve(
+        self,
+        constraints: Constraints | None = None,
+        *,
+        limits: Limits | None = None,
+        progress: Progress = silent,
+    ) -> Result:
+        """The answer under `constraints`, which become the current rules; None keeps those there are.
+
+        Rules that leave no sequence are refused and change nothing.
+        """
+        if constraints is not None:
+            self.problem = self.problem.with_constraints(constraints)
+        with torch.no_grad():
+            monitor = Monitor(limits or Limits(), progress, self.problem.tolerance)
+            if self._bound is None and self.problem.max_changes > 0:
+                self._bound = make_child_bound([self._unruled], self.solver.bound)
+                monitor.stats.seconds_bounds = monitor.elapsed()
+            search = TreeSearch(self.solver, [self.problem], monitor, bound=self._bound, known=self._known)
+            result = result_of(self.problem, self.solver, search.run()[0], monitor)
+        self._remember(result)
+        return result
+
+    def lock(self, step: int) -> Result:
+        """The answer when the recorded action of `step` must stay, too."""
+        return self.solve(self.constraints.locking(step))
+
+    def forbid(self, step: int | None, action: int | str) -> Result:
+        """The answer when `action` may not be changed to at `step` (None: at every step), too."""
+        return self.solve(self.constraints.forbidding(step, action))
+
+    def require(self, step: int, action: int | str) -> Result:
+        """The answer when `action` is taken at `step`, too."""
+        return self.solve(self.constraints.requiring(step, action))
+
+    def reset(self) -> Result:
+        """The answer without rules."""
+        return self.solve(Constraints())
+
+    def _remember(self, result: Result) -> None:
+        found = [budget.actions for budget in result.frontier if budget.actions is not None]
+        found += [alternative.actions for alternative in result.alternatives]
+        rows = torch.stack([torch.tensor(actions, device=self.problem.device) for actions in found])
+        whole = rows if self._known is None else torch.cat([self._known, rows])
+        self._known = whole.unique(dim=0)

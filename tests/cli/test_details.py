@@ -1,0 +1,233 @@
+"""What `solve` tells beside the best sequence: other budgets, a target, other sequences, contributions, a log."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ifonly
+from ifonly.cli.frame import ExitCode
+from ifonly.episodes.store import load_cohort
+
+
+@pytest.fixture
+def solve(run, cohort_folder: Path, model_folder: Path):
+    """`ifonly solve` for one episode."""
+
+    def invoke(*options: object, episode: str = "patient-00001"):
+        return run("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", episode, *options)
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def optima(cohort_folder: Path, model_folder: Path) -> list[ifonly.Result]:
+    """The best with at most 0, 1 and 2 changes, by enumeration."""
+    episode, model = load_cohort(cohort_folder)["patient-00001"], ifonly.load_model(model_folder).for_search()
+    problems = [ifonly.Problem.from_episode(episode, model, ifonly.minus("SOFA"), budget) for budget in range(3)]
+    return [ifonly.solve(problem, ifonly.Exhaustive()) for problem in problems]
+
+
+def read(result) -> ifonly.Result:
+    assert result.exit_code == 0, result.output
+    return ifonly.Result.from_json(result.stdout)
+
+
+def words_of(text: str) -> str:
+    return " ".join(text.replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ([], "anchor-astar"),
+        (["--lock", 3], "anchor-astar"),
+        (["--max-shift", 2], "anchor-astar"),
+        (["--max-jump", 3], "branch-and-bound"),
+        (["--alternatives", 2], "branch-and-bound"),
+        (["--within", 0.1], "branch-and-bound"),
+        (["--all-budgets"], "branch-and-bound"),
+        (["--target", 30], "branch-and-bound"),
+        (["--memory", 100], "branch-and-bound"),
+        (["--contributions"], "anchor-astar"),
+        (["--solver", "branch-and-bound"], "branch-and-bound"),
+    ],
+)
+def test_the_solver_that_fits(solve, options: list[object], name: str) -> None:
+    assert read(solve("-k", 1, *options, "--json")).solver["name"] == name
+
+
+def test_required_changes_choose_branch_and_bound(solve, cohort_folder: Path) -> None:
+    other = (int(load_cohort(cohort_folder)["patient-00001"].actions[2]) + 1) % 25
+    assert read(solve("-k", 2, "--require", f"2={other}", "--json")).solver["name"] == "branch-and-bound"
+
+
+def test_the_seed_reaches_the_automatic_choice(solve) -> None:
+    assert read(solve("-k", 1, "--seed", 5, "--json")).solver["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alternatives", 2, "--solver", "greedy"], "--alternatives means nothing to the solver greedy"),
+        (["--within", 1, "--solver", "anchor-astar"], "--within means nothing to the solver anchor-astar"),
+        (["--all-budgets", "--solver", "exhaustive"], "--all-budgets means nothing to the solver exhaustive"),
+        (["--target", 1, "--solver", "beam"], "--target means nothing to the solver beam"),
+        (["--memory", 1, "--solver", "top"], "--memory means nothing to the solver top"),
+        (["--samples", 9, "--solver", "branch-and-bound"], "--samples means nothing to the solver branch-and-bound"),
+        (["--samples", 9, "--alternatives", 2], "--samples means nothing to the solver branch-and-bound"),
+        (["--alternatives", 0], "--alternatives"),
+        (["--within", 0], "--within 0.0: give a positive number"),
+        (["--within", "inf"], "--within inf: give a positive number"),
+        (["--target", "nan"], "--target nan: give a finite number"),
+        (["--target", 1, "--change-cost", 0.5], "leave --change-cost out"),
+        (["--memory", -1], "--memory"),
+    ],
+)
+def test_options_that_mean_nothing(solve, options: list[object], message: str) -> None:
+    result = solve(*options)
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert message in words_of(result.stderr)
+
+
+def test_anchors_do_not_fit_rules_that_tie_steps(solve) -> None:
+    result = solve("--max-jump", 1, "--samples", 9)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "anchor-astar cannot keep" in result.stderr
+
+
+def test_all_budgets(solve, optima: list[ifonly.Result]) -> None:
+    frontier = read(solve("-k", 2, "--all-budgets", "--json")).frontier
+    assert [budget.outcome for budget in frontier] == pytest.approx([best.outcome for best in optima], abs=1e-9)
+    text = solve("-k", 2, "--all-budgets").stdout
+    for budget, best in enumerate(optima):
+        assert re.search(rf"^ *{budget} +{best.shown[1].value:.6g} +0 ", text, flags=re.MULTILINE)
+    for change in optima[1].changes:
+        assert f"step {change.step}:" in text
+    assert "every number of changes" not in solve("-k", 2, "--solver", "branch-and-bound").stdout
+
+
+def test_a_budget_too_small_for_the_rules(solve, cohort_folder: Path) -> None:
+    other = (int(load_cohort(cohort_folder)["patient-00001"].actions[2]) + 1) % 25
+    text = solve("-k", 1, "--all-budgets", "--require", f"2={other}").stdout
+    assert re.search(r"^ *0 +- +- +no admissible sequence", text, flags=re.MULTILINE)
+
+
+def target_of(solve, target: float, *options: object) -> tuple[dict[str, object], str]:
+    """What is said about a target, in JSON and in words."""
+    command = ("-k", 2, "--target", target, *options)
+    return json.loads(solve(*command, "--json").stdout)["target"], solve(*command).stdout
+
+
+def test_a_target_to_fall_to(solve, optima: list[ifonly.Result]) -> None:
+    none, one, two = (best.shown[1].value for best in optima)
+    for target, fewest in ((none + 1, 0), ((none + one) / 2, 1), ((one + two) / 2, 2), (two - 1, None)):
+        content, text = target_of(solve, target)
+        assert content == {"value": target, "fewest_changes": fewest, "proven": True}
+        said = f"cumulative SOFA of at most {target:g}: "
+        said += {None: "no sequence with at most 2 changes reaches it.", 0: "reached without any change"}.get(
+            fewest, f"reached with {fewest} change"
+        )
+        assert said in text
+    content, text = target_of(solve, (none + one) / 2)
+    assert f"reached with 1 change ({one:.6g}), and with no fewer.\n  step {optima[1].changes[0].step}: " in text
+
+
+def test_a_target_to_rise_to(solve) -> None:
+    frontier = read(solve("-k", 2, "--maximize", "MAP", "--all-budgets", "--json")).frontier
+    values = [budget.outcome for budget in frontier]
+    content, text = target_of(solve, (values[1] + values[2]) / 2, "--maximize", "MAP")
+    assert content["fewest_changes"] == 2
+    assert "cumulative MAP of at least" in text
+
+
+def test_a_target_that_the_search_did_not_decide(solve, optima: list[ifonly.Result]) -> None:
+    content, text = target_of(solve, optima[2].shown[1].value + 1e-3, "--nodes", 0)
+    assert content["proven"] is False
+    assert "the search ended before that was decided" in text
+
+
+def test_alternatives(solve, optima: list[ifonly.Result]) -> None:
+    found = read(solve("-k", 1, "--alternatives", 3, "--json"))
+    outcomes = [one.outcome for one in found.alternatives]
+    assert len(outcomes) == 3
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert outcomes[0] == pytest.approx(optima[1].outcome)
+    text = solve("-k", 1, "--alternatives", 3).stdout
+    assert "patient-00001, the 3 best sequences:" in text
+    for rank, one in enumerate(found.alternatives, start=1):
+        assert re.search(rf"^ *{rank} +{-one.outcome:.6g} ", text, flags=re.MULTILINE)
+        (step,) = np.flatnonzero(one.actions != found.observed_actions)
+        change = found.schema.actions.describe_change(int(found.observed_actions[step]), int(one.actions[step]))
+        assert change.split(", ")[0] in text
+
+
+def test_alternatives_within_a_distance(solve) -> None:
+    ranked = read(solve("-k", 1, "--alternatives", 20, "--json")).alternatives
+    distance = ranked[0].outcome - (ranked[4].outcome + ranked[5].outcome) / 2
+    near = read(solve("-k", 1, "--within", distance, "--json")).alternatives
+    assert [one.outcome for one in near] == pytest.approx([one.outcome for one in ranked[:5]])
+    assert "the 2 best sequences (there are more as close):" in (
+        solve("-k", 1, "--within", distance, "--alternatives", 2).stdout
+    )
+
+
+def test_alternatives_of_a_search_that_ended_early_are_not_called_the_best(solve) -> None:
+    result = solve("-k", 2, "--alternatives", 3, "--nodes", 1)
+    assert result.exit_code == ExitCode.LIMIT_REACHED
+    assert "found (others as good may exist):" in result.stdout
+
+
+def test_contributions(solve, tmp_path: Path, run, cohort_folder: Path, model_folder: Path) -> None:
+    out = tmp_path / "result.json"
+    shown = solve("-k", 2, "--samples", 50, "--contributions", "--out", out)
+    content = json.loads(out.read_text())
+    found, shares = ifonly.Result.from_dict(content), content["contributions"]["changes"]
+    assert [share["step"] for share in shares] == [change.step for change in found.changes]
+    assert sum(share["share"] for share in shares) == pytest.approx(found.improvement)
+    for share, change in zip(shares, found.changes, strict=True):
+        figures = " +".join(f"{share[name]:.4g}" for name in ("lost_without", "alone", "share"))
+        assert re.search(rf"step {change.step}: .* {figures}", shown.stdout)
+    assert re.search(rf"^together +{found.improvement:.4g}", shown.stdout, flags=re.MULTILINE)
+    assert "contributions" not in json.loads(solve("-k", 1, "--samples", 50, "--json").stdout)
+    assert run("verify", out, "--episodes", cohort_folder, "--model", model_folder).exit_code == 0
+
+
+def test_too_many_changes_to_share_out_keep_their_result(solve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.search.contributions.MOST_CHANGES", 1)
+    result = solve("-k", 2, "--solver", "greedy", "--contributions", "--json")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "2 changes have 2^2 subsets" in result.stderr
+    assert len(ifonly.Result.from_json(result.stdout).changes) == 2
+
+
+def test_details_of_several_episodes_name_them(run, cohort_folder: Path, model_folder: Path) -> None:
+    ids = ("--episode", "patient-00001", "--episode", "patient-00002")
+    options = ("-k", 1, "--all-budgets", "--target", 30, "--contributions")
+    text = run("solve", "--episodes", cohort_folder, "--model", model_folder, *ids, *options).stdout
+    for id in ids[1::2]:
+        for what in (
+            "the best for every number of changes:",
+            "cumulative SOFA of at most 30:",
+            "what each change gains",
+        ):
+            assert f"{id}, {what}" in text
+
+
+def test_a_limit_on_memory_is_kept_and_harmless(solve, optima: list[ifonly.Result]) -> None:
+    found = read(solve("-k", 2, "--memory", 0, "--json"))
+    assert found.limits["memory"] == 0
+    assert found.outcome == pytest.approx(optima[2].outcome)
+
+
+@pytest.mark.parametrize("solver", ["branch-and-bound", "anchor-astar"])
+def test_the_log_is_told_on_stderr(solve, solver: str) -> None:
+    result = solve("-k", 2, "--solver", solver, "--log", "--json")
+    assert read(result).status is ifonly.Status.OPTIMAL
+    subject, header, *lines = result.stderr.splitlines()
+    assert subject == "Searching patient-00001"
+    assert header.split() == ["seconds", "nodes", "open", "incumbent", "bound", "gap"]
+    assert lines
+    assert all(len(line.split()) == 6 for line in lines)

@@ -1,0 +1,151 @@
+"""Many questions at once give what one by one gives; a session gives what fresh searches give."""
+
+import numpy as np
+import pytest
+import torch
+
+from ifonly.errors import IfonlyError, InputError
+from ifonly.instances import random_constraints, random_problem
+from ifonly.problem import Problem
+from ifonly.progress import Tick
+from ifonly.rewards import Custom
+from ifonly.search.base import Limits
+from ifonly.search.baselines import Greedy
+from ifonly.search.batch import solve_batch
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.result import Result, Status
+from ifonly.search.session import Session
+from ifonly.search.solve import solve
+
+BOUNDS = ("none", "lipschitz", "auto")
+
+
+def family(seed: int, count: int = 6, **settings: object) -> list[Problem]:
+    """Problems with one model: other rules, other budgets."""
+    given = {"rules": True, "max_changes": 3, "horizon": 5, "actions": 4, "constrained": True}
+    base = random_problem(seed, **{**given, **settings})
+    rng = np.random.default_rng(seed)
+    members = [base, base.with_constraints(None), base.with_constraints(None).with_max_changes(2)]
+    while len(members) < count:
+        try:
+            members.append(base.with_constraints(random_constraints(base.episode, rng)))
+        except InputError:
+            continue
+    return members
+
+
+def same(one: Result, other: Result) -> None:
+    assert one.status is other.status
+    assert np.array_equal(one.actions, other.actions)
+    assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
+    assert one.upper_bound == pytest.approx(other.upper_bound, abs=1e-9)
+    for first, second in zip(one.frontier, other.frontier, strict=True):
+        assert (first.actions is None) == (second.actions is None)
+        assert first.actions is None or np.array_equal(first.actions, second.actions)
+    assert [a.actions.tolist() for a in one.alternatives] == [a.actions.tolist() for a in other.alternatives]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_together_as_one_by_one(bound: str) -> None:
+    for seed in range(12):
+        members = family(seed) + family(seed + 100, 3)
+        solver = BranchAndBound(bound=bound, alternatives=1 + seed % 3)
+        together = solve_batch(members, solver)
+        for problem, result in zip(members, together, strict=True):
+            alone = solve(problem, solver)
+            same(result, alone)
+            assert result.stats.nodes_expanded == alone.stats.nodes_expanded
+            assert result.model_fingerprint == problem.model.fingerprint()
+
+
+def test_node_limit_is_per_problem() -> None:
+    members = family(3, rules=False)
+    solver, limits = BranchAndBound(bound="none", batch=1), Limits(nodes=5)
+    for problem, result in zip(members, solve_batch(members, solver, limits=limits), strict=True):
+        same(result, solve(problem, solver, limits=limits))
+        assert result.limits["nodes"] == 5
+
+
+def test_other_solvers_and_no_problems() -> None:
+    members = family(5)
+    for problem, result in zip(members, solve_batch(members, Greedy()), strict=True):
+        same(result, solve(problem, Greedy()))
+    assert solve_batch([]) == []
+
+
+def test_one_failure_costs_no_other() -> None:
+    base = random_problem(1, horizon=4, actions=3, model_kind="linear")
+    origin = base.observed_states
+
+    def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        far = (states.unsqueeze(-2) - origin).abs().sum(-1).amin(-1) > 1e-6
+        return torch.where(far, torch.nan, 0.0).to(torch.float64)
+
+    broken = Problem.from_episode(base.episode, base.model, Custom(reward, 1.0, space="scaled"), 2)
+    fine = broken.with_max_changes(0)
+    allowed = np.zeros((4, 3), dtype=bool)
+    allowed[np.arange(4), base.episode.actions] = True
+    idle = Problem.from_episode(base.episode, base.model, broken.reward, 2, allowed=allowed)
+    answers = solve_batch([fine, broken, idle, base], BranchAndBound(bound="none"), on_error="return")
+    assert [isinstance(answer, Result) for answer in answers] == [True, False, True, True]
+    assert isinstance(answers[1], IfonlyError)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        solve_batch([fine, broken, idle], BranchAndBound(bound="none"))
+
+
+def test_progress_counts_problems() -> None:
+    seen: list[Tick] = []
+    members = family(2)
+    solve_batch(members, progress=seen.append)
+    assert seen[-1].done == seen[-1].total == len(members)
+
+
+def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = family(4, rules=False)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ifonly.search.branch.TreeSearch._expand_root", interrupt)
+    results = solve_batch(members)
+    assert [result.status for result in results] == [Status.INTERRUPTED] * len(members)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_session_as_fresh_searches(bound: str) -> None:
+    for seed in range(12):
+        first, *others = family(seed, 8)
+        session = Session(first, BranchAndBound(bound=bound))
+        assert session.solve().outcome == pytest.approx(solve(first, Exhaustive()).outcome, abs=1e-9)
+        for problem in others:
+            if problem.constraints is None or problem.max_changes != first.max_changes:
+                continue
+            result = session.solve(problem.constraints)
+            assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
+            assert result.status is Status.OPTIMAL
+            assert result.constraints == problem.constraints.to_dict()
+
+
+def test_session_adds_rules_one_by_one() -> None:
+    problem = random_problem(11, model_kind="linear", reward_kind="linear", horizon=6, actions=4, masked=False)
+    session = Session(problem)
+    first = session.solve()
+    change = first.changes[0]
+    without = session.forbid(change.step, change.counterfactual)
+    assert without.actions[change.step] != change.counterfactual
+    assert without.outcome <= first.outcome
+    locked = session.lock(change.step)
+    assert locked.actions[change.step] == change.observed
+    assert locked.outcome <= without.outcome + 1e-9
+    same(session.reset(), first)
+    required = session.require(change.step, change.counterfactual)
+    assert np.array_equal(required.actions, first.actions)
+    with pytest.raises(InputError):
+        session.require(99, 0)
+    same(session.solve(), required)
+
+
+def test_session_needs_a_solver_that_can_start_anywhere() -> None:
+    with pytest.raises(InputError, match="keeps nothing"):
+        Session(random_problem(1), Greedy())  # type: ignore[arg-type]

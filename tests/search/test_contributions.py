@@ -1,0 +1,116 @@
+"""Shares of the gain, the readable log, and the check of frontiers and alternatives."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from ifonly.errors import InputError, VerificationError
+from ifonly.instances import random_problem
+from ifonly.search.answers import Alternative, Budget
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.contributions import contributions
+from ifonly.search.log import HEADER, search_log
+from ifonly.search.result import Result
+from ifonly.search.solve import solve
+from ifonly.search.verify import verify
+
+
+def test_shares_are_averages_over_all_orders() -> None:
+    for seed in range(15):
+        problem = random_problem(seed, horizon=6, actions=4, max_changes=4, rules=None)
+        result = solve(problem)
+        shared = contributions(problem, result.actions)
+        steps = [change.step for change in result.changes]
+        assert [change.step for change in shared.changes] == steps
+        assert shared.outcomes[()] == pytest.approx(result.observed_outcome, abs=1e-9)
+        assert shared.outcomes[tuple(steps)] == pytest.approx(result.outcome, abs=1e-9)
+        assert sum(change.share for change in shared.changes) == pytest.approx(result.improvement, abs=1e-9)
+        gains = {step: [] for step in steps}
+        for order in itertools.permutations(steps):
+            for place, step in enumerate(order):
+                before, after = tuple(sorted(order[:place])), tuple(sorted(order[: place + 1]))
+                gains[step].append(shared.outcomes[after] - shared.outcomes[before])
+        for change in shared.changes:
+            assert change.share == pytest.approx(np.mean(gains[change.step]), abs=1e-9)
+            undone = result.actions.copy()
+            undone[change.step] = result.observed_actions[change.step]
+            assert change.lost_without == pytest.approx(result.outcome - problem.outcome(undone), abs=1e-9)
+            alone = result.observed_actions.copy()
+            alone[change.step] = change.action
+            assert change.alone == pytest.approx(problem.outcome(alone) - result.observed_outcome, abs=1e-9)
+        assert len(shared.to_dict()["outcomes"]) == 2 ** len(steps)
+
+
+def test_too_many_changes_are_refused() -> None:
+    problem = random_problem(1, horizon=14, max_changes=None)
+    with pytest.raises(InputError, match="2\\^13 subsets"):
+        contributions(problem, [*((problem.episode.actions[:13] + 1) % 3), problem.episode.actions[13]])
+
+
+def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.search.branch.REPORT_SECONDS", -1.0)
+    lines: list[str] = []
+    solve(
+        random_problem(2, horizon=6, max_changes=3),
+        BranchAndBound(bound="none", batch=1),
+        progress=search_log(lines.append),
+    )
+    assert lines[0] == HEADER
+    assert len(lines) > 2
+    assert all(len(line.split()) == 6 for line in lines)
+
+
+def checked(result: Result, seed: int) -> None:
+    problem = random_problem(seed, rules=None)
+    verify(result, problem.episode, problem.model, reward=problem.reward)
+
+
+def test_verify_accepts_what_is_true() -> None:
+    for seed in range(25):
+        result = solve(random_problem(seed, rules=None), BranchAndBound(alternatives=4))
+        checked(result, seed)
+        checked(Result.from_json(result.to_json()), seed)
+
+
+def broken(result: Result) -> dict[str, Result]:
+    frontier, alternatives = result.frontier, result.alternatives
+    first, last = frontier[0], frontier[-1]
+    assert last.outcome is not None
+    assert first.outcome is not None
+
+    def budgets(*changed: Budget) -> Result:
+        return dataclasses.replace(result, frontier=changed)
+
+    def listed(*changed: Alternative) -> Result:
+        return dataclasses.replace(result, alternatives=changed)
+
+    worse = dataclasses.replace(frontier[1], outcome=first.outcome, actions=first.actions, upper_bound=first.outcome)
+    return {
+        "frontier: outcomes": budgets(dataclasses.replace(first, outcome=first.outcome + 1), *frontier[1:]),
+        "frontier: sequences": budgets(dataclasses.replace(first, actions=last.actions), *frontier[1:]),
+        "frontier: brackets": budgets(dataclasses.replace(first, upper_bound=first.outcome - 1), *frontier[1:]),
+        "frontier: largest budget": budgets(*frontier[:-1], dataclasses.replace(last, actions=first.actions)),
+        "frontier against all sequences": budgets(first, worse, *frontier[2:]),
+        "alternatives: order": listed(*alternatives[::-1]),
+        "alternatives: sequences": listed(*alternatives, alternatives[-1]),
+        "alternatives: outcomes": listed(
+            alternatives[0], dataclasses.replace(alternatives[1], outcome=alternatives[1].outcome - 1)
+        ),
+    }
+
+
+def test_verify_refuses_what_is_not() -> None:
+    seed = next(
+        seed
+        for seed in range(100)
+        if random_problem(seed, rules=False, masked=False).max_changes
+        and len(solve(random_problem(seed, rules=None), BranchAndBound()).changes) == 2
+        and solve(random_problem(seed, rules=None), BranchAndBound()).frontier[0].outcome is not None
+    )
+    result = solve(random_problem(seed, rules=None), BranchAndBound(alternatives=4))
+    checked(result, seed)
+    for claim, wrong in broken(result).items():
+        with pytest.raises(VerificationError, match=claim):
+            checked(wrong, seed)

@@ -1,0 +1,97 @@
+"""The benchmarks still run, with little of everything, and notice solvers that contradict each other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(script: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_solvers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures, page = tmp_path / "figures.json", tmp_path / "page.md"
+    sizes = "--count 2 --slow 2 --probes 1 --horizons 4 --changes 2 --samples 20 --training 20 --epochs 1 --batch 3"
+    parts = "--models constrained --axes A"
+    out = ["--cache", tmp_path / "models", "--json", figures, "--page", page]
+    printed = run("solvers.py", *sizes.split(), *parts.split(), *out)
+    content = json.loads(figures.read_text(encoding="utf-8"))
+    (case,) = content["solvers"]
+    assert {name: len(done["episodes"]) for name, done in case["runs"].items()} == {
+        "branch-and-bound": 2,
+        "anchor A*": 1,
+        "exhaustive": 1,
+    }
+    assert case["agreeing"] == 3  # every pair of solvers, on the one stay that all of them solved
+    assert [line["value"] for line in content["growth"]] == [3, 5, 10, 15, 20, 25]
+    assert all(episode["proven"] for line in content["growth"] for episode in line["episodes"])
+    assert (content["batch"][0]["proven"], content["batch"][0]["compared"]) == (3, 2)
+    assert str(tmp_path) not in figures.read_text(encoding="utf-8")
+    for title in ("Solvers side by side", "The paper's A* in detail", "How time grows", "Many stays in one call"):
+        assert title in printed
+        assert f"### {title}" in page.read_text(encoding="utf-8")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, "argv", ["page.py", str(figures), str(figures), "--out", str(page)])
+    import page as page_script
+
+    once = page.read_text(encoding="utf-8")
+    page_script.main()
+    assert page.read_text(encoding="utf-8").count("### How time grows") == 2 * once.count("### How time grows") == 2
+
+
+def test_lipschitz_limits_are_compared(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    assert "likelihood below truth" in run("lipschitz_cost.py", "--quick", "--json", figures)
+    rows = json.loads(figures.read_text(encoding="utf-8"))["rows"]
+    assert [(row["stays"], row["limits"]) for row in rows] == [
+        (30, [1.0, 0.1]),
+        (30, None),
+        (60, [1.0, 0.1]),
+        (60, None),
+    ]
+    assert all(row["realised"] <= row["attainable"] for row in rows)  # nothing beats the true optimum
+
+
+def episode(outcome: float, upper_bound: float | None) -> dict[str, Any]:
+    return {"outcome": outcome, "upper_bound": upper_bound, "proven": outcome == upper_bound}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agreeing"),
+    [
+        (episode(-80.0, -80.0), episode(-80.0 + 1e-10, -80.0 + 1e-10), 1),
+        (episode(-80.0, -80.0), episode(-80.0 + 1e-6, -80.0 + 1e-6), None),
+        (episode(-80.0, -80.0), episode(-81.0, None), 0),  # stopped early, and compatible
+        (episode(-80.0, -80.0), episode(-81.0, -70.0), 0),
+        (episode(-80.0, -80.0), episode(-82.0, -81.0), None),  # a bound below what the other found
+        (episode(-80.0, -80.0), episode(-79.0, None), None),  # an outcome above what the other proved
+    ],
+)
+def test_contradictions_are_noticed(
+    one: dict[str, Any], other: dict[str, Any], agreeing: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from measuring import DisagreementError, check_agreement
+
+    runs = {"a": {"episodes": [one]}, "b": {"episodes": [other, episode(0.0, 1.0)]}, "c": {"not_run": "too many"}}
+    if agreeing is None:
+        with pytest.raises(DisagreementError):
+            check_agreement(runs)
+    else:
+        assert check_agreement(runs) == agreeing

@@ -149,3 +149,21 @@ def test_session_adds_rules_one_by_one() -> None:
 def test_session_needs_a_solver_that_can_start_anywhere() -> None:
     with pytest.raises(InputError, match="keeps nothing"):
         Session(random_problem(1), Greedy())  # type: ignore[arg-type]
+
+
+def test_what_a_session_knows_from_other_rules_is_no_alternative() -> None:
+    problem = random_problem(
+        0, model_kind="linear", reward_kind="linear", horizon=3, actions=3, max_changes=2, rules=False, masked=False
+    )
+    solver = BranchAndBound(alternatives=4)
+    session = Session(problem, solver)
+    session.require(2, 2)  # under this rule the last change is no idle one
+    again, fresh = session.reset(), solve(problem, solver)
+    assert [one.actions.tolist() for one in again.alternatives] == [one.actions.tolist() for one in fresh.alternatives]
+
+
+def test_node_limits_hold_when_memory_is_short() -> None:
+    for seed in range(8):
+        problem = random_problem(seed, horizon=6, actions=4, max_changes=3)
+        result = solve(problem, BranchAndBound(bound="none"), limits=Limits(memory=0.0, nodes=2))
+        assert result.stats.nodes_expanded <= 2

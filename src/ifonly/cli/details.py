@@ -63,7 +63,8 @@ def in_words(result: Result, target: float) -> str:
     fewest, proven = target_reached(result, target)
     if fewest is None:
         if proven:
-            return f"{wanted}: no sequence with at most {result.max_changes} changes reaches it."
+            changes = f"{result.max_changes} change{'' if result.max_changes == 1 else 's'}"
+            return f"{wanted}: no sequence with at most {changes} reaches it."
         return f"{wanted}: nothing found that reaches it; the search ended before that was decided."
     budget = result.frontier[fewest]
     assert budget.outcome is not None

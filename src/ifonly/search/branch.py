@@ -180,15 +180,19 @@ class TreeSearch:
         """Something to return at once: the observed sequences, or the nearest admissible ones, and what is known."""
         questions = self.questions
         nearest = torch.stack([problem.nearest_actions for problem in questions.problems])
-        problem = torch.arange(questions.count, device=questions.device)
+        self._offer_sequences(torch.arange(questions.count, device=questions.device), nearest, ranked=True)
         if self._known is not None:
-            nearest = torch.cat([nearest, self._known])
-            problem = torch.cat([problem, torch.zeros(len(self._known), dtype=torch.int64, device=questions.device)])
-            fine = questions.admissible(problem, nearest)
-            problem, nearest = problem[fine], nearest[fine]
-        outcomes = questions.rollout(problem, nearest).outcomes
-        self._count(self.model_steps, problem, questions.horizon - 1)
-        self._offer(problem, questions.changes(problem, nearest), outcomes, nearest.to(torch.int16).__getitem__)
+            first = torch.zeros(len(self._known), dtype=torch.int64, device=questions.device)
+            fine = questions.admissible(first, self._known)
+            # Under these rules a known sequence may end with an idle change: it is no alternative to itself without it.
+            self._offer_sequences(first[fine], self._known[fine], ranked=False)
+
+    def _offer_sequences(self, problem: Tensor, sequences: Tensor, *, ranked: bool) -> None:
+        """Roll out whole admissible sequences [N, T] and consider them."""
+        outcomes = self.questions.rollout(problem, sequences).outcomes
+        self._count(self.model_steps, problem, self.questions.horizon - 1)
+        changes = self.questions.changes(problem, sequences)
+        self._offer(problem, changes, outcomes, sequences.to(torch.int16).__getitem__, ranked=ranked)
 
     def _expand_root(self, bound: ChildBound) -> None:
         questions = self.questions
@@ -329,15 +333,23 @@ class TreeSearch:
 
         self._offer(problem, torch.full_like(rows, self._budget), outcomes, sequences)
 
-    def _offer(self, problem: Tensor, level: Tensor, outcomes: Tensor, sequences: Callable[[Tensor], Tensor]) -> None:
-        """Consider admissible sequences; where they raise a threshold, drop what it prunes."""
+    def _offer(
+        self,
+        problem: Tensor,
+        level: Tensor,
+        outcomes: Tensor,
+        sequences: Callable[[Tensor], Tensor],
+        *,
+        ranked: bool = True,
+    ) -> None:
+        """Consider admissible sequences (unless `ranked`: not as alternatives); drop what a raised threshold prunes."""
         if not len(problem):
             return
         if not (outcomes < torch.inf).all():
             wrong = problem[~(outcomes < torch.inf)][0]
             self.questions.problems[int(wrong)].require_finite(outcomes[~(outcomes < torch.inf)])
         self._incumbents.offer(problem, level, outcomes, sequences)
-        if self._ranking is not None:
+        if self._ranking is not None and ranked:
             self._ranking.offer(problem, outcomes, sequences)
         thresholds = self._incumbents.by_budget()
         if self._ranking is not None:

@@ -92,7 +92,7 @@ class OpenList:
         assert whole is not None
         if whole.bytes() > self._memory:
             self.depth_first = True
-            return self._deepest(whole)
+            return self._deepest(whole, at_most)
         keys, most = whole.bounds.amax(1), max(self._batch, MOST_AT_ONCE)
         wanted = (self.counts() // SHARE).clamp(min=self._batch, max=most)
         wanted[whole.problem[keys == torch.inf]] = most  # no order among them is better than another
@@ -104,11 +104,17 @@ class OpenList:
         chosen[rows[ranks < wanted[whole.problem[rows]]]] = True
         return chosen
 
-    def _deepest(self, whole: Candidates) -> Tensor:
+    def _deepest(self, whole: Candidates, at_most: Tensor) -> Tensor:
+        """The best of the deepest level at which some problem may still expand a node."""
         chosen = torch.zeros(len(whole), dtype=torch.bool, device=whole.level.device)
-        deepest = (whole.level == whole.level.max()).nonzero().squeeze(-1)
-        best = whole.bounds[deepest].amax(1).argsort(descending=True, stable=True)[:DEPTH_FIRST]
-        chosen[deepest[best]] = True
+        rows = (at_most[whole.problem] > 0).nonzero().squeeze(-1)
+        if not len(rows):
+            return chosen
+        rows = rows[whole.level[rows] == whole.level[rows].max()]
+        keys = whole.bounds[rows].amax(1)
+        rows = rows[ranks_within(whole.problem[rows], keys) < at_most[whole.problem[rows]]]
+        best = whole.bounds[rows].amax(1).argsort(descending=True, stable=True)[:DEPTH_FIRST]
+        chosen[rows[best]] = True
         return chosen
 
 

@@ -93,6 +93,8 @@ class Session:
     def _remember(self, result: Result) -> None:
         found = [budget.actions for budget in result.frontier if budget.actions is not None]
         found += [alternative.actions for alternative in result.alternatives]
+        if not found:
+            return
         rows = torch.stack([torch.tensor(actions, device=self.problem.device) for actions in found])
         whole = rows if self._known is None else torch.cat([self._known, rows])
         self._known = whole.unique(dim=0)

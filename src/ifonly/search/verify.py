@@ -46,7 +46,7 @@ class Verification:
     """Whether every admissible sequence was enumerated, so that the bound is proven anew and not only unrefuted."""
 
     def __str__(self) -> str:
-        verdict = "verified, by enumerating every sequence" if self.proof_repeated else "not refuted"
+        verdict = "optimum verified, by enumerating every sequence" if self.proof_repeated else "not refuted"
         return "\n".join([f"episode {self.episode_id}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)])
 
 
@@ -213,6 +213,11 @@ def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterat
     bounds = [budget.upper_bound for budget in result.frontier]
     under = all(outcome <= bound + tolerance for outcome, bound in zip(claimed, bounds, strict=True))
     yield Check("frontier: brackets", under, "no outcome above its bound")
+    if result.certificate.details.get("every_budget_proven"):
+        gap = max(
+            (bound - outcome for outcome, bound in zip(claimed, bounds, strict=True) if bound > outcome), default=0.0
+        )
+        yield Check("frontier: proven", gap <= tolerance, f"brackets closed to {gap:.2g}")
     if problem.sequence_count() <= exhaustive_up_to:
         truth = outcome_frontier(problem).tolist()
         within = all(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from questions import Question, RandomQuestion, warm_up_problem
+from stays import Question, RandomQuestion, warm_up_problem
 
 import ifonly
 from ifonly.problem import Problem

@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 from measuring import ANCHORS, EXHAUSTIVE, NEW, Content, Method, check_agreement, in_child, run, run_batch, run_series
 from page import page, sections
-from questions import ACTIONS, STATE_SIZE, WIDTH, Question, RandomQuestion
 from rich.console import Console
 from rich.status import Status
+from stays import ACTIONS, STATE_SIZE, WIDTH, Question, RandomQuestion
 
 import ifonly
 from ifonly.simulate import simulate_cohort

@@ -325,7 +325,7 @@ def test_verify(run, answers: Path, cohort_folder: Path, model_folder: Path) -> 
     command = ("verify", answers, "--episodes", cohort_folder, "--model", model_folder)
     result = run(*command)
     assert result.exit_code == 0, result.output
-    assert "episode patient-00001: verified" in result.stdout
+    assert "episode patient-00001: optimum verified" in result.stdout
     content = json.loads(run(*command, "--json").stdout)
     assert [(item["episode"], item["verified"]) for item in content] == [
         ("patient-00001", True),
@@ -346,7 +346,7 @@ def test_verify_finds_a_false_claim(
     command = ("verify", tmp_path / "forged.json", "--episodes", cohort_folder, "--model", model_folder)
     result = run(*command)
     assert result.exit_code == ExitCode.NOT_VERIFIED
-    assert "patient-00001: verified" in result.stdout
+    assert "patient-00001: optimum verified" in result.stdout
     assert "does not hold" in result.stdout
     assert [item["verified"] for item in json.loads(run(*command, "--json").stdout)] == [True, False]
 

@@ -5,13 +5,14 @@ Each `check_...` returns nothing when all is well and raises `VerificationError`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ifonly.bounds.base import UpperBound
+from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.problem import Problem
@@ -76,6 +77,32 @@ def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed:
                 _fail(f"at step {t} with {used} changes used the bound is below the truth by {float(excess):.3g}")
 
 
+@torch.no_grad()
+def check_child_bound(bound: ChildBound, problems: Sequence[Problem], *, samples: int = 16, seed: int = 0) -> None:
+    """Test that a bound on children, made for these (small) problems, is nowhere below the truth.
+
+    The root, and on every level up to `samples` nodes per problem with random changes: every further change with every
+    number of changes left is compared with the exact value, found by enumeration. Where there is nothing to change the
+    bound must be minus infinity.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    observed = [problem.observed_actions.unsqueeze(0) for problem in problems]
+    _compare_children(0, bound.root(), problems, observed)
+    for level in range(1, problems[0].max_changes):
+        drawn = [_random_nodes(problem, level, samples, generator) for problem in problems]
+        paths = [problem.rollout(rows) for problem, rows in zip(problems, drawn, strict=True)]
+        sizes = torch.tensor([len(rows) for rows in drawn])
+        nodes = Nodes(
+            level=level,
+            problem=torch.arange(len(problems)).repeat_interleave(sizes).to(problems[0].device),
+            start=torch.cat([_start(problem, rows) for problem, rows in zip(problems, drawn, strict=True)]),
+            states=torch.cat([states for states, _ in paths]),
+            outcomes=torch.cat([outcomes for _, outcomes in paths]),
+        )
+        if len(nodes.problem):
+            _compare_children(level, bound.children(nodes), problems, drawn)
+
+
 def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
     """Test a solver against exhaustive enumeration on (small) problems.
 
@@ -95,6 +122,75 @@ def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
         if result.status is Status.OPTIMAL and abs(result.outcome - optimum) > tolerance:
             _fail(f"{where}: outcome {result.outcome:.12g} is called optimal; the optimum is {optimum:.12g}")
         _check_bracket(f"{where}, stopped at once", solve(problem, solver, limits=Limits(nodes=1)), problem, optimum)
+
+
+def _changeable(problem: Problem) -> Tensor:
+    """Where there is something to change [T, A]."""
+    return problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
+
+
+def _start(problem: Problem, sequences: Tensor) -> Tensor:
+    """The step after the last change of each sequence [N]; 0 where nothing is changed."""
+    steps = torch.arange(1, problem.horizon + 1, device=problem.device)
+    return torch.where(sequences != problem.observed_actions, steps, 0).amax(1)
+
+
+def _random_nodes(problem: Problem, level: int, count: int, generator: torch.Generator) -> Tensor:
+    """Distinct sequences [N, T] with `level` allowed changes, whatever other rules there are; at most `count`."""
+    options = _changeable(problem).cpu()
+    steps = options.any(1).nonzero().squeeze(-1)
+    if len(steps) < level:
+        return problem.observed_actions.new_empty(0, problem.horizon)
+    sequences = problem.observed_actions.cpu().repeat(count, 1)
+    for row in sequences:
+        chosen = steps[torch.randperm(len(steps), generator=generator)[:level]]
+        row[chosen] = torch.multinomial(options[chosen].to(torch.float64), 1, generator=generator).squeeze(1)
+    distinct: Tensor = sequences.unique(dim=0)
+    return distinct.to(problem.device)
+
+
+def _compare_children(level: int, bounds: Tensor, problems: Sequence[Problem], nodes: Sequence[Tensor]) -> None:
+    """Compare `bounds` [N, K - level, T, A] with the truth about `nodes`: sequences [n, T], problem by problem."""
+    where = f"after {level} changes"
+    first, count = problems[0], sum(len(rows) for rows in nodes)
+    shape = (count, first.max_changes - level, first.horizon, first.action_count)
+    if bounds.shape != shape or bounds.isnan().any():
+        _fail(f"{where} the bound on children has shape {list(bounds.shape)}, expected {list(shape)}, or NaN")
+    for problem, rows, found in zip(problems, nodes, bounds.split([len(rows) for rows in nodes]), strict=True):
+        steps = torch.arange(problem.horizon, device=problem.device)
+        late = (steps >= _start(problem, rows).unsqueeze(1)).unsqueeze(-1)
+        idle = ~(_changeable(problem) & late).unsqueeze(1).expand_as(found)
+        if (found[idle] != -torch.inf).any():
+            _fail(f"{where} the bound is not minus infinity where nothing may be changed")
+        for t in range(problem.horizon):
+            truth = _best_after_change(problem, rows, t, found.shape[1]).masked_fill(idle[:, :, t], -torch.inf)
+            excess = (truth - found[:, :, t]).nan_to_num(0.0) - 1e-11 * truth.abs().nan_to_num(0.0, 0.0)
+            if (excess > problem.tolerance).any():
+                _fail(f"{where} the bound on changes of step {t} is below the truth by {float(excess.max()):.3g}")
+
+
+def _best_after_change(problem: Problem, nodes: Tensor, t: int, most: int) -> Tensor:
+    """The best outcome [n, most, A] of `nodes` [n, T], up to step t, with a change there and 0, 1, ... further ones.
+
+    Minus infinity where no such sequence is admissible.
+    """
+    every = torch.arange(problem.action_count, device=problem.device)
+    steps = torch.arange(t, device=problem.device)
+    fine = problem.allowed[steps, nodes[:, :t]].all(1, keepdim=True).expand(-1, len(every))
+    if problem.links is not None and t > 0:
+        linked = problem.links[steps[1:], nodes[:, : t - 1], nodes[:, 1:t]].all(1, keepdim=True)
+        fine = fine & linked & problem.links[t, nodes[:, t - 1]]
+    states, _ = problem.rollout(nodes)
+    earned = sum((problem.rewards(s, states[:, s], nodes[:, s]) for s in range(t)), torch.zeros_like(states[:, 0, 0]))
+    values = (earned.unsqueeze(1) + problem.rewards_all(t, states[:, t])).unsqueeze(1).repeat(1, most, 1)
+    if t < problem.horizon - 1:
+        following = problem.step(t, states[:, t].unsqueeze(1), every).flatten(0, 1)
+        taken = every.repeat(len(nodes))
+        for left in range(most):
+            used = torch.full_like(taken, problem.max_changes - left)
+            reached = best_values(problem, t + 1, following, used, last_actions=taken)
+            values[:, left] += reached.view(len(nodes), -1)
+    return values.masked_fill(~fine.unsqueeze(1), -torch.inf)
 
 
 def _check_bracket(where: str, result: Result, problem: Problem, optimum: float) -> None:

@@ -229,5 +229,7 @@ def test_the_log_is_told_on_stderr(solve, solver: str) -> None:
     subject, header, *lines = result.stderr.splitlines()
     assert subject == "Searching patient-00001"
     assert header.split() == ["seconds", "nodes", "open", "incumbent", "bound", "gap"]
+    *lines, last = lines
     assert lines
     assert all(len(line.split()) == 6 for line in lines)
+    assert last.startswith("ended after ")

@@ -4,11 +4,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.func import hessian, jacfwd, jacrev, vmap
 
 from ifonly.errors import InputError
 from ifonly.instances import NETWORK_MODELS
 from ifonly.models import LocationScale
-from ifonly.models.layers import ACTIVATIONS, BoundedLinear, Network, as_array, spectral_norm
+from ifonly.models.layers import ACTIVATIONS, BoundedLinear, Network, as_array, spectral_norm, tanh
 
 LIMITS = {"location-scale": (1.5, 0.2), "additive": 0.9, "post-nonlinear": 0.9, "monotone-flow": (1.0, 0.2, 0.1, 0.3)}
 
@@ -164,3 +165,72 @@ def test_widths_from_numpy_are_welcome(schema):
 def test_arrays_that_are_none_are_refused(values):
     with pytest.raises(InputError, match="the array"):
         as_array("the array", values)
+
+
+def spread_values() -> torch.Tensor:
+    """From denormal to huge, of both signs, and densely where the tangent bends."""
+    sizes = torch.logspace(-320, 308, 20_001, dtype=torch.float64)
+    return torch.cat([sizes, -sizes, torch.linspace(-25, 25, 200_001, dtype=torch.float64)])
+
+
+def test_tanh_agrees_with_torch():
+    values = spread_values()
+    before = values.clone()
+    assert float((tanh(values) - torch.tanh(values)).abs().max()) <= 4e-16
+    assert float(tanh(values).abs().max()) == 1.0
+    assert torch.equal(values, before)
+    single = values.float()
+    assert torch.equal(tanh(single), torch.tanh(single))
+
+
+def test_tanh_at_the_extremes():
+    limits = torch.tensor([math.inf, -math.inf, 1e308, -1e308, 5e-324, -5e-324, 0.0], dtype=torch.float64)
+    assert tanh(limits).tolist() == [1.0, -1.0, 1.0, -1.0, 0.0, 0.0, 0.0]
+    assert tanh(torch.tensor([math.nan], dtype=torch.float64)).isnan().all()
+    assert tanh(torch.empty(0, 3, dtype=torch.float64)).shape == (0, 3)
+
+
+def test_tanh_has_the_slopes_of_torch():
+    points = torch.linspace(-6, 6, 41, dtype=torch.float64)
+    slopes = []
+    for function in (tanh, torch.tanh):
+        variable = points.clone().requires_grad_()
+        slopes.append(torch.autograd.grad(function(variable).sum(), variable)[0])
+    assert torch.equal(*slopes)
+    assert torch.autograd.gradcheck(tanh, (points[:5].clone().requires_grad_(),))
+    # Weights that are trained behind frozen inputs.
+    gradients = []
+    for function in (tanh, torch.tanh):
+        weight = torch.eye(41, dtype=torch.float64, requires_grad=True)
+        function(points @ weight).square().sum().backward()
+        gradients.append(weight.grad)
+    assert torch.equal(*gradients)
+
+
+TRANSFORMS = {
+    "jacrev": jacrev,
+    "jacfwd": jacfwd,
+    "hessian": hessian,
+    "jacrev of jacfwd": lambda function: jacrev(jacfwd(function)),
+    "jacrev of jacrev": lambda function: jacrev(jacrev(function)),
+    "jacfwd of jacfwd": lambda function: jacfwd(jacfwd(function)),
+    "third": lambda function: jacfwd(hessian(function)),
+    "vmap": lambda function: lambda point: vmap(function)(point.expand(4, -1)),
+    "vmap of jacrev": lambda function: lambda point: vmap(jacrev(function))(point.expand(4, -1)),
+    "vmap of jacfwd": lambda function: lambda point: vmap(jacfwd(function))(point.expand(4, -1)),
+    "vmap of hessian": lambda function: lambda point: vmap(hessian(function))(point.expand(4, -1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # by torch, when it first differentiates forward
+@pytest.mark.parametrize("no_grad", [False, True], ids=["grad", "no grad"])
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_tanh_can_be_transformed(transform, no_grad):
+    """What is computed in place must not be what a derivative needs."""
+    point = torch.tensor([0.3, -1.2, 0.0, 4.0], dtype=torch.float64)
+    weight = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
+    with torch.set_grad_enabled(not no_grad):
+        found = transform(lambda values: tanh(tanh(values @ weight) * 2))(point)
+        wanted = transform(lambda values: torch.tanh(torch.tanh(values @ weight) * 2))(point)
+    assert found.shape == wanted.shape
+    assert torch.allclose(found, wanted, rtol=1e-12, atol=1e-14)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
+from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.instances import random_constraints, random_problem
 from ifonly.problem import Problem
@@ -55,8 +57,43 @@ def test_together_as_one_by_one(bound: str) -> None:
         for problem, result in zip(members, together, strict=True):
             alone = solve(problem, solver)
             same(result, alone)
+            assert result.certificate == alone.certificate
             assert result.stats.nodes_expanded == alone.stats.nodes_expanded
             assert result.model_fingerprint == problem.model.fingerprint()
+
+
+def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(6):
+        members = family(seed)
+        sizes = sorted(problem.sequence_count() for problem in members)
+        monkeypatch.setattr("ifonly.bounds.leading.SMALL", sizes[len(sizes) // 2])
+        together = solve_batch(members)
+        for problem, result in zip(members, together, strict=True):
+            alone = solve(problem, BranchAndBound())
+            same(result, alone)
+            assert result.certificate == alone.certificate
+            assert result.stats.nodes_generated == alone.stats.nodes_generated
+            assert result.solver == alone.solver
+        methods = {result.certificate.method for result in together}
+        assert len(methods) == 2 or sizes[len(sizes) // 2] == sizes[-1]
+
+
+def test_infinite_constants_of_one_problem_are_no_matter_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.bounds.leading.SMALL", 0)
+    steep = random_problem(2, model_kind="linear", horizon=4, actions=5, constrained=True, rules=False, masked=False)
+    unused = min(set(range(5)) - set(steep.observed_actions.tolist()))
+
+    def lipschitz(context: torch.Tensor, actions: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        shape = torch.broadcast_shapes(context.shape[:-1], actions.shape, noise.shape[:-1])
+        return torch.where(actions == unused, torch.inf, 2.0).to(torch.float64).expand(shape)
+
+    monkeypatch.setattr(steep.model, "lipschitz", lipschitz)
+    bounded = steep.with_constraints(Constraints(forbidden={None: [unused]}))
+    alone = [solve(steep, BranchAndBound()), solve(bounded, BranchAndBound())]
+    for results in (solve_batch([steep, bounded]), solve_batch([bounded, steep])[::-1], alone):
+        assert [one.certificate.method for one in results] == [NoChildBound.method, LipschitzChildBound.method]
+    with pytest.raises(InputError, match="not finite"):
+        solve(steep, BranchAndBound(bound="lipschitz"))
 
 
 def test_node_limit_is_per_problem() -> None:

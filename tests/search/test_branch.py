@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.bounds.fallback import NoChildBound
+from ifonly.bounds.leading import NoChildBound
 from ifonly.errors import InputError
 from ifonly.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
 from ifonly.problem import Problem

@@ -2,15 +2,21 @@
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from ifonly.errors import InputError, VerificationError
 from ifonly.instances import random_problem
+from ifonly.problem import Problem
 from ifonly.search.answers import Alternative, Budget
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Solver
+from ifonly.search.baselines import Greedy
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.contributions import contributions
+from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.log import HEADER, search_log
 from ifonly.search.result import Result
 from ifonly.search.solve import solve
@@ -52,14 +58,32 @@ def test_too_many_changes_are_refused() -> None:
 def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.search.branch.REPORT_SECONDS", -1.0)
     lines: list[str] = []
-    solve(
+    result = solve(
         random_problem(2, horizon=6, max_changes=3),
         BranchAndBound(bound="none", batch=1),
         progress=search_log(lines.append),
     )
     assert lines[0] == HEADER
     assert len(lines) > 2
-    assert all(len(line.split()) == 6 for line in lines)
+    assert all(len(line.split()) == 6 for line in lines[:-1])
+    assert lines[-1].startswith(f"ended after {result.stats.nodes_expanded:,} nodes, ")
+    assert lines[-1].endswith(f" s: incumbent {result.outcome:.8g}, bound {result.upper_bound:.8g}, gap 0")
+
+
+@pytest.mark.parametrize("solver", [BranchAndBound(), Exhaustive(), AnchorAStar(), Greedy()])
+def test_every_search_is_closed_in_the_log(solver: Solver) -> None:
+    lines: list[str] = []
+    result = solve(random_problem(2, constrained=True, rules=False), solver, progress=search_log(lines.append))
+    assert [line for line in lines if line.startswith("ended after")] == lines[-1:]
+    assert ("bound -, gap -" in lines[-1]) == math.isinf(result.upper_bound)
+
+
+def test_one_node_is_not_many() -> None:
+    lines: list[str] = []
+    result = solve(random_problem(2, max_changes=1), BranchAndBound(bound="none"), progress=search_log(lines.append))
+    assert result.stats.nodes_expanded == 1
+    assert lines[-1].startswith("ended after 1 node, ")
+    assert "| 1 node, " in str(result)
 
 
 def checked(result: Result, seed: int) -> None:
@@ -114,3 +138,55 @@ def test_verify_refuses_what_is_not() -> None:
     for claim, wrong in broken(result).items():
         with pytest.raises(VerificationError, match=claim):
             checked(wrong, seed)
+
+
+def alternatives_problem(seed: int) -> Problem:
+    return random_problem(seed, horizon=4, actions=3, max_changes=2, rules=None)
+
+
+@pytest.mark.parametrize("solver", [BranchAndBound(alternatives=5), BranchAndBound(within=0.5)])
+def test_alternatives_that_are_missing_are_noticed(solver: BranchAndBound) -> None:
+    noticed = 0
+    for seed in range(30):
+        problem = alternatives_problem(seed)
+        result = solve(problem, solver)
+        report = verify(result, problem.episode, problem.model, reward=problem.reward)
+        assert any(check.claim == "alternatives against all sequences" for check in report.checks)
+        values = [one.outcome for one in result.alternatives]
+        for place in range(1, len(values)):
+            kept = result.alternatives[:place] + result.alternatives[place + 1 :]
+            wrong = dataclasses.replace(result, alternatives=kept)
+            with pytest.raises(VerificationError, match=r"alternatives against all sequences: .* missing"):
+                verify(wrong, problem.episode, problem.model, reward=problem.reward)
+            noticed += 1
+    assert noticed > 50
+
+
+def test_a_worse_alternative_in_the_place_of_a_better_one_is_noticed() -> None:
+    for seed in range(10):
+        problem = alternatives_problem(seed)
+        long = solve(problem, BranchAndBound(alternatives=6)).alternatives
+        result = solve(problem, BranchAndBound(alternatives=3))
+        if len(long) < 6 or long[2].outcome - long[3].outcome < 1e-6:
+            continue
+        lie = dataclasses.replace(result, alternatives=(*long[:2], long[4]))
+        with pytest.raises(VerificationError, match=r"against all sequences: [12] missing, the best of them"):
+            verify(lie, problem.episode, problem.model, reward=problem.reward)
+        none = dataclasses.replace(result, alternatives=())
+        with pytest.raises(VerificationError, match="none is listed"):
+            verify(none, problem.episode, problem.model, reward=problem.reward)
+        return
+    pytest.fail("no problem has a sixth sequence")
+
+
+def test_a_list_that_is_not_called_proven_may_be_incomplete() -> None:
+    problem = alternatives_problem(3)
+    result = solve(problem, BranchAndBound(alternatives=5))
+    details = {**result.certificate.details, "alternatives_proven": False}
+    certificate = dataclasses.replace(result.certificate, details=details)
+    modest = dataclasses.replace(result, certificate=certificate, alternatives=result.alternatives[:2])
+    verify(modest, problem.episode, problem.model, reward=problem.reward)
+    partial = dataclasses.replace(result, alternatives=result.alternatives[:2])
+    verify(partial, problem.episode, problem.model, reward=problem.reward, exhaustive_up_to=1)
+    with pytest.raises(VerificationError, match="against all sequences"):
+        verify(partial, problem.episode, problem.model, reward=problem.reward)

@@ -43,6 +43,6 @@ class ChildBound(ABC):
         known; never NaN.
         """
 
-    def details(self) -> Mapping[str, Any]:
-        """Constants and sizes worth recording in a certificate, as plain types."""
+    def details(self, problem: int = 0) -> Mapping[str, Any]:
+        """Constants and sizes worth recording in the certificate of one of the P problems, as plain types."""
         return {}

@@ -30,7 +30,8 @@ def tanh(values: Tensor) -> Tensor:
     """
     if values.dtype != torch.float64 or values.requires_grad:
         return torch.tanh(values)
-    return torch.sigmoid(2 * values).mul_(2).sub_(1)
+    # A product of its own: derivatives need the logistic function itself.
+    return torch.sigmoid(2 * values).mul(2).sub_(1)
 
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {

@@ -59,13 +59,22 @@ class Monitor:
 
     def report(self, incumbent: float, upper_bound: float, **figures: float) -> None:
         """Tell how far the search is, with any further figures."""
-        known = {
+        self.progress(
+            Tick("search", self.stats.nodes_expanded, None, {**self._figures(incumbent, upper_bound), **figures})
+        )
+
+    def close(self, outcome: float, upper_bound: float) -> None:
+        """Tell where the search ended: its total is known now."""
+        nodes = self.stats.nodes_expanded
+        self.progress(Tick("search", nodes, nodes, self._figures(outcome, upper_bound)))
+
+    def _figures(self, incumbent: float, upper_bound: float) -> dict[str, float]:
+        return {
             "incumbent": incumbent,
             "bound": upper_bound,
             "gap": upper_bound - incumbent,
             "generated": self.stats.nodes_generated,
         }
-        self.progress(Tick("search", self.stats.nodes_expanded, None, {**known, **figures}))
 
     def stop(self, incumbent: float, upper_bound: float) -> Status | None:
         """The limit that is reached, or None to go on; also reports progress."""

@@ -8,6 +8,7 @@ from typing import Literal, overload
 
 import torch
 
+from ifonly.bounds.leading import choose_bound
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick, silent
@@ -51,9 +52,11 @@ def solve_batch(
 
     Problems with the same model, reward, horizon and budget are searched together. (Freeze the model once, with
     `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
-    `limits` are per problem, so that problems searched together have their seconds together; `stats` then tell each
-    one's equal share of the time. Ctrl-C ends the search and leaves the brackets found so far.
-    A problem that fails costs no other one: with `on_error="return"` its exception takes its place.
+    The solver is `BranchAndBound()` unless another is given; others solve one problem after the other.
+    `limits` are per problem, but problems searched together have their seconds together, and `memory` is for the open
+    nodes of all of them; `stats` then tell each one's equal share of the time. Ctrl-C ends the search and leaves the
+    brackets found so far. A problem that fails costs no other one: with `on_error="return"` its exception takes its
+    place.
     """
     questions, solver = list(problems), BranchAndBound() if solver is None else solver
     if on_error not in ("raise", "return"):
@@ -98,13 +101,14 @@ def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
     for number, problem in enumerate(problems):
         if id(problem.model) not in models:
             models[id(problem.model)] = _identity(problem)
-        model = models[id(problem.model)]
+        # With one bound for all of a group, each problem must be one that this bound would lead alone, too.
+        key = models[id(problem.model)], choose_bound(problem, solver.bound)
         for first, same, members in groups:
-            if model == same and _are_alike(first, problem):
+            if key == same and _are_alike(first, problem):
                 members.append(number)
                 break
         else:
-            groups.append((problem, model, [number]))
+            groups.append((problem, key, [number]))
     for first, _, members in groups:
         size = max(1, CHUNK_ELEMENTS // _elements(first))
         yield from (members[start : start + size] for start in range(0, len(members), size))
@@ -156,7 +160,7 @@ def _solve_together(problems: list[Problem], solver: BranchAndBound, limits: Lim
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
-    search = TreeSearch(solver, problems, monitor)
+    search = TreeSearch(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
     findings = search.run()
     seconds = monitor.elapsed() / count
     fingerprint = problems[0].model.fingerprint()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.bounds.choice import BoundName, make_child_bound
+from ifonly.bounds.leading import BoundName, make_child_bound
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
 from ifonly.problem import Problem
@@ -42,7 +42,8 @@ class BranchAndBound(Solver):
 
     `batch` candidates are rolled out together, at least; it hardly changes the answer (which of equals is found).
     `alternatives` asks for so many of the best sequences, `within` for all whose outcome lies so close to the best
-    (as many as `alternatives`, or 1000). A change of the last step that changes no reward is left out of all of it.
+    (at most `alternatives` of them, or 1000 if that is 1). A change of the last step that changes no reward is left
+    out of all of it.
     `bound` says what leads the search: "lipschitz" needs finite constants, "none" enumerates; "auto" enumerates small
     problems and those without finite constants.
     """

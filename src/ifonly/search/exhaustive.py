@@ -124,6 +124,13 @@ def outcome_frontier(problem: Problem, *, batch: int = BATCH) -> Tensor:
     return best.cummax(0).values
 
 
+@torch.no_grad()
+def every_sequence(problem: Problem, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+    """All admissible sequences [n, T] and their outcomes [n], in blocks."""
+    for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
+        yield _whole(problem, leaves), leaves.outcomes
+
+
 @dataclass(frozen=True)
 class _Nodes:
     """Prefixes of sequences, or whole ones: after the last of `actions` the observed actions follow."""
@@ -269,21 +276,24 @@ class _Best:
         near = leaves.select(leaves.outcomes >= self.outcome - self.tolerance)
         if not len(near):
             return
-        sequences = np.concatenate([self._sequences, self._whole(near).cpu().numpy()])
+        sequences = np.concatenate([self._sequences, _whole(self.problem, near).cpu().numpy()])
         outcomes = np.concatenate([self._outcomes, near.outcomes.cpu().numpy()])
         kept = outcomes >= self.outcome - self.tolerance
         self._keep_undominated(sequences[kept], outcomes[kept])
-
-    def _whole(self, leaves: _Nodes) -> Tensor:
-        tail = self.problem.observed_actions[leaves.actions.shape[1] :]
-        return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
 
     def _keep_undominated(self, sequences: IntArray, outcomes: FloatArray) -> None:
         changes = (sequences != self._observed).sum(axis=1)
         order = np.lexsort((*sequences.T[::-1], changes))
         best_before = np.maximum.accumulate(np.concatenate([[-math.inf], outcomes[order][:-1]]))
-        order = order[outcomes[order] > best_before]
-        self._sequences, self._outcomes = sequences[order], outcomes[order]
+        better = outcomes[order] > best_before
+        better[:1] = True  # minus infinity is better than nothing
+        self._sequences, self._outcomes = sequences[order[better]], outcomes[order[better]]
+
+
+def _whole(problem: Problem, leaves: _Nodes) -> Tensor:
+    """Whole sequences [N, T]: where changes ran out, the observed actions follow."""
+    tail = problem.observed_actions[leaves.actions.shape[1] :]
+    return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
 
 
 def _root(problem: Problem) -> _Nodes:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.children import ChildBound
-from ifonly.bounds.fallback import LipschitzChildBound, NoChildBound
+from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
 from ifonly.rewards import declared_constants
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.base import Finding
@@ -119,7 +119,7 @@ def _certificate(knowledge: Knowledge, number: int, upper_bound: float) -> Certi
     bound, tolerance = knowledge.bound, knowledge.questions.problems[number].tolerance
     finished = knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
     complete = finished and knowledge.gap <= tolerance
-    details: dict[str, Any] = {} if bound is None else dict(bound.details())
+    details: dict[str, Any] = {} if bound is None else dict(bound.details(number))
     details |= {
         "open": int(knowledge.open_counts[number]),
         "depth_first": knowledge.depth_first,

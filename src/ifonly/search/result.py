@@ -81,6 +81,7 @@ class Stats:
     nodes_visited: int | None = None
     """Nodes that textbook A* visits with the same bound; known once A* has proven its answer."""
     model_steps: int = 0
+    """Transitions computed; those inside branch and bound's bound do not count."""
     seconds_bounds: float = 0.0
     seconds_search: float = 0.0
     effective_branching_factor: float | None = None
@@ -207,7 +208,7 @@ class Result:
     def __str__(self) -> str:
         observed, found = self.shown
         relative = (found.value - observed.value) / abs(observed.value) if observed.value else 0.0
-        count = len(self.changes)
+        count, nodes = len(self.changes), self.stats.nodes_expanded
         if math.isinf(self.upper_bound):
             bound = "no bound"
         else:
@@ -215,7 +216,7 @@ class Result:
         head = (
             f"{self.status.value} | {count} change{'' if count == 1 else 's'} (at most {self.max_changes}) | "
             f"{found.label} {observed.value:.1f} -> {found.value:.1f} ({relative:+.1%}) | {bound} | "
-            f"{self.stats.nodes_expanded:,} nodes, {self.stats.seconds:.2f} s"
+            f"{nodes:,} node{'' if nodes == 1 else 's'}, {self.stats.seconds:.2f} s"
         )
         return "\n".join([head, *(f"  step {change.step}: {change.words}" for change in self.changes)])
 
@@ -381,6 +382,8 @@ def make_result(
     both = torch.stack([problem.observed_actions, actions])
     states, outcomes = problem.rollout(both)
     observed_outcome, outcome = (float(value) for value in outcomes)
+    if outcome == -math.inf:
+        raise _nothing_finite(problem, status)
     without_cost = outcome + problem.change_cost * int(problem.changes(actions))
     every = problem.allowed.all().item()
     return Result(
@@ -407,6 +410,16 @@ def make_result(
         change_cost=problem.change_cost,
         frontier=frontier,
         alternatives=alternatives,
+    )
+
+
+def _nothing_finite(problem: Problem, status: Status) -> InputError:
+    """Minus infinity is no outcome to return: every sequence would be as good as every other."""
+    seen = "admissible sequence" if status is Status.OPTIMAL else f"sequence that was found ({status.value})"
+    return InputError(
+        f"episode {problem.episode.id!r}: every {seen} has an outcome of minus infinity, so none can be called best; "
+        "relax the constraints that exclude the recorded sequence, use a reward that is finite where they lead, or "
+        "let an exact solver search on."
     )
 
 

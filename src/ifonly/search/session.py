@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.children import ChildBound
-from ifonly.bounds.choice import make_child_bound
+from ifonly.bounds.leading import make_child_bound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import Problem
@@ -60,17 +60,17 @@ class Session:
     ) -> Result:
         """The answer under `constraints`, which become the current rules; None keeps those there are.
 
-        Rules that leave no sequence are refused and change nothing.
+        Rules that leave no sequence, or none with a finite outcome, are refused and change nothing.
         """
-        if constraints is not None:
-            self.problem = self.problem.with_constraints(constraints)
+        problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
-            monitor = Monitor(limits or Limits(), progress, self.problem.tolerance)
-            if self._bound is None and self.problem.max_changes > 0:
+            monitor = Monitor(limits or Limits(), progress, problem.tolerance)
+            if self._bound is None and problem.max_changes > 0:
                 self._bound = make_child_bound([self._unruled], self.solver.bound)
                 monitor.stats.seconds_bounds = monitor.elapsed()
-            search = TreeSearch(self.solver, [self.problem], monitor, bound=self._bound, known=self._known)
-            result = result_of(self.problem, self.solver, search.run()[0], monitor)
+            search = TreeSearch(self.solver, [problem], monitor, bound=self._bound, known=self._known)
+            result = result_of(problem, self.solver, search.run()[0], monitor)
+        self.problem = problem
         self._remember(result)
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 
 import torch
@@ -45,7 +46,7 @@ def result_of(problem: Problem, solver: Solver, finding: Finding, monitor: Monit
     """What `solver` found for `problem`, as a result; `monitor` watched it."""
     idle = not finding.frontier  # a frontier is without idle changes already
     actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance) if idle else finding.actions
-    return make_result(
+    result = make_result(
         problem,
         actions=actions,
         status=finding.status,
@@ -57,6 +58,9 @@ def result_of(problem: Problem, solver: Solver, finding: Finding, monitor: Monit
         frontier=finding.frontier,
         alternatives=finding.alternatives,
     )
+    with suppress(KeyboardInterrupt):  # too late: the answer is there
+        monitor.close(result.outcome, result.upper_bound)
+    return result
 
 
 def without_idle_changes(problem: Problem, actions: Tensor, *, tolerance: float) -> Tensor:

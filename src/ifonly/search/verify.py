@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
@@ -18,10 +19,11 @@ from ifonly.models.base import TransitionModel
 from ifonly.problem import REPLAY_TOLERANCE, Problem
 from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
+from ifonly.search.base import Limits, Monitor, Solver
 from ifonly.search.baselines import RandomSearch, greedy_actions
-from ifonly.search.exhaustive import Exhaustive, outcome_frontier
+from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
+from ifonly.search.incumbents import MOST_WITHIN
 from ifonly.search.result import Result, Status
-from ifonly.search.solve import solve
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
@@ -64,7 +66,9 @@ def verify(
 
     The sequence is replayed; its outcome, states and number of changes are compared. A bound is attacked: by a greedy
     search, by `samples` random sequences and, where at most `exhaustive_up_to` sequences exist (some ten seconds per
-    million), by all of them; only then is the proof repeated, and the verification says so.
+    million), by all of them; only then is the proof repeated, and the verification says so, and only then are proven
+    budgets and proven alternatives compared with all sequences. What the command line adds to a stored result
+    (`target`, `contributions`) is not part of it and not checked.
     A custom reward is code and was not stored: hand it over again as `reward`.
     """
     problem = _rebuild(result, episode, model, reward)
@@ -74,7 +78,7 @@ def verify(
             *_replay(result, problem),
             *_claims(result, problem),
             *(_bracket(result, problem, samples, exhaustive_up_to, progress) if _is_bounded(result) else ()),
-            *_alternatives(result, problem),
+            *_alternatives(result, problem, exhaustive_up_to),
             *(_frontier(result, problem, exhaustive_up_to) if result.frontier else ()),
         ]
     failed = [check for check in checks if not check.holds]
@@ -177,10 +181,10 @@ def _bracket(
     """Attack the bound: no rival may exceed it, and none may beat a sequence that is called optimal."""
     tolerance = SLACK * problem.tolerance
     rivals = {"greedy search": greedy_actions(problem)[1]}
-    rivals[f"{samples} random sequences"] = solve(problem, RandomSearch(samples=samples, seed=1)).outcome
+    rivals[f"{samples} random sequences"] = _best_of(problem, RandomSearch(samples=samples, seed=1))
     count = problem.sequence_count()
     if count <= exhaustive_up_to:
-        rivals[f"all {count:,} sequences"] = solve(problem, Exhaustive(), progress=progress).outcome
+        rivals[f"all {count:,} sequences"] = _best_of(problem, Exhaustive(), progress)
     yield Check("bracket", result.outcome <= result.upper_bound + tolerance, f"gap {result.gap:.4g}")
     for name, outcome in rivals.items():
         below = outcome <= result.upper_bound + tolerance
@@ -188,6 +192,11 @@ def _bracket(
     if result.status is Status.OPTIMAL:
         best = max(rivals.values())
         yield Check("optimum", best <= result.outcome + tolerance, f"no rival beats {result.outcome:.10g}")
+
+
+def _best_of(problem: Problem, solver: Solver, progress: Progress = silent) -> float:
+    """The outcome that a solver finds; minus infinity, which is no result, is no rival either."""
+    return problem.outcome(solver.search(problem, Monitor(Limits(), progress, problem.tolerance)).actions)
 
 
 def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:
@@ -227,9 +236,12 @@ def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterat
         yield Check("frontier against all sequences", within, "every budget's best lies in its bracket")
 
 
-def _alternatives(result: Result, problem: Problem) -> Iterator[Check]:
-    """Alternatives must be distinct, admissible, in order, and none may be better than the answer."""
+def _alternatives(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:
+    """Alternatives must be distinct, admissible, in order, and none may be better than the answer or missing."""
+    proven = bool(result.certificate.details.get("alternatives_proven"))
     if not result.alternatives:
+        if proven:
+            yield Check("alternatives: proven", False, "none is listed")
         return
     tolerance = SLACK * problem.tolerance
     rows = torch.as_tensor(np.array([one.actions for one in result.alternatives]), device=problem.device)
@@ -240,3 +252,35 @@ def _alternatives(result: Result, problem: Problem) -> Iterator[Check]:
     yield Check("alternatives: outcomes", error <= tolerance, f"replayed to {error:.2g}")
     ordered = bool((claimed.diff() <= tolerance).all()) and abs(float(claimed[0]) - result.outcome) <= tolerance
     yield Check("alternatives: order", ordered, "best first, and none better than the answer")
+    if proven and problem.sequence_count() <= exhaustive_up_to:
+        yield _completeness(result, problem)
+
+
+def _completeness(result: Result, problem: Problem) -> Check:
+    """No sequence may be missing among the best; one whose last change changes no reward is none of its own."""
+    outcomes = [one.outcome for one in result.alternatives]
+    within = float(result.solver.get("within", 0.0))
+    asked = int(result.solver.get("alternatives", len(outcomes)))
+    most = MOST_WITHIN if within > 0 and asked == 1 else asked
+    # A sequence may be left out for one of two reasons only: it is too far from the best, or the list is full.
+    enough = max([-math.inf] + [outcomes[0] - within] * (within > 0) + [outcomes[-1]] * (len(outcomes) >= most))
+    listed = {tuple(one.actions.tolist()) for one in result.alternatives}
+    missing, best = 0, -math.inf
+    for sequences, found in every_sequence(problem):
+        rows = (found > enough + SLACK * problem.tolerance).nonzero().squeeze(-1)
+        rows = rows[~_is_idle_at_the_end(problem, sequences[rows])]
+        absent = [row for row in rows.tolist() if tuple(sequences[row].tolist()) not in listed]
+        missing += len(absent)
+        best = max([best, *found[absent].tolist()])
+    finding = f"{missing:,} missing, the best of them {best:.10g}" if missing else f"none missing of {len(outcomes)}"
+    return Check("alternatives against all sequences", not missing, finding)
+
+
+def _is_idle_at_the_end(problem: Problem, sequences: Tensor) -> Tensor:
+    """Whether the last change of sequences [N, T] may be undone and that changes no reward [N]."""
+    undone = sequences.clone()
+    undone[:, -1] = problem.observed_actions[-1]
+    last = problem.rollout(sequences)[0][:, -1]
+    rewards = [problem.bound_reward(last, rows[:, -1]) for rows in (sequences, undone)]
+    same = (rewards[0] - rewards[1]).abs() <= problem.tolerance
+    return same & problem.admissible(undone) & (sequences[:, -1] != undone[:, -1])

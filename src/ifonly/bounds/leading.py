@@ -1,9 +1,9 @@
-"""Bounds on the children of nodes: the paper's anchors, or nothing at all."""
+"""The bound that leads a branch-and-bound search: the paper's anchors or nothing at all, and which of them it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,30 @@ from torch import Tensor
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
+from ifonly.errors import InputError
 from ifonly.problem import Problem
+
+BoundName = Literal["auto", "lipschitz", "none"]
+
+SMALL = 200_000
+"""Sequences that are enumerated faster than anchors are made."""
+
+
+def choose_bound(problem: Problem, bound: BoundName = "auto") -> BoundName:
+    """The bound asked for; for "auto" the one that suits this problem.
+
+    Small problems, and those whose constants are not finite, are enumerated; anchors lead all others.
+    """
+    if bound != "auto":
+        return bound
+    return "none" if problem.sequence_count() <= SMALL or not _has_constants(problem) else "lipschitz"
+
+
+def make_child_bound(problems: Sequence[Problem], bound: BoundName = "auto") -> ChildBound:
+    """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
+    if choose_bound(problems[0], bound) == "none":
+        return NoChildBound(problems)
+    return LipschitzChildBound(problems)
 
 
 class NoChildBound(ChildBound):
@@ -99,11 +122,9 @@ class LipschitzChildBound(ChildBound):
         bounds[:, :, actions] = values.expand(-1, len(levels), -1)
         return bounds
 
-    def details(self) -> Mapping[str, Any]:
-        """Sizes; the constants too where there is one problem."""
-        if len(self._bounds) == 1:
-            return self._bounds[0].details()
-        return {"anchors": sum(bound.anchors.total for bound in self._bounds)}
+    def details(self, problem: int = 0) -> Mapping[str, Any]:
+        """Sizes and constants of one problem's anchors."""
+        return self._bounds[problem].details()
 
 
 def _observed_rewards(problem: Problem, states: Tensor, t: int) -> Tensor:
@@ -115,3 +136,12 @@ def _observed_rewards(problem: Problem, states: Tensor, t: int) -> Tensor:
 def _infinite_where(options: Tensor, budgets: int) -> Tensor:
     bounds = torch.where(options, torch.inf, -torch.inf).to(torch.float64)
     return bounds.unsqueeze(1).expand(-1, budgets, -1, -1)
+
+
+@torch.no_grad()
+def _has_constants(problem: Problem) -> bool:
+    try:
+        value_constants(problem)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""The bounds that lead branch and bound are never below the truth; which one leads, and when."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+
+from ifonly.bounds.anchors import MonteCarlo
+from ifonly.bounds.children import ChildBound, Nodes
+from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_bound, make_child_bound
+from ifonly.errors import VerificationError
+from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_problem
+from ifonly.problem import Problem
+from ifonly.testing import check_child_bound
+
+Maker = Callable[[Sequence[Problem]], ChildBound]
+
+
+def few_anchors(problems: Sequence[Problem]) -> ChildBound:
+    return LipschitzChildBound(problems, anchors=MonteCarlo(samples=2))
+
+
+MAKERS: dict[str, Maker] = {"none": NoChildBound, "lipschitz": LipschitzChildBound, "few anchors": few_anchors}
+
+
+def problems(count: int, start: int = 0) -> Iterator[Problem]:
+    """Every kind of model and reward, with and without rules, costs of changes and masks."""
+    for seed in range(start, start + count):
+        yield random_problem(
+            seed,
+            model_kind=MODEL_KINDS[seed % len(MODEL_KINDS)],
+            reward_kind=REWARD_KINDS[seed // len(MODEL_KINDS) % len(REWARD_KINDS)],
+            max_changes=(3, 1, 2, None, 0)[seed % 5],
+            horizon=2 + seed % 3,
+            actions=2 + seed % 2,
+            rules=None,
+            constrained=True,
+        )
+
+
+def family(seed: int) -> list[Problem]:
+    """Problems with one model and budget under other rules."""
+    first = random_problem(seed, rules=True, max_changes=3, horizon=4, actions=3, constrained=True)
+    return [first, first.with_constraints(None), first]
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_never_below_the_truth(maker: Maker) -> None:
+    for seed, problem in enumerate(problems(30)):
+        check_child_bound(maker([problem]), [problem], samples=6, seed=seed)
+    for seed in range(4):
+        members = family(seed)
+        check_child_bound(maker(members), members, samples=3, seed=seed)
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_minus_infinity_only_where_nothing_may_change(maker: Maker) -> None:
+    for problem in problems(20, start=100):
+        options = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
+        root = maker([problem]).root()
+        assert root.dtype == torch.float64
+        assert root.shape == (1, problem.max_changes, problem.horizon, problem.action_count)
+        assert torch.equal(root > -torch.inf, options.expand_as(root))
+
+
+class Altered(ChildBound):
+    """Another bound, with something done to it."""
+
+    method = "altered"
+
+    def __init__(self, bound: ChildBound, change: Callable[[torch.Tensor], torch.Tensor], *, below: bool) -> None:
+        self._bound, self._change, self._below = bound, change, below
+
+    def root(self) -> torch.Tensor:
+        bounds = self._bound.root().clone()
+        return bounds if self._below else self._change(bounds)
+
+    def children(self, nodes: Nodes) -> torch.Tensor:
+        bounds = self._bound.children(nodes).clone()
+        return self._change(bounds) if self._below else bounds
+
+
+def too_low(bounds: torch.Tensor) -> torch.Tensor:
+    return bounds - 100.0
+
+
+def low_for_the_largest_budget(bounds: torch.Tensor) -> torch.Tensor:
+    bounds[:, -1] -= 100.0
+    return bounds
+
+
+def not_a_number(bounds: torch.Tensor) -> torch.Tensor:
+    bounds[-1, 0, -1, 0] = torch.nan
+    return bounds
+
+
+def without_a_budget(bounds: torch.Tensor) -> torch.Tensor:
+    return bounds[:, 1:]
+
+
+def known_where_nothing_changes(bounds: torch.Tensor) -> torch.Tensor:
+    return bounds.masked_fill(bounds == -torch.inf, 1e9)
+
+
+def impossible(bounds: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(bounds, -torch.inf)
+
+
+WRONG = {
+    too_low: "below the truth",
+    low_for_the_largest_budget: "below the truth",
+    not_a_number: "NaN",
+    without_a_budget: "shape",
+    known_where_nothing_changes: "not minus infinity",
+    impossible: "below the truth",
+}
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["root", "nodes"])
+@pytest.mark.parametrize(("change", "message"), WRONG.items(), ids=[change.__name__ for change in WRONG])
+def test_the_check_notices(change: Callable[[torch.Tensor], torch.Tensor], message: str, below: bool) -> None:
+    problem = random_problem(3, max_changes=3, horizon=4, actions=3, rules=False, constrained=True, masked=False)
+    bound = LipschitzChildBound([problem])
+    check_child_bound(bound, [problem])
+    with pytest.raises(VerificationError, match=message):
+        check_child_bound(Altered(bound, change, below=below), [problem])
+
+
+def test_which_bound_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(3, max_changes=3, horizon=4, actions=3, rules=False, constrained=True)
+    count = problem.sequence_count()
+    for small, name, kind in ((count, "none", NoChildBound), (count - 1, "lipschitz", LipschitzChildBound)):
+        monkeypatch.setattr("ifonly.bounds.leading.SMALL", small)
+        assert choose_bound(problem) == name
+        assert isinstance(make_child_bound([problem]), kind)
+        assert choose_bound(problem, "lipschitz") == "lipschitz"
+        assert choose_bound(problem, "none") == "none"

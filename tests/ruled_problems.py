@@ -1,0 +1,87 @@
+"""Rules by their definition, one sequence at a time, and problems under random rules."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ifonly.constraints import Constraints
+from ifonly.episodes.episode import Episode
+from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.instances import random_problem
+from ifonly.problem import Problem
+
+DOSES = ActionSpace.product(Axis("drug", "mg", (0, 5, 20)), Axis("fluid", "mL", (0, 80)))  # number 2 drug + fluid
+
+
+def doses_episode(actions: tuple[int, ...] = (0, 3, 5, 0), space: ActionSpace = DOSES) -> Episode:
+    schema = Schema((Feature("x", "dynamic"),), space)
+    return Episode("case 7", schema, states=np.arange(len(actions), dtype=float)[:, np.newaxis], actions=actions)
+
+
+def levels(space: ActionSpace, action: int) -> dict[str, int]:
+    return {axis.name: axis.levels.index(dose) for axis, dose in zip(space.axes, space.vectors[action], strict=True)}
+
+
+def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bool:
+    """The rules as a person reads them, for one sequence."""
+    space, recorded = episode.schema.actions, [int(action) for action in episode.actions]
+
+    def number(action: int | str) -> int:
+        return action if isinstance(action, int) else space.labels.index(action)
+
+    def within(one: int, other: int, limit: object) -> bool:
+        if limit is None:
+            return True
+        first, second = levels(space, one), levels(space, other)
+        most = limit if isinstance(limit, dict) else dict.fromkeys(first, limit)
+        return all(abs(first[axis] - second[axis]) <= count for axis, count in most.items())
+
+    for step, action in enumerate(sequence):
+        if step in rules.required and action != number(rules.required[step]):
+            return False
+        if action != recorded[step]:
+            if step in rules.locked or (rules.last_action_fixed and step == len(sequence) - 1):
+                return False
+            if action in map(number, (*rules.forbidden.get(None, ()), *rules.forbidden.get(step, ()))):
+                return False
+            if not within(action, recorded[step], rules.max_shift):
+                return False
+        pair = (sequence[step - 1], action)
+        if step and pair != (recorded[step - 1], recorded[step]) and not within(*pair, rules.max_jump):
+            return False
+    return True
+
+
+def drawn_problem(seed: int, *, masked: bool = False) -> Problem:
+    rng = np.random.default_rng(seed)
+    return random_problem(
+        seed,
+        rules=True,
+        masked=masked,
+        horizon=int(rng.integers(2, 6)),
+        actions=int(rng.choice([1, 2, 3, 4, 6])) if rng.random() < 0.5 else 4,
+        max_changes=[None, 0, 1, 2, 3][int(rng.integers(5))],
+    )
+
+
+def listed(problem: Problem) -> tuple[list[tuple[int, ...]], torch.Tensor]:
+    """Every sequence of the right length, and which of them are admissible by definition."""
+    every = list(itertools.product(range(problem.action_count), repeat=problem.horizon))
+    recorded = problem.episode.actions
+    rules = problem.constraints or Constraints()
+    mask = problem._mask
+    fine = [
+        obeys(rules, problem.episode, sequence)
+        and int((recorded != sequence).sum()) <= problem.max_changes
+        and (mask is None or bool(mask[np.arange(problem.horizon), list(sequence)].all()))
+        for sequence in every
+    ]
+    return every, torch.tensor(fine)
+
+
+def plain_outcomes(problem: Problem, sequences: torch.Tensor) -> torch.Tensor:
+    """Outcomes with the cost of changes counted by hand."""
+    free = replace(problem, change_cost=0.0)
+    return free.rollout(sequences)[1] - problem.change_cost * problem.changes(sequences).double()

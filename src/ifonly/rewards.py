@@ -44,6 +44,10 @@ class BoundReward(ABC):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
+    def state_weights(self, size: int) -> Tensor | None:
+        """The gradient [D] in the state, where it is the same at every state and action; else None."""
+        return None
+
 
 class Reward(ABC):
     """A reward R(state, action), stated in original units."""
@@ -298,6 +302,9 @@ class _BoundLinear(BoundReward):
         values = states @ self.weights + self.constant
         return values.expand(torch.broadcast_shapes(values.shape, actions.shape))
 
+    def state_weights(self, size: int) -> Tensor:
+        return self.weights
+
 
 @dataclass(frozen=True)
 class _BoundTable(BoundReward):
@@ -310,6 +317,9 @@ class _BoundTable(BoundReward):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         values = self.table[actions]
         return values.expand(torch.broadcast_shapes(values.shape, states.shape[:-1]))
+
+    def state_weights(self, size: int) -> Tensor:
+        return self.table.new_zeros(size)
 
 
 @dataclass(frozen=True)
@@ -361,6 +371,11 @@ class _BoundTotal(BoundReward):
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
+
+    def state_weights(self, size: int) -> Tensor | None:
+        gradients = [part.state_weights(size) for part in self.parts]
+        known = [gradient for gradient in gradients if gradient is not None]
+        return torch.stack(known).sum(0) if len(known) == len(gradients) else None
 
 
 def _check_finite(what: str, numbers: Mapping[Any, float]) -> None:

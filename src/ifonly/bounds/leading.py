@@ -1,4 +1,4 @@
-"""The bound that leads a branch-and-bound search: the paper's anchors or nothing at all, and which of them it is."""
+"""The bound that leads a branch-and-bound search: expansions, the paper's anchors or nothing, and which it is."""
 
 from __future__ import annotations
 
@@ -11,30 +11,43 @@ from torch import Tensor
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
+from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 
-BoundName = Literal["auto", "lipschitz", "none"]
+BoundName = Literal["auto", "taylor", "lipschitz", "none"]
 
-SMALL = 200_000
-"""Sequences that are enumerated faster than anchors are made."""
+SMALL = 50_000
+"""Sequences that are enumerated faster than any bound is made."""
+ENUMERABLE = 5_000_000
+"""Sequences that are enumerated faster than anchors lead to the answer."""
 
 
 def choose_bound(problem: Problem, bound: BoundName = "auto") -> BoundName:
     """The bound asked for; for "auto" the one that suits this problem.
 
-    Small problems, and those whose constants are not finite, are enumerated; anchors lead all others.
+    Small problems are enumerated. Expansions lead where model and reward have them; elsewhere anchors lead, unless
+    there are no finite constants or enumerating is quicker.
     """
     if bound != "auto":
         return bound
-    return "none" if problem.sequence_count() <= SMALL or not _has_constants(problem) else "lipschitz"
+    count = problem.sequence_count()
+    if count <= SMALL:
+        return "none"
+    if can_expand(problem):
+        return "taylor"
+    return "lipschitz" if count > ENUMERABLE and _has_constants(problem) else "none"
 
 
 def make_child_bound(problems: Sequence[Problem], bound: BoundName = "auto") -> ChildBound:
     """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
-    if choose_bound(problems[0], bound) == "none":
-        return NoChildBound(problems)
-    return LipschitzChildBound(problems)
+    match choose_bound(problems[0], bound):
+        case "taylor":
+            return TaylorChildBound(problems)
+        case "lipschitz":
+            return LipschitzChildBound(problems)
+        case _:
+            return NoChildBound(problems)
 
 
 class NoChildBound(ChildBound):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from ifonly.errors import IfonlyError
 if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
     from ifonly.models.base import TransitionModel
-    from ifonly.problem import Problem
     from ifonly.search.base import Solver
     from ifonly.search.contributions import Contributions
     from ifonly.search.result import Result
@@ -51,7 +50,7 @@ def ask(
     question: Question,
     episodes: Sequence[Episode],
     model: TransitionModel,
-    solver_for: Callable[[Problem], Solver],
+    solver: Solver,
     *,
     shown: Watching,
 ) -> Answers:
@@ -68,7 +67,7 @@ def ask(
 
     def answer(episode: Episode) -> Result:
         problem = question.about(episode, model)
-        return solve_problem(problem, solver_for(problem), limits=question.limits, progress=shown.about(episode.id))
+        return solve_problem(problem, solver, limits=question.limits, progress=shown.about(episode.id))
 
     try:
         for episode in episodes:

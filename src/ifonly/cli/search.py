@@ -193,8 +193,8 @@ def solve(
         typer.Option(
             "--solver",
             metavar="NAME",
-            help=f"{', '.join(SolverName)}. The first four prove that nothing better exists; auto is branch-and-bound "
-            "where rules tie steps together or an option needs it, else anchor-astar.",
+            help=f"{', '.join(SolverName)}. The first four prove that nothing better exists; auto is branch-and-bound, "
+            "or the solver that an option given belongs to.",
             rich_help_panel=SOLVER_PANEL,
         ),
     ] = SolverName.AUTO,
@@ -356,7 +356,7 @@ def solve(
         question.check(item)  # a wrong step shows before the first search, not after it
     learned = load_model(model, schema=cohort.schema).for_search(device)
     with progress_lines() if log else progress_bars() as shown:
-        answers = ask(question, wanted, learned, lambda problem: choice.build(cohort, problem), shown=shown)
+        answers = ask(question, wanted, learned, choice.build(cohort), shown=shown)
         if contributions:
             answers = with_contributions(answers, question, wanted, learned)
     return deliver(answers, Delivery(details, single=len(wanted) == 1, out=out, plots=plots, output=Output(json)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,6 @@ import typer
 if TYPE_CHECKING:
     from ifonly.bounds.anchors import AnchorStrategy
     from ifonly.episodes.cohort import Cohort
-    from ifonly.problem import Problem
     from ifonly.search.base import Solver
 
 SAMPLES = 2000
@@ -20,7 +19,7 @@ SAMPLES = 2000
 
 
 class SolverName(StrEnum):
-    """The solvers; `auto` leaves the choice to the question."""
+    """The solvers; `auto` is the one that knows the options given, branch and bound for most."""
 
     AUTO = "auto"
     ANCHOR_ASTAR = "anchor-astar"
@@ -87,23 +86,20 @@ class SolverChoice:
         return {option: solvers for option, (is_given, solvers) in options.items() if is_given}
 
     def _decided(self) -> SolverName:
-        """The solver, as far as the options decide: the first one that the first of them means something to."""
+        """The solver asked for, or the first one that the first option given means something to."""
         if self.name is not SolverName.AUTO:
             return self.name
-        return next((solvers[0] for solvers in self._given().values()), SolverName.AUTO)
+        return next((solvers[0] for solvers in self._given().values()), SolverName.BRANCH_AND_BOUND)
 
-    def build(self, cohort: Cohort, problem: Problem) -> Solver:
-        """The solver for `problem`; facility location chooses its anchors among the cohort's states."""
+    def build(self, cohort: Cohort) -> Solver:
+        """The solver; facility location chooses its anchors among the cohort's states."""
         from ifonly.search.astar import AnchorAStar
         from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
         from ifonly.search.branch import BranchAndBound
         from ifonly.search.exhaustive import Exhaustive
-        from ifonly.search.solve import default_solver
 
         match self._decided():
-            case SolverName.AUTO:
-                return replace(self, name=SolverName(default_solver(problem).name)).build(cohort, problem)
-            case SolverName.BRANCH_AND_BOUND:
+            case SolverName.BRANCH_AND_BOUND | SolverName.AUTO:
                 return BranchAndBound(alternatives=self.alternatives or 1, within=self.within or 0.0)
             case SolverName.ANCHOR_ASTAR:
                 return AnchorAStar(anchors=self._anchors(cohort), shared=self.shared, seed=self.seed)

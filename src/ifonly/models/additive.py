@@ -11,6 +11,7 @@ from torch import Tensor
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
 from ifonly.models.networks import NetworkModel, broadcast_constants
+from ifonly.models.smooth import Part, SmoothStep
 
 
 class Additive(NetworkModel):
@@ -64,3 +65,7 @@ class Additive(NetworkModel):
             noise.shape[:-1], self.location.state_lipschitz(), dtype=torch.float64, device=noise.device
         )
         return broadcast_constants(constants, context, actions)
+
+    def smooth(self) -> SmoothStep | None:
+        """h alone: the noise is added to it; None where the activation has a kink."""
+        return SmoothStep.of_parts((Part.of_network(self.location, self.action_vectors, self.activation),))

@@ -14,6 +14,7 @@ from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ROUNDING, as_array
 from ifonly.models.networks import broadcast_constants
+from ifonly.models.smooth import SmoothStep
 
 
 class LinearModel(TransitionModel):
@@ -89,6 +90,10 @@ class LinearModel(TransitionModel):
         norms = torch.linalg.svdvals(self.state_matrices.double())[:, 0] * (1 + ROUNDING)
         constants = norms[actions].expand(torch.broadcast_shapes(actions.shape, noise.shape[:-1]))
         return broadcast_constants(constants, context, actions)
+
+    def smooth(self) -> SmoothStep:
+        """The matrices."""
+        return SmoothStep((), skip=self.state_matrices)
 
     def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
         """Next states [..., D] under standard normal noise."""

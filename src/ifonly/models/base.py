@@ -23,6 +23,7 @@ from ifonly.models.noise import NoisePrior
 
 if TYPE_CHECKING:
     from ifonly.models.fit import FitReport
+    from ifonly.models.smooth import SmoothStep
 
 
 class TransitionModel(nn.Module, ABC):
@@ -82,6 +83,14 @@ class TransitionModel(nn.Module, ABC):
 
         They must hold for the weights as they are, not as training meant them to be. float64.
         """
+
+    def smooth(self) -> SmoothStep | None:
+        """How `step` depends on the state, for bounds that need its derivatives; call it on a `for_search` copy.
+
+        None (the default) where the step has kinks or nothing is known: then the Lipschitz constants must do. A
+        subclass that changes `step` must change this too.
+        """
+        return None
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments beside schema and scaler, as plain types."""

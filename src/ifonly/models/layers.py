@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,8 @@ class Network(nn.Module):
         widths = [*hidden, outputs]
         self.layers = nn.ModuleList(BoundedLinear(a, b, norm) for a, b in itertools.pairwise(widths))
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in widths)
+        self._folded: _Folded | None = None
+        self.register_load_state_dict_post_hook(_forget_folded)  # type: ignore[no-untyped-call]
 
     def initialize(self, generator: torch.Generator) -> None:
         """Fresh weights; biases start at zero."""
@@ -159,6 +162,8 @@ class Network(nn.Module):
 
     def forward(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
         """[..., D], [..., C], [..., a] to [..., outputs]; inputs broadcast, so that N states x A actions are cheap."""
+        if self._folded is not None:
+            return self._folded(states, context, action_vectors)
         values = self._first_layer(states, context, action_vectors)
         for layer, bias in zip(self.layers, list(self.biases)[1:], strict=True):
             assert isinstance(layer, BoundedLinear)
@@ -182,10 +187,14 @@ class Network(nn.Module):
             constant *= self.slope * spectral_norm(layer.weight())
         return constant
 
+    @torch.no_grad()
     def bake_(self) -> None:
         """Compute every effective matrix once."""
+        self._folded = None
         for matrix in self.matrices():
             matrix.bake_()
+        if self.activate is tanh:
+            self._folded = _Folded.of(self)
 
     @torch.no_grad()
     def load_weights(self, name: str, weights: Mapping[str, Any]) -> None:
@@ -212,8 +221,59 @@ class Network(nn.Module):
                     f"{name} network: array {key!r} has shape {list(values.shape)}; expected {list(target.shape)}."
                 )
             target.copy_(values)
+        self._folded = None
         for matrix in self.matrices():
             matrix.baked = None
+
+
+def _forget_folded(network: nn.Module, _: object) -> None:
+    assert isinstance(network, Network)
+    network._folded = None
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """A network of tanh units as one of logistic units: tanh(z) = 2 s(2z) - 1, with the factors in the weights.
+
+    Large batches cost their passes over memory, and this leaves one pass per hidden layer.
+    """
+
+    state: Tensor
+    context: Tensor
+    action: Tensor
+    layers: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, network: Network) -> _Folded:
+        """From the weights as they are now."""
+        matrices = [layer.weight() for layer in network.layers if isinstance(layer, BoundedLinear)]
+        biases = [network.biases[0] * 2]
+        for number, (matrix, bias) in enumerate(zip(matrices, list(network.biases)[1:], strict=True)):
+            into_hidden = 2 if number < len(matrices) - 1 else 1
+            biases.append((bias - matrix.sum(1)) * into_hidden)
+            matrices[number] = matrix * (2 * into_hidden)
+        state, context, action = (2 * matrix.weight() for matrix in (network.state, network.context, network.action))
+        return cls(state, context, action, layers=tuple(matrices), biases=tuple(biases))
+
+    def __call__(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
+        values = self._first_layer(states, context, action_vectors)
+        for layer, bias in zip(self.layers, self.biases[1:], strict=True):
+            values = F.linear(values.sigmoid_(), layer, bias)
+        return values
+
+    def _first_layer(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
+        """As few passes over the hidden layer as the shapes allow."""
+        if states.shape[:-1] == action_vectors.shape[:-1]:
+            if states.shape[:-1] == context.shape[:-1]:
+                inputs = torch.cat((states, context, action_vectors), dim=-1)
+                return F.linear(inputs, torch.cat((self.state, self.context, self.action), dim=1), self.biases[0])
+            if context.dim() == 1:
+                inputs = torch.cat((states, action_vectors), dim=-1)
+                bias = F.linear(context, self.context, self.biases[0])
+                return F.linear(inputs, torch.cat((self.state, self.action), dim=1), bias)
+        rest = F.linear(context, self.context, self.biases[0]) + action_vectors @ self.action.mT
+        return states @ self.state.mT + rest
 
 
 def _top_singular_value(weight: Tensor) -> Tensor:

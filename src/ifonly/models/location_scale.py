@@ -13,6 +13,7 @@ from ifonly.errors import InputError
 from ifonly.models.layers import as_array, softplus
 from ifonly.models.networks import NetworkModel, broadcast_constants, read_limits, write_limits
 from ifonly.models.noise import Gaussian
+from ifonly.models.smooth import Part, SmoothStep
 
 
 class LocationScale(NetworkModel):
@@ -100,3 +101,10 @@ class LocationScale(NetworkModel):
         largest = noise.abs().amax(-1).double()
         constants = self.location.state_lipschitz() + self.scale.state_lipschitz() * largest
         return broadcast_constants(constants, context, actions)
+
+    def smooth(self) -> SmoothStep | None:
+        """h, and softplus of f times the noise; None where the activation has a kink."""
+        vectors, activation = self.action_vectors, self.activation
+        location = Part.of_network(self.location, vectors, activation)
+        scale = Part.of_network(self.scale, vectors, activation, top="softplus", by_noise=True)
+        return SmoothStep.of_parts((location, scale))

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -22,9 +22,8 @@ from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.pool import Candidates, OpenList, ranks_within
 from ifonly.search.questions import Branches, Paths, Questions
 from ifonly.search.result import Stats, Status
+from ifonly.search.starts import greedy_starts
 
-BEAM = 16
-"""Candidates per problem and level that are followed first, for good incumbents."""
 ROWS = 4096
 """Rows per model call: the hidden layers of this many rows still fit a processor's cache."""
 ELEMENTS = 2**21
@@ -65,8 +64,8 @@ class BranchAndBound(Solver):
             raise InputError(
                 f"branch and bound: within={self.within} must be zero or positive, in the outcome's units."
             )
-        if self.bound not in ("auto", "lipschitz", "none"):
-            raise InputError(f"branch and bound: bound {self.bound!r}; choose 'auto', 'lipschitz' or 'none'.")
+        if self.bound not in get_args(BoundName):
+            raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
 
     def search(self, problem: Problem, monitor: Monitor) -> Finding:
         """Search until every budget is proven; a limit or Ctrl-C leaves a valid bracket."""
@@ -165,9 +164,10 @@ class TreeSearch:
             started = time.perf_counter()
             self.bound = make_child_bound(self.questions.problems, self.settings.bound)
             self.monitor.stats.seconds_bounds += time.perf_counter() - started
+        for problem, sequences, outcomes in greedy_starts(self.questions):
+            self._check_seconds()
+            self._consider(problem, sequences, outcomes, ranked=False)
         self._expand_root(self.bound)
-        for level in range(1, self._budget):
-            self._round(level)
         while len(self._open):
             self._round()
 
@@ -190,7 +190,9 @@ class TreeSearch:
 
     def _offer_sequences(self, problem: Tensor, sequences: Tensor, *, ranked: bool) -> None:
         """Roll out whole admissible sequences [N, T] and consider them."""
-        outcomes = self.questions.rollout(problem, sequences).outcomes
+        self._consider(problem, sequences, self.questions.rollout(problem, sequences).outcomes, ranked=ranked)
+
+    def _consider(self, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, ranked: bool) -> None:
         self._count(self.model_steps, problem, self.questions.horizon - 1)
         changes = self.questions.changes(problem, sequences)
         self._offer(problem, changes, outcomes, sequences.to(torch.int16).__getitem__, ranked=ranked)
@@ -213,13 +215,13 @@ class TreeSearch:
         self._branch(root, bounds)
         self._root_bounds = torch.full_like(self._let_go, -torch.inf)
 
-    def _round(self, level: int | None = None) -> None:
-        """Expand the best candidates of every problem, of one level or of any."""
+    def _round(self) -> None:
+        """Expand the best candidates of every problem."""
         self._check_limits()
         whole = self._open.all()
         if whole is None:
             return
-        chosen = self._open.next(self._may_expand(level), level)
+        chosen = self._open.next(self._may_expand())
         self._in_flight = whole.select(chosen)
         self._open.keep(~chosen)
         for depth in range(self._budget - 1, 0, -1):
@@ -228,9 +230,9 @@ class TreeSearch:
                 self._expand(depth, group)
         self._in_flight = None
 
-    def _may_expand(self, level: int | None) -> Tensor:
-        """How many nodes each problem may still expand now [P]; the first descent is narrow."""
-        most = torch.full_like(self.expanded, ROWS if level is None else BEAM)
+    def _may_expand(self) -> Tensor:
+        """How many nodes each problem may still expand now [P]."""
+        most = torch.full_like(self.expanded, ROWS)
         limit = self.monitor.limits.nodes
         return most if limit is None else torch.minimum(most, limit - self.expanded)
 

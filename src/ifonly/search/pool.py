@@ -83,10 +83,10 @@ class OpenList:
         assert whole is not None
         return torch.bincount(whole.problem, minlength=self._problem_count)
 
-    def next(self, at_most: Tensor, level: int | None = None) -> Tensor:
+    def next(self, at_most: Tensor) -> Tensor:
         """Which of `all()` to expand next, a mask: the best bounds of each problem, at most so many [P].
 
-        With `level`, only candidates of that level are considered. When memory is short it is the deepest ones.
+        When memory is short it is the deepest ones.
         """
         whole = self.all()
         assert whole is not None
@@ -98,7 +98,6 @@ class OpenList:
         wanted[whole.problem[keys == torch.inf]] = most  # no order among them is better than another
         wanted = torch.minimum(wanted, at_most)
         rows = torch.arange(len(whole), device=keys.device)
-        rows = rows if level is None else rows[whole.level == level]
         ranks = ranks_within(whole.problem[rows], keys[rows], ties=_order_of_equals(whole, rows))
         chosen = torch.zeros(len(whole), dtype=torch.bool, device=keys.device)
         chosen[rows[ranks < wanted[whole.problem[rows]]]] = True

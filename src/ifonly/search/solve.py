@@ -11,7 +11,6 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, silent
-from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Finding, Limits, Monitor, Solver
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Result, make_result
@@ -24,22 +23,17 @@ def solve(
     limits: Limits | None = None,
     progress: Progress = silent,
 ) -> Result:
-    """The best action sequence that `solver` (`default_solver`) finds, with all that is known about how good it is.
+    """The best action sequence that `solver` (`BranchAndBound`) finds, with all that is known about how good it is.
 
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
-    solver = default_solver(problem) if solver is None else solver
+    solver = BranchAndBound() if solver is None else solver
     if not isinstance(solver, Solver):
         raise InputError(f"solve: {solver!r} is not a solver; pass one with its settings, such as Exhaustive().")
     with torch.no_grad():
         monitor = Monitor(limits or Limits(), progress, problem.tolerance)
         finding = solver.search(problem, monitor)
         return result_of(problem, solver, finding, monitor)
-
-
-def default_solver(problem: Problem) -> Solver:
-    """The paper's A*; branch and bound where rules tie steps to each other, which A* does not know."""
-    return BranchAndBound() if problem.is_restricted else AnchorAStar()
 
 
 def result_of(problem: Problem, solver: Solver, finding: Finding, monitor: Monitor) -> Result:

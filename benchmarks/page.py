@@ -238,7 +238,7 @@ def _batch(content: Content) -> Section:
         for line in content.get("batch", ())
     )
     columns = ("model", "device", "stays", "proven", "s", "stays per s", "s to build", "peak MiB")
-    notes = ("`solve_batch` on simulated stays of 10 to 20 steps, k = 2. Building the problems is not counted.",)
+    notes = ("`solve_batch` on simulated stays of 10 to 20 steps, k = 3. Building the problems is not counted.",)
     return Section("Many stays in one call", columns, rows, notes)
 
 

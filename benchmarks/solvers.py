@@ -40,7 +40,7 @@ AXES: dict[str, tuple[int, ...]] = {
 }
 GROWTH_EPISODES = 5
 USUAL_CHANGES = 2
-"""Where sizes grow, and where many stays are solved at once."""
+"""Where sizes grow."""
 BRIEF_TRAINING, BRIEF_EPOCHS = 500, 20
 """Models of other widths are fitted to so many stays for so many epochs."""
 PARTS = ("solvers", "growth", "batch")
@@ -192,7 +192,7 @@ class Benchmark:
         options = self.options
         for name in options.models:
             model = self.models.get(name, training=options.training, epochs=options.epochs)
-            question = Question(model, USUAL_CHANGES, options.batch, (10, 20), device=options.device)
+            question = Question(model, SLOW_CHANGES, options.batch, (10, 20), device=options.device)
             self.status.update(f"solve_batch: {name}, {options.batch} stays")
             self.content["batch"].append({"model": name, **in_child(run_batch, question, sample=options.count)})
             self.save()

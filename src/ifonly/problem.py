@@ -22,6 +22,11 @@ REPLAY_TOLERANCE = 1e-6
 """How far, in scaled units, a replayed state may lie from the observed one."""
 
 
+def array_scale(device: torch.device) -> int:
+    """How many times larger arrays may be than is best on a processor, whose caches are small."""
+    return 1 if device.type == "cpu" else 64
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?

@@ -34,7 +34,7 @@ def check_model(
     `abduct` inverts `step` and `step` inverts `abduct`; inputs broadcast and rows do not influence each other; a model
     that calls itself element-wise is; no slope found - between states near and far, or of the Jacobian - exceeds
     `lipschitz`; `log_prob` is what automatic differentiation of `abduct` gives; samples have the prior's covariance;
-    the copy that searches use is the same function and has the same fingerprint.
+    the copy that searches use is the same function and has the same fingerprint; `smooth` has the Jacobian of `step`.
 
     States are drawn with deviation `spread` and four times that, in scaled coordinates; noise with up to four times
     `noise_spread`. A model that lives in a part of the space only needs smaller ones. Checks run in float64, on the
@@ -53,6 +53,7 @@ def check_model(
         _check_log_prob(frozen, batch)
         _check_samples(frozen, batch, seed)
     _check_search_copy(model, frozen, batch)
+    _check_smooth(frozen, batch)
 
 
 @torch.no_grad()
@@ -189,7 +190,7 @@ def _best_after_change(problem: Problem, nodes: Tensor, t: int, most: int) -> Te
         for left in range(most):
             used = torch.full_like(taken, problem.max_changes - left)
             reached = best_values(problem, t + 1, following, used, last_actions=taken)
-            values[:, left] += reached.view(len(nodes), -1)
+            values[:, left] += reached.view(len(nodes), len(every))
     return values.masked_fill(~fine.unsqueeze(1), -torch.inf)
 
 
@@ -320,6 +321,14 @@ def _check_lipschitz(model: TransitionModel, batch: _Batch) -> None:
             slopes = moved.norm(dim=-1) / (shifted - batch.states).norm(dim=-1)
             blur = 1e-14 * (1 + here.norm(dim=-1)) / distance
             _compare_slopes(f"a slope between states {distance:g} apart", slopes, allowed + blur)
+
+
+def _check_smooth(model: TransitionModel, batch: _Batch) -> None:
+    smooth = model.smooth()
+    if smooth is not None:
+        wanted = _jacobians(lambda x: model.step(x, batch.context, batch.actions, batch.noise), batch.states)
+        found = smooth.jacobians(batch.states, batch.context, batch.actions, batch.noise)
+        _compare("smooth() differs from automatic differentiation of step", found, wanted, 1e-9 * (1 + wanted.abs()))
 
 
 def _check_log_prob(model: TrainableModel, batch: _Batch) -> None:

@@ -8,7 +8,8 @@ import torch
 from ifonly.bounds.anchors import MonteCarlo
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_bound, make_child_bound
-from ifonly.errors import VerificationError
+from ifonly.bounds.taylor import TaylorChildBound
+from ifonly.errors import InputError, VerificationError
 from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_problem
 from ifonly.problem import Problem
 from ifonly.testing import check_child_bound
@@ -126,12 +127,46 @@ def test_the_check_notices(change: Callable[[torch.Tensor], torch.Tensor], messa
         check_child_bound(Altered(bound, change, below=below), [problem])
 
 
-def test_which_bound_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = random_problem(3, max_changes=3, horizon=4, actions=3, rules=False, constrained=True)
-    count = problem.sequence_count()
-    for small, name, kind in ((count, "none", NoChildBound), (count - 1, "lipschitz", LipschitzChildBound)):
-        monkeypatch.setattr("ifonly.bounds.leading.SMALL", small)
+# Count of sequences less SMALL, and less ENUMERABLE: zero is still small. Then the leading bound of smooth problems, of
+# those with kinks but with finite constants, and of those without.
+CASES = [
+    ((0, 0), ("none", "none", "none")),
+    ((1, 0), ("taylor", "none", "none")),
+    ((1, 1), ("taylor", "lipschitz", "none")),
+]
+CLASSES = {"none": NoChildBound, "taylor": TaylorChildBound, "lipschitz": LipschitzChildBound}
+
+
+@pytest.mark.parametrize(("excess", "names"), CASES)
+def test_which_bound_leads(
+    excess: tuple[int, int], names: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = {"max_changes": 3, "horizon": 4, "actions": 3, "rules": False, "model_kind": "linear"}
+    smooth, kinked, steep = (
+        random_problem(3, reward_kind=reward, **common) for reward in ("linear", "piecewise linear", "custom")
+    )
+    monkeypatch.setattr(steep.model, "lipschitz", lambda *_: torch.full((3,), torch.inf, dtype=torch.float64))
+    for problem, name in zip((smooth, kinked, steep), names, strict=True):
+        for threshold, more in zip(("SMALL", "ENUMERABLE"), excess, strict=True):
+            monkeypatch.setattr(f"ifonly.bounds.leading.{threshold}", problem.sequence_count() - more)
         assert choose_bound(problem) == name
-        assert isinstance(make_child_bound([problem]), kind)
-        assert choose_bound(problem, "lipschitz") == "lipschitz"
-        assert choose_bound(problem, "none") == "none"
+        assert isinstance(make_child_bound([problem]), CLASSES[name])
+        for asked in ("none", "taylor", "lipschitz"):
+            assert choose_bound(problem, asked) == asked
+
+
+def test_models_with_kinks_are_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.bounds.leading.SMALL", 0)
+    chosen = {}
+    for seed in range(60):
+        kind = MODEL_KINDS[seed % len(MODEL_KINDS)]
+        problem = random_problem(seed, model_kind=kind, reward_kind="with action costs", constrained=True)
+        expected = (
+            kind in ("location-scale", "additive", "linear") and problem.model.settings().get("activation") != "relu"
+        )
+        assert (choose_bound(problem) == "taylor") == expected
+        chosen[kind] = chosen.get(kind, False) or expected
+        if not expected:
+            with pytest.raises(InputError, match="three derivatives"):
+                TaylorChildBound([problem])
+    assert [kind for kind, any_expanded in chosen.items() if not any_expanded] == ["post-nonlinear", "monotone-flow"]

@@ -6,7 +6,7 @@ import pytest
 import ifonly
 from ifonly.cli.stages import RECORD
 
-TINY = ("--patients", 40, "--horizon", 5, "--epochs", 2, "--hidden", 4, "--samples", 20, "--solve", 2, "-k", 2)
+TINY = ("--patients", 40, "--horizon", 5, "--epochs", 2, "--hidden", 4, "--solve", 2, "-k", 2)
 
 
 def moments(folder: Path) -> dict[str, int]:

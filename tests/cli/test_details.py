@@ -42,16 +42,20 @@ def words_of(text: str) -> str:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ([], "anchor-astar"),
-        (["--lock", 3], "anchor-astar"),
-        (["--max-shift", 2], "anchor-astar"),
+        ([], "branch-and-bound"),
+        (["--lock", 3], "branch-and-bound"),
+        (["--max-shift", 2], "branch-and-bound"),
+        (["--samples", 20], "anchor-astar"),
+        (["--anchors", 20], "anchor-astar"),
+        (["--anchor-strategy", "uniform"], "anchor-astar"),
+        (["--shared-anchors"], "anchor-astar"),
         (["--max-jump", 3], "branch-and-bound"),
         (["--alternatives", 2], "branch-and-bound"),
         (["--within", 0.1], "branch-and-bound"),
         (["--all-budgets"], "branch-and-bound"),
         (["--target", 30], "branch-and-bound"),
         (["--memory", 100], "branch-and-bound"),
-        (["--contributions"], "anchor-astar"),
+        (["--contributions"], "branch-and-bound"),
         (["--solver", "branch-and-bound"], "branch-and-bound"),
     ],
 )
@@ -65,7 +69,7 @@ def test_required_changes_choose_branch_and_bound(solve, cohort_folder: Path) ->
 
 
 def test_the_seed_reaches_the_automatic_choice(solve) -> None:
-    assert read(solve("-k", 1, "--seed", 5, "--json")).solver["seed"] == 5
+    assert read(solve("-k", 1, "--samples", 20, "--seed", 5, "--json")).solver["seed"] == 5
 
 
 @pytest.mark.parametrize(

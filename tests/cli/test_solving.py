@@ -159,7 +159,7 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
             return silent
 
     episodes = [cohort["patient-00001"], cohort["patient-00002"], cohort["patient-00003"]]
-    found = ask(question, episodes, model, lambda problem: ifonly.Greedy(), shown=Impatient())
+    found = ask(question, episodes, model, ifonly.Greedy(), shown=Impatient())
     assert [result.episode_id for result in found.results] == ["patient-00001"]
     assert found.missing == ("patient-00002", "patient-00003")
     assert found.exit_code == ExitCode.INTERRUPTED
@@ -168,8 +168,8 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
 def test_episodes_without_a_result_are_named(
     run, cohort_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(question, episodes, model, solver_for, *, shown):
-        answers = ask(question, episodes[:1], model, solver_for, shown=shown)
+    def interrupted(question, episodes, model, solver, *, shown):
+        answers = ask(question, episodes[:1], model, solver, shown=shown)
         return Answers(answers.results, {}, True, tuple(episode.id for episode in episodes[1:]))
 
     monkeypatch.setattr(search, "ask", interrupted)

@@ -172,7 +172,7 @@ class Broken(Additive):
             if self.lie == "bake changes weights":
                 self.location.biases[0].add_(1.0)
             if self.lie == "bake changes the function":
-                self.location.activate = torch.relu
+                self.location.activate, self.location._folded = torch.relu, None
 
 
 LIES = {

@@ -66,7 +66,8 @@ def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> 
     for seed in range(6):
         members = family(seed)
         sizes = sorted(problem.sequence_count() for problem in members)
-        monkeypatch.setattr("ifonly.bounds.leading.SMALL", sizes[len(sizes) // 2])
+        for threshold in ("SMALL", "ENUMERABLE"):
+            monkeypatch.setattr(f"ifonly.bounds.leading.{threshold}", sizes[len(sizes) // 2])
         together = solve_batch(members)
         for problem, result in zip(members, together, strict=True):
             alone = solve(problem, BranchAndBound())
@@ -80,7 +81,10 @@ def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_infinite_constants_of_one_problem_are_no_matter_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.bounds.leading.SMALL", 0)
-    steep = random_problem(2, model_kind="linear", horizon=4, actions=5, constrained=True, rules=False, masked=False)
+    monkeypatch.setattr("ifonly.bounds.leading.ENUMERABLE", 0)
+    steep = random_problem(
+        2, model_kind="linear", reward_kind="custom", horizon=4, actions=5, constrained=True, rules=False, masked=False
+    )
     unused = min(set(range(5)) - set(steep.observed_actions.tolist()))
 
     def lipschitz(context: torch.Tensor, actions: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

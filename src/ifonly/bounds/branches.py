@@ -142,23 +142,13 @@ class BranchBuilder:
         horizon = self._horizon
         self._jacobian = self._zeros(horizon, self._size, self._size)
         for t in range(horizon - 1):
-            states, context, actions = self._rows(t)
-            total = self._skip(actions)
-            for part in self._smooth.parts:
-                inner = part.inner(states, context, actions, second=False)
-                total = total + _under_top(part, inner.value, self._of_noise(t))[0].unsqueeze(-1) * inner.jacobian
-            self._jacobian[:, : t + 1, :, t] = total.unflatten(0, (self._count, t + 1, self._actions))
+            jacobians = self._smooth.jacobians(*self._rows(t), self._of_noise(t))
+            self._jacobian[:, : t + 1, :, t] = jacobians.unflatten(0, (self._count, t + 1, self._actions))
         self._adjoint = self._zeros(horizon, self._size)
         self._adjoint[..., horizon - 1, :] = self._weights
         for t in range(horizon - 2, -1, -1):
             later, step = self._adjoint[:, : t + 1, :, t + 1], self._jacobian[:, : t + 1, :, t]
             self._adjoint[:, : t + 1, :, t] = self._weights + (later.unsqueeze(-2) @ step).squeeze(-2)
-
-    def _skip(self, actions: Tensor) -> Tensor:
-        """The linear part of each row's step [N, D, D], zero where there is none."""
-        if self._smooth.skip is not None:
-            return self._smooth.skip[actions]
-        return self._weights.new_zeros(1, self._size, self._size)
 
     def _point(self, t: int) -> _Point:
         states, context, actions = self._rows(t)
@@ -169,7 +159,7 @@ class BranchBuilder:
         for part in self._smooth.parts:
             inner = part.inner(states, context, actions, second=True)
             assert inner.hessian is not None
-            slope, curvature = _under_top(part, inner.value, noise)
+            slope, curvature = part.top_derivatives(inner.value, noise)
             hessian = hessian + slope[..., None, None] * inner.hessian
             if part.top == "softplus":
                 outer = inner.jacobian.unsqueeze(-1) * inner.jacobian.unsqueeze(-2)
@@ -248,9 +238,9 @@ class BranchBuilder:
             weighted = gradient * noise
             length = weighted.norm(dim=1, keepdim=True)
             # The logistic function grows by a factor of at most exp(d) over a distance d.
-            stretch = torch.expm1((v1 * reach).clamp(max=20.0))
+            stretch = torch.expm1((v1 * reach).clamp(max=700.0))
             signed = self._along(part, gradient * slopes).unsqueeze(1)
-            unsigned = self._along_any_sign(part, gradient * slopes).unsqueeze(1)
+            unsigned = self._along(part, gradient * slopes, any_sign=True).unsqueeze(1)
             inner = torch.minimum(signed + stretch * unsigned, length * n3)
             cubic = cubic + inner + length * outer
             top = torch.minimum(slopes.abs().amax(1, keepdim=True) * (1 + stretch), largest)
@@ -266,17 +256,14 @@ class BranchBuilder:
             return torch.zeros_like(reach)
         return norm_limit(self._smooth.skip)[self._taken(t).flatten()].unsqueeze(1).expand_as(reach)
 
-    def _along(self, part: Part, gradient: Tensor) -> Tensor:
-        """Limits [N] of the third derivative of gradient.network, for gradients [N, D]."""
+    def _along(self, part: Part, gradient: Tensor, *, any_sign: bool = False) -> Tensor:
+        """Limits [N] of the third derivative of gradient.network, for gradients [N, D]; or with any signs of these."""
         if not part.is_shallow:
-            return torch.linalg.vector_norm(gradient, dim=1) * part.limits[2]
-        return part.form_norms((gradient @ part.matrices[0]).abs() * part.third_weights)
-
-    def _along_any_sign(self, part: Part, gradient: Tensor) -> Tensor:
-        """The same for every choice of signs of the gradients' entries."""
-        if not part.is_shallow:
-            return torch.linalg.vector_norm(gradient, dim=1) * part.limits[2]
-        return part.form_norms((gradient.abs() @ part.matrices[0].abs()) * part.third_weights)
+            lengths: Tensor = torch.linalg.vector_norm(gradient, dim=1)
+            return lengths * part.limits[2]
+        matrix = part.matrices[0]
+        weights = gradient.abs() @ matrix.abs() if any_sign else (gradient @ matrix).abs()
+        return part.form_norms(weights * part.third_weights)
 
     def _third_under_noise(self, part: Part) -> Tensor:
         """Limits [P, T-1] of the third derivative of noise * network, the top's slope left out."""
@@ -310,19 +297,10 @@ def _capped(limits: Tensor) -> Tensor:
     return limits.nan_to_num(nan=LARGE, posinf=LARGE).clamp(max=LARGE)
 
 
-def _under_top(part: Part, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The slope and the curvature [N, D] that a part's top and the noise multiply the network's derivatives by."""
-    if part.top == "softplus":
-        logistic = torch.sigmoid(value)
-        slope, curvature = logistic, logistic * (1 - logistic)
-    else:
-        slope, curvature = torch.ones_like(value), torch.zeros_like(value)
-    return (slope * noise, curvature * noise) if part.by_noise else (slope, curvature)
-
-
 def _second_of_composition(point: _Point, flow: Tensor, bend: Tensor) -> Tensor:
     """Second derivatives [N, D, D, D] of a step after a flow: H[flow, flow] + J bend."""
     size = flow.shape[-1]
     one = (point.hessian.flatten(1, 2) @ flow).unflatten(1, (size, size))  # [N, i, k, b]
     both = (flow.mT.unsqueeze(1) @ one).flatten(2)  # [N, i, a * b]
-    return (both + point.jacobian @ bend.flatten(2)).view(-1, size, size, size)
+    second: Tensor = both + point.jacobian @ bend.flatten(2)
+    return second.view(-1, size, size, size)

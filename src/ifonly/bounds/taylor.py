@@ -24,16 +24,30 @@ from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
 from ifonly.models.smooth import norm_limit
-from ifonly.problem import Problem
+from ifonly.problem import Problem, array_scale
 
 ELEMENTS = 4_000_000
-"""Numbers in the largest temporary array of a call."""
+"""Numbers in the largest temporary array of a call, on a processor."""
+
+TABLE_ELEMENTS = 2**26
+"""Numbers in the tables of pairs of one problem, at most: 512 MiB."""
 
 MARGIN = 1e-10
-"""Outward margin, relative to the outcome: far above what rounding does to a polynomial, far below any interest."""
+"""Outward margin, relative to outcome and bound: far above what rounding does to a polynomial, far below interest."""
 
 NOTHING = -1e100
 """Stands for minus infinity in products."""
+
+
+def table_count(problem: Problem) -> int:
+    """For how many budgets above one there is memory; more changes than that are not bounded."""
+    return max(1, min(problem.max_changes - 1, TABLE_ELEMENTS // pair_elements(problem)))
+
+
+def pair_elements(problem: Problem) -> int:
+    """Numbers in the table of all pairs of changes of one problem, for one budget."""
+    changes = problem.horizon * problem.action_count
+    return changes**2 * (len(RADII) + problem.observed_states.shape[1])
 
 
 def can_expand(problem: Problem) -> bool:
@@ -86,7 +100,7 @@ class TaylorChildBound(ChildBound):
         self._polynomials = self._make_polynomials()
         self._tables: dict[int, list[Tensor]] = {}
         if self._budget > 1:
-            self._solve_pairs()
+            self._solve_pairs(min(self._budget, 1 + table_count(first)))
 
     def _make_polynomials(self) -> Tensor:
         """Coefficients [P, C, F, A] of 1, y, y_i y_j and |y|^3 within each radius."""
@@ -147,8 +161,8 @@ class TaylorChildBound(ChildBound):
         """Third-derivative limits [P, C, G, A, B] of gains at c2 over the balls numbered places [P, C, G, A]."""
         return _looked_up(self._branches.gain_third_limit[:, c2], places)
 
-    def _solve_pairs(self) -> None:
-        """Tables [P, D + G + 1, A * S] for every budget and first step: what multiplies (y, |y| within, 1).
+    def _solve_pairs(self, most: int) -> None:
+        """Tables [P, D + G + 1, A * S] for budgets up to `most` and first steps: what multiplies (y, |y| within, 1).
 
         S are the second changes. The last row holds what the two changes and r - 2 more earn beyond the first alone,
         from the observed state.
@@ -156,13 +170,13 @@ class TaylorChildBound(ChildBound):
         horizon = self._horizon
         gains = {c2: self._gains(c2) for c2 in range(1, horizon)}
         turned = torch.zeros_like(self._branches.third_limit)  # by further changes, [P, C, A, G]
-        for r in range(2, self._budget + 1):
+        for r in range(2, most + 1):
             columns = {c2: self._columns(c2, r, gains[c2], turned) for c2 in range(1, horizon)}
             self._tables[r] = [
                 torch.stack([columns[c2][:, c] for c2 in range(c + 1, horizon)], dim=3).flatten(2)
                 for c in range(horizon - 1)
             ]
-            if r < self._budget:
+            if r < most:
                 turned = self._turns(gains, turned)
 
     def _columns(self, c2: int, r: int, gains: _Gains, turned: Tensor) -> Tensor:
@@ -185,18 +199,20 @@ class TaylorChildBound(ChildBound):
             result[:, :c2] = torch.maximum(result[:, :c2], total.mT.clamp(max=LARGE))
         return result * (1 + 1e-9)
 
-    def _brackets(self, c: int, y: Tensor, r: int, which: slice = slice(None)) -> Tensor:
+    def _brackets(self, c: int, y: Tensor, r: int, which: Tensor | slice = slice(None)) -> Tensor:
         """Bounds [P, M, A] on what is earned from step c on by changes at c and r - 1 later, at offsets y [P, M, D]."""
         length, within = self._within(y)
         value = self._features(y) @ self._polynomials[which, c]
         if r > 1 and c < self._horizon - 1:
+            if r not in self._tables:
+                return torch.full_like(value, torch.inf)
             features = torch.cat((y, length * within, torch.ones_like(length)), dim=-1)
             value = value + self._best_second(features, self._tables[r][c][which])
         return torch.where(length > self._radii[-1], torch.inf, value)
 
     def _best_second(self, features: Tensor, table: Tensor) -> Tensor:
         """The most that a second change and those after it add [P, M, A], at least nothing."""
-        rows = max(1, ELEMENTS // (table.shape[0] * table.shape[2]))
+        rows = max(1, ELEMENTS * array_scale(table.device) // (table.shape[0] * table.shape[2]))
         parts = []
         for part in features.split(rows, dim=1):
             scores = part @ table
@@ -240,26 +256,25 @@ class TaylorChildBound(ChildBound):
                 y = nodes.states[mine, c] - self._branches.center[which, None, c]
                 for r in range(1, budgets + 1):
                     bounds[mine[valid], r - 1, c] = self._brackets(c, y, r, which)[valid]
-        margin = MARGIN * (1 + nodes.outcomes.abs()) + self._tolerance[nodes.problem]
-        bounds = bounds + (earned + margin.unsqueeze(1))[:, None, :, None]
+        bounds = bounds + earned[:, None, :, None]
+        bounds = torch.where(bounds > LARGE / 1e10, torch.inf, bounds)  # a limit that was capped, times |y|
+        margin = 1 + nodes.outcomes.abs()[:, None, None, None] + bounds.abs()
+        bounds = bounds + MARGIN * margin + self._tolerance[nodes.problem, None, None, None]
         options = self._changes[nodes.problem] & (steps >= nodes.start.unsqueeze(1)).unsqueeze(-1)
         return unknown_as_infinite(bounds).masked_fill(~options.unsqueeze(1), -torch.inf)
 
-    def _by_problem(self, problem: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Nodes as [P', M] rows of a range of problems, and which of these are not there to fill up."""
-        count = len(self._observed)
-        counts = torch.bincount(problem, minlength=count)
-        order = problem.argsort(stable=True)
-        most = int(counts.max()) if len(problem) else 0
-        if count * most <= 2 * len(problem):
-            first = counts.cumsum(0) - counts
-            slots = torch.arange(most, device=problem.device)
-            valid = slots < counts.unsqueeze(1)
-            yield slice(None), order[torch.where(valid, first.unsqueeze(1) + slots, 0)], valid
-            return
-        for number, rows in zip(range(count), order.split(counts.tolist()), strict=True):
-            if len(rows):
-                yield slice(number, number + 1), rows.unsqueeze(0), torch.ones_like(rows, dtype=torch.bool).unsqueeze(0)
+    def _by_problem(self, problem: Tensor) -> Iterator[tuple[Tensor | slice, Tensor, Tensor]]:
+        """Nodes as rows [P', M] of some problems with about as many nodes each, and which rows only fill up."""
+        counts = torch.bincount(problem, minlength=len(self._observed))
+        order, first = problem.argsort(stable=True), counts.cumsum(0) - counts
+        sizes = counts.clamp(min=1).log2().ceil().long().masked_fill(counts == 0, -1)
+        for size in sizes.unique().tolist():
+            which = (sizes == size).nonzero().squeeze(-1)
+            if size >= 0:
+                slots = torch.arange(int(counts[which].max()), device=problem.device)
+                valid = slots < counts[which].unsqueeze(1)
+                rows = order[torch.where(valid, first[which].unsqueeze(1) + slots, 0)]
+                yield slice(None) if len(which) == len(counts) else which, rows, valid
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """The radii, and the margin added."""

@@ -42,7 +42,6 @@ class DemoSettings:
     hidden: int
     solved: int
     max_changes: int
-    samples: int
 
 
 DEMO_EXAMPLES = ("ifonly demo", "ifonly demo --out small --patients 300 --epochs 20 --horizon 8")
@@ -57,16 +56,13 @@ def demo(
     hidden: Annotated[int, typer.Option("--hidden", metavar="N", min=1, help="Hidden units per network.")] = 200,
     solved: Annotated[int, typer.Option("--solve", metavar="N", min=1, help="Episodes to solve.")] = 5,
     max_changes: Annotated[int, typer.Option("--max-changes", "-k", metavar="N", min=0, help="At most.")] = 3,
-    samples: Annotated[
-        int, typer.Option("--samples", metavar="N", min=1, help="Sequences to draw anchors from.")
-    ] = 2000,
 ) -> ExitCode:
     """Show the whole idea: simulate a cohort, learn a causal model of it, solve a handful of episodes with proof.
 
-    Takes a minute or two. Every product is kept with the settings it was made from: a second run only shows the table
-    again, and one that was interrupted goes on where it stopped.
+    Takes about half a minute. Every product is kept with the settings it was made from: a second run only shows the
+    table again, and one that was interrupted goes on where it stopped.
     """
-    settings = DemoSettings(seed, patients, horizon, epochs, hidden, solved, max_changes, samples)
+    settings = DemoSettings(seed, patients, horizon, epochs, hidden, solved, max_changes)
     with progress_bars() as bars:
         results = _Demo(out, settings, bars).run()
     from ifonly.report.tables import results_table
@@ -115,7 +111,6 @@ class _Demo:
         settings = {
             "model": model.digest,
             "max_changes": self.settings.max_changes,
-            "samples": self.settings.samples,
             "seconds": SECONDS,
         }
         found = self.stages.make(f"result of {id}", settings, [file], lambda: self._solve(id, self.folder / file))
@@ -181,18 +176,15 @@ class _Demo:
         draw_losses(self._model.fit_report, self.folder / "loss.png")
 
     def _solve(self, id: str, file: Path) -> None:
-        from ifonly.bounds.anchors import MonteCarlo
         from ifonly.problem import Problem
         from ifonly.rewards import minus
-        from ifonly.search.astar import AnchorAStar
         from ifonly.search.base import Limits
         from ifonly.search.result import Status
         from ifonly.search.solve import solve
 
         settings = self.settings
         problem = Problem.from_episode(self._cohort[id], self._model_for_search, minus("SOFA"), settings.max_changes)
-        solver = AnchorAStar(anchors=MonteCarlo(samples=settings.samples))
-        result = solve(problem, solver, limits=Limits(seconds=SECONDS), progress=self.bars.about(id))
+        result = solve(problem, limits=Limits(seconds=SECONDS), progress=self.bars.about(id))
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         result.save(file, overwrite=True)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -151,6 +151,7 @@ class Network(nn.Module):
 
     def initialize(self, generator: torch.Generator) -> None:
         """Fresh weights; biases start at zero."""
+        self._folded = None
         for matrix in self.matrices():
             matrix.initialize(generator)
         for bias in self.biases:
@@ -186,6 +187,11 @@ class Network(nn.Module):
             assert isinstance(layer, BoundedLinear)
             constant *= self.slope * spectral_norm(layer.weight())
         return constant
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """When weights go to another device or precision: what was folded stays behind, so forget it."""
+        self._folded = None
+        return super()._apply(fn, recurse)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
     def bake_(self) -> None:

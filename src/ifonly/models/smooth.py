@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ifonly.errors import InputError
 from ifonly.models.layers import BoundedLinear, Network, softplus, spectral_norm, tanh
 
 Curve = Literal["tanh", "softplus", "sigmoid"]
@@ -78,6 +79,20 @@ class Part:
     top: Literal["identity", "softplus"] = "identity"
     by_noise: bool = False
 
+    def __post_init__(self) -> None:
+        if (self.top == "softplus") != self.by_noise:
+            raise InputError(
+                f"part of a smooth step: top={self.top!r} with by_noise={self.by_noise}; limits are known for "
+                "a network as it is, and for softplus of a network times the noise."
+            )
+
+    def top_derivatives(self, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The slope and the curvature [N, D] that top and noise multiply the network's derivatives by."""
+        if self.top == "identity":
+            return torch.ones_like(value), torch.zeros_like(value)
+        logistic = torch.sigmoid(value)
+        return logistic * noise, logistic * (1 - logistic) * noise
+
     @classmethod
     def of_network(
         cls,
@@ -131,7 +146,7 @@ class Part:
     def unpack(self, packed: Tensor) -> Tensor:
         """Symmetric matrices [..., D, D] from their entries i <= j."""
         size = self.state.shape[1]
-        full: Tensor = packed[..., self._pairs[1]].unflatten(-1, (size, size))  # type: ignore[no-untyped-call]
+        full: Tensor = packed[..., self._pairs[1]].unflatten(-1, (size, size))
         return full
 
     def inner(self, states: Tensor, context: Tensor, actions: Tensor, *, second: bool) -> Inner:
@@ -163,7 +178,8 @@ class Part:
     @cached_property
     def third_weights(self) -> Tensor:
         """For each unit of a single hidden layer: limit of |p|^3 relative to p^2, for p = w.y with unit y [H]."""
-        return torch.linalg.vector_norm(self.state, dim=1) * LIMITS[self.activation][2]
+        rows: Tensor = torch.linalg.vector_norm(self.state, dim=1)
+        return rows * LIMITS[self.activation][2]
 
     @cached_property
     def limits(self) -> tuple[float, float, float]:
@@ -197,6 +213,15 @@ class SmoothStep:
 
     parts: tuple[Part, ...]
     skip: Tensor | None = None  # [A, D, D]
+
+    def jacobians(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """Derivatives [N, D, D] of the step in the state, for states [N, D], context [N, C], actions and noise."""
+        size = states.shape[1]
+        total = states.new_zeros(len(states), size, size) if self.skip is None else self.skip[actions]
+        for part in self.parts:
+            inner = part.inner(states, context, actions, second=False)
+            total = total + part.top_derivatives(inner.value, noise)[0].unsqueeze(-1) * inner.jacobian
+        return total
 
     @classmethod
     def of_parts(cls, parts: Sequence[Part | None]) -> SmoothStep | None:

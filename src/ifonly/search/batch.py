@@ -8,7 +8,8 @@ from typing import Literal, overload
 
 import torch
 
-from ifonly.bounds.leading import choose_bound
+from ifonly.bounds.leading import BoundName, choose_bound
+from ifonly.bounds.taylor import pair_elements, table_count
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick, silent
@@ -18,8 +19,8 @@ from ifonly.search.branch import BranchAndBound, TreeSearch
 from ifonly.search.result import Result, Status, make_result
 from ifonly.search.solve import solve
 
-CHUNK_ELEMENTS = 2**24
-"""Numbers of the bounds of all single changes' rollouts that are searched together, at most: 128 MiB."""
+CHUNK_ELEMENTS = {"cpu": 2**26, "cuda": 2**32}
+"""Numbers in the largest arrays of problems that are searched together, at most: 512 MiB, or 32 GiB on a GPU."""
 
 
 @overload
@@ -110,7 +111,8 @@ def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
         else:
             groups.append((problem, key, [number]))
     for first, _, members in groups:
-        size = max(1, CHUNK_ELEMENTS // _elements(first))
+        limit = CHUNK_ELEMENTS.get(first.device.type, CHUNK_ELEMENTS["cpu"])
+        size = max(1, limit // _elements(first, choose_bound(first, solver.bound)))
         yield from (members[start : start + size] for start in range(0, len(members), size))
 
 
@@ -133,10 +135,12 @@ def _same_reward(one: Reward, other: Reward) -> bool:
     return one is other or one == other
 
 
-def _elements(problem: Problem) -> int:
-    """The largest array that one problem needs at the start: the rollouts of its single changes."""
-    steps = problem.horizon**2 * problem.observed_states.shape[1]
-    return problem.action_count * max(steps, problem.horizon * problem.max_changes) + 1
+def _elements(problem: Problem, bound: BoundName) -> int:
+    """The largest arrays that one problem needs: rollouts of its single changes, or tables of its pairs of changes."""
+    changes = problem.horizon * problem.action_count
+    if bound == "taylor":
+        return pair_elements(problem) * (1 + table_count(problem))
+    return changes * max(problem.horizon * problem.observed_states.shape[1], problem.max_changes) + 1
 
 
 def _solve_chunk(problems: list[Problem], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:

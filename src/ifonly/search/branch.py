@@ -20,15 +20,13 @@ from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.findings import Knowledge, findings
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.pool import Candidates, OpenList, ranks_within
-from ifonly.search.questions import Branches, Paths, Questions
+from ifonly.search.questions import ROWS, Branches, Paths, Questions
 from ifonly.search.result import Stats, Status
 from ifonly.search.starts import greedy_starts
 
-ROWS = 4096
-"""Rows per model call: the hidden layers of this many rows still fit a processor's cache."""
 ELEMENTS = 2**21
 """Numbers in one array of bounds, at most."""
-FIRST_LEAVES = 64
+FIRST_LEAVES = 1024
 """Complete sequences tried first, those with the best bounds; then twice as many, and so on."""
 MEMORY = 1024.0
 """MiB of open candidates before the search goes depth first."""
@@ -39,15 +37,15 @@ REPORT_SECONDS = 0.1
 class BranchAndBound(Solver):
     """Exact search led by bounds on what every further change can bring; proves the best outcome of every budget.
 
-    `batch` candidates are rolled out together, at least; it hardly changes the answer (which of equals is found).
+    `batch` candidates are rolled out together, at most; it hardly changes the answer (which of equals is found).
     `alternatives` asks for so many of the best sequences, `within` for all whose outcome lies so close to the best
     (at most `alternatives` of them, or 1000 if that is 1). A change of the last step that changes no reward is left
     out of all of it.
-    `bound` says what leads the search: "lipschitz" needs finite constants, "none" enumerates; "auto" enumerates small
-    problems and those without finite constants.
+    `bound` says what leads the search: "taylor" (expansions; needs a smooth model and a linear reward), "lipschitz"
+    (the paper's anchors; needs finite constants) or "none" (enumerates); "auto" takes what suits the problem.
     """
 
-    batch: int = 64
+    batch: int = 2048
     alternatives: int = 1
     within: float = 0.0
     bound: BoundName = "auto"
@@ -61,9 +59,7 @@ class BranchAndBound(Solver):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"branch and bound: {name}={value!r} must be a whole number of at least 1.")
         if not 0 <= self.within < math.inf:
-            raise InputError(
-                f"branch and bound: within={self.within} must be zero or positive, in the outcome's units."
-            )
+            raise InputError(f"branch and bound: within={self.within} must be zero or positive (units of the outcome).")
         if self.bound not in get_args(BoundName):
             raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
 
@@ -118,7 +114,7 @@ class TreeSearch:
             Ranking(questions, alternatives=settings.alternatives, within=settings.within) if wants_more else None
         )
         memory = MEMORY if monitor.limits.memory is None else monitor.limits.memory
-        self._open = OpenList(questions.count, batch=settings.batch, memory=memory * 2**20)
+        self._open = OpenList(questions.count, memory=memory * 2**20)
         shape = (questions.count, self._budget + 1)
         self._slack = questions.tolerance.clamp(min=monitor.limits.gap).unsqueeze(1)  # [P, 1]
         self._let_go = torch.full(shape, -torch.inf, dtype=torch.float64, device=questions.device)
@@ -232,7 +228,7 @@ class TreeSearch:
 
     def _may_expand(self) -> Tensor:
         """How many nodes each problem may still expand now [P]."""
-        most = torch.full_like(self.expanded, ROWS)
+        most = torch.full_like(self.expanded, self.settings.batch)
         limit = self.monitor.limits.nodes
         return most if limit is None else torch.minimum(most, limit - self.expanded)
 
@@ -244,7 +240,8 @@ class TreeSearch:
         assert self.bound is not None
         questions = self.questions
         width = questions.horizon * questions.action_count * (self._budget - level)
-        for rows in torch.arange(len(candidates), device=questions.device).split(max(1, min(ROWS, ELEMENTS // width))):
+        size = max(1, min(questions.rows, ELEMENTS * questions.rows // ROWS // width))
+        for rows in torch.arange(len(candidates), device=questions.device).split(size):
             self._check_seconds()
             part = candidates.select(rows)
             alive = self._alive(part.problem, part.bounds, 0)
@@ -316,7 +313,7 @@ class TreeSearch:
             mine = (group == number).nonzero().squeeze(-1)
             hopeful = bounds[mine] > (self._thresholds[:, -1:] + self._slack)[problem[mine], 0]
             self._let_go_of_leaves(problem[mine[~hopeful]], bounds[mine[~hopeful]])
-            for part in mine[hopeful].split(ROWS):
+            for part in mine[hopeful].split(self.questions.rows):
                 self._check_seconds()
                 self._try(nodes, (rows[part], step[part], action[part]))
 

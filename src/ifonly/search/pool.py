@@ -8,10 +8,6 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-SHARE = 4
-"""Of a long list a quarter is taken at a time, so that ordering it costs little per candidate."""
-MOST_AT_ONCE = 2048
-"""Candidates of one problem taken at a time, at most."""
 DEPTH_FIRST = 16
 """Candidates taken at a time when memory is short."""
 
@@ -49,10 +45,9 @@ class Candidates:
 class OpenList:
     """Candidates of P problems; what is taken next depends on a problem's own candidates only, memory permitting."""
 
-    def __init__(self, problem_count: int, *, batch: int, memory: float) -> None:
-        """`batch` candidates per problem are taken at least; above `memory` bytes the deepest come first."""
+    def __init__(self, problem_count: int, *, memory: float) -> None:
+        """Above `memory` bytes the deepest candidates come first."""
         self._problem_count = problem_count
-        self._batch = batch
         self._memory = memory
         self._parts: list[Candidates] = []
         self.depth_first = False
@@ -93,15 +88,8 @@ class OpenList:
         if whole.bytes() > self._memory:
             self.depth_first = True
             return self._deepest(whole, at_most)
-        keys, most = whole.bounds.amax(1), max(self._batch, MOST_AT_ONCE)
-        wanted = (self.counts() // SHARE).clamp(min=self._batch, max=most)
-        wanted[whole.problem[keys == torch.inf]] = most  # no order among them is better than another
-        wanted = torch.minimum(wanted, at_most)
-        rows = torch.arange(len(whole), device=keys.device)
-        ranks = ranks_within(whole.problem[rows], keys[rows], ties=_order_of_equals(whole, rows))
-        chosen = torch.zeros(len(whole), dtype=torch.bool, device=keys.device)
-        chosen[rows[ranks < wanted[whole.problem[rows]]]] = True
-        return chosen
+        ranks = ranks_within(whole.problem, whole.bounds.amax(1), ties=_order_of_equals(whole))
+        return ranks < at_most[whole.problem]
 
     def _deepest(self, whole: Candidates, at_most: Tensor) -> Tensor:
         """The best of the deepest level at which some problem may still expand a node."""
@@ -129,7 +117,6 @@ def ranks_within(problem: Tensor, keys: Tensor, *, ties: Tensor | None = None) -
     return ranks
 
 
-def _order_of_equals(whole: Candidates, rows: Tensor) -> Tensor:
+def _order_of_equals(whole: Candidates) -> Tensor:
     """Deeper, then earlier, then the smaller action, as one number."""
-    level, step, action = whole.level[rows], whole.step[rows], whole.action[rows]
-    return (-level * (1 << 20) + step) * (1 << 20) + action
+    return (-whole.level * (1 << 20) + whole.step) * (1 << 20) + whole.action

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifonly.problem import Problem
+from ifonly.problem import Problem, array_scale
+
+ROWS = 4096
+"""Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Questions:
         self.model, self.reward = first.model, first.bound_reward
         self.count, self.budget = len(problems), first.max_changes
         self.horizon, self.action_count, self.device = first.horizon, first.action_count, first.device
+        self.rows = ROWS * array_scale(first.device)
+        """Rows per model call."""
         self.observed_states = torch.stack([problem.observed_states for problem in problems])  # [P, T, D]
         self.observed = torch.stack([problem.observed_actions for problem in problems])  # [P, T]
         self.context = torch.stack([problem.context for problem in problems])  # [P, T, C]

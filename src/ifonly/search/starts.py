@@ -10,9 +10,6 @@ from torch import Tensor
 from ifonly.search.pool import ranks_within
 from ifonly.search.questions import Questions
 
-ROWS = 4096
-"""Rows per model call."""
-
 
 def greedy_starts(questions: Questions) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Problems [N], admissible sequences [N, T] and outcomes [N]: in each round every sequence one step away.
@@ -29,7 +26,7 @@ def greedy_starts(questions: Questions) -> Iterator[tuple[Tensor, Tensor, Tensor
         outcomes = torch.cat(
             [
                 questions.rollout(rows, part).outcomes
-                for rows, part in zip(problem.split(ROWS), sequences.split(ROWS), strict=True)
+                for rows, part in zip(problem.split(questions.rows), sequences.split(questions.rows), strict=True)
             ]
         )
         yield problem, sequences, outcomes

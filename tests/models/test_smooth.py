@@ -1,0 +1,405 @@
+"""Derivatives of smooth steps against automatic differentiation, and their limits against what sampling finds."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.func import hessian, jacrev, jvp
+
+from ifonly.episodes import Schema
+from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, PartitionModel, PostNonlinear
+from ifonly.models.base import TransitionModel
+from ifonly.models.layers import ACTIVATIONS, Network
+from ifonly.models.smooth import LIMITS, Part, SmoothStep, bilinear_limit, curve_derivatives, norm_limit
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+"""By torch, when it first differentiates forward."""
+
+CURVES = tuple(LIMITS)
+HIDDEN = ((6,), (5, 4))
+ROWS = 7
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def network_model(
+    kind: type[LocationScale | Additive], schema: Schema, *, hidden: tuple[int, ...], activation: str, constrained: bool
+) -> LocationScale | Additive:
+    """Weights of every part at random, biases too; those without limits are large enough to bend."""
+    limits = (1.1, 0.4) if kind is LocationScale else 1.1
+    model = kind(schema, hidden=hidden, activation=activation, lipschitz=limits if constrained else None)
+    model.initialize(generator(1))
+    with torch.no_grad():
+        for network in model.networks():
+            for matrix in network.matrices():
+                matrix.raw.mul_(2.0)
+            for number, bias in enumerate(network.biases):
+                bias.copy_(0.7 * draw(len(bias), seed=number))
+    return model.for_search()
+
+
+def parts_and_networks(model: LocationScale | Additive) -> list[tuple[Part, Network]]:
+    smooth = model.smooth()
+    assert smooth is not None
+    return list(zip(smooth.parts, model.networks(), strict=True))
+
+
+def every_network_model(test: Callable) -> Callable:
+    for name, values in (
+        ("kind", (LocationScale, Additive)),
+        ("hidden", HIDDEN),
+        ("activation", CURVES),
+        ("constrained", (True, False)),
+    ):
+        test = pytest.mark.parametrize(name, values)(test)
+    return test
+
+
+def rows(model: TransitionModel, count: int = ROWS, spread: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return (
+        spread * draw(count, model.state_size, seed=3),
+        draw(count, model.context_size, seed=4),
+        torch.arange(count) % model.action_count,
+        2.0 * draw(count, model.state_size, seed=5),
+    )
+
+
+def step_derivatives(model: TransitionModel, smooth: SmoothStep, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """The step's Jacobians and Hessians from the parts' own: sum of parts under their tops, and the linear part."""
+    states, context, actions, noise = batch
+    size = model.state_size
+    jacobian = torch.zeros(len(states), size, size, dtype=torch.float64)
+    second = torch.zeros(len(states), size, size, size, dtype=torch.float64)
+    if smooth.skip is not None:
+        jacobian = jacobian + smooth.skip[actions]
+    for part in smooth.parts:
+        inner = part.inner(states, context, actions, second=True)
+        slope, curvature = torch.ones_like(inner.value), torch.zeros_like(inner.value)
+        if part.top == "softplus":
+            _, slope, curvature = curve_derivatives("softplus", inner.value)
+        if part.by_noise:
+            slope, curvature = slope * noise, curvature * noise
+        outer = inner.jacobian.unsqueeze(-1) * inner.jacobian.unsqueeze(-2)
+        jacobian = jacobian + slope.unsqueeze(-1) * inner.jacobian
+        second = second + slope[..., None, None] * inner.hessian + curvature[..., None, None] * outer
+    return jacobian, second
+
+
+def differentiated(function: Callable[[Tensor], Tensor], states: Tensor) -> tuple[Tensor, Tensor]:
+    """Jacobians [N, O, D] and Hessians [N, O, D, D] of a function of independent rows."""
+
+    def total(x: Tensor) -> Tensor:
+        return function(x).sum(0)
+
+    return jacrev(total)(states).movedim(1, 0), hessian(total)(states).diagonal(dim1=1, dim2=3).movedim(-1, 0)
+
+
+def check_step(model: TransitionModel, spread: float = 1.0) -> None:
+    batch = rows(model, spread=spread)
+    smooth = model.smooth()
+    assert smooth is not None
+    found = step_derivatives(model, smooth, batch)
+    for mine, wanted in zip(found, differentiated(lambda x: model.step(x, *batch[1:]), batch[0]), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-11, atol=1e-12)
+
+
+@every_network_model
+def test_the_inner_network_has_these_derivatives(
+    kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
+) -> None:
+    model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
+    states, context, actions, _ = rows(model)
+    vectors = model.action_vectors[actions]
+    for part, network in parts_and_networks(model):
+        inner = part.inner(states, context, actions, second=True)
+        assert inner.hessian is not None
+        torch.testing.assert_close(inner.value, network(states, context, vectors), rtol=1e-13, atol=1e-13)
+        first, second = differentiated(lambda x, network=network: network(x, context, vectors), states)
+        torch.testing.assert_close(inner.jacobian, first, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(inner.hessian, second, rtol=1e-11, atol=1e-12)
+        first_only = part.inner(states, context, actions, second=False)
+        assert first_only.hessian is None
+        assert torch.equal(first_only.jacobian, inner.jacobian)
+
+
+@every_network_model
+def test_the_sum_of_parts_is_the_step(
+    kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
+) -> None:
+    check_step(network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained))
+
+
+def test_linear_steps(schema: Schema) -> None:
+    rng = np.random.default_rng(0)
+    matrices = rng.normal(size=(6, 3, 3))
+    check_step(LinearModel(schema, matrices, context_matrix=rng.normal(size=(3, 2)), noise_scale=[0.5, 1.0, 2.0]))
+    partition = PartitionModel()
+    check_step(partition)
+    assert torch.equal(partition.smooth().skip[1], torch.tensor([[1.0, -1.0], [0.0, 0.0]], dtype=torch.float64))
+
+
+def test_what_has_no_three_derivatives(schema: Schema) -> None:
+    for kind in (LocationScale, Additive):
+        assert kind(schema, hidden=(4,), activation="relu").for_search().smooth() is None
+    for kind in (PostNonlinear, MonotoneFlow):
+        for activation in ACTIVATIONS:
+            assert kind(schema, hidden=(4,), activation=activation).for_search().smooth() is None
+    assert SmoothStep.of_parts((None,)) is None
+
+
+def directional(network: Callable[[Tensor], Tensor], states: Tensor, directions: Tensor) -> tuple[Tensor, ...]:
+    """The first three derivatives [N, O] of `network` along `directions` [N, D]: nested differentiation."""
+
+    def first(x: Tensor) -> Tensor:
+        return jvp(network, (x,), (directions,))[1]
+
+    def second(x: Tensor) -> Tensor:
+        return jvp(first, (x,), (directions,))[1]
+
+    return first(states), *jvp(second, (states,), (directions,))
+
+
+def unit(vectors: Tensor) -> Tensor:
+    return vectors / vectors.norm(dim=-1, keepdim=True)
+
+
+@every_network_model
+def test_limits_hold_everywhere(
+    kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
+) -> None:
+    model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
+    count = 4000
+    spread = torch.logspace(-2, 1.5, count, dtype=torch.float64).unsqueeze(1)
+    states, context, actions, _ = rows(model, count)
+    states = states * spread
+    vectors, directions = model.action_vectors[actions], unit(draw(count, 3, seed=9))
+    for part, network in parts_and_networks(model):
+        # A random direction, and the one in which the network is steepest: there the others are large as well.
+        steepest = torch.linalg.svd(part.inner(states, context, actions, second=False).jacobian)[2][:, 0]
+        for along in (directions, steepest):
+            found = directional(lambda x, network=network: network(x, context, vectors), states, along)
+            for order, (derivative, limit) in enumerate(zip(found, part.limits, strict=True)):
+                largest = float(derivative.norm(dim=1).max())
+                assert largest <= limit * (1 + 1e-12), order
+                if along is steepest and order == 0 and len(hidden) == 1:
+                    assert largest >= 0.1 * limit  # not merely large
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_limits_are_reached_by_a_single_unit(curve: str) -> None:
+    """One state, one unit: the limits are the curve's own, times powers of the weight."""
+    weight = 1.7
+    part = Part(
+        state=torch.tensor([[weight]], dtype=torch.float64),
+        context=torch.zeros(1, 0, dtype=torch.float64),
+        actions=torch.zeros(1, 1, dtype=torch.float64),
+        matrices=(torch.tensor([[-2.0]], dtype=torch.float64),),
+        biases=(torch.zeros(1, dtype=torch.float64),),
+        activation=curve,
+    )
+    assert part.is_shallow
+    for order, (found, limit) in enumerate(zip(part.limits, LIMITS[curve], strict=True), start=1):
+        assert found == pytest.approx(2 * weight**order * limit, rel=1e-9)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_limits_of_a_chain_of_units(curve: str) -> None:
+    """Three weights in a row: the chain rule, with every derivative of the curve at its largest."""
+    u, v, w = 1.3, 0.8, 2.1
+    one = torch.ones(1, 1, dtype=torch.float64)
+    part = Part(
+        state=u * one,
+        context=one[:, :0],
+        actions=0 * one,
+        matrices=(-v * one, w * one),
+        biases=(one[0], one[0]),
+        activation=curve,
+    )
+    assert not part.is_shallow
+    s1, s2, s3 = LIMITS[curve]
+    p, q, r = v * s1 * u, v * s2 * u**2, v * s3 * u**3
+    wanted = (w * s1 * p, w * (s2 * p**2 + s1 * q), w * (s3 * p**3 + 3 * s2 * p * q + s1 * r))
+    assert part.limits == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_curve_limits_against_dense_sampling(curve: str) -> None:
+    line = torch.linspace(-60, 60, 240_001, dtype=torch.float64)
+    function = ACTIVATIONS[curve][0] if curve != "tanh" else torch.tanh
+    value, slope, curvature = curve_derivatives(curve, line)
+    torch.testing.assert_close(value, function(line), rtol=1e-13, atol=1e-15)
+    derivative = line.clone().requires_grad_()
+    current = function(derivative)
+    found = []
+    for _ in range(3):
+        (current,) = torch.autograd.grad(current.sum(), derivative, create_graph=True)
+        found.append(current.detach())
+    torch.testing.assert_close(slope, found[0], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(curvature, found[1], rtol=1e-9, atol=1e-12)
+    for sampled, limit in zip(found, LIMITS[curve], strict=True):
+        largest = float(sampled.abs().max())
+        assert 0.998 * limit <= largest <= limit
+
+
+def hard_matrices(rows_count: int, columns: int) -> Tensor:
+    """Random ones, of full and of low rank, orthogonal ones (where every singular value is the largest), any scale."""
+    full = draw(40, rows_count, columns, seed=1)
+    low = draw(40, rows_count, 1, seed=2) @ draw(40, 1, columns, seed=3)
+    orthogonal = torch.linalg.qr(draw(40, max(rows_count, columns), min(rows_count, columns), seed=4))[0]
+    orthogonal = orthogonal if rows_count >= columns else orthogonal.mT
+    together = torch.cat((full, low, orthogonal))
+    scales = torch.logspace(-30, 30, len(together), dtype=torch.float64)
+    return torch.cat((together, together * scales[:, None, None]))
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (9, 81), (81, 9), (1, 9), (9, 1), (30, 30)])
+def test_norm_limits(shape: tuple[int, int]) -> None:
+    matrices = hard_matrices(*shape)
+    truth = torch.linalg.svdvals(matrices)[:, 0]
+    ratio = norm_limit(matrices) / truth
+    # The singular value is itself rounded.
+    assert float(ratio.min()) >= 1 - 2e-15 * max(shape)
+    assert float(ratio.max()) <= min(shape) ** (1 / 32) * (1 + 1e-9)
+    assert float(ratio.max()) <= 1.1 or min(shape) > 9
+    assert torch.equal(norm_limit(torch.zeros(2, *shape, dtype=torch.float64)), torch.zeros(2, dtype=torch.float64))
+    assert torch.equal(norm_limit(matrices.view(2, -1, *shape)), norm_limit(matrices).view(2, -1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_bilinear_limits(size: int) -> None:
+    symmetric = draw(30, size, size, size, seed=6)
+    symmetric = symmetric + symmetric.mT
+    vector = unit(draw(30, size, seed=7))
+    thin = torch.einsum("ni,nj,nk->nijk", vector, vector.flip(1), vector.flip(1))  # its norm is one
+    for tensors in (symmetric, thin):
+        limit = bilinear_limit(tensors)
+        y, z = (unit(draw(40, 1, size, seed=seed)).expand(-1, len(tensors), -1) for seed in (8, 9))
+        # Alternate towards the largest value: each vector the best for the other.
+        for _ in range(10):
+            y, z = z, _best_partner(tensors, y)
+        found = torch.einsum("nijk,snj,snk->sni", tensors, y, z).norm(dim=-1).amax(0)
+        assert bool((found <= limit * (1 + 1e-12)).all())
+        assert bool((limit <= found * math.sqrt(size) * 1.1).all())
+    torch.testing.assert_close(bilinear_limit(thin), torch.ones(30, dtype=torch.float64), rtol=0.08, atol=0)
+
+
+def _best_partner(tensors: Tensor, y: Tensor) -> Tensor:
+    """The unit z [S, N, D] for which |H[y, z]| is largest."""
+    return torch.linalg.svd(torch.einsum("nijk,snj->snik", tensors, y))[2][..., 0, :]
+
+
+@pytest.mark.parametrize("hidden", [(7,), (5, 4), (4, 6, 3)])
+@pytest.mark.parametrize("constrained", [True, False])
+class TestFolded:
+    """A baked network of tanh units is evaluated as one of logistic units."""
+
+    sizes = (3, 2, 4)
+
+    def network(self, hidden: tuple[int, ...], constrained: bool, seed: int = 1) -> Network:
+        network = Network(self.sizes, 3, hidden=hidden, lipschitz=1.3 if constrained else None).double()
+        network.initialize(generator(seed))
+        with torch.no_grad():
+            for number, bias in enumerate(network.biases):
+                bias.copy_(draw(len(bias), seed=seed + number))
+        return network.requires_grad_(False)
+
+    def inputs(self, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+        return [3 * draw(*shape, size, seed=size) for shape, size in zip(shapes, self.sizes, strict=True)]
+
+    @pytest.mark.parametrize(
+        "shapes",
+        [
+            ((), (), ()),
+            ((8,), (8,), (8,)),
+            ((8,), (), (8,)),
+            ((8, 1), (), (5,)),
+            ((8, 5), (), (8, 5)),
+            ((8, 5), (5,), (8, 5)),
+            ((2, 8, 1), (2, 1, 1), (5,)),
+            ((1,), (8,), (1,)),
+            ((), (8,), ()),
+            ((), (), (5,)),
+            ((0,), (), (0,)),
+        ],
+    )
+    def test_is_the_same_function(self, hidden: tuple[int, ...], constrained: bool, shapes: tuple) -> None:
+        network = self.network(hidden, constrained)
+        inputs = self.inputs(shapes)
+        copies = [values.clone() for values in inputs]
+        wanted = network(*inputs)
+        network.bake_()
+        assert network._folded is not None
+        found = network(*inputs)
+        assert found.shape == wanted.shape
+        torch.testing.assert_close(found, wanted, rtol=1e-13, atol=1e-13)
+        assert all(torch.equal(*pair) for pair in zip(inputs, copies, strict=True))
+
+    @pytest.mark.parametrize("how", ["initialize", "load_state_dict", "load_weights", "float", "bake_"])
+    def test_new_weights_are_used(self, hidden: tuple[int, ...], constrained: bool, how: str) -> None:
+        network, other = self.network(hidden, constrained), self.network(hidden, constrained, seed=5)
+        inputs = self.inputs(((6,), (6,), (6,)))
+        network.bake_()
+        if how == "initialize":
+            network.initialize(generator(5))
+            other.initialize(generator(5))
+        elif how == "load_state_dict":
+            network.load_state_dict(other.state_dict())
+        elif how == "bake_":
+            with torch.no_grad():
+                for mine, theirs in zip(network.parameters(), other.parameters(), strict=True):
+                    mine.copy_(theirs)
+            network.bake_()
+        elif how == "float":
+            network, other = network.float(), self.network(hidden, constrained).float()
+            inputs = [values.float() for values in inputs]
+        elif len(hidden) == 1:
+            first = (other.state.raw, other.context.raw, other.action.raw, other.biases[0])
+            names = ("state", "context", "action", "bias", "output", "output_bias")
+            network.load_weights("the", dict(zip(names, (*first, other.layers[0].raw, other.biases[1]), strict=True)))
+        else:
+            return
+        tolerance = 1e-5 if how == "float" else 1e-13
+        torch.testing.assert_close(network(*inputs), other(*inputs), rtol=tolerance, atol=tolerance)
+
+    def test_derivatives_go_through(self, hidden: tuple[int, ...], constrained: bool) -> None:
+        network = self.network(hidden, constrained)
+        states, context, vectors = self.inputs(((6,), (), (6,)))
+        wanted = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]
+        network.bake_()
+        found = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+        for number, values in enumerate((states, context, vectors)):
+            inputs = [states, context, vectors]
+            inputs[number] = values.clone().requires_grad_()
+            network(*inputs).square().sum().backward()
+            gradient = inputs[number].grad
+            plain = self.network(hidden, constrained)
+            inputs[number] = values.clone().requires_grad_()
+            plain(*inputs).square().sum().backward()
+            torch.testing.assert_close(gradient, inputs[number].grad, rtol=1e-10, atol=1e-11)
+
+
+def test_only_tanh_is_folded() -> None:
+    for activation in ACTIVATIONS:
+        network = Network((3, 2, 1), 3, hidden=(4,), activation=activation)
+        network.bake_()
+        assert (network._folded is not None) == (activation == "tanh")
+
+
+def test_baking_keeps_the_fingerprint(schema: Schema) -> None:
+    for kind, hidden in ((LocationScale, (6,)), (Additive, (5, 4))):
+        model = kind(schema, hidden=hidden)
+        before = model.fingerprint()
+        model.bake_()
+        assert model.fingerprint() == model.for_search().fingerprint() == before
+        assert all("folded" not in name for name in model.state_dict())

@@ -10,7 +10,7 @@ from smooth_problems import POLYNOMIALS, smooth_problems
 from torch import Tensor
 from torch.func import hessian, jacrev, jvp
 
-from ifonly.bounds.branches import LARGE, RADII, BranchBuilder, Branches
+from ifonly.bounds.branches import LARGE, RADII, BranchBuilder, BranchTables
 from ifonly.episodes import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
 @torch.no_grad()
-def tables(problems: list[Problem]) -> Branches:
+def tables(problems: list[Problem]) -> BranchTables:
     first = problems[0]
     smooth, weights = first.model.smooth(), first.bound_reward.state_weights(first.observed_states.shape[1])
     assert smooth is not None
@@ -94,7 +94,7 @@ def along(function: Callable[[Tensor], tuple[Tensor, ...]], points: Tensor, dire
     return value, slope, curvature, third
 
 
-def check_limits(problem: Problem, found: Branches, number: int, *, samples: int, seed: int) -> int:
+def check_limits(problem: Problem, found: BranchTables, number: int, *, samples: int, seed: int) -> int:
     """Every limit of one problem at random offsets in every ball; how many finite ones were compared."""
     generator = torch.Generator().manual_seed(seed)
     size, actions = problem.observed_states.shape[1], problem.action_count
@@ -218,7 +218,7 @@ def test_several_problems_are_each_on_their_own() -> None:
         together = tables(members)
         for number, member in enumerate(members):
             alone = tables([member])
-            for field in fields(Branches):
+            for field in fields(BranchTables):
                 mine = getattr(together, field.name)[number]
                 torch.testing.assert_close(mine, getattr(alone, field.name)[0], rtol=1e-9, atol=1e-11, msg=field.name)
 

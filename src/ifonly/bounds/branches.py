@@ -8,6 +8,7 @@ balls |y| <= radius. Arrays are [P, C, A, ...] with C = T steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +17,15 @@ from torch import Tensor
 from ifonly.models.smooth import LIMITS, Part, SmoothStep, bilinear_limit, norm_limit
 from ifonly.problem import Problem
 
-RADII = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0)
-"""Balls, in scaled units, over which derivatives are limited."""
+RADII = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 1000.0)
+"""Balls, in scaled units, over which derivatives are limited; the last is for models that hardly bend."""
 
 LARGE = 1e30
 """Stands for infinity: zero times this is zero."""
 
 
 @dataclass(frozen=True)
-class Branches:
+class BranchTables:
     """What is known of the branches of P problems; G radii."""
 
     center: Tensor  # [P, T, D], the observed path as the model replays it
@@ -54,8 +55,16 @@ class _Point:
 class BranchBuilder:
     """Sweeps forward and backward over the steps, all branches of all problems at once."""
 
-    def __init__(self, problems: list[Problem] | tuple[Problem, ...], smooth: SmoothStep, weights: Tensor) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        smooth: SmoothStep,
+        weights: Tensor,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is called now and then, and may raise to end the work."""
         first = problems[0]
+        self._check = check
         self._problems, self._smooth, self._weights = problems, smooth, weights
         self._model, self._reward = first.model, first.bound_reward
         self._count, self._horizon, self._actions = len(problems), first.horizon, first.action_count
@@ -67,14 +76,14 @@ class BranchBuilder:
         self._noise = torch.stack([problem.noise for problem in problems])
         self._scaled_third = [self._third_under_noise(part) for part in smooth.parts]
 
-    def build(self) -> Branches:
+    def build(self) -> BranchTables:
         """All sweeps."""
         self._replay()
         self._pull_back()
         self._push_forward()
         self._add_up()
         gradient = self._adjoint.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
-        return Branches(
+        return BranchTables(
             center=self._center,
             path=self._path - torch.where(self._is_after(), self._center[:, None, None], 0.0),
             flow=self._flow,
@@ -142,6 +151,7 @@ class BranchBuilder:
         horizon = self._horizon
         self._jacobian = self._zeros(horizon, self._size, self._size)
         for t in range(horizon - 1):
+            self._check()
             jacobians = self._smooth.jacobians(*self._rows(t), self._of_noise(t))
             self._jacobian[:, : t + 1, :, t] = jacobians.unflatten(0, (self._count, t + 1, self._actions))
         self._adjoint = self._zeros(horizon, self._size)
@@ -182,6 +192,7 @@ class BranchBuilder:
             self._flow[:, t, :, t] = torch.eye(size, dtype=torch.float64, device=self._device)
             self._flow_limit[:, t, :, t] = 1.0
             self._reach[:, t, :, t] = radii
+            self._check()
             point = self._point(t)
             now = (slice(None), slice(0, t + 1))
             flow, reach, l1, l2 = (

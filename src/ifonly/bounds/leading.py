@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
-from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.bounds.taylor import TABLE_ELEMENTS, TaylorChildBound, can_expand, pair_elements
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 
@@ -34,16 +34,21 @@ def choose_bound(problem: Problem, bound: BoundName = "auto") -> BoundName:
     count = problem.sequence_count()
     if count <= SMALL:
         return "none"
-    if can_expand(problem):
+    if can_expand(problem) and pair_elements(problem) <= TABLE_ELEMENTS:
         return "taylor"
     return "lipschitz" if count > ENUMERABLE and _has_constants(problem) else "none"
 
 
-def make_child_bound(problems: Sequence[Problem], bound: BoundName = "auto") -> ChildBound:
-    """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
+def make_child_bound(
+    problems: Sequence[Problem], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
+) -> ChildBound:
+    """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only.
+
+    `check` is called now and then while it is made, and may raise to end the work.
+    """
     match choose_bound(problems[0], bound):
         case "taylor":
-            return TaylorChildBound(problems)
+            return TaylorChildBound(problems, check)
         case "lipschitz":
             return LipschitzChildBound(problems)
         case _:

@@ -12,7 +12,7 @@ docs/theory.md has the derivation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from ifonly.bounds.branches import LARGE, RADII, BranchBuilder
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
-from ifonly.models.smooth import norm_limit
+from ifonly.models.smooth import SmoothStep, norm_limit
 from ifonly.problem import Problem, array_scale
 
 ELEMENTS = 4_000_000
@@ -35,13 +35,19 @@ TABLE_ELEMENTS = 2**26
 MARGIN = 1e-10
 """Outward margin, relative to outcome and bound: far above what rounding does to a polynomial, far below interest."""
 
+UNKNOWN = 1e6
+"""Bounds that exceed the outcome so many times say nothing; they may come of a limit that was capped."""
+
+DIFFERENCE = 1e-4
+"""Distance, in scaled units, at which slopes are compared with what the model says they are."""
+
 NOTHING = -1e100
 """Stands for minus infinity in products."""
 
 
 def table_count(problem: Problem) -> int:
     """For how many budgets above one there is memory; more changes than that are not bounded."""
-    return max(1, min(problem.max_changes - 1, TABLE_ELEMENTS // pair_elements(problem)))
+    return min(max(0, problem.max_changes - 1), TABLE_ELEMENTS // pair_elements(problem))
 
 
 def pair_elements(problem: Problem) -> int:
@@ -52,8 +58,32 @@ def pair_elements(problem: Problem) -> int:
 
 def can_expand(problem: Problem) -> bool:
     """Whether model and reward are smooth enough: three derivatives of the step, and a reward linear in the state."""
-    size = problem.observed_states.shape[1]
-    return problem.model.smooth() is not None and problem.bound_reward.state_weights(size) is not None
+    return _smooth_step(problem) is not None and problem.bound_reward.state_weights(_size(problem)) is not None
+
+
+def _size(problem: Problem) -> int:
+    return problem.observed_states.shape[1]
+
+
+@torch.no_grad()
+def _smooth_step(problem: Problem) -> SmoothStep | None:
+    """How the model's step depends on the state, if what it says of itself is true.
+
+    A subclass that changed `step` alone has inherited a description of something else. What else a subclass may have
+    changed shows in the slopes along the observed path.
+    """
+    model = problem.model
+    definer = next(kind for kind in type(model).__mro__ if {"step", "smooth"} & set(vars(kind)))
+    smooth = model.smooth() if "smooth" in vars(definer) else None
+    if smooth is None or problem.horizon < 2:
+        return smooth
+    states, rest = problem.observed_states[:-1], (problem.context[:-1], problem.observed_actions[:-1], problem.noise)
+    jacobians = smooth.jacobians(states, *rest)
+    shift = DIFFERENCE * torch.nn.functional.normalize(torch.ones_like(states), dim=1)
+    slopes = (model.step(states + shift, *rest) - model.step(states - shift, *rest)) / (2 * DIFFERENCE)
+    wanted = (jacobians @ shift.unsqueeze(-1)).squeeze(-1) / DIFFERENCE
+    agree = torch.allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
+    return smooth if agree else None
 
 
 @dataclass(frozen=True)
@@ -79,10 +109,12 @@ class TaylorChildBound(ChildBound):
     method = "taylor"
 
     @torch.no_grad()
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called now and then, and may raise to end the work."""
         first = problems[0]
-        smooth = first.model.smooth()
-        weights = first.bound_reward.state_weights(first.observed_states.shape[1])
+        smooth = _smooth_step(first)
+        weights = first.bound_reward.state_weights(_size(first))
+        self._check = check
         if smooth is None or weights is None:
             raise InputError(
                 f"episode {first.episode.id!r}: the Taylor bound needs a model whose step has three derivatives and a "
@@ -96,11 +128,12 @@ class TaylorChildBound(ChildBound):
         tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
         self._tolerance = tolerances.to(first.device)
         self._radii = torch.tensor(RADII, dtype=torch.float64, device=first.device)
-        self._branches = BranchBuilder(list(problems), smooth, weights).build()
+        self._branches = BranchBuilder(problems, smooth, weights, check).build()
         self._polynomials = self._make_polynomials()
         self._tables: dict[int, list[Tensor]] = {}
-        if self._budget > 1:
-            self._solve_pairs(min(self._budget, 1 + table_count(first)))
+        if table_count(first):
+            self._solve_pairs(1 + table_count(first))
+        del self._check  # whoever keeps the bound need not keep the search that made it
 
     def _make_polynomials(self) -> Tensor:
         """Coefficients [P, C, F, A] of 1, y, y_i y_j and |y|^3 within each radius."""
@@ -129,6 +162,7 @@ class TaylorChildBound(ChildBound):
         return torch.bucketize(lengths.contiguous(), self._radii)
 
     def _gains(self, c2: int) -> _Gains:
+        self._check()
         b = self._branches
         gradient, hessian = (self._less_observed(table[:, c2], c2) for table in (b.gradient, b.hessian))
         curvature = norm_limit(hessian)[:, None, None, None]  # [P, 1, 1, 1, B]
@@ -181,6 +215,7 @@ class TaylorChildBound(ChildBound):
 
     def _columns(self, c2: int, r: int, gains: _Gains, turned: Tensor) -> Tensor:
         """Of the tables, those for second changes at c2: [P, C, D + G + 1, A, B]."""
+        self._check()
         b, rest = self._branches, gains.rest
         if r > 2:
             rest = (rest + gains.flow_limit * _looked_up(turned[:, c2], gains.places)).clamp(max=LARGE)
@@ -257,9 +292,9 @@ class TaylorChildBound(ChildBound):
                 for r in range(1, budgets + 1):
                     bounds[mine[valid], r - 1, c] = self._brackets(c, y, r, which)[valid]
         bounds = bounds + earned[:, None, :, None]
-        bounds = torch.where(bounds > LARGE / 1e10, torch.inf, bounds)  # a limit that was capped, times |y|
-        margin = 1 + nodes.outcomes.abs()[:, None, None, None] + bounds.abs()
-        bounds = bounds + MARGIN * margin + self._tolerance[nodes.problem, None, None, None]
+        size = 1 + nodes.outcomes.abs()[:, None, None, None]
+        bounds = torch.where(bounds > UNKNOWN * size, torch.inf, bounds)
+        bounds = bounds + MARGIN * (size + bounds.abs()) + self._tolerance[nodes.problem, None, None, None]
         options = self._changes[nodes.problem] & (steps >= nodes.start.unsqueeze(1)).unsqueeze(-1)
         return unknown_as_infinite(bounds).masked_fill(~options.unsqueeze(1), -torch.inf)
 
@@ -277,8 +312,8 @@ class TaylorChildBound(ChildBound):
                 yield slice(None) if len(which) == len(counts) else which, rows, valid
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
-        """The radii, and the margin added."""
-        return {"radii": list(RADII), "margin": MARGIN}
+        """The radii, the margin added, and up to how many further changes nodes are bounded."""
+        return {"radii": list(RADII), "margin": MARGIN, "changes_bounded": 1 + len(self._tables)}
 
 
 def _looked_up(limits: Tensor, places: Tensor) -> Tensor:

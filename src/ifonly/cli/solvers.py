@@ -99,8 +99,6 @@ class SolverChoice:
         from ifonly.search.exhaustive import Exhaustive
 
         match self._decided():
-            case SolverName.BRANCH_AND_BOUND | SolverName.AUTO:
-                return BranchAndBound(alternatives=self.alternatives or 1, within=self.within or 0.0)
             case SolverName.ANCHOR_ASTAR:
                 return AnchorAStar(anchors=self._anchors(cohort), shared=self.shared, seed=self.seed)
             case SolverName.EXHAUSTIVE:
@@ -113,6 +111,8 @@ class SolverChoice:
                 return TopSingleChanges()
             case SolverName.RANDOM:
                 return RandomSearch(samples=self.samples or SAMPLES, seed=self.seed)
+            case _:
+                return BranchAndBound(alternatives=self.alternatives or 1, within=self.within or 0.0)
 
     def _anchors(self, cohort: Cohort) -> AnchorStrategy:
         from ifonly.bounds.anchors import FacilityLocation, MonteCarlo

@@ -19,8 +19,8 @@ from ifonly.search.branch import BranchAndBound, TreeSearch
 from ifonly.search.result import Result, Status, make_result
 from ifonly.search.solve import solve
 
-CHUNK_ELEMENTS = {"cpu": 2**26, "cuda": 2**32}
-"""Numbers in the largest arrays of problems that are searched together, at most: 512 MiB, or 32 GiB on a GPU."""
+CHUNK_ELEMENTS = 2**26
+"""Numbers in the largest arrays of problems that are searched together on a processor, at most: 512 MiB."""
 
 
 @overload
@@ -111,8 +111,7 @@ def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
         else:
             groups.append((problem, key, [number]))
     for first, _, members in groups:
-        limit = CHUNK_ELEMENTS.get(first.device.type, CHUNK_ELEMENTS["cpu"])
-        size = max(1, limit // _elements(first, choose_bound(first, solver.bound)))
+        size = max(1, _room(first.device) // _elements(first, choose_bound(first, solver.bound)))
         yield from (members[start : start + size] for start in range(0, len(members), size))
 
 
@@ -133,6 +132,11 @@ def _are_alike(one: Problem, other: Problem) -> bool:
 
 def _same_reward(one: Reward, other: Reward) -> bool:
     return one is other or one == other
+
+
+def _room(device: torch.device) -> int:
+    """Numbers that the largest arrays may hold: on a GPU a quarter of what is free."""
+    return torch.cuda.mem_get_info(device)[0] // 32 if device.type == "cuda" else CHUNK_ELEMENTS
 
 
 def _elements(problem: Problem, bound: BoundName) -> int:

@@ -99,12 +99,13 @@ class TreeSearch:
         monitor: Monitor,
         *,
         bound: ChildBound | None = None,
+        bounded: Sequence[Problem] | None = None,
         known: Tensor | None = None,
     ) -> None:
-        """`bound` may come from the same problems under fewer rules; `known` [n, T] are sequences to start with."""
+        """`bound` is made of `bounded`, the same problems, perhaps under fewer rules; `known` [n, T] are sequences."""
         self.settings = settings
         self.monitor = monitor
-        self.bound = bound
+        self.bound, self._bounded = bound, bounded or problems
         questions = self.questions = Questions(problems)
         self._known = known
         self._budget = questions.budget
@@ -156,13 +157,13 @@ class TreeSearch:
         if self._budget == 0:
             self._root_bounds = self._let_go
             return
+        for problem, sequences, outcomes in greedy_starts(self.questions):
+            self._consider(problem, sequences, outcomes, ranked=False)
+            self._check_limits()
         if self.bound is None:
             started = time.perf_counter()
-            self.bound = make_child_bound(self.questions.problems, self.settings.bound)
+            self.bound = make_child_bound(self._bounded, self.settings.bound, check=self._check_limits)
             self.monitor.stats.seconds_bounds += time.perf_counter() - started
-        for problem, sequences, outcomes in greedy_starts(self.questions):
-            self._check_seconds()
-            self._consider(problem, sequences, outcomes, ranked=False)
         self._expand_root(self.bound)
         while len(self._open):
             self._round()

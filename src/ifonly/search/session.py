@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import make_child_bound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import Problem
@@ -65,11 +64,11 @@ class Session:
         problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
             monitor = Monitor(limits or Limits(), progress, problem.tolerance)
-            if self._bound is None and problem.max_changes > 0:
-                self._bound = make_child_bound([self._unruled], self.solver.bound)
-                monitor.stats.seconds_bounds = monitor.elapsed()
-            search = TreeSearch(self.solver, [problem], monitor, bound=self._bound, known=self._known)
+            search = TreeSearch(
+                self.solver, [problem], monitor, bound=self._bound, bounded=[self._unruled], known=self._known
+            )
             result = result_of(problem, self.solver, search.run()[0], monitor)
+            self._bound = search.bound
         self.problem = problem
         self._remember(result)
         return result

@@ -196,7 +196,10 @@ def _bracket(
 
 def _best_of(problem: Problem, solver: Solver, progress: Progress = silent) -> float:
     """The outcome that a solver finds; minus infinity, which is no result, is no rival either."""
-    return problem.outcome(solver.search(problem, Monitor(Limits(), progress, problem.tolerance)).actions)
+    finding = solver.search(problem, Monitor(Limits(), progress, problem.tolerance))
+    if finding.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt  # a part of the sequences proves nothing
+    return problem.outcome(finding.actions)
 
 
 def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:

@@ -1,0 +1,115 @@
+"""Where the Taylor bound must not be used, may be cut short, or has no memory for more."""
+
+import pytest
+import torch
+from smooth_problems import smooth_problems
+from torch import Tensor
+
+import ifonly.bounds.taylor as taylor
+from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Session, Status, solve, verify
+from ifonly.bounds.leading import choose_bound
+from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.errors import InputError
+from ifonly.instances import random_problem
+from ifonly.models.location_scale import LocationScale
+from ifonly.progress import Tick
+from ifonly.testing import check_child_bound
+
+
+class Wavy(Additive):
+    """Changes the step and forgets what it says about it."""
+
+    def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        return super().step(states, context, actions, noise) + torch.sin(2 * states)
+
+    def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
+        return super().invert(states, context, actions, next_states - torch.sin(2 * states))
+
+
+class Doubled(LocationScale):
+    """Changes what the step is made of."""
+
+    def location_and_scale(self, states: Tensor, context: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        location, scale = super().location_and_scale(states, context, actions)
+        return 2 * location, scale
+
+
+@pytest.mark.parametrize("kind", [Wavy, Doubled])
+def test_a_step_that_is_not_as_described_is_never_expanded(kind: type[Additive] | type[LocationScale]) -> None:
+    base = random_problem(3, model_kind="linear", reward_kind="linear", rules=False)
+    model = kind(base.model.schema, hidden=(6,), scaler=base.model.scaler).double()
+    problem = Problem.from_episode(base.episode, model.for_search(), base.reward, 2)
+    plain = kind.__bases__[0](base.model.schema, hidden=(6,), scaler=base.model.scaler).double()
+    assert can_expand(Problem.from_episode(base.episode, plain.for_search(), base.reward, 2))
+    assert not can_expand(problem)
+    assert choose_bound(problem) != "taylor"
+    with pytest.raises(InputError, match="three derivatives"):
+        TaylorChildBound([problem])
+
+
+def test_budgets_without_memory_are_not_bounded_and_the_answer_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, problem in enumerate(smooth_problems(6, start=40, strength=0.3, max_changes=3, horizon=4, actions=2)):
+        for tables in (0, 1):
+            monkeypatch.setattr(taylor, "TABLE_ELEMENTS", tables * taylor.pair_elements(problem))
+            bound = TaylorChildBound([problem])
+            assert bound.details()["changes_bounded"] == 1 + tables
+            open_changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)[:-1]
+            assert (bound.root()[0, 1 + tables :, :-1][:, open_changes] == torch.inf).all()
+            check_child_bound(bound, [problem], samples=4, seed=number)
+            found = solve(problem, BranchAndBound(bound="taylor"))
+            assert found.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
+
+
+def interrupt_while_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(taylor.TaylorChildBound, "_gains", interrupted)
+
+
+def test_ctrl_c_while_the_bound_is_made_leaves_the_greedy_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    truth = solve(problem, Exhaustive())
+    interrupt_while_made(monkeypatch)
+    solver = BranchAndBound(bound="taylor")
+    for result in (solve(problem, solver), Session(problem, solver).solve()):
+        assert result.status is Status.INTERRUPTED
+        assert problem.observed_outcome <= result.outcome <= truth.outcome + 1e-9 <= result.upper_bound
+    greedy = max(problem.outcome(row) for row in _single_changes(problem))
+    assert result.outcome >= greedy - 1e-12
+
+
+def _single_changes(problem: Problem) -> Tensor:
+    rows = [problem.observed_actions]
+    for t in range(problem.horizon):
+        for action in problem.alternatives(t):
+            changed = problem.observed_actions.clone()
+            changed[t] = action
+            rows.append(changed)
+    return torch.stack(rows)
+
+
+def test_a_time_limit_holds_while_the_bound_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    checks = 0
+
+    def passed(monitor: object) -> float:
+        nonlocal checks
+        checks += 1
+        return 0.0 if checks < 12 else 100.0
+
+    monkeypatch.setattr("ifonly.search.base.Monitor.elapsed", passed)
+    result = solve(problem, BranchAndBound(bound="taylor"), limits=Limits(seconds=50.0))
+    assert result.status is Status.TIME_LIMIT
+    assert result.stats.nodes_expanded == 0
+
+
+def test_an_interrupted_enumeration_verifies_nothing() -> None:
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    result = solve(problem, Exhaustive())
+
+    def interrupt(_: Tick) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(result, problem.episode, problem.model, progress=interrupt)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from ifonly.bounds.branches import LARGE, RADII, BranchBuilder
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
+from ifonly.models.base import TransitionModel
 from ifonly.models.smooth import SmoothStep, norm_limit
 from ifonly.problem import Problem, array_scale
 
@@ -77,13 +79,22 @@ def _smooth_step(problem: Problem) -> SmoothStep | None:
     smooth = model.smooth() if "smooth" in vars(definer) else None
     if smooth is None or problem.horizon < 2:
         return smooth
+    if model not in _DESCRIBED:  # once per model: on a GPU many small checks would cost more than the search
+        _DESCRIBED[model] = _is_as_described(smooth, problem)
+    return smooth if _DESCRIBED[model] else None
+
+
+_DESCRIBED: WeakKeyDictionary[TransitionModel, bool] = WeakKeyDictionary()
+
+
+def _is_as_described(smooth: SmoothStep, problem: Problem) -> bool:
     states, rest = problem.observed_states[:-1], (problem.context[:-1], problem.observed_actions[:-1], problem.noise)
     jacobians = smooth.jacobians(states, *rest)
     shift = DIFFERENCE * torch.nn.functional.normalize(torch.ones_like(states), dim=1)
-    slopes = (model.step(states + shift, *rest) - model.step(states - shift, *rest)) / (2 * DIFFERENCE)
+    step = problem.model.step
+    slopes = (step(states + shift, *rest) - step(states - shift, *rest)) / (2 * DIFFERENCE)
     wanted = (jacobians @ shift.unsqueeze(-1)).squeeze(-1) / DIFFERENCE
-    agree = torch.allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
-    return smooth if agree else None
+    return torch.allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from ifonly.problem import Problem
 RADII = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 1000.0)
 """Balls, in scaled units, over which derivatives are limited; the last is for models that hardly bend."""
 
-LARGE = 1e30
-"""Stands for infinity: zero times this is zero."""
+LARGE = 1e100
+"""Stands for infinity: zero times this is zero, and times any distance between states it is still beyond all use."""
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,14 @@ TABLE_ELEMENTS = 2**26
 MARGIN = 1e-10
 """Outward margin, relative to outcome and bound: far above what rounding does to a polynomial, far below interest."""
 
-UNKNOWN = 1e6
-"""Bounds that exceed the outcome so many times say nothing; they may come of a limit that was capped."""
+UNKNOWN = 1e3
+"""Bounds of so many times the outcome's size say nothing, and may come of a limit that was capped: infinite, then."""
 
 DIFFERENCE = 1e-4
 """Distance, in scaled units, at which slopes are compared with what the model says they are."""
 
-NOTHING = -1e100
-"""Stands for minus infinity in products."""
+NOTHING = -1e200
+"""Stands for minus infinity in products, also beside `LARGE`."""
 
 
 def table_count(problem: Problem) -> int:

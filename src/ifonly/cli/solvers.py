@@ -63,7 +63,8 @@ class SolverChoice:
         name = self._decided()
         for option, solvers in self._given().items():
             if name not in solvers:
-                raise typer.BadParameter(f"{option} means nothing to the solver {name.value}.")
+                reason = ", which another option asks for" if self.name is SolverName.AUTO else ""
+                raise typer.BadParameter(f"{option} means nothing to the solver {name.value}{reason}.")
         if self.samples is not None and self.anchors is not None:
             raise typer.BadParameter("--samples and --anchors exclude each other.")
         if self.strategy is Strategy.FACILITY and self.samples is not None:

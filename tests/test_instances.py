@@ -127,7 +127,11 @@ def test_the_same_seed_gives_the_same_problem_and_another_seed_another():
 def test_random_problems_vary():
     problems = [random_problem(seed) for seed in range(60)]
     assert {problem.model.kind for problem in problems} == set(MODEL_KINDS)
-    assert len({problem.reward.to_dict()["kind"] for problem in problems}) == len(REWARD_KINDS)
+    kinds = {
+        str([part["kind"] for part in problem.reward.to_dict().get("parts", [problem.reward.to_dict()])])
+        for problem in problems
+    }
+    assert len(kinds) == len(REWARD_KINDS)
     assert {bool(problem.allowed.all()) for problem in problems} == {True, False}
     limited = {problem.model.settings().get("lipschitz") is None for problem in problems}
     assert limited == {True, False}

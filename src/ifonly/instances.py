@@ -30,7 +30,7 @@ NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | Monoto
 }
 MODEL_KINDS = (*NETWORK_MODELS, LinearModel.kind)
 """The kinds of model that random problems have."""
-REWARD_KINDS = ("linear", "piecewise linear", "with action costs", "custom")
+REWARD_KINDS = ("linear", "piecewise linear", "penalties", "with action costs", "custom")
 """The kinds of reward that random problems have."""
 
 
@@ -334,6 +334,9 @@ def _random_reward(schema: Schema, rng: np.random.Generator, settings: RandomPro
         return Linear(weights(), float(rng.normal()))
     if kind == "piecewise linear":
         return PiecewiseLinear(tuple(Hinge(float(rng.normal()), weights(), float(rng.normal())) for _ in range(3)))
+    if kind == "penalties":
+        hinges = tuple(Hinge(-float(abs(rng.normal())), weights(), float(rng.normal())) for _ in range(3))
+        return Linear(weights()) + PiecewiseLinear(hinges)
     if kind == "with action costs":
         costs = rng.uniform(0, 1, size=len(schema.actions))
         return Linear(weights()) + ActionCost({action: float(cost) for action, cost in enumerate(costs)})

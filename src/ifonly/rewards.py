@@ -44,8 +44,12 @@ class BoundReward(ABC):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
-    def state_weights(self, size: int) -> Tensor | None:
-        """The gradient [D] in the state, where it is the same at every state and action; else None."""
+    def tangents(self, states: Tensor) -> Tensor | None:
+        """Slopes [..., D] of linear functions that touch the reward at states [..., D] and are nowhere below it.
+
+        They must not depend on the action. For a reward that is linear in the state these are its weights; where it
+        bends upwards there are none (None).
+        """
         return None
 
 
@@ -300,10 +304,10 @@ class _BoundLinear(BoundReward):
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         values = states @ self.weights + self.constant
-        return values.expand(torch.broadcast_shapes(values.shape, actions.shape))
+        return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def state_weights(self, size: int) -> Tensor:
-        return self.weights
+    def tangents(self, states: Tensor) -> Tensor:
+        return self.weights.expand_as(states)
 
 
 @dataclass(frozen=True)
@@ -316,10 +320,10 @@ class _BoundTable(BoundReward):
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         values = self.table[actions]
-        return values.expand(torch.broadcast_shapes(values.shape, states.shape[:-1]))
+        return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
 
-    def state_weights(self, size: int) -> Tensor:
-        return self.table.new_zeros(size)
+    def tangents(self, states: Tensor) -> Tensor:
+        return torch.zeros_like(states)
 
 
 @dataclass(frozen=True)
@@ -331,7 +335,14 @@ class _BoundHinges(BoundReward):
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         values = torch.relu(states @ self.weights.mT + self.constants) @ self.factors
-        return values.expand(torch.broadcast_shapes(values.shape, actions.shape))
+        return values.expand(np.broadcast_shapes(values.shape, actions.shape))
+
+    def tangents(self, states: Tensor) -> Tensor | None:
+        """Penalties (negative factors) bend downwards, so each side of a hinge continues above the other."""
+        if bool((self.factors > 0).any()):
+            return None
+        beyond = states @ self.weights.mT + self.constants > 0
+        return (beyond * self.factors) @ self.weights
 
 
 class _BoundCustom(BoundReward):
@@ -348,7 +359,7 @@ class _BoundCustom(BoundReward):
             linked = states * self.scale + self.offset
             states = torch.where(self.log, linked.exp() - self.log_offset, linked)
         values = self.reward.function(states, actions)
-        wanted = torch.broadcast_shapes(states.shape[:-1], actions.shape)
+        wanted = np.broadcast_shapes(states.shape[:-1], actions.shape)
         if not isinstance(values, Tensor):
             raise InputError(f"{self.reward.name}: returned {type(values).__name__}; it must return a torch tensor.")
         if not _expands_to(values.shape, wanted):
@@ -372,10 +383,10 @@ class _BoundTotal(BoundReward):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
-    def state_weights(self, size: int) -> Tensor | None:
-        gradients = [part.state_weights(size) for part in self.parts]
-        known = [gradient for gradient in gradients if gradient is not None]
-        return torch.stack(known).sum(0) if len(known) == len(gradients) else None
+    def tangents(self, states: Tensor) -> Tensor | None:
+        slopes = [part.tangents(states) for part in self.parts]
+        known = [slope for slope in slopes if slope is not None]
+        return torch.stack(known).sum(0) if len(known) == len(slopes) else None
 
 
 def _check_finite(what: str, numbers: Mapping[Any, float]) -> None:

@@ -1,4 +1,4 @@
-"""Random problems that the Taylor bound knows: smooth models, rewards linear in the state."""
+"""Random problems that the Taylor bound knows: smooth models, rewards linear in the state or with penalties."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,11 @@ from ifonly.problem import Problem
 from ifonly.rewards import Linear
 
 KINDS = ("location-scale", "additive", "linear")
-REWARDS = ("linear", "with action costs")
+LINEAR = ("linear", "with action costs")
+REWARDS = (*LINEAR, "penalties")
 
 
-def smooth_problems(count: int, start: int = 0, **settings: Any) -> Iterator[Problem]:
+def smooth_problems(count: int, start: int = 0, rewards: Sequence[str] = REWARDS, **settings: Any) -> Iterator[Problem]:
     """Kinds, depths, strengths, budgets, masks, rules and costs vary with the seed; `settings` fixes some.
 
     Activations are drawn by the seed; seeds that draw one with a kink are skipped.
@@ -26,7 +27,7 @@ def smooth_problems(count: int, start: int = 0, **settings: Any) -> Iterator[Pro
     while count:
         given = {
             "model_kind": KINDS[seed % len(KINDS)],
-            "reward_kind": REWARDS[seed // len(KINDS) % len(REWARDS)],
+            "reward_kind": rewards[seed // len(KINDS) % len(rewards)],
             "max_changes": (3, 2, None, 1, 2)[seed % 5],
             "horizon": 2 + seed % 4,
             "actions": 2 + seed % 2,

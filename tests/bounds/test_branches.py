@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from smooth_problems import POLYNOMIALS, smooth_problems
+from smooth_problems import LINEAR, POLYNOMIALS
+from smooth_problems import smooth_problems as all_smooth_problems
 from torch import Tensor
 from torch.func import hessian, jacrev, jvp
 
@@ -19,14 +21,16 @@ from ifonly.rewards import Linear
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
 
+smooth_problems = partial(all_smooth_problems, rewards=LINEAR)
+"""Where the reward is its own tangent, tables must agree with rollouts."""
+
 
 @torch.no_grad()
 def tables(problems: list[Problem]) -> BranchTables:
     first = problems[0]
-    smooth, weights = first.model.smooth(), first.bound_reward.state_weights(first.observed_states.shape[1])
+    smooth = first.model.smooth()
     assert smooth is not None
-    assert weights is not None
-    return BranchBuilder(problems, smooth, weights).build()
+    return BranchBuilder(problems, smooth).build()
 
 
 def branch(problem: Problem, c: int, actions: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,3 +240,24 @@ def test_limits_hold_where_the_scale_is_switched_on() -> None:
     problem = Problem.from_episode(episode, switched_on_model(schema), Linear({"x": 1.0}), 2)
     with torch.no_grad():
         check_limits(problem, tables([problem]), 0, samples=20, seed=0)
+
+
+def test_penalties_count_as_the_tangents_at_the_observed_path() -> None:
+    crossed = 0
+    for problem in all_smooth_problems(20, rewards=("penalties",)):
+        found = tables([problem])
+        slopes = problem.bound_reward.tangents(found.center[0])
+        assert slopes is not None
+        for c in range(problem.horizon):
+            sequences = problem.observed_actions.repeat(problem.action_count, 1)
+            sequences[:, c] = torch.arange(problem.action_count)
+            states, outcomes = problem.rollout(sequences)
+            offsets = ((states - found.center[0]) * slopes).sum(-1)
+            rewards = torch.stack(
+                [problem.rewards(t, found.center[0, t], sequences[:, t]) for t in range(len(slopes))], 1
+            )
+            torch.testing.assert_close(found.value[0, c], (rewards + offsets)[:, c:].sum(1), rtol=1e-11, atol=1e-11)
+            before = rewards[:, :c].sum(1)
+            assert (found.value[0, c] + before >= outcomes - 1e-9).all()
+            crossed += int((found.value[0, c] + before > outcomes + 1e-6).sum())
+    assert crossed > 20

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from smooth_problems import KINDS, POLYNOMIALS, smooth_problems
+from smooth_problems import KINDS, LINEAR, POLYNOMIALS, smooth_problems
 
 from ifonly.bounds.branches import RADII
 from ifonly.bounds.children import Nodes
@@ -153,7 +153,7 @@ def test_true_and_close_where_nothing_is_to_spare(problem: Problem) -> None:
 
 
 def test_exact_for_single_changes() -> None:
-    for problem in smooth_problems(20, start=600, rules=False, masked=False):
+    for problem in smooth_problems(20, start=600, rewards=LINEAR, rules=False, masked=False):
         with torch.no_grad():
             excess = torch.cat(list(slack(problem.with_max_changes(1), TaylorChildBound([problem]).root()[0, :1])))
         assert float(excess.abs().max()) <= 1e-8 * (1 + abs(problem.observed_outcome))
@@ -215,7 +215,7 @@ def test_refused_without_three_derivatives() -> None:
         Problem.from_episode(base.episode, base.model, Linear({"state 1": 2.0}) + ActionCost({0: 1.0}), 2)
     )
     assert can_expand(Problem.from_episode(base.episode, base.model, ActionCost({0: 1.0}), 2))
-    assert not can_expand(partition_problem([3, 1, 2]))
+    assert can_expand(partition_problem([3, 1, 2])), "its reward has a kink that bends downwards"
     refused = 0
     for seed in range(40):
         problem = random_problem(seed, model_kind=KINDS[seed % 2], reward_kind="linear")

@@ -59,13 +59,12 @@ class BranchBuilder:
         self,
         problems: Sequence[Problem],
         smooth: SmoothStep,
-        weights: Tensor,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """`check` is called now and then, and may raise to end the work."""
         first = problems[0]
         self._check = check
-        self._problems, self._smooth, self._weights = problems, smooth, weights
+        self._problems, self._smooth = problems, smooth
         self._model, self._reward = first.model, first.bound_reward
         self._count, self._horizon, self._actions = len(problems), first.horizon, first.action_count
         self._size = first.observed_states.shape[1]
@@ -121,13 +120,16 @@ class BranchBuilder:
             states = self._model.step(states, self._context[:, t], self._observed[:, t], self._noise[:, t])
             center.append(states)
         self._center = torch.stack(center, dim=1)
+        tangents = self._reward.tangents(self._center)
+        assert tangents is not None, "callers ask can_expand first"
+        self._weights = tangents  # [P, T, D]
         self._path, self._earned = self._zeros(horizon, self._size), self._zeros(horizon)
         costs = torch.tensor([problem.change_cost for problem in self._problems], dtype=torch.float64)
         costs = costs.to(self._device)[:, None, None]
         for t in range(horizon):
             self._path[:, t, :, t] = self._center[:, None, t]
             taken, states = self._taken(t), self._path[:, : t + 1, :, t]
-            rewards = self._reward(states, taken) - (taken != self._observed[:, t, None, None]) * costs
+            rewards = self._rewards(t, states, taken) - (taken != self._observed[:, t, None, None]) * costs
             total = self._earned[:, : t + 1, :, t] + rewards
             if t == horizon - 1:
                 self._value = total
@@ -135,6 +137,11 @@ class BranchBuilder:
             self._earned[:, : t + 1, :, t + 1] = total
             context, noise = self._context[:, None, None, t], self._noise[:, None, None, t]
             self._path[:, : t + 1, :, t + 1] = self._model.step(states, context, taken, noise)
+
+    def _rewards(self, t: int, states: Tensor, taken: Tensor) -> Tensor:
+        """Rewards [P, t+1, A] as the tangents at the observed path continue them: never below the true ones."""
+        center = self._center[:, None, None, t]
+        return self._reward(center, taken) + ((states - center) * self._weights[:, None, None, t]).sum(-1)
 
     def _rows(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
         """States [N, D], context [N, C] and actions [N] of the branches with c <= t, in a row."""
@@ -155,10 +162,11 @@ class BranchBuilder:
             jacobians = self._smooth.jacobians(*self._rows(t), self._of_noise(t))
             self._jacobian[:, : t + 1, :, t] = jacobians.unflatten(0, (self._count, t + 1, self._actions))
         self._adjoint = self._zeros(horizon, self._size)
-        self._adjoint[..., horizon - 1, :] = self._weights
+        weights = self._weights[:, None, None]
+        self._adjoint[..., horizon - 1, :] = weights[..., horizon - 1, :]
         for t in range(horizon - 2, -1, -1):
             later, step = self._adjoint[:, : t + 1, :, t + 1], self._jacobian[:, : t + 1, :, t]
-            self._adjoint[:, : t + 1, :, t] = self._weights + (later.unsqueeze(-2) @ step).squeeze(-2)
+            self._adjoint[:, : t + 1, :, t] = weights[..., t, :] + (later.unsqueeze(-2) @ step).squeeze(-2)
 
     def _point(self, t: int) -> _Point:
         states, context, actions = self._rows(t)
@@ -220,7 +228,7 @@ class BranchBuilder:
                 table[(*now, slice(None), t)] = values.unflatten(0, (self._count, t + 1, self._actions))
             bend[now] = psi.unflatten(0, (self._count, t + 1, self._actions))
             third[now] = l3.unflatten(0, (self._count, t + 1, self._actions))
-            self._hessian[now] += torch.einsum("i,pcaijk->pcajk", self._weights, bend[now])
+            self._hessian[now] += torch.einsum("pi,pcaijk->pcajk", self._weights[:, t + 1], bend[now])
 
     def _step_limits(self, t: int, point: _Point, reach: Tensor) -> tuple[Tensor, ...]:
         """Limits over the tubes [N, G]: of the step's three derivatives, and of the last two along the gradient."""

@@ -59,12 +59,8 @@ def pair_elements(problem: Problem) -> int:
 
 
 def can_expand(problem: Problem) -> bool:
-    """Whether model and reward are smooth enough: three derivatives of the step, and a reward linear in the state."""
-    return _smooth_step(problem) is not None and problem.bound_reward.state_weights(_size(problem)) is not None
-
-
-def _size(problem: Problem) -> int:
-    return problem.observed_states.shape[1]
+    """Whether the step has three derivatives, and the reward tangents that are nowhere below it."""
+    return _smooth_step(problem) is not None and problem.bound_reward.tangents(problem.observed_states) is not None
 
 
 @torch.no_grad()
@@ -114,7 +110,7 @@ class _Gains:
 class TaylorChildBound(ChildBound):
     """Bounds from second-order expansions for P problems that share model, reward, horizon and budget.
 
-    Raises `InputError` where the model's step has kinks or the reward is not linear in the state.
+    Raises `InputError` where the model's step has kinks, or the reward some that bend upwards.
     """
 
     method = "taylor"
@@ -124,12 +120,12 @@ class TaylorChildBound(ChildBound):
         """`check` is called now and then, and may raise to end the work."""
         first = problems[0]
         smooth = _smooth_step(first)
-        weights = first.bound_reward.state_weights(_size(first))
         self._check = check
-        if smooth is None or weights is None:
+        if smooth is None or not can_expand(first):
             raise InputError(
                 f"episode {first.episode.id!r}: the Taylor bound needs a model whose step has three derivatives and a "
-                "reward that is linear in the state; use bound='lipschitz', or 'auto' to let the problem decide."
+                "reward that is linear in the state or bends downwards, as penalties do; use bound='lipschitz', or "
+                "'auto' to let the problem decide."
             )
         self._horizon, self._actions, self._budget = first.horizon, first.action_count, first.max_changes
         self._reward = first.bound_reward
@@ -139,7 +135,7 @@ class TaylorChildBound(ChildBound):
         tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
         self._tolerance = tolerances.to(first.device)
         self._radii = torch.tensor(RADII, dtype=torch.float64, device=first.device)
-        self._branches = BranchBuilder(problems, smooth, weights, check).build()
+        self._branches = BranchBuilder(problems, smooth, check).build()
         self._polynomials = self._make_polynomials()
         self._tables: dict[int, list[Tensor]] = {}
         if table_count(first):

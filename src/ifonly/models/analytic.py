@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +89,7 @@ class LinearModel(TransitionModel):
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K_a = |F_a| [...], the same for every context and noise."""
         norms = torch.linalg.svdvals(self.state_matrices.double())[:, 0] * (1 + ROUNDING)
-        constants = norms[actions].expand(torch.broadcast_shapes(actions.shape, noise.shape[:-1]))
+        constants = norms[actions].expand(np.broadcast_shapes(actions.shape, noise.shape[:-1]))
         return broadcast_constants(constants, context, actions)
 
     def smooth(self) -> SmoothStep:
@@ -97,7 +98,7 @@ class LinearModel(TransitionModel):
 
     def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
         """Next states [..., D] under standard normal noise."""
-        shape = torch.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
+        shape = np.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
         like = self.noise_scale
         noise = torch.randn((*shape, self.state_size), generator=generator, dtype=like.dtype, device=generator.device)
         return self.step(states, context, actions, noise.to(like.device))

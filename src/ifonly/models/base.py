@@ -174,5 +174,5 @@ class TrainableModel(TransitionModel):
 
     def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
         """Next states [..., D] under noise drawn from the prior."""
-        shape = torch.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
+        shape = np.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
         return self.step(states, context, actions, self.prior.sample(shape, generator=generator))

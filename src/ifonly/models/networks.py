@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,4 +85,4 @@ def write_limits(limits: tuple[float | None, ...]) -> list[float | None] | None:
 
 def broadcast_constants(constants: Tensor, context: Tensor, actions: Tensor) -> Tensor:
     """Lipschitz constants, one per noise, expanded [...] to the shape of context and actions."""
-    return constants.expand(torch.broadcast_shapes(constants.shape, actions.shape, context.shape[:-1]))
+    return constants.expand(np.broadcast_shapes(constants.shape, actions.shape, context.shape[:-1]))

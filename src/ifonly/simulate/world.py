@@ -152,7 +152,7 @@ class SepsisWorld(TransitionModel):
 
     def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
         """Next states [..., D] under noise drawn from the prior."""
-        shape = torch.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
+        shape = np.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
         return self.step(states, context, actions, self.prior.sample(shape, generator=generator))
 
     def location_lipschitz(self) -> float:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ifonly.problem import Problem
     from ifonly.report.plots import plot_episode, plot_fit
     from ifonly.rewards import minus
+    from ifonly.runs import Run, RunSettings, load_run, solve_cohort
     from ifonly.search.astar import AnchorAStar
     from ifonly.search.base import Limits
     from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
@@ -70,6 +71,7 @@ else:
         "ifonly.problem": ("Problem",),
         "ifonly.report.plots": ("plot_episode", "plot_fit"),
         "ifonly.rewards": ("minus",),
+        "ifonly.runs": ("Run", "RunSettings", "load_run", "solve_cohort"),
         "ifonly.search.astar": ("AnchorAStar",),
         "ifonly.search.base": ("Limits",),
         "ifonly.search.batch": ("solve_batch",),
@@ -122,6 +124,8 @@ __all__ = [
     "Problem",
     "RandomSearch",
     "Result",
+    "Run",
+    "RunSettings",
     "Scaler",
     "Schema",
     "Session",
@@ -136,6 +140,7 @@ __all__ = [
     "fit",
     "load",
     "load_model",
+    "load_run",
     "load_schema",
     "minus",
     "plot_episode",
@@ -149,5 +154,6 @@ __all__ = [
     "simulate",
     "solve",
     "solve_batch",
+    "solve_cohort",
     "verify",
 ]

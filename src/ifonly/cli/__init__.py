@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from ifonly.cli import accuracy, data, demo, info, models, results, search
+from ifonly.cli import (
+    accuracy,
+    cohort,
+    data,
+    demo,
+    info,
+    models,
+    reproduce,
+    results,
+    search,
+    summarize,
+)
 from ifonly.cli.frame import EXIT_CODES, paragraphs, register
 from ifonly.version import __version__
 
@@ -47,9 +58,12 @@ register(app, "import", data.import_table, data.IMPORT_EXAMPLES, about_values=Tr
 register(app, "fit", models.fit, models.FIT_EXAMPLES, about_values=True)
 register(app, "crossval", models.crossval, models.CROSSVAL_EXAMPLES)
 register(app, "solve", search.solve, search.SOLVE_EXAMPLES)
+register(app, "cohort", cohort.cohort, cohort.COHORT_EXAMPLES)
+register(app, "summarize", summarize.summarize, summarize.SUMMARIZE_EXAMPLES)
 register(app, "verify", results.verify, results.VERIFY_EXAMPLES)
 register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
 register(app, "accuracy", accuracy.accuracy, accuracy.ACCURACY_EXAMPLES)
+register(app, "reproduce", reproduce.reproduce, reproduce.REPRODUCE_EXAMPLES)
 
 
 def main() -> None:

@@ -8,19 +8,18 @@ from typing import Annotated
 
 import typer
 
-from ifonly.cli import options
+from ifonly.cli import asking, options
 from ifonly.cli.answers import Delivery, ask, deliver, with_contributions
+from ifonly.cli.asking import RULES_PANEL
 from ifonly.cli.details import Details
 from ifonly.cli.drawing import progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, require_free
-from ifonly.cli.questions import DEFAULT_FEATURE, Question, RewardChoice, RuleChoice, changes_limit, read_choices
+from ifonly.cli.questions import Question, RewardChoice, RuleChoice, changes_limit, read_choices
 from ifonly.cli.results import check_plot_name, file_name
-from ifonly.cli.solvers import SAMPLES, SolverChoice, SolverName, Strategy
+from ifonly.cli.solvers import SolverChoice, SolverName
 from ifonly.errors import InputError
 
-RULES_PANEL, SOLVER_PANEL = "Which sequences may be considered", "The solver"
-MORE_PANEL = "Beside the best sequence"
-LIMITS_PANEL, OUTPUT_PANEL = "Limits", "Output"
+MORE_PANEL, OUTPUT_PANEL = "Beside the best sequence", "Output"
 
 SOLVE_EXAMPLES = (
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007",
@@ -44,95 +43,18 @@ def solve(
     episode: Annotated[
         list[str], typer.Option("--episode", metavar="ID", help="Which episode; may be repeated.", show_default=False)
     ],
-    max_changes: Annotated[
-        str, typer.Option("--max-changes", "-k", metavar="N", help="At most this many changes; none: no limit.")
-    ] = "3",
-    minimize: Annotated[
-        str | None,
-        typer.Option(
-            "--minimize",
-            metavar="FEATURE",
-            help="Make the sum of this feature small.",
-            show_default=f"{DEFAULT_FEATURE}, where there is one",
-        ),
-    ] = None,
-    maximize: Annotated[
-        str | None, typer.Option("--maximize", metavar="FEATURE", help="Make the sum of this feature large.")
-    ] = None,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--weight",
-            metavar="FEATURE=NUMBER",
-            help="Make the sum of features times weights large, in original units; may be repeated.",
-        ),
-    ] = None,
-    cost: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cost",
-            metavar="ACTION=NUMBER",
-            help="Subtract so much for each step with this action, by its number or label; may be repeated.",
-        ),
-    ] = None,
-    change_cost: Annotated[
-        float, typer.Option("--change-cost", metavar="X", min=0, help="Subtract so much for each changed step.")
-    ] = 0.0,
-    fix_last_action: Annotated[
-        bool,
-        typer.Option(
-            "--fix-last-action",
-            help="Keep the last step's action, such as a discharge.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = False,
-    lock: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--lock",
-            metavar="STEP",
-            min=0,
-            help="Keep the action of this step; may be repeated.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="STEP=ACTION",
-            help="Take this action, by its number or label, at this step; may be repeated.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--forbid",
-            metavar="[STEP:]ACTION",
-            help="Never change to this action, at this step or at all; may be repeated.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = None,
-    max_shift: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--max-shift",
-            metavar="[AXIS=]N",
-            help="At most N levels away from the recorded dose, on every axis or on this one; may be repeated.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = None,
-    max_jump: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--max-jump",
-            metavar="[AXIS=]N",
-            help="At most N levels away from the dose of the step before, on every axis or on this one; may be "
-            "repeated.",
-            rich_help_panel=RULES_PANEL,
-        ),
-    ] = None,
+    max_changes: asking.MaxChanges = "3",
+    minimize: asking.Minimize = None,
+    maximize: asking.Maximize = None,
+    weight: asking.Weights = None,
+    cost: asking.Costs = None,
+    change_cost: asking.ChangeCost = 0.0,
+    fix_last_action: asking.FixLastAction = False,
+    lock: asking.Lock = None,
+    require: asking.Require = None,
+    forbid: asking.Forbid = None,
+    max_shift: asking.MaxShift = None,
+    max_jump: asking.MaxJump = None,
     allowed: Annotated[
         Path | None,
         typer.Option(
@@ -188,94 +110,17 @@ def solve(
             rich_help_panel=MORE_PANEL,
         ),
     ] = False,
-    solver: Annotated[
-        SolverName,
-        typer.Option(
-            "--solver",
-            metavar="NAME",
-            help=f"{', '.join(SolverName)}. The first four prove that nothing better exists; auto is branch-and-bound, "
-            "or the solver that an option given belongs to.",
-            rich_help_panel=SOLVER_PANEL,
-        ),
-    ] = SolverName.AUTO,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            "--samples",
-            metavar="N",
-            min=1,
-            help="Random sequences whose states become anchors; for random, sequences to try.",
-            show_default=str(SAMPLES),
-            rich_help_panel=SOLVER_PANEL,
-        ),
-    ] = None,
-    anchors: Annotated[
-        int | None,
-        typer.Option(
-            "--anchors",
-            metavar="N",
-            min=1,
-            help="Number of anchors, instead of --samples.",
-            rich_help_panel=SOLVER_PANEL,
-        ),
-    ] = None,
-    anchor_strategy: Annotated[
-        Strategy | None,
-        typer.Option(
-            "--anchor-strategy",
-            metavar="NAME",
-            help="lipschitz or uniform: how random changes fall on steps; facility: states of the cohort, spread out.",
-            show_default="lipschitz",
-            rich_help_panel=SOLVER_PANEL,
-        ),
-    ] = None,
-    shared_anchors: Annotated[
-        bool,
-        typer.Option(
-            "--shared-anchors",
-            help="One anchor set for all steps, as in the paper; slow.",
-            rich_help_panel=SOLVER_PANEL,
-        ),
-    ] = False,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the random sequences.", rich_help_panel=SOLVER_PANEL)
-    ] = 0,
-    device: Annotated[
-        str,
-        typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, ...", rich_help_panel=SOLVER_PANEL),
-    ] = "cpu",
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds", metavar="S", min=0, help="Stop each search after this time.", rich_help_panel=LIMITS_PANEL
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes", metavar="N", min=0, help="Stop each search after this many nodes.", rich_help_panel=LIMITS_PANEL
-        ),
-    ] = None,
-    gap: Annotated[
-        float,
-        typer.Option(
-            "--gap",
-            metavar="GAP",
-            min=0,
-            help="Stop once nothing can be better by more than this.",
-            rich_help_panel=LIMITS_PANEL,
-        ),
-    ] = 0.0,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            "--memory",
-            metavar="MIB",
-            min=0,
-            help="Go depth first once open nodes take more than this; branch-and-bound only.",
-            rich_help_panel=LIMITS_PANEL,
-        ),
-    ] = None,
+    solver: asking.SolverOption = SolverName.AUTO,
+    samples: asking.Samples = None,
+    anchors: asking.Anchors = None,
+    anchor_strategy: asking.AnchorPlaces = None,
+    shared_anchors: asking.SharedAnchors = False,
+    seed: asking.SolverSeed = 0,
+    device: asking.SolverDevice = "cpu",
+    seconds: asking.Seconds = None,
+    nodes: asking.Nodes = None,
+    gap: asking.Gap = 0.0,
+    memory: asking.Memory = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, overload
@@ -219,6 +221,13 @@ class Cohort:
     def summary(self) -> Summary:
         """Counts and per-feature figures; prints itself as a short table."""
         return Summary.of(self)
+
+    def fingerprint(self) -> str:
+        """A hash of schema, ids, subjects and every value: what a result was computed from."""
+        digest = hashlib.sha256(json.dumps([self.schema.fingerprint, self.ids, self.subjects]).encode())
+        for array in (self.offsets, self.states, self.context, self.actions):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
         return f"Cohort({len(self)} episodes, {len(set(self.subjects))} subjects, {len(self.actions)} steps)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -20,7 +19,7 @@ from ifonly.episodes.schema import Schema
 from ifonly.errors import FitError, InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import Counts, FitSettings, evaluate, fit
-from ifonly.models.journal import Journal
+from ifonly.models.journal import CellJournal
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Progress, Tick, silent
 from ifonly.version import __version__
@@ -191,7 +190,7 @@ def cross_validate(
     # Every model is built before hours of work begin, so that wrong limits show now.
     cells = _cells(_factory(model), plan)
     provenance = _provenance(cells[0].model, cohort)
-    record = Journal(None if journal is None else Path(journal), _common(plan, provenance))
+    record = CellJournal(None if journal is None else Path(journal), _common(plan, provenance))
     folds = cohort.folds(plan.folds, seed=plan.seed)
     coordinates = Scaler.fit(cohort)
     meter = _Meter(progress, plan.fit.epochs, len(cells), sum(cell.name in record.finished for cell in cells))
@@ -231,7 +230,7 @@ def _provenance(unconstrained: TrainableModel, cohort: Cohort) -> dict[str, Any]
     return {
         "ifonly": __version__,
         "schema": cohort.schema.fingerprint,
-        "cohort": _cohort_fingerprint(cohort),
+        "cohort": cohort.fingerprint(),
         "model": {"kind": kind, "settings": unconstrained.settings()},
     }
 
@@ -317,13 +316,6 @@ def _location_scale(schema: Schema, limits: Any) -> LocationScale:
 def _with_limits(template: TrainableModel, limits: Any) -> TrainableModel:
     settings = {**template.settings(), "lipschitz": limits}
     return type(template).from_settings(template.schema, settings, Scaler.identity(template.schema))
-
-
-def _cohort_fingerprint(cohort: Cohort) -> str:
-    digest = hashlib.sha256(json.dumps([cohort.schema.fingerprint, cohort.ids, cohort.subjects]).encode())
-    for array in (cohort.offsets, cohort.states, cohort.context, cohort.actions):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _standard_error(values: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -86,7 +86,8 @@ class _Search:
             status = stop.status
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
-        return Finding(self.actions, status, self.upper_bound, self._certificate())
+        details = {} if status is Status.OPTIMAL else {"visited_at_least": self._count_certain_visits()}
+        return Finding(self.actions, status, self.upper_bound, self._certificate(details))
 
     def _search(self) -> Status:
         constants = self._first_bracket()
@@ -218,8 +219,12 @@ class _Search:
             earned += float(problem.rewards(t, states[0, t], self.actions[t]))
         return visited + on_path
 
-    def _certificate(self) -> Certificate:
-        details: dict[str, Any] = {} if self.bound is None else dict(self.bound.details())
+    def _count_certain_visits(self) -> int:
+        """How many nodes textbook A* visits at least: whatever the optimum is, these exceed it."""
+        return sum(int((values > self.upper_bound).sum()) for values in self.expanded_bounds)
+
+    def _certificate(self, further: Mapping[str, Any]) -> Certificate:
+        details: dict[str, Any] = {**({} if self.bound is None else self.bound.details()), **further}
         declared = declared_constants(self.problem.reward)
         if declared:
             details["relies_on_declared_constants_of"] = declared

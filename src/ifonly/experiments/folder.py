@@ -1,0 +1,142 @@
+"""An experiment's folder: its settings, its table and its figure, which can always be gone on with or drawn again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import polars as pl
+import torch
+
+from ifonly.errors import StoreError
+from ifonly.experiments.base import Experiment, Settings
+from ifonly.experiments.runner import Bench, Tally
+from ifonly.files import atomic_file, write_text_atomically
+from ifonly.report.plots import save_figure
+from ifonly.version import __version__
+
+TABLE, FIGURE, RECORD = "table.parquet", "figure.png", "experiment.json"
+FORMAT = "ifonly.experiment"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a folder knows about one of its experiments, beside its table and its figure."""
+
+    settings: Settings
+    cells: Tally = field(default_factory=Tally)
+    """What the table is made of; nothing until the first table is written."""
+    machine: str = ""
+
+    def write(self, folder: Path, name: str) -> None:
+        """Store it, atomically."""
+        content = {"format": FORMAT, "version": VERSION, "ifonly": __version__, "experiment": name}
+        content |= {"settings": self.settings.to_dict(), "cells": asdict(self.cells), "machine": self.machine}
+        write_text_atomically(folder / RECORD, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path, experiment: Experiment) -> Record:
+        """Read what `write` wrote."""
+        file = folder / RECORD
+        if not file.is_file():
+            raise StoreError(f"{folder}: {experiment.name} was not run here yet; there is no {RECORD}.")
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            settings = experiment.settings_class.from_dict(content["settings"])
+            return cls(settings, Tally(**content["cells"]), content["machine"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{file}: broken or of another version ({type(error).__name__}: {error}).") from None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One experiment of a folder, with its table."""
+
+    experiment: Experiment
+    record: Record
+    table: pl.DataFrame
+    folder: Path
+
+    @property
+    def figure(self) -> Path:
+        """Where the figure is."""
+        return self.folder / FIGURE
+
+    @property
+    def table_file(self) -> Path:
+        """Where the table is."""
+        return self.folder / TABLE
+
+    @classmethod
+    def load(cls, experiment: Experiment, folder: Path) -> Outcome:
+        """Read what `carry_out` wrote below the folder of all experiments."""
+        own = folder / experiment.name
+        record = Record.read(own, experiment)
+        try:
+            table = pl.read_parquet(own / TABLE)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise StoreError(f"{own / TABLE}: cannot be read ({error}); run {experiment.name} again.") from None
+        return cls(experiment, record, table, own)
+
+
+def carry_out(experiment: Experiment, settings: Settings, bench: Bench, *, force: bool = False) -> Outcome:
+    """Run an experiment, or what is left of it; write its table and its figure.
+
+    A folder that holds it with other settings is refused unless `force`; what both have in common is not measured
+    again.
+    """
+    folder = bench.laboratory.folder / experiment.name
+    if (folder / RECORD).exists() and not force:
+        _require_same(folder, Record.read(folder, experiment).settings, settings)
+    Record(settings, machine=_machine(settings, bench.workers)).write(folder, experiment.name)
+    return _finish(experiment, bench)
+
+
+def draw_again(experiment: Experiment, bench: Bench) -> Outcome:
+    """Make table and figure anew from the cells that are finished; with a bench for finished cells nothing is measured.
+
+    The settings are those that the folder knows.
+    """
+    return _finish(experiment, bench)
+
+
+def _finish(experiment: Experiment, bench: Bench) -> Outcome:
+    folder = bench.laboratory.folder / experiment.name
+    begun = Record.read(folder, experiment)
+    bench.tally = Tally()
+    table = experiment.run(bench, begun.settings)
+    if not len(table):
+        raise StoreError(
+            f"{folder}: of {experiment.name} nothing is there to draw ({bench.tally.finished} of {bench.tally.wanted} "
+            f"cells finished, {bench.tally.failed} failed)."
+        )
+    record = Record(begun.settings, bench.tally, begun.machine)
+    with atomic_file(folder / TABLE) as scratch:
+        table.write_parquet(scratch)
+    save_figure(experiment.plot(table), folder / FIGURE)
+    record.write(folder, experiment.name)
+    return Outcome(experiment, record, table, folder)
+
+
+def _require_same(folder: Path, found: Settings, wanted: Settings) -> None:
+    there, now = found.to_dict(), wanted.to_dict()
+    differing = [name for name in now if there.get(name) != now[name]]
+    if differing:
+        details = "; ".join(f"{name}: {there.get(name)} there, {now[name]} now" for name in differing)
+        raise StoreError(
+            f"{folder} holds this experiment with other settings ({details}). Use the same settings, choose another "
+            "folder, or replace table and figure with --force: what both have in common is not measured again."
+        )
+
+
+def _machine(settings: Settings, workers: int) -> str:
+    """In general words; no names."""
+    words = f"{os.cpu_count()} cores, {workers} worker{'' if workers == 1 else 's'}"
+    device = str(settings.to_dict().get("device", "cpu"))
+    if device.startswith("cuda") and torch.cuda.is_available():
+        words += f", {torch.cuda.get_device_name(device)}"
+    return f"{words}; {platform.system()} on {platform.machine()}, torch {torch.__version__.partition('+')[0]}"

@@ -1,0 +1,99 @@
+"""Journals: files of JSON lines to which finished work is appended at once, so that a run can go on later."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ifonly.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Line:
+    """One complete entry of a journal."""
+
+    number: int
+    """Counted from 1."""
+    end: int
+    """Where the next line begins, in bytes from the start of the file."""
+    entry: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A file with one JSON object per line.
+
+    What was being written when a run stopped - by force, or since the disk was full - is a last line that is no JSON
+    object. `lines` ends before it, and whoever goes on writing cuts it off first.
+    """
+
+    path: Path
+    kind: str
+    """What the file is the journal of, for messages."""
+    advice: str
+    """What to do with a file that is damaged, for messages."""
+
+    def lines(self) -> Iterator[Line]:
+        """The complete entries; a damaged one is an error if others follow it."""
+        damaged: int | None = None
+        end = 0
+        with self.path.open("rb") as file:
+            for number, text in enumerate(file, start=1):
+                end += len(text)
+                entry = _parsed(text)
+                if entry is None:
+                    damaged = damaged or number
+                elif damaged:
+                    raise self.broken(damaged)
+                else:
+                    yield Line(number, end, entry)
+
+    def checked(self, line: Line, keys: Set[str]) -> dict[str, Any]:
+        """The entry of a line, which must have these keys."""
+        if not keys <= line.entry.keys():
+            raise self.broken(line.number)
+        return line.entry
+
+    def broken(self, number: int) -> StoreError:
+        """The error that says which line is none of ours."""
+        return StoreError(f"{self.path}, line {number}: not a line of a {self.kind}; {self.advice}.")
+
+    def cut(self, size: int) -> None:
+        """Drop everything behind the first `size` bytes."""
+        with self.path.open("ab") as file:
+            file.truncate(size)
+
+    def append(self, entries: Iterable[str]) -> None:
+        """Append entries, JSON objects already, in a single write; they are on disk when this returns.
+
+        After an error the last line may be cut off; nothing may be appended before `cut` has repaired that.
+        """
+        data = "".join(f"{entry}\n" for entry in entries).encode()
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                while data:  # more than one round only where the disk is nearly full
+                    data = data[os.write(descriptor, data) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: cannot be written ({error.strerror}). What was finished before is kept; make room and "
+                "run the same again to go on."
+            ) from error
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """The JSON object in a complete line; None where there is none."""
+    if not text.endswith(b"\n"):
+        return None
+    try:
+        entry = json.loads(text)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -1,0 +1,241 @@
+"""Figures of a cohort run with the paper's look: improvement by budget, its distribution, by horizon, by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ifonly.episodes.episode import FloatArray
+from ifonly.errors import InputError
+from ifonly.report.breakdowns import round_up
+from ifonly.report.paper_style import paper_figure
+from ifonly.report.plots import COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
+from ifonly.report.summary import Summary
+from ifonly.report.summary_text import percent, plural
+
+FILL = "#9fc5e0"
+"""Of bars: the light side of the colour of counterfactuals, with dark edges to be seen without colour."""
+
+_AVERAGE = "Average improvement (%)"
+_NOTE_SIZE = 7.5
+_INSET = (0.56, 0.46, 0.42, 0.42)
+"""Left, bottom, width and height of the tail's inset, as shares of the panel."""
+
+_BELOW_INSET = _INSET[1] - 0.14
+"""Up to here there is nothing of the inset, its tick labels included."""
+
+_TAIL_BINS = 16
+"""Bins of the inset, at most about."""
+
+_VISIBLE = 0.05
+"""Brackets narrower than this, in percent, are not drawn."""
+
+
+def plot_improvement_by_budget(summary: Summary) -> Figure:
+    """Average improvement against the number of changes allowed, with 95 % intervals, as the paper's fig. 3a."""
+    frame = summary.by_budget
+    if frame.is_empty():
+        raise InputError(
+            "improvement by budget: no episode has an answer for every budget; solve with branch and bound, which "
+            "gives all budgets at once."
+        )
+    with paper_figure() as (figure, panel):
+        room = _draw_means(panel, frame, "max_changes", joined=True)
+        panel.set_xlabel("Number of changes allowed, $k$")
+        _note(panel, summary, plural(frame["episodes"][0], "episode"), room)
+    return figure
+
+
+def plot_improvement_by_horizon(summary: Summary) -> Figure:
+    """Average improvement against the number of steps, with 95 % intervals."""
+    frame = summary.by_horizon.filter(pl.col("episodes") > 0)
+    _require_improvements(frame, "by horizon")
+    with paper_figure() as (figure, panel):
+        room = _draw_means(panel, frame, "horizon", joined=False)
+        panel.set_xlabel("Number of steps, $T$")
+        _note(panel, summary, plural(summary.improvement.episodes, "episode"), room)
+    return figure
+
+
+def plot_improvement_distribution(summary: Summary) -> Figure:
+    """Histogram of the improvement with its median dashed, and the tail of interesting cases as an inset (fig. 3b)."""
+    frame = summary.histogram
+    _require_improvements(frame, "distribution")
+    edges = 100 * np.append(frame["low"].to_numpy(), frame["high"][-1])
+    median, threshold = summary.improvement.median, 100 * summary.threshold
+    assert median is not None, "there are improvements"
+    cases = 100 * summary.cases["improvement"].to_numpy()
+    # Where most episodes are cases, they are no tail to be shown apart.
+    has_tail = len(cases) > 0 and 100 * median < threshold
+    with paper_figure(height=2.5) as (figure, panel):
+        _draw_bars(panel, edges, frame["episodes"].to_numpy())
+        top = _draw_tail(panel, cases, threshold) if has_tail else lambda _: 1.0
+        panel.axvline(100 * median, ymax=top(100 * median), color="black", linestyle="--", linewidth=1.1)
+        if len(cases):
+            panel.axvline(threshold, ymax=top(threshold), color=OBSERVED, linestyle=":", linewidth=1.0)
+        panel.set_xlabel("Counterfactual improvement (%)")
+        panel.set_ylabel("Number of episodes")
+        count = plural(summary.improvement.episodes, "episode")
+        _note(panel, summary, count, f"median {percent(median)} (dashed)")
+    return figure
+
+
+def plot_improvement_by_group(summary: Summary, by: str | None = None) -> Figure:
+    """Average improvement of each group of one grouping (by default the first), with 95 % intervals and sizes."""
+    names = list(summary.group_labels)
+    if not names:
+        raise InputError("improvement by group: this summary has no groups; name a feature with `by`.")
+    by = names[0] if by is None else by
+    if by not in names:
+        raise InputError(f"improvement by group: there are no groups by {by!r}; choose from {names}.")
+    frame = summary.by_group.filter((pl.col("by") == by) & (pl.col("episodes") > 0))
+    _require_improvements(frame, f"by {by}")
+    with paper_figure(height=max(1.8, 0.95 + 0.27 * frame.height)) as (figure, panel):
+        rows = np.arange(frame.height, dtype=np.float64)
+        panel.errorbar(
+            _percents(frame, "mean"),
+            rows,
+            xerr=_margins(frame),
+            fmt="o",
+            color=COUNTERFACTUAL,
+            ecolor=OBSERVED,
+            capsize=2.5,
+        )
+        sizes = zip(frame["group"], frame["episodes"], strict=True)
+        panel.set_yticks(
+            rows,
+            [f"{_shortened(group.replace('>=', '≥'))}  (n = {count:,})" for group, count in sizes],
+            parse_math=False,
+        )
+        panel.set_ylim(frame.height - 0.5, -0.5)
+        panel.set_xlim(_limits(frame))
+        room = _draw_brackets(panel, frame, rows, upright=False)
+        panel.grid(axis="x", color=GUIDE, linewidth=0.5)
+        panel.set_axisbelow(True)
+        panel.set_xlabel(_AVERAGE)
+        panel.set_ylabel(summary.group_labels[by], parse_math=False)
+        _note(panel, summary, room)
+    return figure
+
+
+def plot_change_times(summary: Summary) -> Figure:
+    """When actions change: for every step, the share of the episodes that reach it in which it is changed."""
+    frame = summary.change_times
+    with paper_figure() as (figure, panel):
+        steps = frame["step"].to_numpy()
+        panel.bar(steps, 100 * frame["share"].to_numpy(), width=0.8, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
+        panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
+        panel.set_xlim(-0.7, len(steps) - 0.3)
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("Step")
+        panel.set_ylabel("Episodes that change here (%)")
+        changes = plural(int(frame["changed"].sum()), "change")
+        _note(panel, summary, f"{changes} in {plural(summary.counts.answered, 'episode')}")
+    return figure
+
+
+def _draw_means(panel: Axes, frame: pl.DataFrame, column: str, *, joined: bool) -> str:
+    """Means with their intervals and brackets; gives back what to say of the brackets."""
+    panel.errorbar(
+        frame[column].to_numpy(),
+        _percents(frame, "mean"),
+        yerr=_margins(frame),
+        fmt="o-" if joined else "o",
+        color=COUNTERFACTUAL,
+        ecolor=OBSERVED,
+        elinewidth=1.0,
+        capsize=2.5,
+    )
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
+    panel.margins(x=0.06)
+    panel.set_ylim(_limits(frame))
+    panel.set_ylabel(_AVERAGE)
+    return _draw_brackets(panel, frame, frame[column].to_numpy())
+
+
+def _draw_brackets(panel: Axes, frame: pl.DataFrame, positions: FloatArray, *, upright: bool = True) -> str:
+    """Where limited answers leave room, grey bars up to the average that the best sequences could reach.
+
+    Where that is unknown or far away, the bar goes to the panel's edge, whose limits are set already. Gives back what
+    to say of the bars, nothing where there are none.
+    """
+    means, bounds = _percents(frame, "mean"), _bounds(frame)
+    room = bounds - means > _VISIBLE
+    draw, edge = (panel.vlines, panel.get_ylim()[1]) if upright else (panel.hlines, panel.get_xlim()[1])
+    if not room.any():
+        return ""
+    draw(positions[room], means[room], np.minimum(bounds, edge)[room], color=GUIDE, linewidth=7, zorder=0)
+    return "grey: up to the upper bound"
+
+
+def _draw_tail(panel: Axes, cases: FloatArray, threshold: float) -> Callable[[float], float]:
+    """The cases above the threshold, in the upper right; the bars below make room for it.
+
+    Gives back how far up, as a share of the panel, a line may go at each position without crossing it.
+    """
+    low, high = panel.get_xlim()
+    start = low + (_INSET[0] - 0.08) * (high - low)
+    heights = [bar.get_height() for bar in panel.patches if bar.get_x() + bar.get_width() > start]  # type: ignore[attr-defined]
+    panel.set_ylim(0, max(panel.get_ylim()[1], max(heights, default=0.0) / _BELOW_INSET))
+    panel.set_xlim(low, high)
+    inset = panel.inset_axes(_INSET)
+    step = round_up(max(float(cases.max()) - threshold, 1.0) / _TAIL_BINS)
+    edges = threshold + step * np.arange(np.floor((cases.max() - threshold) / step) + 2)
+    _draw_bars(inset, edges, np.histogram(cases, edges)[0])
+    inset.set_title(f"$\\geq$ {threshold:g} %: {plural(len(cases), 'case')}", fontsize=_NOTE_SIZE, pad=3)
+    inset.tick_params(labelsize=7, length=2)
+    inset.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True, min_n_ticks=1))
+    inset.xaxis.set_major_locator(MaxNLocator(nbins=4))
+    return lambda position: _BELOW_INSET if position > start else 1.0
+
+
+def _draw_bars(panel: Axes, edges: FloatArray, counts: FloatArray) -> None:
+    panel.bar(edges[:-1], counts, np.diff(edges), align="edge", color=FILL, edgecolor=OBSERVED, linewidth=0.5)
+    panel.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+
+
+def _note(panel: Axes, summary: Summary, *parts: str) -> None:
+    """Quiet lines above the panel: what there is to know, and how many answers are lower bounds, if any are."""
+    limited, answered = summary.counts.limited, summary.counts.answered
+    proven = f"{limited:,} of {answered:,} answers are lower bounds" if limited else ""
+    text = "\n".join(line for line in ("; ".join(part for part in parts if part), proven) if line)
+    panel.set_title(text, loc="left", fontsize=_NOTE_SIZE, color=QUIET, parse_math=False)
+
+
+def _percents(frame: pl.DataFrame, column: str) -> FloatArray:
+    return 100 * frame[column].cast(pl.Float64).to_numpy()
+
+
+def _bounds(frame: pl.DataFrame) -> FloatArray:
+    """Upper ends of the means' brackets, infinite where they are unknown."""
+    return 100 * frame["upper_mean"].fill_null(np.inf).to_numpy()
+
+
+def _margins(frame: pl.DataFrame) -> FloatArray:
+    """Half the 95 % interval of each mean; none for single episodes."""
+    return 100 * (frame["high"] - frame["mean"]).cast(pl.Float64).fill_null(0.0).to_numpy()
+
+
+def _limits(frame: pl.DataFrame) -> tuple[float, float]:
+    """From zero, since improvements are compared with none at all, or from what lies below it; with some air."""
+    means, margins = _percents(frame, "mean"), _margins(frame)
+    low = min(0.0, float(np.min(means - margins)))
+    high = max(0.0, float(np.max(means + margins)))
+    # Bounds that are far away must not flatten what was found.
+    high = max(high, min(1.5 * high, float(_bounds(frame).max())))
+    air = 0.07 * (high - low) or 1.0
+    return (low - air if low < 0 else 0.0), high + air
+
+
+def _shortened(text: str, length: int = 22) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _require_improvements(frame: pl.DataFrame, what: str) -> None:
+    if frame.is_empty():
+        raise InputError(f"improvement {what}: nothing to draw, since no episode has a relative improvement.")

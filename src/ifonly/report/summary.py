@@ -1,0 +1,273 @@
+"""What a cohort run says as a whole: improvements, their distribution, interesting cases, subgroups, work done."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.errors import InputError
+from ifonly.report import breakdowns
+from ifonly.report.breakdowns import By
+from ifonly.report.improvements import Statistics, improvements, statistics_of
+from ifonly.report.summary_text import described, statement
+from ifonly.rewards import Reward
+from ifonly.search.result import Status
+from ifonly.version import __version__
+
+FORMAT = "ifonly.summary"
+VERSION = 1
+
+INTERESTING = 0.15
+"""The paper's threshold: cases that improve by at least this much deserve an expert's look."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How the episodes of a run ended."""
+
+    episodes: int
+    """Rows of the run's table."""
+    expected: int | None
+    """Episodes that the run is about, as far as is known; more than `episodes` while it is not finished."""
+    proven: int
+    """Answers that are optimal under the model."""
+    limited: int
+    """Answers that are not: their improvement is a lower bound of what was possible."""
+    without_bound: int
+    """Of the limited ones those without an upper bound."""
+    failed: int
+    without_improvement: int
+    """Answers without a relative improvement, since their observed outcome is zero."""
+    statuses: Mapping[str, int]
+
+    @property
+    def answered(self) -> int:
+        """Episodes with an answer, proven or not."""
+        return self.proven + self.limited
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Observed and counterfactual outcomes, clipped to the features' ranges, as people read them."""
+
+    label: str
+    higher_is_better: bool
+    observed_mean: float
+    observed_median: float
+    counterfactual_mean: float
+    counterfactual_median: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the answers cost, added over all workers."""
+
+    seconds: float
+    median_seconds: float
+    slowest_seconds: float
+    answers_per_second: float | None
+    """Per second of one worker."""
+    nodes: int
+    model_steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """A cohort run in numbers. Improvements are relative to the observed outcome: 0.05 is 5 % better."""
+
+    threshold: float
+    counts: Counts
+    improvement: Statistics
+    outcomes: Outcomes
+    work: Work
+    possible_cases: int
+    """Limited answers below the threshold whose upper bound, if any, does not exclude that they belong above it."""
+    group_labels: Mapping[str, str]
+    """Each grouping's name with its unit."""
+    episodes: pl.DataFrame
+    """One row per answer: who, status, outcomes as shown, improvement, upper_improvement, changes, changed_steps."""
+    cases: pl.DataFrame
+    """The rows of `episodes` that improve by at least the threshold, best first."""
+    histogram: pl.DataFrame
+    """low, high, episodes: bins [low, high) of the improvement."""
+    by_horizon: pl.DataFrame
+    """`Statistics` and the number of cases for every number of steps."""
+    by_budget: pl.DataFrame
+    """`Statistics` for every budget of changes, over the same episodes; empty where the solver gave no frontier."""
+    by_group: pl.DataFrame
+    """`Statistics` and the number of cases for every group of every grouping asked for."""
+    changes_used: pl.DataFrame
+    """changes, episodes, share: how many answers change so many steps."""
+    change_times: pl.DataFrame
+    """step, episodes (that reach it), changed, share (changed / episodes)."""
+    failures: pl.DataFrame
+    """reason (without ids and numbers), episodes, example (an id)."""
+
+    @property
+    def statement(self) -> str:
+        """What is and is not proven, in words."""
+        return statement(self)
+
+    def __str__(self) -> str:
+        return described(self)
+
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, flat enough for CSV: lists of steps become text."""
+        names = ("episodes", "cases", *_LISTED)
+        return {name: _flat(getattr(self, name)) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON; the rows of all episodes are left to `episodes`."""
+        parts = {name: asdict(getattr(self, name)) for name in ("counts", "improvement", "outcomes", "work")}
+        counts = parts.pop("counts") | {"answered": self.counts.answered}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "ifonly": __version__,
+            "statement": self.statement,
+            "threshold": self.threshold,
+            "counts": counts,
+            **parts,
+            "possible_cases": self.possible_cases,
+            "cases": self.cases.to_dicts(),
+            **{name: getattr(self, name).to_dicts() for name in _LISTED},
+        }
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+
+_LISTED = ("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times", "failures")
+
+
+def summarize(
+    table: pl.DataFrame,
+    *,
+    threshold: float = INTERESTING,
+    by: By = (),
+    values: Cohort | pl.DataFrame | None = None,
+    reward: Reward | None = None,
+    expected: int | None = None,
+) -> Summary:
+    """Summarise a run's table (`load_run(folder).table()`).
+
+    `by` names features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or
+    columns of `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles.
+    `reward` says how outcomes are shown; `expected`, how many episodes the finished run will have.
+    """
+    if not (math.isfinite(threshold) and threshold >= 0):
+        raise InputError(f"threshold={threshold}: must be a number of at least 0, such as 0.15 for 15 %.")
+    answers = improvements(table)
+    failures = breakdowns.failures(table)
+    if answers.is_empty():
+        raise _nothing_to_summarize(table, failures)
+    outcomes, episodes = _shown(answers, reward)
+    cases = episodes.filter(pl.col("improvement") >= threshold).sort(
+        "improvement", descending=True, maintain_order=True
+    )
+    by_group, labels = breakdowns.by_group(answers, by, values=values, threshold=threshold)
+    known = answers["improvement"].drop_nulls().to_numpy()
+    open_ended = pl.col("upper_improvement").fill_null(math.inf) >= threshold
+    return Summary(
+        threshold=threshold,
+        counts=_counts(table, answers, expected),
+        improvement=statistics_of(answers),
+        outcomes=outcomes,
+        work=_work(answers),
+        possible_cases=answers.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
+        group_labels=labels,
+        episodes=episodes,
+        cases=cases,
+        histogram=breakdowns.histogram(known),
+        by_horizon=breakdowns.statistics_by(answers, "horizon", sorted(answers["horizon"].unique()), threshold),
+        by_budget=breakdowns.by_budget(table),
+        by_group=by_group,
+        changes_used=breakdowns.changes_used(answers),
+        change_times=breakdowns.change_times(answers),
+        failures=failures,
+    )
+
+
+def _nothing_to_summarize(table: pl.DataFrame, failures: pl.DataFrame) -> InputError:
+    if table.is_empty():
+        return InputError("this run has no episodes yet; let it answer at least one before it is summarised.")
+    reason, count = failures["reason"][0], failures["episodes"][0]
+    return InputError(
+        f"all {table.height} episodes of this run failed, so there is nothing to summarise; the most frequent reason "
+        f"({count} times): {reason}"
+    )
+
+
+def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) -> Counts:
+    limited = ~pl.col("proven")
+    statuses = answers["status"].to_list()
+    return Counts(
+        episodes=table.height,
+        expected=expected,
+        proven=answers.filter("proven").height,
+        limited=answers.filter(limited).height,
+        without_bound=answers.filter(limited & pl.col("upper_bound").is_null()).height,
+        failed=table.height - answers.height,
+        without_improvement=answers["improvement"].null_count(),
+        statuses={s.value: statuses.count(s.value) for s in Status if s.value in statuses},
+    )
+
+
+def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.DataFrame]:
+    """Outcomes as people read them, of all and of each episode."""
+
+    def read(column: str) -> list[float]:
+        values = answers[column].to_list()
+        return values if reward is None else [reward.show(value).value for value in values]
+
+    observed, found = read("observed_clipped_outcome"), read("clipped_outcome")
+    example = None if reward is None else reward.show(0.0)
+    outcomes = Outcomes(
+        label="outcome" if example is None else example.label,
+        higher_is_better=example is None or example.higher_is_better,
+        observed_mean=float(np.mean(observed)),
+        observed_median=float(np.median(observed)),
+        counterfactual_mean=float(np.mean(found)),
+        counterfactual_median=float(np.median(found)),
+    )
+    episodes = answers.with_columns(
+        observed=pl.Series(observed, dtype=pl.Float64), counterfactual=pl.Series(found, dtype=pl.Float64)
+    ).select(
+        "episode",
+        "subject",
+        "horizon",
+        "status",
+        "observed",
+        "counterfactual",
+        "improvement",
+        "upper_improvement",
+        "changes",
+        "changed_steps",
+    )
+    return outcomes, episodes
+
+
+def _work(answers: pl.DataFrame) -> Work:
+    seconds = answers["seconds"].fill_null(0.0).to_numpy()
+    total = float(seconds.sum())
+    return Work(
+        seconds=total,
+        median_seconds=float(np.median(seconds)),
+        slowest_seconds=float(seconds.max()),
+        answers_per_second=len(seconds) / total if total > 0 else None,
+        nodes=int(answers["nodes"].fill_null(0).sum()),
+        model_steps=int(answers["model_steps"].fill_null(0).sum()),
+    )
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(" ") for name in lists)

@@ -1,0 +1,63 @@
+"""A run's summary as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ifonly.report.summary import Summary
+from ifonly.report.summary_text import percent
+
+SHOWN_CASES = 10
+"""Of the interesting cases only the best are shown."""
+
+
+def summary_tables(summary: Summary) -> Iterator[Table]:
+    """Improvement by budget and by group, and the best of the interesting cases, where there are any."""
+    if summary.by_budget.height:
+        yield _breakdown("changes allowed", summary.by_budget, "max_changes")
+    for name, label in summary.group_labels.items():
+        yield _breakdown(label, summary.by_group.filter(pl.col("by") == name), "group")
+    if summary.cases.height:
+        yield _cases(summary)
+
+
+def _breakdown(heading: str, frame: pl.DataFrame, column: str) -> Table:
+    table = _table(heading, "episodes", "mean improvement", "95 % interval", "median")
+    for row in frame.iter_rows(named=True):
+        interval = "-" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}"
+        figures = [_or_dash(row["mean"]), interval, _or_dash(row["median"])]
+        table.add_row(Text(str(row[column])), f"{row['episodes']:,}", *figures)
+    return table
+
+
+def _cases(summary: Summary) -> Table:
+    table = _table("interesting cases", f"{summary.outcomes.label}", "improvement", "changed steps", "status")
+    for row in summary.cases.head(SHOWN_CASES).iter_rows(named=True):
+        table.add_row(*_case(row))
+    if summary.cases.height > SHOWN_CASES:
+        table.add_row(f"and {summary.cases.height - SHOWN_CASES:,} more")
+    return table
+
+
+def _case(row: dict[str, Any]) -> list[Text | str]:
+    steps = ", ".join(str(step) for step in row["changed_steps"])
+    outcomes = f"{row['observed']:.1f} -> {row['counterfactual']:.1f}"
+    return [Text(row["episode"]), outcomes, percent(row["improvement"]), steps, row["status"]]
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column(Text(first), overflow="fold")
+    for heading in others:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    return table
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else percent(value)

@@ -1,0 +1,143 @@
+"""A run's summary in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ifonly.search.result import Status
+
+if TYPE_CHECKING:
+    from ifonly.report.summary import Summary
+
+
+def described(summary: Summary) -> str:
+    """A few aligned lines for a terminal, and what is proven."""
+    lines = [
+        ("episodes", _episodes(summary)),
+        (summary.outcomes.label, _outcomes(summary)),
+        ("improvement", _improvement(summary)),
+        ("interesting", _cases(summary)),
+        ("changes", _changes(summary)),
+        ("work", _work(summary)),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join([*(f"{name:<{width}}  {text}" for name, text in lines), summary.statement])
+
+
+def statement(summary: Summary) -> str:
+    """What is and is not proven, in sentences."""
+    counts = summary.counts
+    answers = plural(counts.answered, "answer")
+    if not counts.limited:
+        proven = f"Every one of the {answers} is proven optimal under the model."
+    else:
+        proven = (
+            f"{counts.proven:,} of {answers} are proven optimal under the model; the improvement of the other "
+            f"{counts.limited:,} is a lower bound.{_brackets(summary)}"
+        )
+    parts = [proven]
+    if counts.failed:
+        parts.append(f"{plural(counts.failed, 'episode')} failed and {_verb(counts.failed)} not in these figures.")
+    if counts.without_improvement:
+        parts.append(
+            f"{plural(counts.without_improvement, 'answer')} with an observed outcome of zero "
+            f"{'has' if counts.without_improvement == 1 else 'have'} no relative improvement."
+        )
+    if counts.expected is not None and counts.expected > counts.episodes:
+        parts.append(f"The run is not finished: {counts.expected - counts.episodes:,} episodes are still to come.")
+    return " ".join(parts)
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share in percent, as people read it.
+
+    >>> percent(0.0523), percent(None)
+    ('5.2 %', 'unknown')
+    """
+    return "unknown" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "episode"), plural(1200, "episode")
+    ('1 episode', '1,200 episodes')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _brackets(summary: Summary) -> str:
+    """How much better it could be, as far as bounds are known."""
+    found = summary.improvement
+    if not found.episodes:
+        return ""
+    brackets = [
+        f"the {name} lies between {percent(low, 2)} and {percent(high, 2)}"
+        for name, low, high in (
+            ("mean", found.mean, found.upper_mean),
+            ("median", found.median, found.upper_median),
+        )
+        if high is not None
+    ]
+    words = ""
+    if brackets:
+        words = f" Of the best sequences, clipping aside, {' and '.join(brackets)}."
+    unknown = summary.counts.without_bound
+    if unknown:
+        words += f" No upper bound is known for {unknown:,} of them."
+    return words
+
+
+def _episodes(summary: Summary) -> str:
+    counts = summary.counts
+    expected = counts.expected
+    total = f"{counts.episodes:,}" if expected in (None, counts.episodes) else f"{counts.episodes:,} of {expected:,}"
+    limits = [f"{number:,} {name}" for name, number in counts.statuses.items() if name != Status.OPTIMAL.value]
+    limited = f"{counts.limited:,} limited" + (f" ({', '.join(limits)})" if limits else "")
+    return f"{total}: {counts.proven:,} proven, {limited}, {counts.failed:,} failed"
+
+
+def _outcomes(summary: Summary) -> str:
+    shown = summary.outcomes
+    better = "higher" if shown.higher_is_better else "lower"
+    return (
+        f"median {shown.observed_median:.1f} observed -> {shown.counterfactual_median:.1f} counterfactual "
+        f"(mean {shown.observed_mean:.1f} -> {shown.counterfactual_mean:.1f}; {better} is better)"
+    )
+
+
+def _improvement(summary: Summary) -> str:
+    found = summary.improvement
+    if not found.episodes:
+        return "none can be given: every observed outcome is zero"
+    interval = "" if found.low is None else f" (95 % interval {percent(found.low)} to {percent(found.high)})"
+    return (
+        f"median {percent(found.median)}, quartiles {percent(found.lower_quartile)} and "
+        f"{percent(found.upper_quartile)}, mean {percent(found.mean)}{interval}, largest {percent(found.largest)}"
+    )
+
+
+def _cases(summary: Summary) -> str:
+    count, total = summary.cases.height, summary.improvement.episodes
+    share = f" ({percent(count / total)})" if total else ""
+    words = f"{count:,} of {plural(total, 'episode')}{share} would be at least {100 * summary.threshold:g} % better"
+    more = summary.possible_cases
+    return words + (f"; {more:,} limited {'one' if more == 1 else 'ones'} may be, too" if more else "")
+
+
+def _changes(summary: Summary) -> str:
+    used = zip(summary.changes_used["changes"], summary.changes_used["share"], strict=True)
+    return ", ".join(f"{changes} in {percent(share)}" for changes, share in used) + " of the answers"
+
+
+def _work(summary: Summary) -> str:
+    work = summary.work
+    rate = "" if work.answers_per_second is None else f", {work.answers_per_second:.3g} answers per worker and second"
+    return (
+        f"{work.seconds:,.1f} s in all (median {work.median_seconds:.3g}, slowest {work.slowest_seconds:.3g}){rate}, "
+        f"{work.nodes:,} nodes"
+    )
+
+
+def _verb(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,68 @@
+"""A run that was done, or is being done: what was asked, and its table."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ifonly.errors import StoreError
+from ifonly.files import sha256_of
+from ifonly.runs.folder import FINISHED, TABLE, counts_of, frame_of, read_manifest, rows_of
+from ifonly.runs.rows import COLUMNS
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The folder of a cohort run and its manifest: `format`, `question`, `solver`, `limits`, fingerprints, `counts`."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every episode has its row."""
+        return bool(self.manifest["state"] == FINISHED)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many episodes ended how: statuses, "failed" included."""
+        return dict(self.manifest["counts"])
+
+    def table(self) -> pl.DataFrame:
+        """One row per episode, `ifonly.runs.rows.COLUMNS`, in the cohort's order; of a run at work, the rows so far."""
+        if not self.is_finished:
+            return frame_of(rows_of(self.folder))
+        if not has_table(self.folder, self.manifest):
+            raise StoreError(
+                f"{self.folder / TABLE}: missing, cut off or altered since the run ended; run the same again to have "
+                "it made from the rows."
+            )
+        frame = pl.read_parquet(io.BytesIO((self.folder / TABLE).read_bytes()))
+        if frame.schema != COLUMNS:
+            raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
+        return frame
+
+    def __repr__(self) -> str:
+        done = ", ".join(f"{count} {status}" for status, count in self.counts.items()) or "nothing yet"
+        return f"Run({str(self.folder)!r}, {self.manifest['cohort']['episodes']} episodes: {done})"
+
+
+def load_run(folder: str | Path) -> Run:
+    """The run in `folder`, be it finished or not."""
+    place = Path(folder)
+    manifest = read_manifest(place)
+    if manifest.get("state") != FINISHED:
+        manifest["counts"] = counts_of(frame_of(rows_of(place))["status"])
+    return Run(place, manifest)
+
+
+def has_table(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether a finished run's table is there, as it was written."""
+    table, expected = folder / TABLE, manifest.get("table", {})
+    return (
+        table.is_file() and table.stat().st_size == expected.get("bytes") and sha256_of(table) == expected.get("sha256")
+    )

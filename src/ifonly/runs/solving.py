@@ -1,0 +1,135 @@
+"""One question for a whole cohort: `solve_cohort`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.errors import InputError
+from ifonly.models.base import TransitionModel
+from ifonly.progress import Progress, Tick, silent
+from ifonly.rewards import Reward, minus
+from ifonly.runs.clusters import share_over_dask
+from ifonly.runs.dispatch import Dispatch, Staff
+from ifonly.runs.folder import RunFolder, opened
+from ifonly.runs.rows import FAILED
+from ifonly.runs.run import Run, has_table, load_run
+from ifonly.runs.settings import RunSettings
+from ifonly.runs.task import Task, one_thread
+from ifonly.runs.workers import LocalWorkers, ThisProcess
+from ifonly.search.base import Limits
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.result import Status
+
+STAGE = "cohort"
+CHUNK = 4
+"""Episodes handed to a worker at a time: more would lose more when it dies, and gain nothing."""
+CHUNK_TOGETHER = 256
+"""Episodes solved at once on a GPU, at most; its memory may ask for fewer."""
+MOST_ELSEWHERE = 128
+"""Chunks given to an executor that is not ours at a time; at first, so many may bring the model along."""
+MOST_ON_DASK = 1024
+"""Chunks given to Dask at a time: enough to keep a cluster busy and to let it grow, few enough for memory."""
+LIMITED = {status.value for status in Status if status.at_limit}
+
+
+def solve_cohort(
+    cohort: Cohort,
+    model: TransitionModel,
+    reward: Reward | None = None,
+    *,
+    max_changes: int | None,
+    out: str | Path,
+    settings: RunSettings | None = None,
+    executor: Any = None,
+    progress: Progress = silent,
+) -> Run:
+    """Solve every episode of a cohort, one row each, in the folder `out`.
+
+    `reward` is `minus("SOFA")` unless another is given. Every answer is written down when it is found: a run that was
+    stopped, however, goes on where it was when the same is asked again, and one that is finished does nothing. A folder
+    of another question is refused. An episode that cannot be solved has a row with the reason.
+
+    Work is done by processes on this machine, or by any `executor` of `concurrent.futures`, or by the workers of a
+    Dask client. The table does not depend on who does it, nor on how many they are, unless `limits` are in seconds.
+    Start processes from a script under `if __name__ == "__main__":`, as `multiprocessing` asks.
+    """
+    settings = settings or RunSettings()
+    wanted = settings.select(cohort)
+    task = Task(
+        model=model.for_search(settings.device),
+        reward=minus("SOFA") if reward is None else reward,
+        max_changes=int(max_changes) if isinstance(max_changes, np.integer) else max_changes,
+        constraints=settings.constraints,
+        change_cost=settings.change_cost,
+        solver=settings.solver or BranchAndBound(),
+        limits=settings.limits or Limits(),
+        device=settings.device,
+    )
+    task.check(wanted)
+    about = {"episodes": len(wanted), "fingerprint": wanted.fingerprint()}
+    description = {**task.describe(), "cohort": about, "schema": model.schema.to_dict()}
+    with opened(Path(out), description) as folder:
+        if not has_table(folder.path, folder.manifest):
+            folder.read_rows(wanted)
+            _solve_missing(folder, task, wanted, _staff(settings, executor), progress)
+            folder.finish()
+    return load_run(out)
+
+
+def _solve_missing(folder: RunFolder, task: Task, cohort: Cohort, staff: Staff, progress: Progress) -> None:
+    missing = [position for position in range(len(cohort)) if position not in folder.statuses]
+    progress(_tick(folder, len(cohort)))
+    with one_thread(), _ending(staff.executor):
+        for answers in Dispatch(task, cohort, staff).answers(missing):
+            folder.add(answers)
+            progress(_tick(folder, len(cohort)))
+
+
+def _staff(settings: RunSettings, given: Any) -> Staff:
+    """Who does the work: those given, or processes of this machine, or this process."""
+    on_processor = torch.device(settings.device).type == "cpu"
+    chunk = settings.chunk or (CHUNK if on_processor else CHUNK_TOGETHER)
+    if given is not None:
+        executor = _as_executor(given)
+        share = share_over_dask(executor)
+        return Staff(executor, MOST_ELSEWHERE if share is None else MOST_ON_DASK, chunk, share)
+    count = settings.worker_count if on_processor else 1
+    return Staff(ThisProcess() if count == 1 else LocalWorkers(count), count, chunk)
+
+
+def _as_executor(given: Any) -> Executor:
+    """An executor as it is; of a Dask client, which is recognised without Dask, its own."""
+    executor = given.get_executor(pure=False) if hasattr(given, "get_executor") else given
+    if not isinstance(executor, Executor):
+        raise InputError(f"executor={given!r}: pass an executor of concurrent.futures or a Dask client, or None.")
+    return executor
+
+
+@contextmanager
+def _ending(executor: Executor) -> Iterator[None]:
+    """End processes of our own when the work ends: at once, if it ends with an error."""
+    if not isinstance(executor, LocalWorkers):
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        executor.shutdown(cancel_futures=True)
+        raise
+    executor.shutdown()
+
+
+def _tick(folder: RunFolder, total: int) -> Tick:
+    counts = Counter(folder.statuses.values())
+    failed, limited = counts[FAILED], sum(counts[status] for status in LIMITED)
+    done = len(folder.statuses)
+    return Tick(STAGE, done, total, {"solved": done - limited - failed, "limited": limited, "failed": failed})

@@ -1,0 +1,133 @@
+"""`ifonly cohort`: a run from the command line, its figures and its exit codes; stopped and gone on with."""
+
+import json
+import signal
+from pathlib import Path
+
+import polars as pl
+import pytest
+from test_processes import on_a_terminal, read_until
+
+import ifonly
+from ifonly.cli.frame import ExitCode
+
+SMALL = ("-k", 1, "--workers", 1)
+
+
+@pytest.fixture
+def cohort(run, cohort_folder: Path, model_folder: Path):
+    def invoke(*args: object):
+        return run("cohort", "--episodes", cohort_folder, "--model", model_folder, *args)
+
+    return invoke
+
+
+def test_a_run_and_its_figures(cohort, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "k1"
+    result = cohort(*SMALL, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    table = ifonly.load_run(out).table()
+    assert table.height == document["episodes"] == 40
+    assert document["counts"] == {"optimal": 40}
+    assert document["failed"] == {}
+    assert document["results"] == str(out / "results.parquet")
+    relative = (pl.col("clipped_outcome") - pl.col("observed_clipped_outcome")) / -pl.col("observed_clipped_outcome")
+    assert document["median_improvement"] == pytest.approx(table.select(relative.median()).item())
+    assert document["seconds"]["total"] == pytest.approx(table["seconds"].sum())
+    again = cohort(*SMALL, "--out", out)
+    assert again.exit_code == 0
+    words = " ".join(again.stdout.split())
+    assert "episodes 40 optimal 40 median improvement" in words
+    assert f"written: {out / 'results.parquet'} next: ifonly summarize {out}" in words
+    assert ifonly.load_run(out).table().equals(table), "solved again"
+
+
+def test_another_question_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
+    one = ("--only", "patient-00003", "--out", tmp_path)
+    assert cohort(*SMALL, *one).exit_code == 0
+    refused = cohort("-k", 2, "--workers", 1, *one)
+    assert refused.exit_code == ExitCode.BAD_INPUT
+    assert "question.max_changes: 1 there, 2 now" in refused.stderr
+    assert cohort("-k", 2, "--workers", 1, *one, "--force").exit_code == 0
+    assert ifonly.load_run(tmp_path).manifest["question"]["max_changes"] == 2
+    assert (
+        cohort("-k", 2, "--workers", 1, "--out", tmp_path / "new", "--only", "patient-00003", "--force").exit_code == 0
+    )
+
+
+def test_a_selection_and_all_that_can_be_asked(cohort, tmp_path: Path) -> None:
+    ids = tmp_path / "ids"
+    ids.write_text("patient-00005\n\npatient-00002\n")
+    options = ("--only", "patient-00007", "--only", "patient-00002", "--only-in", ids, "--solver", "greedy")
+    rules = ("--maximize", "MAP", "--change-cost", 0.5, "--lock", 0, "--forbid", 24, "--max-jump", 1, "--nodes", 500)
+    result = cohort("-k", "none", "--workers", 1, *options, *rules, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    run = ifonly.load_run(tmp_path / "run")
+    assert run.table()["episode"].to_list() == ["patient-00002", "patient-00005", "patient-00007"]
+    assert run.counts == {"heuristic": 3}
+    assert run.manifest["question"] == {
+        "reward": {"kind": "linear", "weights": {"MAP": 1.0}, "constant": 0.0},
+        "max_changes": None,
+        "change_cost": 0.5,
+        "constraints": ifonly.Constraints(locked=[0], forbidden={None: [24]}, max_jump=1).to_dict(),
+    }
+    assert run.manifest["limits"]["nodes"] == 500
+    assert all(0 not in steps for steps in run.table()["changed_steps"].to_list())
+
+
+def test_limits_and_failures_have_their_exit_codes(cohort, tmp_path: Path) -> None:
+    one = ("--only", "patient-00003", "--only", "patient-00004")
+    limited = cohort("-k", 2, "--workers", 1, *one, "--out", tmp_path / "limited", "--nodes", 0)
+    assert limited.exit_code == ExitCode.LIMIT_REACHED
+    assert ifonly.load_run(tmp_path / "limited").counts == {"node limit": 2}
+    failed = cohort(*SMALL, *one, "--lock", 17, "--out", tmp_path / "failed", "--json")
+    assert failed.exit_code == ExitCode.BAD_INPUT
+    assert set(json.loads(failed.stdout)["failed"]) == {"patient-00003", "patient-00004"}
+    assert json.loads(failed.stdout)["median_improvement"] is None
+    assert "step 17" in failed.stderr
+    assert "and 1 more" in failed.stderr
+    shown = cohort(*SMALL, *one, "--lock", 17, "--out", tmp_path / "failed")
+    assert "failed 2" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("--only", "nobody"), 3, "no episode 'nobody'"),
+        (("--only-in", "nowhere"), 3, "--only-in nowhere: cannot be read"),
+        (("--only-in", "/dev/null"), 3, "names no episode"),
+        (("--device", "abacus"), 3, "'abacus' cannot be used here"),
+        (("--workers", 2, "--scheduler", "tcp://localhost:1"), 2, "exclude each other"),
+        (("--workers", 0), 2, "--workers"),
+        (("--minimize", "pain"), 3, "'pain' is not a dynamic feature"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said(cohort, tmp_path: Path, args: tuple[object, ...], code: int, message: str) -> None:
+    result = cohort(*args, "--out", tmp_path / "run")
+    assert result.exit_code == code
+    assert message in " ".join(result.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(cohort, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    asked = ("-k", 3, "--workers", 1, "--chunk", 1, "--out", out)
+    args = ("cohort", "--episodes", cohort_folder, "--model", model_folder, *asked)
+    with on_a_terminal(*args, "--json") as (process, terminal):
+        assert "Solving" in read_until(terminal, " left")
+        process.send_signal(signal.SIGINT)
+        drawn = read_until(terminal, "no such word")
+        stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert stdout == ""
+    assert "of 40 episodes are finished and kept in" in drawn
+    assert "give the same command to go on" in drawn
+    assert "Traceback" not in drawn
+    kept = ifonly.load_run(out).table()
+    assert 0 < kept.height < 40
+    assert cohort(*asked).exit_code == 0
+    finished = ifonly.load_run(out).table()
+    assert finished.height == 40
+    assert finished.join(kept.select("episode"), on="episode", how="semi").equals(kept)

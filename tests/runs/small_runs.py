@@ -1,0 +1,98 @@
+"""A tiny cohort and tiny models for runs, some of which make trouble; importable by worker processes, too."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import torch
+from torch import Tensor
+
+import ifonly
+from ifonly.episodes import Cohort, Scaler
+from ifonly.models import LinearModel
+from ifonly.models.base import TransitionModel
+from ifonly.runs import Run, RunSettings, solve_cohort
+from ifonly.simulate import simulate_cohort
+
+REWARD = ifonly.minus("SOFA")
+HERE = RunSettings(workers=1)
+
+
+def small_cohort(patients: int = 8, seed: int = 3) -> Cohort:
+    """Episodes of 3 to 5 steps."""
+    return simulate_cohort(patients, seed=seed, horizon=(3, 5))
+
+
+def cohort_with(*horizons: int) -> Cohort:
+    """One episode of each of these numbers of steps."""
+    parts = [simulate_cohort(1, seed=20 + number, horizon=steps)[0] for number, steps in enumerate(horizons)]
+    renamed = [
+        ifonly.Episode(f"e{n}", part.schema, part.states, part.actions, part.context, f"s{n}")
+        for n, part in enumerate(parts)
+    ]
+    return Cohort.from_episodes(renamed)
+
+
+class TroubledModel(LinearModel):
+    """A linear model that makes trouble when it abducts the noise of episodes with certain numbers of steps.
+
+    Every abduction, of which there is one per episode, leaves the id of its process in `diary`, if there is one.
+    """
+
+    kind = "troubled"
+    trouble: Mapping[int, str] = {}
+    pause: float = 0.0
+    diary: Path | None = None
+
+    def abduct(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
+        if self.diary is not None:
+            with self.diary.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        time.sleep(self.pause)
+        match self.trouble.get(len(states) + 1):
+            case "raise":
+                raise RuntimeError(f"a secret value: {float(states[0, 0])}")
+            case "nan":
+                return torch.full_like(next_states, torch.nan)
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "die once":
+                assert self.diary is not None
+                mark = self.diary.with_suffix(".mark")
+                if not mark.exists():
+                    mark.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return super().abduct(states, context, actions, next_states)
+
+
+def small_model(
+    cohort: Cohort,
+    *,
+    seed: int = 0,
+    trouble: Mapping[int, str] | None = None,
+    pause: float = 0.0,
+    diary: Path | None = None,
+) -> TransitionModel:
+    """A random linear model in the cohort's coordinates."""
+    generator = torch.Generator().manual_seed(seed)
+    actions, size = len(cohort.schema.actions), len(cohort.schema.dynamic)
+    matrices = 0.1 * torch.randn(actions, size, size, generator=generator, dtype=torch.float64)
+    offsets = 0.2 * torch.randn(actions, size, generator=generator, dtype=torch.float64)
+    model = TroubledModel(cohort.schema, matrices, offsets=offsets, scaler=Scaler.fit(cohort))
+    model.trouble, model.pause, model.diary = dict(trouble or {}), pause, diary
+    return model
+
+
+def solve_small(cohort: Cohort, model: TransitionModel, out: Path, settings: RunSettings = HERE, **more: object) -> Run:
+    """Two changes at most."""
+    return solve_cohort(cohort, model, REWARD, max_changes=2, out=out, settings=settings, **more)
+
+
+def without_seconds(run: Run) -> pl.DataFrame:
+    """The table but for what the clock says."""
+    return run.table().drop("seconds")

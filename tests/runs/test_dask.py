@@ -1,0 +1,86 @@
+"""Runs through a real Dask scheduler and its worker processes; one of them is killed on the way."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_runs import small_cohort, small_model, solve_small, without_seconds
+from typer.testing import CliRunner
+
+import ifonly
+from ifonly.cli import app
+from ifonly.errors import InputError
+from ifonly.progress import Tick
+from ifonly.runs import RunSettings
+from ifonly.runs.clusters import dask_client
+
+distributed = pytest.importorskip("distributed", reason="needs Dask: pip install 'ifonly[dask]'")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    with distributed.LocalCluster(
+        processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def client(cluster) -> Iterator[object]:
+    with distributed.Client(cluster) as found:
+        yield found
+
+
+@pytest.mark.parametrize("everyone", [False, True], ids=["one", "all"])
+def test_killed_workers_cost_nothing_but_time(client, tmp_path: Path, everyone: bool) -> None:
+    cohort = small_cohort(16)
+    diary = tmp_path / "diary"
+    killed: list[int] = []
+
+    def kill(tick: Tick) -> None:
+        if tick.done >= 3 and not killed:
+            pids = list(client.run(os.getpid).values())
+            killed.extend(pids if everyone else pids[:1])
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    model = small_model(cohort, diary=diary, pause=0.2)
+    run = solve_small(cohort, model, tmp_path / "run", RunSettings(chunk=2), executor=client, progress=kill)
+    assert killed
+    assert os.getpid() not in killed
+    expected = solve_small(cohort, small_model(cohort), tmp_path / "here")
+    assert run.counts == {"optimal": 16}
+    assert without_seconds(run).equals(without_seconds(expected))
+
+
+def test_an_executor_of_a_client_will_do(client, tmp_path: Path) -> None:
+    cohort = small_cohort(5)
+    run = solve_small(cohort, small_model(cohort), tmp_path / "run", executor=client.get_executor())
+    again = solve_small(cohort, small_model(cohort), tmp_path / "again", executor=client.get_executor())
+    expected = solve_small(cohort, small_model(cohort), tmp_path / "here")
+    assert without_seconds(run).equals(without_seconds(expected))
+    assert without_seconds(again).equals(without_seconds(expected))
+
+
+def test_the_command_line_finds_the_scheduler(cluster, tmp_path: Path) -> None:
+    cohort = small_cohort(5)
+    ifonly.save_cohort(cohort, tmp_path / "cohort")
+    ifonly.save_model(ifonly.LocationScale(cohort.schema, hidden=(4,)), tmp_path / "model")
+    args = ["cohort", "--episodes", tmp_path / "cohort", "--model", tmp_path / "model", "-k", 1]
+    results = {}
+    for name, options in {"there": ["--scheduler", cluster.scheduler_address], "here": ["--workers", 1]}.items():
+        done = CliRunner().invoke(app, [str(arg) for arg in [*args, "--out", tmp_path / name, *options]])
+        assert done.exit_code == 0, done.output
+        results[name] = without_seconds(ifonly.load_run(tmp_path / name))
+    assert results["there"].equals(results["here"])
+
+
+def test_no_scheduler_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.runs.clusters.SECONDS_TO_CONNECT", 0.3)
+    with (
+        pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+        dask_client("tcp://127.0.0.1:9"),
+    ):
+        pass

@@ -1,0 +1,28 @@
+"""What a stopped A* says about the nodes that textbook A* visits holds."""
+
+import pytest
+
+from ifonly.bounds.anchors import MonteCarlo
+from ifonly.instances import random_problem
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Limits
+from ifonly.search.result import Status
+from ifonly.search.solve import solve
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_visits_of_a_stopped_search_are_a_lower_bound(seed: int) -> None:
+    problem = random_problem(
+        seed, horizon=6, actions=4, max_changes=3, constrained=True, rules=False, model_kind="location-scale"
+    )
+    solver = AnchorAStar(anchors=MonteCarlo(samples=3), batch=4)
+    whole = solve(problem, solver)
+    assert whole.status is Status.OPTIMAL
+    assert "visited_at_least" not in whole.certificate.details
+    certain = []
+    for nodes in (0, 5, 20, 80):
+        stopped = solve(problem, solver, limits=Limits(nodes=nodes))
+        if stopped.status is Status.NODE_LIMIT:
+            certain.append(stopped.certificate.details["visited_at_least"])
+    assert all(count <= whole.stats.nodes_visited for count in certain)
+    assert certain == sorted(certain)

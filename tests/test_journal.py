@@ -1,0 +1,90 @@
+"""Journals: what was appended is there, what was cut off is dropped, what is damaged is named."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ifonly.errors import StoreError
+from ifonly.journal import Journal
+
+
+def journal(folder: Path) -> Journal:
+    return Journal(folder / "rows.jsonl", "test", "throw it away")
+
+
+def numbers(found: Journal) -> list[int]:
+    return [line.entry["n"] for line in found.lines()]
+
+
+def entries(*values: int) -> list[str]:
+    return [json.dumps({"n": value, "text": "é\\n" * value}) for value in values]
+
+
+@given(sizes=st.lists(st.integers(0, 4), max_size=5), cut=st.floats(0, 1))
+def test_cut_anywhere_only_whole_lines_are_left(tmp_path_factory, sizes, cut):
+    found = journal(tmp_path_factory.mktemp("journal"))
+    found.append([])
+    expected: list[int] = []
+    for size in sizes:
+        part = list(range(len(expected), len(expected) + size))
+        found.append(entries(*part))
+        expected += part
+    whole = found.path.read_bytes()
+    kept = whole[: round(cut * len(whole))]
+    found.path.write_bytes(kept)
+    lines = list(found.lines())
+    assert [line.entry["n"] for line in lines] == expected[: kept.count(b"\n")]
+    found.cut(lines[-1].end if lines else 0)
+    assert found.path.read_bytes() == whole[: kept.rfind(b"\n") + 1]
+    found.append(entries(99))
+    assert numbers(found) == [*expected[: len(lines)], 99]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 40, b'{"n": 1', b"[1]\n", b'\xff\n{"n"\n'])
+def test_a_broken_end_is_dropped_and_a_broken_middle_is_named(tmp_path: Path, tail: bytes) -> None:
+    found = journal(tmp_path)
+    found.append(entries(1, 2))
+    with found.path.open("ab") as file:
+        file.write(tail)
+    assert numbers(found) == [1, 2]
+    with found.path.open("ab") as file:
+        file.write(b'\n{"n": 3}\n')
+    with pytest.raises(StoreError, match="line 3: not a line of a test; throw it away"):
+        numbers(found)
+
+
+def test_a_line_without_the_keys_is_named(tmp_path: Path) -> None:
+    found = journal(tmp_path)
+    found.append(['{"n": 1}'])
+    (line,) = found.lines()
+    assert found.checked(line, {"n"}) == {"n": 1}
+    with pytest.raises(StoreError, match="line 1"):
+        found.checked(line, {"n", "m"})
+
+
+def test_a_full_disk_keeps_what_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = journal(tmp_path)
+    found.append(entries(1))
+    write, room = os.write, [len(entries(2)[0]) + 5]
+
+    def write_what_fits(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(descriptor, data[: room[0]])
+        room[0] -= written
+        return written
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write_what_fits)
+        with pytest.raises(StoreError, match=r"No space left on device.*kept"):
+            found.append(entries(2, 3))
+    lines = list(found.lines())
+    assert [line.entry["n"] for line in lines] == [1, 2]
+    found.cut(lines[-1].end)
+    found.append(entries(3))
+    assert numbers(found) == [1, 2, 3]

@@ -248,3 +248,15 @@ def test_the_model_is_frozen_in_float64_and_the_given_one_stays_as_it_is() -> No
     assert next(model.parameters()).dtype == torch.float32
     again = Problem.from_episode(small_episode(), problem.model, Linear({"MAP": 1.0}), 1)
     assert again.model is problem.model  # a frozen copy is shared
+
+
+def test_a_problem_that_was_moved_is_the_same_question() -> None:
+    problem = random_problem(11, model_kind="location-scale", rules=True)
+    copy = problem.model.for_search()
+    moved = problem.on("cpu", copy)
+    assert moved.model is copy
+    sequences = problem.observed_actions.repeat(problem.action_count, 1)
+    sequences[:, 0] = torch.arange(problem.action_count)
+    torch.testing.assert_close(moved.rollout(sequences), problem.rollout(sequences))
+    assert torch.equal(moved.admissible(sequences), problem.admissible(sequences))
+    assert moved.observed_outcome == pytest.approx(problem.observed_outcome, abs=1e-12)

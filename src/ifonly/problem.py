@@ -162,6 +162,23 @@ class Problem:
         changed._check_feasible()
         return changed
 
+    def on(self, device: torch.device | str, model: TransitionModel) -> Problem:
+        """The same question on another device, where `model` is the frozen copy of this one's model.
+
+        Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
+        """
+        return replace(
+            self,
+            model=model,
+            bound_reward=self.reward.bind(self.episode.schema, model.scaler, device),
+            observed_states=self.observed_states.to(device),
+            observed_actions=self.observed_actions.to(device),
+            context=self.context.to(device),
+            noise=self.noise.to(device),
+            allowed=self.allowed.to(device),
+            links=None if self.links is None else self.links.to(device),
+        )
+
     def step(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
         """States [..., D] at t+1, had `actions` [...] been taken at `states` [..., D] at t, under the same noise."""
         return self.model.step(states, self.context[t], actions, self.noise[t])

@@ -43,6 +43,16 @@ def test_a_run_and_its_figures(cohort, cohort_folder: Path, model_folder: Path, 
     assert ifonly.load_run(out).table().equals(table), "solved again"
 
 
+def test_info_knows_runs(cohort, run, tmp_path: Path) -> None:
+    assert cohort(*SMALL, "--only", "patient-00003", "--out", tmp_path).exit_code == 0
+    shown = run("info", tmp_path)
+    assert shown.exit_code == 0
+    assert "1 episodes; answered: 1 optimal" in shown.stdout
+    assert "max_changes 1" in shown.stdout
+    document = json.loads(run("info", tmp_path, "--json").stdout)
+    assert (document["holds"], document["state"]) == ("run", "finished")
+
+
 def test_another_question_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
     one = ("--only", "patient-00003", "--out", tmp_path)
     assert cohort(*SMALL, *one).exit_code == 0

@@ -21,14 +21,15 @@ INFO_EXAMPLES = (
     "ifonly info data/sepsis",
     "ifonly info models/sepsis --json",
     "ifonly info result.json",
+    "ifonly info runs/k3",
 )
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A cohort or model folder, a result, a table.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of a cohort, a model or a run; a result, a table.")],
     json: options.Json = False,
 ) -> ExitCode:
-    """Say what a folder or file holds: a cohort, a model, results of `solve`, a table of `crossval`."""
+    """Say what a folder or file holds: a cohort, a model, a cohort run, results of `solve`, a table of `crossval`."""
     output = Output(json)
     if not path.exists():
         raise StoreError(f"{path} does not exist.")
@@ -36,6 +37,8 @@ def info(
         _describe_file(path, output)
     elif (path / "model.json").exists():
         _describe_model(path, output)
+    elif (path / "run.json").exists():
+        _describe_run(path, output)
     else:
         _describe_cohort(path, output)
     return ExitCode.DONE
@@ -100,6 +103,24 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"actions: {_actions(model.schema)}",
         f"schema: {model.schema.fingerprint}; model: {model.fingerprint()}",
         f"provenance: {_inline(metadata['provenance'])}",
+    )
+
+
+def _describe_run(folder: Path, output: Output) -> None:
+    from ifonly.runs import load_run
+
+    run = load_run(folder)
+    manifest = run.manifest
+    output.document({"holds": "run", **manifest})
+    counts = ", ".join(f"{count:,} {status}" for status, count in run.counts.items()) or "none yet"
+    output.show(
+        f"cohort run, written by ifonly {manifest['ifonly']}: {manifest['state']}",
+        f"{manifest['cohort']['episodes']:,} episodes; answered: {counts}",
+        f"question: {_inline(manifest['question'])}",
+        f"solver: {_inline(manifest['solver'])}",
+        f"limits: {_inline(manifest['limits'])}",
+        f"model: {_inline(manifest['model'])}; cohort: {manifest['cohort']['fingerprint']}",
+        f"next: ifonly summarize {folder}" if run.is_finished else "give the same `ifonly cohort` command to go on",
     )
 
 

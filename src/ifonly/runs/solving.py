@@ -65,7 +65,7 @@ def solve_cohort(
     settings = settings or RunSettings()
     wanted = settings.select(cohort)
     task = Task(
-        model=model.for_search(settings.device),
+        model=model.for_search(),
         reward=minus("SOFA") if reward is None else reward,
         max_changes=int(max_changes) if isinstance(max_changes, np.integer) else max_changes,
         constraints=settings.constraints,

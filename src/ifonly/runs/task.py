@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One question for many episodes; `model` is frozen for search on `device`."""
+    """One question for many episodes; `model` is frozen for search on the processor."""
 
     model: TransitionModel
     reward: Reward
@@ -76,7 +77,7 @@ class Task:
         if not 0 <= as_number("change_cost", self.change_cost) < math.inf:
             raise InputError(f"change_cost={self.change_cost!r}: must be zero or positive.")
         self.model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-        self.reward.bind(cohort.schema, self.model.scaler, self.device)
+        self.reward.bind(cohort.schema, self.model.scaler)
 
     def answer(self, episodes: Sequence[Placed]) -> list[Answer]:
         """One answer per episode; an episode that fails is answered by the reason, and costs no other one.
@@ -85,7 +86,7 @@ class Task:
         on which others are there, and searching them together would save little. Ctrl-C is passed on: what was begun
         is no answer.
         """
-        if torch.device(self.device).type == "cpu":
+        if self._is_here:
             return [self._alone(*placed) for placed in episodes]
         return list(self._together(episodes))
 
@@ -97,13 +98,24 @@ class Task:
             self.max_changes,
             constraints=self.constraints,
             change_cost=self.change_cost,
-            device=self.device,
         )
+
+    @cached_property
+    def _model_there(self) -> TransitionModel:
+        """The model on `device`."""
+        return self.model.for_search(self.device)
+
+    def _moved(self, problem: Problem) -> Problem:
+        return problem if self._is_here else problem.on(self.device, self._model_there)
+
+    @property
+    def _is_here(self) -> bool:
+        return torch.device(self.device).type == "cpu"
 
     def _alone(self, position: int, episode: Episode) -> Answer:
         try:
             problem = self._problem(episode)
-            row = _finished_row(problem, solve(problem, self.solver, limits=self.limits))
+            row = _finished_row(problem, solve(self._moved(problem), self.solver, limits=self.limits))
         except Exception as error:  # whatever a model or a reward of somebody else raises
             row = failed_row(episode, error)
         return answer_of(position, row)
@@ -116,7 +128,8 @@ class Task:
             except Exception as error:
                 yield answer_of(position, failed_row(episode, error))
         try:
-            results = solve_batch(problems.values(), self.solver, limits=self.limits, on_error="return")
+            moved = [self._moved(problem) for problem in problems.values()]
+            results = solve_batch(moved, self.solver, limits=self.limits, on_error="return")
         except Exception:  # which one is to blame shows one by one
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
             return

@@ -10,13 +10,16 @@ import typer
 
 from ifonly.cli import (
     accuracy,
+    card,
     cohort,
     data,
     demo,
     info,
+    mimic,
     models,
     reproduce,
     results,
+    schema,
     search,
     summarize,
 )
@@ -54,7 +57,10 @@ def root(
 app.callback(help=paragraphs(root))(root)
 register(app, "demo", demo.demo, demo.DEMO_EXAMPLES)
 register(app, "simulate", data.simulate, data.SIMULATE_EXAMPLES, about_values=True)
+register(app, "schema", schema.schema, schema.SCHEMA_EXAMPLES)
 register(app, "import", data.import_table, data.IMPORT_EXAMPLES, about_values=True)
+register(app, "mimic", mimic.mimic, mimic.MIMIC_EXAMPLES, about_values=True)
+register(app, "card", card.card, card.CARD_EXAMPLES, about_values=True)
 register(app, "fit", models.fit, models.FIT_EXAMPLES, about_values=True)
 register(app, "crossval", models.crossval, models.CROSSVAL_EXAMPLES)
 register(app, "solve", search.solve, search.SOLVE_EXAMPLES)

@@ -48,7 +48,10 @@ def simulate(
     return _store(cohort, out, provenance=provenance, force=force, output=Output(json))
 
 
-IMPORT_EXAMPLES = ("ifonly import table.csv --schema schema.yaml --out data/mine",)
+IMPORT_EXAMPLES = (
+    "ifonly import table.csv --schema schema.yaml --out data/mine",
+    "ifonly import log.parquet --schema schema.yaml --out data/mine --force",
+)
 
 
 def import_table(
@@ -62,8 +65,9 @@ def import_table(
 ) -> ExitCode:
     """Turn a table and a schema file into a cohort.
 
-    Needed columns: episode, step, action and every feature by its name; subject where there is one. Steps count from
-    0 or from 1 in the table, and from 0 in everything that ifonly shows.
+    Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
+    give them other names, and make actions out of columns of doses; `ifonly schema init` writes a first one. Steps
+    count from 0 or from 1 in the table, or are equally far apart, and from 0 in everything that ifonly shows.
     """
     require_free(folder=out, force=force)
     from ifonly.episodes.store import read_table_and_first_step

@@ -26,10 +26,12 @@ INFO_EXAMPLES = (
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of a cohort, a model or a run; a result, a table.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A folder of a cohort, a model or a run; a result, a table.")
+    ],
     json: options.Json = False,
 ) -> ExitCode:
-    """Say what a folder or file holds: a cohort, a model, a cohort run, results of `solve`, a table of `crossval`."""
+    """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`."""
     output = Output(json)
     if not path.exists():
         raise StoreError(f"{path} does not exist.")

@@ -17,9 +17,10 @@ import polars as pl
 import yaml
 
 from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.columns import TableColumns
 from ifonly.episodes.plain import repeated
 from ifonly.episodes.schema import Schema
-from ifonly.episodes.tables import cohort_from_frame, cohort_to_frame, frame_schema
+from ifonly.episodes.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of, write_text_atomically
 from ifonly.version import __version__
@@ -27,6 +28,8 @@ from ifonly.version import __version__
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
+UNIT_TO_FILL_IN = "?"
+"""What a first schema says instead of a unit that nobody can guess."""
 
 # A damaged Parquet file can make polars panic, which is no subclass of its other errors.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -124,22 +127,44 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
 
 def load_schema(path: str | Path) -> Schema:
     """Read a schema file, written by `save_schema` or by hand (`format` and `version` may then be left out)."""
+    return load_schema_and_columns(path)[0]
+
+
+def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
+    """The schema in a schema file, and what its key `table` says about the columns of the tables it is for."""
     source = _schema_path(path)
     content = _parsed(source)
     assumed = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION}
     _check_version(source, assumed | content, SCHEMA_FORMAT, SCHEMA_VERSION)
     try:
-        return Schema.from_dict({key: value for key, value in content.items() if key not in ("format", "version")})
+        columns = TableColumns.from_dict(content.get("table", {}))
+        schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
+        columns.require_fit(schema.actions)
+        _require_units(schema)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    return schema, columns
+
+
+def _require_units(schema: Schema) -> None:
+    """Refuse units that are still to be filled in: models remember units, so that they cannot be corrected later."""
+    open_units = [f"feature {feature.name!r}" for feature in schema.features if feature.unit == UNIT_TO_FILL_IN]
+    open_units += [f"axis {axis.name!r}" for axis in schema.actions.axes if axis.unit == UNIT_TO_FILL_IN]
+    open_units += ["the step"] if schema.step_unit == UNIT_TO_FILL_IN else []
+    if open_units:
+        raise InputError(
+            f"schema: the unit of {', '.join(open_units)} is still to be filled in ({UNIT_TO_FILL_IN!r}); write it "
+            'down, or "" for a quantity without one.'
+        )
 
 
 def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
     """A cohort out of a long CSV or Parquet table, one row per step, and a schema or a schema file.
 
-    Columns: episode, step, action, every feature by its name, and subject where there is one; others are ignored.
-    Nothing is guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place.
-    Steps may count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
+    Columns: episode, step, action, every feature by its name, and subject where there is one; others are ignored. A
+    schema file may say under `table` what they are called, and which doses the actions are made of. Nothing is
+    guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place. Steps may
+    count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
     """
     return read_table_and_first_step(path, schema)[0]
 
@@ -147,10 +172,10 @@ def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
 def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, int]:
     """What `read_table` gives, and the number that the table gives to first steps, 0 or 1."""
     source = Path(path)
-    layout = schema if isinstance(schema, Schema) else load_schema(schema)
-    frame = _read_frame(source)
+    layout, columns = (schema, TableColumns()) if isinstance(schema, Schema) else load_schema_and_columns(schema)
+    frame = read_frame(source)
     try:
-        return cohort_from_frame(frame, layout), int(float(frame["step"][0]))
+        return cohort_and_first_step(frame, layout, columns)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -278,7 +303,9 @@ def _schema_path(path: str | Path) -> Path:
     return Path(path)
 
 
-def _read_frame(source: Path) -> pl.DataFrame:
+def read_frame(path: str | Path) -> pl.DataFrame:
+    """A CSV table, every cell as text, or a Parquet table as it is; errors quote none of its cells."""
+    source = Path(path)
     kind = source.suffix.lower()
     if kind not in (".csv", ".parquet"):
         raise InputError(f"{source}: the name of a table ends in .csv or .parquet.")

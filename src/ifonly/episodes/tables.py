@@ -10,13 +10,17 @@ import numpy.typing as npt
 import polars as pl
 
 from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.columns import UNKNOWN_LEVEL, TableColumns
 from ifonly.episodes.episode import FloatArray, IntArray, Rows, check_rows, check_static
 from ifonly.episodes.plain import repeated
-from ifonly.episodes.schema import TABLE_COLUMNS, ActionSpace, Feature, Schema
+from ifonly.episodes.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError
 
 EXACT = 2.0**53
 """Whole numbers below this are exact as floats."""
+
+NEARLY_WHOLE = 1e-6
+"""Times that miss a multiple of the spacing by no more than this share of it are that multiple."""
 
 
 def frame_schema(schema: Schema) -> pl.Schema:
@@ -42,42 +46,55 @@ def cohort_to_frame(cohort: Cohort) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=frame_schema(cohort.schema))
 
 
-def cohort_from_frame(frame: pl.DataFrame, schema: Schema) -> Cohort:
+def cohort_from_frame(frame: pl.DataFrame, schema: Schema, columns: TableColumns | None = None) -> Cohort:
     """The cohort that a long table describes.
 
-    Needed columns: episode, step, action and every feature; subject is optional (without it, every episode is its own
-    subject); other columns are ignored. The rows of an episode stand together, in the order of its steps, which count
-    from 0 or from 1 throughout the table. Actions are numbers or labels of the schema.
+    Needed columns: episode, step, action (or its doses) and every feature; subject is optional (without it, every
+    episode is its own subject); other columns are ignored. `columns` says what they are called, if not so. The rows of
+    an episode stand together, in the order of its steps, which count from 0 or from 1 throughout the table, or are
+    `columns.spacing` apart. Actions are numbers or labels of the schema, or doses.
     """
-    _check_columns(frame.columns, schema)
+    return cohort_and_first_step(frame, schema, columns)[0]
+
+
+def cohort_and_first_step(
+    frame: pl.DataFrame, schema: Schema, columns: TableColumns | None = None
+) -> tuple[Cohort, int]:
+    """What `cohort_from_frame` gives, and the number that the table gives to first steps, 0 or 1."""
+    names = columns or TableColumns()
+    names.require_fit(schema.actions)
+    _check_columns(frame.columns, schema, names)
     if frame.height == 0:
         raise InputError("table: holds no rows.")
-    layout = _Layout.of(frame)
+    layout = _Layout.of(frame, names)
     ids = tuple(layout.episodes.gather(layout.offsets[:-1]).to_list())
     rows = Rows(
         schema,
         states=_feature_matrix(frame, schema.dynamic, layout),
         context=_feature_matrix(frame, schema.context, layout),
-        actions=_action_numbers(frame["action"], schema.actions, layout),
+        actions=_actions(frame, schema.actions, names, layout),
     )
     # Checked here as well as by Cohort, so that errors name steps as the table numbers them.
     check_rows(rows, locate=layout.locate)
     check_static(rows, layout.starts, locate=layout.locate)
-    return Cohort(
+    subject = names.subject_column
+    cohort = Cohort(
         schema=schema,
         ids=ids,
         offsets=layout.offsets,
         states=rows.states,
         context=rows.context,
         actions=rows.actions,
-        subjects=_subjects(frame, layout) if "subject" in frame.columns else ids,
+        subjects=_subjects(frame[subject], layout) if subject in frame.columns else ids,
     )
+    return cohort, int(layout.steps[0])
 
 
-def _check_columns(found: list[str], schema: Schema) -> None:
+def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> None:
     features = [feature.name for feature in schema.features]
-    expected = [*TABLE_COLUMNS, *features]
-    missing = [name for name in expected if name not in found and name != "subject"]
+    expected = list(dict.fromkeys([*names.needed, names.subject_column, *features]))
+    optional = names.subject_column if names.subject is None else None
+    missing = [name for name in expected if name not in found and name != optional]
     # A misspelt 'subject' would go unnoticed, and splits by subject would leak.
     alike = {name.casefold().strip(): name for name in expected if name not in found}
     for column in found:
@@ -103,14 +120,15 @@ class _Layout:
     steps: IntArray  # [N], as the table numbers them
 
     @classmethod
-    def of(cls, frame: pl.DataFrame) -> _Layout:
-        episodes = _texts(frame["episode"])
+    def of(cls, frame: pl.DataFrame, names: TableColumns) -> _Layout:
+        episodes = _texts(frame[names.episode])
         first = episodes.ne_missing(episodes.shift(1)).to_numpy()
         starts = np.flatnonzero(first)
         _check_together(episodes, starts)
-        steps = _whole_steps(frame["step"], episodes)
+        offsets = np.append(starts, len(first))
+        steps = _whole_steps(_numbered(frame[names.step], offsets, names.spacing), episodes)
         _check_sequence(steps, first, episodes)
-        return cls(episodes, np.append(starts, len(first)), steps)
+        return cls(episodes, offsets, steps)
 
     @property
     def starts(self) -> IntArray:
@@ -139,6 +157,17 @@ def _check_together(episodes: pl.Series, starts: IntArray) -> None:
             f"episode {twice[0]!r}: its rows do not stand together (they begin at rows {rows[0]} and {rows[1]}); sort "
             "the table by episode and step, or give the second episode an id of its own."
         )
+
+
+def _numbered(column: pl.Series, offsets: IntArray, spacing: float | None) -> pl.Series:
+    """Steps by number; those that are `spacing` apart are counted from each episode's first row."""
+    if spacing is None:
+        return column
+    times = _floats(column)
+    counted = (times - times.gather(np.repeat(offsets[:-1], np.diff(offsets)))) / spacing
+    # Where a time is nearly a whole number of steps, the rest is rounding; anything else is left for the check.
+    whole = (counted - counted.round()).abs() < NEARLY_WHOLE
+    return counted.zip_with(~whole.fill_null(False), counted.round())
 
 
 def _whole_steps(column: pl.Series, episodes: pl.Series) -> IntArray:
@@ -188,6 +217,34 @@ def _feature_matrix(frame: pl.DataFrame, features: tuple[Feature, ...], layout: 
     return matrix
 
 
+def _actions(frame: pl.DataFrame, actions: ActionSpace, names: TableColumns, layout: _Layout) -> IntArray:
+    """Numbers of the actions, from their one column or from the columns of their doses."""
+    if not names.doses:
+        return _action_numbers(frame[names.action], actions, layout)
+    numbers = np.zeros(frame.height, dtype=np.int64)
+    for axis in actions.axes:  # the last axis varies fastest
+        numbers = numbers * len(axis.levels) + _levels(frame, axis, names, layout)
+    return numbers
+
+
+def _levels(frame: pl.DataFrame, axis: Axis, names: TableColumns, layout: _Layout) -> IntArray:
+    dose = names.doses_of(axis)
+    doses = _floats(frame[dose.column])
+    if (row := _first(~doses.is_finite().fill_null(False))) is not None:
+        raise InputError(
+            f"{layout.locate(row)}: the dose of {axis.name} (column {dose.column!r}) is missing or no finite number; "
+            "every step needs one, the last one too."
+        )
+    levels = dose.levels_of(doses.to_numpy(), axis)
+    unknown = np.flatnonzero(levels == UNKNOWN_LEVEL)
+    if unknown.size:
+        raise InputError(
+            f"{layout.locate(int(unknown[0]))}: the dose of {axis.name} (column {dose.column!r}) is none of the levels "
+            f"{list(axis.levels)}; add it to them, or give 'edges' that say which doses a level stands for."
+        )
+    return levels
+
+
 def _action_numbers(column: pl.Series, actions: ActionSpace, layout: _Layout) -> IntArray:
     """Numbers of actions given by number or by label; a cell that could mean two actions is refused."""
     numbers = _floats(column)
@@ -223,8 +280,8 @@ def _wrong_action(value: object, number: float | None, actions: ActionSpace) -> 
     )
 
 
-def _subjects(frame: pl.DataFrame, layout: _Layout) -> tuple[str, ...]:
-    subjects = _texts(frame["subject"])
+def _subjects(column: pl.Series, layout: _Layout) -> tuple[str, ...]:
+    subjects = _texts(column)
     if (row := _first(subjects != subjects.gather(layout.starts))) is not None:
         raise InputError(
             f"{layout.locate(row)}: subject {subjects[row]!r}, but {subjects[int(layout.starts[row])]!r} at the first "

@@ -1,0 +1,153 @@
+"""From a folder of clinical tables, or a table of steps, to a stored cohort that says how it came about."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels
+from ifonly.clinical.ai_clinician import read_ai_clinician
+from ifonly.clinical.extract import read_events
+from ifonly.clinical.flow import Flow
+from ifonly.clinical.levels import Levels, levels_to_dict
+from ifonly.clinical.schema import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.selection import Selection, select_once
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.store import save_cohort
+from ifonly.episodes.tables import cohort_from_frame
+from ifonly.errors import StoreError
+from ifonly.files import atomic_folder, check_writable, sha256_of
+from ifonly.progress import Progress, silent
+from ifonly.version import __version__
+
+BUILD_FORMAT, BUILD_VERSION = "ifonly.build", 1
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a cohort is built."""
+
+    selection: Selection = field(default_factory=Selection)
+    levels: LevelChoice = field(default_factory=LevelChoice)
+    memory: str = "4GB"
+    """The most memory for reading tables."""
+    threads: int | None = None
+    """For reading tables; None: all cores."""
+    work: Path | None = None
+    """Folder for what was read, kept afterwards; None: one beside the cohort, removed once the cohort is stored."""
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Build:
+    """A cohort and how it came about."""
+
+    cohort: Cohort
+    grid: pl.DataFrame
+    """The cohort's rows in original units: doses and, where they are known, masks of what was measured."""
+    flow: Flow
+    levels: Mapping[str, Levels]
+    remarks: tuple[str, ...]
+    origin: Mapping[str, Any]
+    """Where the data come from, what was read and removed (counts only), and the settings."""
+
+
+Finish = Callable[[Build, Path], None]
+"""Adds files, such as pictures, to the cohort's folder before it takes its name."""
+
+
+def build_cohort(
+    source: str | Path,
+    out: str | Path,
+    options: BuildOptions | None = None,
+    *,
+    progress: Progress = silent,
+    finish: Finish | None = None,
+) -> Build:
+    """Build a cohort and store it in the folder `out`, completely or not at all.
+
+    `source` is a folder as PhysioNet ships it (MIMIC-III or MIMIC-IV), or the table (a file) that the AI Clinician's
+    code exports. What was read from a folder is kept in a working folder until the cohort is stored, so that a build
+    that was interrupted goes on where it stopped.
+    """
+    chosen = options or BuildOptions()
+    target = Path(out)
+    if target.exists() and not chosen.overwrite:
+        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    if not Path(source).exists():
+        raise StoreError(
+            f"{source} does not exist; expected a folder with MIMIC's tables, or the AI Clinician's table."
+        )
+    check_writable(target, folder=True)
+    check_choice(chosen.levels)
+    if Path(source).is_dir():
+        build = _from_release(Path(source), working_folder(target, chosen), chosen, progress)
+    else:
+        build = _from_table(Path(source), chosen)
+    _store(build, target, overwrite=chosen.overwrite, finish=finish)
+    if chosen.work is None:
+        shutil.rmtree(working_folder(target, chosen), ignore_errors=True)
+    return build
+
+
+def working_folder(out: str | Path, options: BuildOptions) -> Path:
+    """Where a build of the cohort `out` keeps what it has read."""
+    target = Path(out).absolute()
+    return options.work or target.parent / f".{target.name}-work"
+
+
+def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
+    events = read_events(source, work, memory=options.memory, threads=options.threads, progress=progress)
+    chosen = select_once(events.folder, options.selection, progress=progress)
+    origin = {"source": events.release, "events": events.counts}
+    return _finished(chosen.grid, chosen.flow, events.notes, origin, options)
+
+
+def _from_table(table: Path, options: BuildOptions) -> Build:
+    read = read_ai_clinician(table, options.selection.window)
+    origin = {"source": "table of the AI Clinician", "table": table.name, "sha256": sha256_of(table)}
+    return _finished(read.grid, read.flow, read.remarks, origin, options)
+
+
+def _finished(
+    grid: pl.DataFrame, flow: Flow, remarks: tuple[str, ...], origin: Mapping[str, Any], options: BuildOptions
+) -> Build:
+    """The cohort of a grid's steps."""
+    levels, more = choose_levels(grid, options.levels)
+    schema = clinical_schema(levels[VASOPRESSORS].doses, levels[FLUIDS].doses)
+    rows = grid.rename({"stay": "episode"}).with_columns(action=pl.Series(assign_actions(grid, levels)))
+    settings = {"selection": asdict(options.selection), "levels": asdict(options.levels)}
+    return Build(
+        cohort=cohort_from_frame(rows, schema),
+        grid=grid,
+        flow=flow,
+        levels=levels,
+        remarks=(*remarks, *more),
+        origin={**origin, "settings": settings},
+    )
+
+
+def _store(build: Build, target: Path, *, overwrite: bool, finish: Finish | None) -> None:
+    with atomic_folder(target, overwrite=overwrite) as folder:
+        provenance = {"made by": "ifonly mimic build", "source": build.origin["source"], **build.origin["settings"]}
+        # Into the fresh folder, which is empty: the cohort's own files are written first.
+        save_cohort(build.cohort, folder, provenance=provenance, overwrite=True)
+        build.grid.write_parquet(folder / "grid.parquet")
+        _write_json(folder / "flow.json", build.flow.to_dict())
+        (folder / "flow.txt").write_text(f"{build.flow}\n", encoding="utf-8")
+        uses = {name: level.counts(build.grid[DOSE_COLUMNS[name]].to_numpy()) for name, level in build.levels.items()}
+        _write_json(folder / "levels.json", levels_to_dict(build.levels) | {"steps with each level": uses})
+        record = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}
+        _write_json(folder / "build.json", record | {"remarks": list(build.remarks)} | dict(build.origin))
+        if finish is not None:
+            finish(build, folder)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

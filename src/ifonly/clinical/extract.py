@@ -1,0 +1,204 @@
+"""From the files of a MIMIC release to canonical event tables, one streaming pass per file.
+
+Every pass and every event table is a stage: written whole or not at all, and not made again while the file and the
+rules that it comes from are the same.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ifonly.clinical.cleaning import gcs_rule, measurements_rule, urine_rule
+from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
+from ifonly.clinical.evidence import infection_rule, ventilation_rule
+from ifonly.clinical.items import differing_labels
+from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
+from ifonly.clinical.rules import Rule
+from ifonly.clinical.sources import Source, find_source
+from ifonly.clinical.stages import Counts, Stages
+from ifonly.clinical.stays import stays_rule, weights_rule
+from ifonly.clinical.treatments import DEFAULT_WEIGHT, fluids_rule, vasopressors_rule
+from ifonly.errors import InputError
+from ifonly.files import write_text_atomically
+from ifonly.progress import Progress, Tick, silent
+
+TABLES = (
+    "stays",
+    "measurements",
+    "urine",
+    "ventilation",
+    "vasopressors",
+    "fluids",
+    "antibiotics",
+    "cultures",
+)
+"""The event tables; docs/clinical-data.md lists their columns."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """The event tables of a source, as Parquet files in one folder, and what was counted on the way."""
+
+    folder: Path
+    release: str
+    counts: dict[str, Any]
+    notes: tuple[str, ...]
+    """What a reader should know about this source, in sentences."""
+    made: tuple[str, ...]
+    """The stages that were made now; others were there already."""
+
+    def path(self, table: str) -> Path:
+        """The file of one of `TABLES`."""
+        if table not in TABLES:
+            raise InputError(f"there is no event table {table!r}; there are {', '.join(TABLES)}.")
+        return self.folder / f"{table}.parquet"
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """One of `TABLES`, not yet read."""
+        return pl.scan_parquet(self.path(name), glob=False)
+
+
+def read_events(
+    source: str | Path,
+    work: str | Path,
+    *,
+    memory: str = "4GB",
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Events:
+    """Read a folder of MIMIC-III or MIMIC-IV tables into event tables under `work`/stages.
+
+    `memory` limits what the database holds (the rest waits in temporary files under `work`, removed at the end);
+    `threads` is by default the number of cores. Progress comes per file, in bytes, then per event table.
+    """
+    found = find_source(source)
+    work = Path(work)
+    reader = _Reader(found, Stages(work / "stages"), Stages(work / "stages" / "passes"), progress)
+    (work / "stages" / "passes").mkdir(parents=True, exist_ok=True)
+    with open_database(work / "temporary", memory=memory, threads=threads) as database:
+        made = [*reader.make_passes(database), *reader.make_tables(database)]
+        notes = [*_label_notes(database, found), *reader.notes()]
+    counts = {"release": found.release, **reader.counts()}
+    write_text_atomically(work / "stages" / "counts.json", json.dumps({**counts, "notes": notes}, indent=1) + "\n")
+    return Events(work / "stages", found.release, counts, tuple(notes), tuple(made))
+
+
+@dataclass
+class _Reader:
+    """One build of event tables."""
+
+    source: Source
+    stages: Stages
+    passes: Stages
+    """The passes' rows and what only rules read, apart from the event tables."""
+    progress: Progress
+
+    def make_passes(self, database: Database) -> Iterator[str]:
+        """Make each pass that is not there; yield the names of those that were made."""
+        passes = make_passes(self.source)
+        # Small files first: what is wrong with them shows before the hours that the largest ones take.
+        for name in sorted(passes, key=lambda name: self.source.tables[name].size):
+            if self._make_pass(database, name, passes[name]):
+                yield name
+            database.view(f"raw_{name}", f"SELECT * FROM {parquet_relation(self.passes.path(name))}")
+
+    def _make_pass(self, database: Database, name: str, chosen: Pass) -> bool:
+        table = self.source.tables[name]
+        stage, total = table.path.name.split(".")[0], table.size
+
+        def report(fraction: float) -> None:
+            self.progress(Tick(stage, min(int(fraction * total), total), total))
+
+        report(0.0)
+        made = self.passes.make(
+            name, recipe_of(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
+        )
+        report(1.0)
+        return made
+
+    def make_tables(self, database: Database) -> Iterator[str]:
+        """Make each event table that is not there; yield the names of those that were made."""
+        for rule in self._rules():
+            stages = self.passes if rule.intermediate else self.stages
+            self.progress(Tick(rule.name, 0, 1))
+            if self._make_table(database, rule, stages):
+                yield rule.name
+            self.progress(Tick(rule.name, 1, 1))
+            database.view(rule.name, f"SELECT * FROM {parquet_relation(stages.path(rule.name))}")
+
+    def _make_table(self, database: Database, rule: Rule, stages: Stages) -> bool:
+        keys = [self.passes.keys[name] for name in rule.passes]
+        keys += [self.stages.keys.get(name) or self.passes.keys[name] for name in rule.after]
+        recipe = {"rows": rule.rows, "table": rule.table, "figures": rule.figures, "from": keys}
+        return stages.make(rule.name, recipe, lambda path: _apply(database, rule, path))
+
+    def _rules(self) -> Iterator[Rule]:
+        tables = self.source.tables
+        yield stays_rule(self.source.release)
+        yield weights_rule()
+        yield gcs_rule()
+        yield measurements_rule()
+        yield urine_rule()
+        yield ventilation_rule(procedures="procedures" in tables)
+        yield vasopressors_rule(carevue="inputs_carevue" in tables)
+        yield fluids_rule(carevue="inputs_carevue" in tables)
+        yield infection_rule("antibiotics", "prescriptions")
+        yield infection_rule("cultures", "microbiology")
+
+    def counts(self) -> dict[str, dict[str, Counts]]:
+        """What each pass read, and what each rule kept and removed."""
+        passed = self.passes.counts
+        files = {name: counts for name, counts in passed.items() if name in self.source.tables}
+        rules = {name: counts for name, counts in passed.items() if name not in files}
+        return {"files": files, "tables": rules | self.stages.counts}
+
+    def notes(self) -> Iterator[str]:
+        """What the counts say that a reader should not overlook."""
+        for counts in self.passes.counts.values():
+            for words, number in counts.items():
+                if words.startswith("text in "):
+                    yield f"{counts['file']}: {number:,} values in {words[8:]} are no numbers and are left out."
+        without = self.stages.counts["stays"]["kinds"].get("no weight", {}).get("kept", 0)
+        if without:
+            rates = self.stages.counts["vasopressors"]["rates with an assumed weight"]
+            yield (
+                f"{without:,} stays have no plausible weight; {rates:,} rates there that are not per kg are taken for "
+                f"{DEFAULT_WEIGHT:g} kg."
+            )
+
+
+def _apply(database: Database, rule: Rule, path: Path) -> Counts:
+    """Write a rule's table, and count its rows by kind and reason."""
+    database.view(f"{rule.name}_rows", rule.rows)
+    database.write(rule.table, path)
+    kinds: dict[str, dict[str, int]] = {}
+    for kind, reason, number in database.rows(
+        f"SELECT kind, coalesce(reason, 'kept'), count(*) FROM {rule.name}_rows GROUP BY ALL ORDER BY ALL"
+    ):
+        kinds.setdefault(kind, {})[reason] = number
+    counts: Counts = {"kinds": kinds}
+    ((counts["rows"],),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
+    for words, query in rule.figures:
+        ((counts[words],),) = database.rows(query)
+    return counts
+
+
+def _label_notes(database: Database, source: Source) -> Iterator[str]:
+    """Items that the release's own dictionaries describe otherwise than expected."""
+    for name, laboratory in (("items", False), ("lab_items", True)):
+        if name not in source.tables:
+            continue
+        table = source.tables[name]
+        rows = database.rows(
+            f"SELECT TRY_CAST(itemid AS INTEGER), label FROM {csv_relation(table)} "
+            "WHERE TRY_CAST(itemid AS INTEGER) IS NOT NULL AND label IS NOT NULL",
+            reading=table,
+        )
+        different = differing_labels(dict(rows), laboratory=laboratory)
+        if different:
+            listed = ", ".join(map(str, different[:10])) + (" and others" if len(different) > 10 else "")
+            yield f"{table.path.name}: {len(different)} items have other labels than expected ({listed}); check them."

@@ -1,0 +1,281 @@
+"""From events to steps of four hours: what was measured, what is still known, what was given - never from the future.
+
+A value counts for the step in which it was charted, from the step's beginning up to, but not including, its end. Until
+the next one it is held, at most for the variable's limit; then it is unknown, and a stated default stands in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from ifonly.clinical.sofa import COMPONENTS, ROOM_AIR, add_sofa
+from ifonly.clinical.treatments import Floats, amount_per_step, maximum_rate
+from ifonly.progress import Progress, Tick, silent
+
+STEP_HOURS = 4.0
+STEP_SECONDS = round(STEP_HOURS * 3600)
+DAY_SECONDS = 24 * 3600
+VENTILATION_HOLD = 8.0
+"""Hours after which ventilation is no longer assumed without new evidence."""
+CHUNK = 4000
+"""Stays whose events are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """How one kind of measurement becomes a column of the grid."""
+
+    feature: str
+    source: str
+    """The variable's name in the table of measurements."""
+    hold: float
+    """A value of an earlier step still counts if it was at most this many hours old when the step began."""
+    default: float
+    """Stands for unknown values; scores no point of SOFA."""
+    within: Literal["mean", "last"] = "mean"
+    """Which value speaks for a step with several."""
+    factor: float = 1.0
+    """From the table's unit to the grid's."""
+    least: float | None = None
+    """Smaller values count as this one: a limit of detection."""
+
+
+VARIABLES = (
+    Variable("FiO2", "fio2", hold=12, default=ROOM_AIR, factor=100),
+    Variable("PaO2", "pao2", hold=24, default=95),
+    Variable("platelets", "platelets", hold=48, default=250),
+    Variable("bilirubin", "bilirubin", hold=48, default=0.7, least=0.1),
+    Variable("GCS", "gcs", hold=12, default=15, within="last"),
+    Variable("MAP", "mean_bp", hold=8, default=80),
+    Variable("creatinine", "creatinine", hold=48, default=0.9),
+)
+"""Limits and defaults, with reasons and references in docs/clinical-data.md."""
+
+STATIC = ("gender", "readmission", "age")
+DYNAMIC = (*(variable.feature for variable in VARIABLES), "urine", "SOFA")
+MEASURED = (*(variable.feature for variable in VARIABLES), "urine", "ventilation")
+"""What has a column `measured_...`: whether it was charted within the step."""
+COLUMNS = (
+    ("stay", "subject", "step", "hour"),
+    STATIC,
+    ("ventilation",),
+    DYNAMIC,
+    ("vasopressor", "fluid"),
+    tuple(f"known_{variable.feature}" for variable in VARIABLES),
+    tuple(f"measured_{name}" for name in MEASURED),
+    COMPONENTS,
+    ("died_in_hospital",),
+)
+"""The columns of a grid, in groups; whether the patient died in hospital (null if unknown) is no feature."""
+
+Tables = Mapping[str, pl.LazyFrame]
+"""Event tables by name: measurements, urine, ventilation, vasopressors, fluids."""
+
+
+def make_grid(windows: pl.DataFrame, tables: Tables, *, progress: Progress = silent) -> pl.DataFrame:
+    """One row per stay and step, with the columns `COLUMNS`.
+
+    `windows` has one row per stay: stay, subject, age, female, readmission, died_in_hospital, start (hours since
+    admission to intensive care at which step 0 begins) and steps (their number). Events are read for some thousand
+    stays at a time.
+    """
+    parts = []
+    for first in range(0, windows.height, CHUNK):
+        chunk = windows[first : first + CHUNK]
+        parts.append(_grid_of(chunk, _events_of(chunk, tables)))
+        progress(Tick("grid", min(first + CHUNK, windows.height), windows.height))
+    return pl.concat(parts) if parts else _grid_of(windows, _events_of(windows, tables))
+
+
+def _events_of(windows: pl.DataFrame, tables: Tables) -> dict[str, pl.DataFrame]:
+    stays = windows.lazy().select("stay")
+    return {
+        name: table.join(stays, on="stay", how="semi").collect(engine="streaming") for name, table in tables.items()
+    }
+
+
+def _grid_of(windows: pl.DataFrame, events: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    steps = lay_steps(windows)
+    measurements = in_seconds(events["measurements"])
+    for variable in VARIABLES:
+        charted = measurements.filter(pl.col("variable") == variable.source)
+        steps = _add_measured(steps, _in_unit(charted, variable), variable)
+    steps = _add_ventilation(steps, in_seconds(events["ventilation"]))
+    steps = _add_urine(steps, in_seconds(events["urine"]))
+    steps = _add_treatments(steps, events["vasopressors"], events["fluids"])
+    # SOFA before defaults, so that it sees what is unknown.
+    return _with_defaults(add_sofa(steps)).select(name for group in COLUMNS for name in group)
+
+
+def lay_steps(windows: pl.DataFrame) -> pl.DataFrame:
+    """A row for every step of every window: who, when (`begin`, `end` in whole seconds since admission)."""
+    return (
+        windows.select(
+            "stay",
+            "subject",
+            pl.col("age").cast(pl.Float64),
+            pl.col("readmission").cast(pl.Float64),
+            pl.col("female").cast(pl.Float64).alias("gender"),
+            "died_in_hospital",
+            pl.int_ranges(0, pl.col("steps")).alias("step"),
+            first=_seconds("start"),
+        )
+        .explode("step")
+        .drop_nulls("step")
+        .with_columns(begin=pl.col("first") + pl.col("step") * STEP_SECONDS)
+        .with_columns(end=pl.col("begin") + STEP_SECONDS, hour=pl.col("begin") / 3600)
+    )
+
+
+def in_seconds(events: pl.DataFrame) -> pl.DataFrame:
+    """The events with `second` in place of `hour`: whole numbers, in which boundaries of steps are exact."""
+    return events.with_columns(second=_seconds("hour")).drop("hour")
+
+
+def _seconds(column: str) -> pl.Expr:
+    return (pl.col(column) * 3600).round().cast(pl.Int64)
+
+
+def _in_unit(charted: pl.DataFrame, variable: Variable) -> pl.DataFrame:
+    value = pl.col("value") * variable.factor
+    if variable.least is not None:
+        value = value.clip(lower_bound=variable.least)
+    # Sorted by value too, so that sums run in the same order every time.
+    return charted.select("stay", "second", value=value).sort("stay", "second", "value")
+
+
+def _add_measured(steps: pl.DataFrame, charted: pl.DataFrame, variable: Variable) -> pl.DataFrame:
+    """`steps` with the variable's value, null where unknown, and whether it was charted within the step."""
+    # Of values charted in the same moment, GCS takes the worst and others the mean.
+    same_time = pl.col("value").mean() if variable.within == "mean" else pl.col("value").min()
+    last = charted.group_by("stay", "second", maintain_order=True).agg(same_time)
+    if variable.within == "mean":
+        within = _by_step(steps, charted, pl.col("value").mean())
+    else:
+        within = _by_step(steps, last, pl.col("value").last())
+    held = pl.when(pl.col("begin") - pl.col("second") <= variable.hold * 3600).then(pl.col("value"))
+    measured = pl.col("in_step").is_not_null()
+    return (
+        _join_steps(steps, within)
+        .pipe(_join_last, last, before="begin")
+        .with_columns(
+            pl.coalesce("in_step", held).alias(variable.feature), measured.alias(f"measured_{variable.feature}")
+        )
+        .drop("in_step", "second", "value")
+    )
+
+
+def _by_step(steps: pl.DataFrame, events: pl.DataFrame, summary: pl.Expr) -> pl.DataFrame:
+    """Columns stay, step, in_step: a summary of the events of each step that has any."""
+    windows = steps.group_by("stay", maintain_order=True).agg(pl.col("first").first(), pl.len().alias("steps"))
+    return (
+        events.join(windows, on="stay", maintain_order="left")
+        .with_columns(step=(pl.col("second") - pl.col("first")) // STEP_SECONDS)
+        .filter((pl.col("step") >= 0) & (pl.col("step") < pl.col("steps")))
+        .group_by("stay", "step", maintain_order=True)
+        .agg(summary.alias("in_step"))
+    )
+
+
+def _join_steps(steps: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
+    return steps.join(columns, on=["stay", "step"], how="left", maintain_order="left")
+
+
+def _join_last(steps: pl.DataFrame, events: pl.DataFrame, *, before: str, or_at: bool = False) -> pl.DataFrame:
+    """The columns of the stay's last event before (or at) a moment; events are sorted by stay and second."""
+    return steps.join_asof(
+        events,
+        left_on=before,
+        right_on="second",
+        by="stay",
+        strategy="backward",
+        allow_exact_matches=or_at,
+        coalesce=False,
+        check_sortedness=False,
+    )
+
+
+def _add_ventilation(steps: pl.DataFrame, evidence: pl.DataFrame) -> pl.DataFrame:
+    """1 for steps with evidence of ventilation, and for those at whose beginning it goes on."""
+    # Off outweighs on in the same moment.
+    states = evidence.sort("stay", "second").group_by("stay", "second", maintain_order=True).agg(pl.col("on").all())
+    recent = pl.col("begin") - pl.col("second") <= VENTILATION_HOLD * 3600
+    return (
+        _join_steps(steps, _by_step(steps, states, pl.col("on").any()))
+        .pipe(_join_last, states, before="begin", or_at=True)
+        .with_columns(
+            ventilation=(pl.col("in_step").fill_null(False) | (pl.col("on") & recent).fill_null(False)).cast(
+                pl.Float64
+            ),
+            measured_ventilation=pl.col("in_step").is_not_null(),
+        )
+        .drop("in_step", "second", "on")
+    )
+
+
+def _add_urine(steps: pl.DataFrame, urine: pl.DataFrame) -> pl.DataFrame:
+    """`urine` (mL in the step) and `urine_day` (mL in the 24 hours until its end), null where that is not known.
+
+    The day's urine counts from 24 hours after admission to intensive care, if any urine was charted in that time.
+    """
+    passed = urine.sort("stay", "second", "ml")
+    total = (
+        passed.group_by("stay", "second", maintain_order=True)
+        .agg(pl.col("ml").sum())
+        .with_columns(total=pl.col("ml").cum_sum().over("stay"))
+        .drop("ml")
+    )
+    steps = _join_steps(steps, _by_step(steps, passed, pl.col("ml").sum())).with_columns(
+        urine=pl.col("in_step").fill_null(0.0).clip(lower_bound=0.0), measured_urine=pl.col("in_step").is_not_null()
+    )
+    until_end = _join_last(steps, total, before="end").select("total", "second")
+    until_day_before = _join_last(
+        steps.with_columns(day_before=pl.col("end") - DAY_SECONDS), total, before="day_before"
+    ).select(earlier=pl.col("total").fill_null(0.0))
+    a_day_in = pl.col("end") >= DAY_SECONDS
+    charted = pl.col("second") >= pl.col("end") - DAY_SECONDS
+    return (
+        pl.concat([steps, until_end, until_day_before], how="horizontal")
+        .with_columns(urine_day=pl.when(a_day_in & charted).then(_difference("total", "earlier")))
+        .drop("in_step", "total", "second", "earlier")
+    )
+
+
+def _difference(later: str, earlier: str) -> pl.Expr:
+    """Of two running sums, without the rounding error that would push a sum of 500 below 500."""
+    return (pl.col(later) - pl.col(earlier)).round(6)
+
+
+def _add_treatments(steps: pl.DataFrame, vasopressors: pl.DataFrame, fluids: pl.DataFrame) -> pl.DataFrame:
+    """`vasopressor` (highest rate of the step) and `fluid` (mL in the step); 0 where nothing was given."""
+    return steps.with_columns(
+        vasopressor=_per_stay(steps, vasopressors.select("stay", "start", "stop", "rate"), maximum_rate),
+        fluid=_per_stay(steps, fluids.select("stay", "start", "stop", "ml"), amount_per_step),
+    )
+
+
+def _per_stay(steps: pl.DataFrame, intervals: pl.DataFrame, summary: Callable[[Floats, Floats], Floats]) -> pl.Series:
+    """What `summary` makes of a stay's intervals (start, stop, quantity) and the edges of its steps, for all rows."""
+    given = {
+        stay: table.drop("stay").to_numpy()
+        for (stay,), table in intervals.sort(intervals.columns).partition_by("stay", as_dict=True).items()
+    }
+    result = np.zeros(steps.height)
+    rows = steps.with_row_index("row").group_by("stay", maintain_order=True)
+    for stay, row, count, first in rows.agg(pl.col("row").first(), pl.len(), pl.col("first").first()).iter_rows():
+        if stay in given:
+            edges = (first + STEP_SECONDS * np.arange(count + 1)) / 3600
+            result[row : row + count] = summary(given[stay], edges)
+    return pl.Series(result)
+
+
+def _with_defaults(steps: pl.DataFrame) -> pl.DataFrame:
+    """Unknown values replaced by defaults, and a column `known_...` that tells which were not."""
+    known = [pl.col(v.feature).is_not_null().alias(f"known_{v.feature}") for v in VARIABLES]
+    filled = [pl.col(v.feature).fill_null(v.default) for v in VARIABLES]
+    return steps.with_columns(known).with_columns(*filled, pl.col("SOFA").cast(pl.Float64))

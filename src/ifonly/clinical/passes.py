@@ -1,0 +1,194 @@
+"""One pass over each table of a source: the rows that are needed, typed, as Parquet.
+
+Columns are read as text and cast here, so that what cannot be cast is counted, or refused with its file, column and
+row, instead of ending the pass somewhere in the middle with a row of data in the message.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
+from ifonly.clinical.items import (
+    charted_items,
+    input_items,
+    lab_items,
+    mimic_items,
+    procedure_items,
+    urine_items,
+)
+from ifonly.clinical.sources import Source, Table
+from ifonly.clinical.stages import Counts
+from ifonly.errors import InputError
+
+MOST_TEXT = 0.5
+"""A numeric column of which more than this fraction is text is the wrong column, or another way to write numbers."""
+
+KINDS = {"BIGINT": "a whole number", "INTEGER": "a whole number", "TIMESTAMP": "a time (2101-12-31 23:59:59)"}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A column of a source, cast: `structural` ones (ids, times) must cast, numbers that do not are counted."""
+
+    name: str
+    column: str
+    type: str
+    structural: bool = True
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What to keep of one table: typed columns, further expressions by name, and which rows."""
+
+    typed: tuple[Typed, ...]
+    expressions: tuple[tuple[str, str], ...] = ()
+    where: str = "true"
+
+    def query(self, table: Table) -> str:
+        """The pass as SQL. Rows whose item is no number are kept too, to be refused afterwards."""
+        chosen = [f"TRY_CAST({typed.column} AS {typed.type}) AS {typed.name}" for typed in self.typed]
+        chosen += [f"{_uncastable(typed)} AS bad_{typed.name}" for typed in self.typed]
+        chosen += [f"{expression} AS {name}" for name, expression in self.expressions]
+        return f"SELECT {', '.join(chosen)} FROM {csv_relation(table)} WHERE {self.where}"
+
+
+def _uncastable(typed: Typed) -> str:
+    return f"({typed.column} IS NOT NULL AND TRY_CAST({typed.column} AS {typed.type}) IS NULL)"
+
+
+def make_passes(source: Source) -> dict[str, Pass]:
+    """The pass over every event table of this source."""
+    fourth = source.release == "MIMIC-IV"
+    stay = Typed("stay", "stay_id" if fourth else "icustay_id", "BIGINT")
+    time = Typed("time", "charttime", "TIMESTAMP")
+    subject, admission = Typed("subject", "subject_id", "BIGINT"), Typed("admission", "hadm_id", "BIGINT")
+    number, inputs = _number("number", "valuenum"), (_number("amount"), _number("rate"))
+    units = (("amount_unit", "amountuom"), ("rate_unit", "rateuom"), ("order_id", "orderid"))
+    tables = source.tables
+    stay_times = Typed("intime", "intime", "TIMESTAMP"), Typed("outtime", "outtime", "TIMESTAMP")
+    if fourth:
+        born = [Typed("anchor_age", "anchor_age", "INTEGER"), Typed("anchor_year", "anchor_year", "INTEGER")]
+    else:
+        born = [Typed("born", "dob", "TIMESTAMP")]
+    passes = {
+        "stays": Pass((stay, subject, admission, *stay_times), () if fourth else (("source", "dbsource"),)),
+        "patients": Pass((subject, *born), (("gender", "upper(trim(gender))"),)),
+        "admissions": Pass((admission, Typed("died", "hospital_expire_flag", "INTEGER"))),
+        "charted": _of_items(
+            charted_items(),
+            (stay, time, number),
+            ("text", "value"),
+            ("flagged", _flag(tables["charted"], "error")),
+        ),
+        "labs": _of_items(lab_items(), (subject, admission, time, number), ("text", "value")),
+        "outputs": _of_items(
+            urine_items(),
+            (stay, time, _number("number", "value")),
+            ("flagged", _flag(tables["outputs"], "iserror")),
+        ),
+        "inputs_metavision": _of_items(
+            input_items(),
+            (stay, *_interval(), *inputs, _number("weight", "patientweight")),
+            *units,
+            ("cancelled", _cancelled(tables["inputs_metavision"])),
+        ),
+        "prescriptions": Pass(
+            (subject, admission, Typed("time", "starttime" if fourth else "startdate", "TIMESTAMP")),
+            (("time_known", "true" if fourth else "false"),),
+            _is_systemic_antibiotic(),
+        ),
+        "microbiology": Pass((subject, admission, time, Typed("day", "chartdate", "TIMESTAMP"))),
+    }
+    if "inputs_carevue" in tables:
+        passes["inputs_carevue"] = _of_items(
+            input_items(),
+            (stay, time, *inputs),
+            *units,
+            ("stopped", "coalesce(stopped IN ('Stopped', 'D/C''d'), false)"),
+        )
+    if "procedures" in tables:
+        passes["procedures"] = _of_items(
+            procedure_items(),
+            (stay, Typed("time", "starttime", "TIMESTAMP")),
+            ("cancelled", _cancelled(tables["procedures"])),
+        )
+    return passes
+
+
+def _number(name: str, column: str | None = None) -> Typed:
+    return Typed(name, column or name, "DOUBLE", structural=False)
+
+
+def _interval() -> tuple[Typed, Typed]:
+    return Typed("start", "starttime", "TIMESTAMP"), Typed("stop", "endtime", "TIMESTAMP")
+
+
+def _of_items(items: Sequence[int], typed: tuple[Typed, ...], *expressions: tuple[str, str]) -> Pass:
+    item = Typed("item", "itemid", "INTEGER")
+    wanted = ", ".join(map(str, items))
+    where = f"TRY_CAST(itemid AS INTEGER) IN ({wanted}) OR {_uncastable(item)}"
+    return Pass((*typed, item), expressions, where)
+
+
+def _flag(table: Table, column: str) -> str:
+    """Whether a row is marked as an error; releases without the column mark none."""
+    return f"coalesce({column} = '1', false)" if table.has(column) else "false"
+
+
+def _cancelled(table: Table) -> str:
+    """Orders that were cancelled, or rewritten as others that are in the table as well."""
+    conditions = []
+    if table.has("statusdescription"):
+        conditions.append("coalesce(statusdescription IN ('Rewritten', 'Cancelled'), false)")
+    if table.has("cancelreason"):
+        conditions.append("coalesce(TRY_CAST(cancelreason AS INTEGER) <> 0, false)")
+    return " OR ".join(conditions) or "false"
+
+
+def _is_systemic_antibiotic() -> str:
+    """Prescriptions of antibiotics by name that are not for eyes, ears, skin, lungs alone or the like."""
+    items = mimic_items()
+    names = "|".join(items["antibiotics"])
+    words = "|".join(items["not_systemic"]["words"])
+    routes = ", ".join(quoted(route) for route in items["not_systemic"]["routes"])
+    return (
+        f"regexp_matches(lower(drug), '{names}') AND NOT regexp_matches(lower(drug), '\\b({words})\\b') "
+        f"AND coalesce(upper(trim(route)) NOT IN ({routes}), true)"
+    )
+
+
+def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, report: Callable[[float], None]) -> Counts:
+    """Make one pass, write its rows to `path`, and count: rows, those kept, and what was no number."""
+    rows = database.write(chosen.query(table), path, reading=table, report=report)
+    found = parquet_relation(path)
+    flags = ", ".join(f"count_if(bad_{typed.name}), count({typed.name})" for typed in chosen.typed)
+    (kept, *figures), *_ = database.rows(f"SELECT count(*), {flags} FROM {found}")
+    counts: Counts = {"file": table.path.name, "rows": rows, "needed": kept}
+    for typed, bad, good in zip(chosen.typed, figures[::2], figures[1::2], strict=True):
+        if bad and (typed.structural or bad > MOST_TEXT * (bad + good)):
+            raise _not_castable(database, table, chosen, typed)
+        if bad:
+            counts[f"text in {typed.column}"] = bad
+    return counts
+
+
+def _not_castable(database: Database, table: Table, chosen: Pass, typed: Typed) -> InputError:
+    """The error for a column that holds something else, with the first row in which it does."""
+    numbered = f"SELECT row_number() OVER () AS number, * FROM {csv_relation(table)}"
+    database.rows("SET preserve_insertion_order = true")
+    first = f"SELECT min(number) FROM ({numbered}) WHERE ({chosen.where}) AND {_uncastable(typed)}"
+    ((row,),) = database.rows(first, reading=table)
+    database.rows("SET preserve_insertion_order = false")
+    return InputError(
+        f"{table.path}, row {row} after the header: the column {typed.column!r} holds something else than "
+        f"{KINDS.get(typed.type, 'a number')}; read the file as it was shipped."
+    )
+
+
+def recipe_of(table: Table, chosen: Pass) -> dict[str, Any]:
+    """What a pass depends on: the file as it is now, and the question asked of it."""
+    stat = table.path.stat()
+    question = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))
+    return {"file": table.path.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "query": question}

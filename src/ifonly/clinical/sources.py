@@ -1,0 +1,232 @@
+"""Which release of MIMIC a folder holds, where its tables are, and how their files are written.
+
+Headers are read here, before any database opens a file: a missing table or column or a wrong delimiter is then
+reported in words, and the dialect and columns are told to the reader instead of being guessed from a sample.
+"""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ifonly.errors import InputError, StoreError
+
+Release = Literal["MIMIC-III", "MIMIC-IV"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a release keeps one table, and which columns of it are needed."""
+
+    file: str  # without extension, with its folder
+    columns: tuple[str, ...]
+    required: bool = True
+    optional_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One file of a source: its columns in the order of the file, lower case."""
+
+    path: Path
+    columns: tuple[str, ...]
+    compressed: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.path.stat().st_size
+
+    def has(self, column: str) -> bool:
+        """Whether the file has this column (some come and go between releases)."""
+        return column in self.columns
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of MIMIC tables, recognised; `tables` by the names of `LAYOUTS`."""
+
+    folder: Path
+    release: Release
+    tables: Mapping[str, Table]
+
+
+_III: dict[str, Layout] = {
+    "stays": Layout("ICUSTAYS", ("subject_id", "hadm_id", "icustay_id", "dbsource", "intime", "outtime")),
+    "admissions": Layout("ADMISSIONS", ("hadm_id", "hospital_expire_flag")),
+    "patients": Layout("PATIENTS", ("subject_id", "gender", "dob")),
+    "charted": Layout(
+        "CHARTEVENTS", ("icustay_id", "itemid", "charttime", "value", "valuenum"), optional_columns=("error",)
+    ),
+    "labs": Layout("LABEVENTS", ("subject_id", "hadm_id", "itemid", "charttime", "value", "valuenum")),
+    "outputs": Layout("OUTPUTEVENTS", ("icustay_id", "itemid", "charttime", "value"), optional_columns=("iserror",)),
+    "inputs_carevue": Layout(
+        "INPUTEVENTS_CV",
+        ("icustay_id", "itemid", "charttime", "amount", "amountuom", "rate", "rateuom", "orderid", "stopped"),
+    ),
+    "inputs_metavision": Layout(
+        "INPUTEVENTS_MV",
+        (
+            "icustay_id",
+            "itemid",
+            "starttime",
+            "endtime",
+            "amount",
+            "amountuom",
+            "rate",
+            "rateuom",
+            "orderid",
+            "patientweight",
+            "statusdescription",
+        ),
+        optional_columns=("cancelreason",),
+    ),
+    "procedures": Layout(
+        "PROCEDUREEVENTS_MV", ("icustay_id", "itemid", "starttime"), required=False, optional_columns=("cancelreason",)
+    ),
+    "prescriptions": Layout("PRESCRIPTIONS", ("subject_id", "hadm_id", "startdate", "drug", "route")),
+    "microbiology": Layout("MICROBIOLOGYEVENTS", ("subject_id", "hadm_id", "chartdate", "charttime")),
+    "items": Layout("D_ITEMS", ("itemid", "label"), required=False),
+    "lab_items": Layout("D_LABITEMS", ("itemid", "label"), required=False),
+}
+
+_IV_NAMES = {
+    "stays": "icu/icustays",
+    "admissions": "hosp/admissions",
+    "patients": "hosp/patients",
+    "charted": "icu/chartevents",
+    "labs": "hosp/labevents",
+    "outputs": "icu/outputevents",
+    "inputs_metavision": "icu/inputevents",
+    "procedures": "icu/procedureevents",
+    "prescriptions": "hosp/prescriptions",
+    "microbiology": "hosp/microbiologyevents",
+    "items": "icu/d_items",
+    "lab_items": "hosp/d_labitems",
+}
+_IV_COLUMNS = {"icustay_id": "stay_id", "startdate": "starttime"}
+_IV_OWN_COLUMNS = {
+    "stays": ("subject_id", "hadm_id", "stay_id", "intime", "outtime"),
+    "patients": ("subject_id", "gender", "anchor_age", "anchor_year"),
+}
+
+
+def _fourth(name: str, layout: Layout) -> Layout:
+    """The same table in MIMIC-IV: another place, some columns by other names."""
+    columns = _IV_OWN_COLUMNS.get(name, tuple(_IV_COLUMNS.get(column, column) for column in layout.columns))
+    return Layout(_IV_NAMES[name], columns, layout.required, layout.optional_columns)
+
+
+LAYOUTS: Mapping[Release, Mapping[str, Layout]] = {
+    "MIMIC-III": _III,
+    "MIMIC-IV": {name: _fourth(name, _III[name]) for name in _IV_NAMES},
+}
+"""Every table that is read, per release. Tables and columns that may be absent are marked as such."""
+
+
+def find_source(folder: str | Path) -> Source:
+    """Recognise MIMIC-III or MIMIC-IV in `folder`, and check its tables' headers.
+
+    File names count in any case, as `.csv` or `.csv.gz`; of both, the packed one, as PhysioNet ships it, is read.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise StoreError(f"{root} is not a folder; point at the folder with MIMIC's tables as PhysioNet ships them.")
+    release = _release(root)
+    tables: dict[str, Table] = {}
+    for name, layout in LAYOUTS[release].items():
+        path = _find_file(root, layout.file)
+        if path is not None:
+            tables[name] = _open_table(path, layout, release)
+        elif layout.required:
+            raise StoreError(
+                f"{root} looks like {release}, but the table {layout.file}.csv.gz (or .csv) is missing; "
+                "get the release as a whole."
+            )
+    return Source(root, release, tables)
+
+
+def _release(root: Path) -> Release:
+    """The release whose table of ICU stays is there."""
+    releases: tuple[Release, ...] = ("MIMIC-IV", "MIMIC-III")
+    for release in releases:
+        if _find_file(root, LAYOUTS[release]["stays"].file) is not None:
+            return release
+    names = {item.name.casefold() for item in root.iterdir()}
+    for release, mark in (("MIMIC-IV", "hosp"), ("MIMIC-III", "chartevents.csv.gz"), ("MIMIC-III", "chartevents.csv")):
+        if mark in names:
+            missing = LAYOUTS[release]["stays"].file
+            raise StoreError(
+                f"{root} looks like {release}, but its table of ICU stays, {missing}.csv.gz (or .csv), is missing."
+            )
+    raise StoreError(
+        f"{root} holds neither MIMIC-III (ICUSTAYS.csv.gz and others, side by side) nor MIMIC-IV (the folders hosp and "
+        "icu); point at the folder that holds them directly."
+    )
+
+
+def _find_file(root: Path, name: str) -> Path | None:
+    """The file `name` (with its folder), packed or not, whatever the case of its name."""
+    folders = [root]
+    *parents, base = name.casefold().split("/")
+    for part in parents:
+        folders = [item for folder in folders for item in sorted(folder.iterdir()) if item.name.casefold() == part]
+        folders = [folder for folder in folders if folder.is_dir()]
+    found = {item.name.casefold(): item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()}
+    return found.get(f"{base}.csv.gz") or found.get(f"{base}.csv")
+
+
+def _open_table(path: Path, layout: Layout, release: Release) -> Table:
+    header, compressed = _read_header(path)
+    columns = tuple(column.strip().casefold() for column in header)
+    missing = [column for column in layout.columns if column not in columns]
+    if missing and len(columns) == 1:
+        for delimiter, word in WRONG_DELIMITERS.items():
+            if delimiter in columns[0]:
+                raise InputError(
+                    f"{path}: the columns are separated by {word}; MIMIC's tables have commas. Read the file as it was "
+                    "shipped, or write it anew with commas."
+                )
+    if missing:
+        raise InputError(
+            f"{path}: the column {missing[0]!r} is missing ({release} needs {', '.join(layout.columns)}); "
+            f"the header names {len(columns)} column(s). Is it the table of another release, or was it edited?"
+        )
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    if twice:
+        raise InputError(f"{path}: the header names the column {twice[0]!r} twice; which one counts cannot be known.")
+    return Table(path, columns, compressed)
+
+
+def _read_header(path: Path) -> tuple[list[str], bool]:
+    """The names of the first line, and whether the file is packed (by its content, not by its name)."""
+    try:
+        with path.open("rb") as raw:
+            compressed = raw.read(2) == GZIP_MAGIC
+        if path.suffix.casefold() == ".gz" and not compressed and path.stat().st_size:
+            raise StoreError(f"{path} is named as a gzip file but is none; get it again, or unpacked as .csv.")
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            line = file.readline(1_000_000).decode("utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise truncated(path) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the header is not text in UTF-8; read the file as it was shipped.") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}).") from None
+    if not line.strip():
+        raise StoreError(f"{path} is empty, without even a header; it may be an incomplete download. Get it again.")
+    return next(csv.reader([line])), compressed
+
+
+def truncated(path: Path) -> StoreError:
+    """The error for a gzip file that ends too early or is damaged."""
+    return StoreError(
+        f"{path} is cut off or damaged: its gzip stream does not end as it should, as after an incomplete download. "
+        "Get the file again (and compare its checksum with SHA256SUMS.txt of the release)."
+    )

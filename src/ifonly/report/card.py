@@ -1,0 +1,334 @@
+"""The numbers of a data card: what a cohort holds, and whether it can support an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.episode import FloatArray
+from ifonly.episodes.schema import Axis, Feature
+from ifonly.errors import InputError
+from ifonly.report.breakdowns import round_up
+from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
+from ifonly.report.groups import make_groups
+from ifonly.report.measured import Measured, measured_shares
+from ifonly.report.outcomes import Outcome
+from ifonly.report.small_cells import Discretion
+from ifonly.version import __version__
+
+FORMAT, VERSION = "ifonly.data-card", 1
+
+SMALLEST_CELL = 5
+"""Figures that rest on fewer subjects are not shown, unless asked for."""
+
+SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+NUMBERS_OF_BINS = (24, 12, 6, 3)
+"""Of a histogram, at most about; the first is taken that hides little."""
+
+MOST_HIDDEN = 0.1
+"""Share of values that may stand in bars hidden for the sake of few subjects, if wider bars would hide fewer."""
+
+WHOLE_BINS = 30
+"""Whole numbers within so many values have a bar each."""
+
+SEVERITY = "SOFA"
+"""The feature by which severity is judged, where there is one and no other is named."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts between edges, the lower one included; None where too few subjects have such values."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int | None, ...]
+    outside: float
+    """Share of values beyond the edges: the tails, which are not shown."""
+
+
+@dataclass(frozen=True)
+class FeatureCard:
+    """Distribution of one feature: over steps, or over episodes where it is static."""
+
+    name: str
+    label: str
+    kind: str
+    scaling: str
+    mean: float
+    deviation: float
+    quantiles: Mapping[str, float | None]
+    """By percent; None where too few subjects lie there."""
+    histogram: Histogram
+    constant: bool
+    plausible: tuple[float, float] | None
+    implausible: float
+    """Share of steps outside the plausible range."""
+    measured: Measured | None
+
+
+@dataclass(frozen=True)
+class ActionsCard:
+    """How often each action was taken, over all steps."""
+
+    labels: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    counts: tuple[int | None, ...]
+    """None: taken, but by too few subjects to say how often."""
+    never: int
+    rare: int
+    """Taken, but fewer than ten times."""
+
+
+@dataclass(frozen=True)
+class HorizonsCard:
+    """Numbers of steps per episode."""
+
+    mean: float
+    quantiles: Mapping[str, float | None]
+    histogram: Histogram
+
+
+@dataclass(frozen=True)
+class SeverityGroup:
+    """Episodes that began alike; figures are None where they are too few."""
+
+    label: str
+    episodes: int | None
+    first: float | None
+    last: float | None
+    change: float | None
+    half_interval: float | None
+    """Of the mean change, at 95 %."""
+    outcome: float | None
+    """Share of episodes with the outcome; None also where those with or without it are too few."""
+
+
+@dataclass(frozen=True)
+class SeverityCard:
+    """How episodes went on, by how they began."""
+
+    feature: str
+    label: str
+    outcome: str | None
+    groups: tuple[SeverityGroup, ...]
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything that a data card says."""
+
+    episodes: int
+    subjects: int
+    steps: int
+    transitions: int
+    step: str
+    schema_fingerprint: str
+    smallest_cell: int
+    model_size: int | None
+    features: tuple[FeatureCard, ...]
+    actions: ActionsCard
+    horizons: HorizonsCard
+    severity: SeverityCard | None
+    masks: str
+    """What is known about what was measured, in words."""
+    warnings: tuple[CardWarning, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return {"format": FORMAT, "version": VERSION, "ifonly": __version__, **asdict(self)}
+
+
+def data_card(
+    cohort: Cohort,
+    *,
+    grid: pl.DataFrame | None = None,
+    model_size: int | None = None,
+    severity: str | None = None,
+    outcome: Outcome | None = None,
+    smallest_cell: int = SMALLEST_CELL,
+) -> Card:
+    """The data card of a cohort.
+
+    `grid` is a table with a row per `stay` (or `episode`) and `step` and a mask `measured_<feature>` for each feature
+    that was measured at times (and `known_<feature>` where a value was measured or held): what a clinical build keeps
+    as grid.parquet. `model_size` is the number of parameters of
+    the model to be fitted. `severity` names the dynamic feature by whose first value episodes are compared, by default
+    SOFA, where there is one. Figures that rest on fewer than `smallest_cell` subjects are None.
+    """
+    if smallest_cell < 1:
+        raise InputError(f"data card: smallest_cell={smallest_cell} must be at least 1.")
+    _, of_episode = np.unique(np.array(cohort.subjects), return_inverse=True)
+    per_episode = Discretion(of_episode, smallest_cell)
+    per_step = Discretion(np.repeat(of_episode, cohort.lengths), smallest_cell)
+    measured = {} if grid is None else measured_shares(grid, cohort)
+    features = tuple(
+        _feature_card(feature, cohort, per_step, per_episode, measured.get(feature.name))
+        for feature in cohort.schema.features
+    )
+    return Card(
+        episodes=len(cohort),
+        subjects=int(of_episode.max()) + 1,
+        steps=len(cohort.actions),
+        transitions=len(cohort.actions) - len(cohort),
+        step=f"{cohort.schema.step_length:g} {cohort.schema.step_unit}",
+        schema_fingerprint=cohort.schema.fingerprint,
+        smallest_cell=smallest_cell,
+        model_size=model_size,
+        features=features,
+        actions=_actions_card(cohort, per_step),
+        horizons=_horizons_card(cohort, per_episode),
+        severity=_severity_card(cohort, per_episode, severity, outcome),
+        masks=_masks(grid, measured),
+        warnings=find_warnings(cohort, measured=measured, model_size=model_size),
+    )
+
+
+def _masks(grid: pl.DataFrame | None, measured: Mapping[str, Measured]) -> str:
+    if grid is None:
+        return (
+            "There is no record of what was measured when (no grid.parquet), so nothing is known about values that "
+            "were missing and filled in before."
+        )
+    if not measured:
+        return "The grid holds no mask measured_<feature>, so nothing is known about values that were missing."
+    return f"{len(measured)} of the features have a record of the steps in which they were measured."
+
+
+def _column_of(cohort: Cohort, feature: Feature) -> FloatArray:
+    """A feature's values at all steps [N]."""
+    if feature.kind == "dynamic":
+        return cohort.states[:, cohort.schema.dynamic.index(feature)]
+    return cohort.context[:, cohort.schema.context.index(feature)]
+
+
+def _feature_card(
+    feature: Feature, cohort: Cohort, per_step: Discretion, per_episode: Discretion, measured: Measured | None
+) -> FeatureCard:
+    values, discretion = _column_of(cohort, feature), per_step
+    if feature.kind == "static":
+        values, discretion = values[cohort.offsets[:-1]], per_episode
+    quantiles = _quantiles(values, discretion)
+    return FeatureCard(
+        name=feature.name,
+        label=feature.label,
+        kind=feature.kind,
+        scaling=feature.scaling,
+        mean=float(values.mean()),
+        deviation=float(values.std()),
+        quantiles=quantiles,
+        histogram=_histogram(values, discretion, quantiles),
+        constant=bool(values.min() == values.max()),
+        plausible=feature.plausible,
+        implausible=cohort.implausible.get(feature.name, 0) / len(cohort.actions),
+        measured=measured,
+    )
+
+
+def _quantiles(values: FloatArray, discretion: Discretion) -> dict[str, float | None]:
+    return {f"{100 * share:g}": discretion.quantile(values, share) for share in SHARES}
+
+
+def _histogram(values: FloatArray, discretion: Discretion, quantiles: Mapping[str, float | None]) -> Histogram:
+    """Bars between the outermost quantiles that may be shown; none where there are none.
+
+    As many as can be without hiding much: few subjects need wide bars.
+    """
+    shown = [value for value in quantiles.values() if value is not None]
+    if not shown:
+        return Histogram((), (), 1.0)
+    for edges in _choices_of_edges(values, min(shown), max(shown)):
+        cells = np.searchsorted(edges, values, side="right") - 1
+        cells[cells >= len(edges) - 1] = -1
+        counts = discretion.counts(cells, len(edges) - 1)
+        inside = int((cells >= 0).sum())
+        hidden = inside - sum(count for count in counts if count is not None)
+        if hidden <= MOST_HIDDEN * inside:
+            break
+    return Histogram(tuple(float(edge) for edge in edges), counts, outside=1.0 - inside / len(values))
+
+
+def _choices_of_edges(values: FloatArray, low: float, high: float) -> Iterator[FloatArray]:
+    """Edges of bars, narrow ones first; whole numbers have one each where they are not too many."""
+    whole = bool((values == np.floor(values)).all())
+    if whole and high - low < WHOLE_BINS:
+        yield np.arange(np.floor(low), np.floor(high) + 2) - 0.5
+    for bins in NUMBERS_OF_BINS:
+        width = round_up((high - low or 1.0) / bins)
+        yield np.round(np.arange(np.floor(low / width), np.floor(high / width) + 2) * width, 12)
+
+
+def _actions_card(cohort: Cohort, discretion: Discretion) -> ActionsCard:
+    space = cohort.schema.actions
+    uses = np.bincount(cohort.actions, minlength=len(space))
+    return ActionsCard(
+        labels=space.labels,
+        axes=space.axes,
+        counts=discretion.counts(np.array(cohort.actions), len(space)),
+        never=int((uses == 0).sum()),
+        rare=int(((uses > 0) & (uses < FEW_USES)).sum()),
+    )
+
+
+def _horizons_card(cohort: Cohort, discretion: Discretion) -> HorizonsCard:
+    lengths = cohort.lengths.astype(np.float64)
+    quantiles = _quantiles(lengths, discretion)
+    return HorizonsCard(float(lengths.mean()), quantiles, _histogram(lengths, discretion, quantiles))
+
+
+def _severity_card(
+    cohort: Cohort, discretion: Discretion, severity: str | None, outcome: Outcome | None
+) -> SeverityCard | None:
+    names = [feature.name for feature in cohort.schema.dynamic]
+    if severity is None and SEVERITY not in names:
+        return None
+    name = severity or SEVERITY
+    values = cohort.states[:, cohort.schema.dynamic_index(name)]
+    first, last = values[cohort.offsets[:-1]], values[cohort.offsets[1:] - 1]
+    groups = make_groups(name, cohort.ids, cohort)
+    of_episode = np.array(groups.of_episode)
+    happened = _happened(cohort, outcome)
+    return SeverityCard(
+        feature=name,
+        label=groups.label,
+        outcome=outcome.name if outcome else None,
+        groups=tuple(
+            _severity_group(label, of_episode == label, (first, last), happened, discretion) for label in groups.order
+        ),
+    )
+
+
+def _happened(cohort: Cohort, outcome: Outcome | None) -> FloatArray:
+    """1 with the outcome, 0 without, NaN where it is unknown [E]."""
+    known = outcome.of_episode if outcome else {}
+    found = np.array([float(known[id]) if id in known else np.nan for id in cohort.ids])
+    if outcome and np.isnan(found).all():
+        raise InputError(f"outcome {outcome.name!r}: is known of none of the cohort's episodes; are the ids the same?")
+    return found
+
+
+def _severity_group(
+    label: str,
+    rows: np.ndarray[Any, np.dtype[np.bool_]],
+    courses: tuple[FloatArray, FloatArray],
+    happened: FloatArray,
+    discretion: Discretion,
+) -> SeverityGroup:
+    if not discretion.enough(rows):
+        return SeverityGroup(label, None, None, None, None, None, None)
+    first, last = (course[rows] for course in courses)
+    change = last - first
+    yes, no = rows & (happened == 1), rows & (happened == 0)
+    told = discretion.enough(yes) and discretion.enough(no)
+    return SeverityGroup(
+        label=label,
+        episodes=int(rows.sum()),
+        first=float(first.mean()),
+        last=float(last.mean()),
+        change=float(change.mean()),
+        half_interval=float(1.96 * change.std(ddof=1) / np.sqrt(len(change))) if len(change) > 1 else None,
+        outcome=float(yes.sum() / (yes.sum() + no.sum())) if told else None,
+    )

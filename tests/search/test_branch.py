@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ifonly.bounds.leading import NoChildBound
+from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
 from ifonly.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
 from ifonly.problem import Problem
@@ -264,3 +265,34 @@ def test_settings_are_checked() -> None:
             BranchAndBound(**settings)
     with pytest.raises(InputError):
         Limits(memory=-1.0)
+
+
+@pytest.mark.parametrize("bound", ["none", "taylor", "auto"])
+def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
+    """However early it is stopped: anchors on the observed path bound what the search itself has no bound for."""
+    from_anchors = 0
+    for seed in range(40):
+        problem = random_problem(
+            seed, model_kind="location-scale", reward_kind="linear", max_changes=3, horizon=5, rules=seed % 2 == 0
+        )
+        if bound == "taylor" and not can_expand(problem):
+            continue
+        for limits in (Limits(seconds=0.0), Limits(nodes=1), Limits(nodes=5)):
+            result = solve(problem, BranchAndBound(bound=bound, batch=1), limits=limits)  # type: ignore[arg-type]
+            from_anchors += "upper_bounds_from" in result.certificate.details
+            for budget, best in zip(result.frontier, outcome_frontier(problem), strict=True):
+                assert budget.upper_bound < math.inf
+                assert budget.upper_bound >= best - problem.tolerance
+            assert result.certificate.proven
+    assert from_anchors > 20
+
+
+def test_no_bracket_where_constants_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(3, model_kind="location-scale", max_changes=2, horizon=4, rules=False)
+    monkeypatch.setattr(
+        problem.model, "lipschitz", lambda *_: torch.full((problem.action_count,), torch.inf, dtype=torch.float64)
+    )
+    result = solve(problem, BranchAndBound(bound="none"), limits=Limits(seconds=0.0))
+    assert result.upper_bound == math.inf
+    assert not result.certificate.proven
+    assert "upper_bounds_from" not in result.certificate.details

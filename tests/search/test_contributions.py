@@ -67,7 +67,8 @@ def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(lines) > 2
     assert all(len(line.split()) == 6 for line in lines[:-1])
     assert lines[-1].startswith(f"ended after {result.stats.nodes_expanded:,} nodes, ")
-    assert lines[-1].endswith(f" s: incumbent {result.outcome:.8g}, bound {result.upper_bound:.8g}, gap 0")
+    found = f"incumbent {result.outcome:.8g}, bound {result.upper_bound:.8g}, gap {result.gap:.8g}"
+    assert lines[-1].endswith(f" s: {found}")
 
 
 @pytest.mark.parametrize("solver", [BranchAndBound(), Exhaustive(), AnchorAStar(), Greedy()])

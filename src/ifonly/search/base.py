@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
@@ -33,8 +34,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("seconds", "nodes", "gap", "memory"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise InputError(f"limit {name}={value}: must be zero or positive.")
+            if value is not None and not 0 <= value < math.inf:
+                raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
         if self.nodes is not None and self.nodes != int(self.nodes):
             raise InputError(f"limit nodes={self.nodes}: must be a whole number.")
 

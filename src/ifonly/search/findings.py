@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ifonly.bounds.anchors import observed_anchors
 from ifonly.bounds.children import ChildBound
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
+from ifonly.bounds.lipschitz import AnchorBound, value_constants
+from ifonly.errors import InputError
 from ifonly.rewards import declared_constants
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.base import Finding
@@ -45,6 +48,8 @@ class _Answers:
     outcomes: list[float]
     are_known: list[bool]
     upper_bounds: list[float]
+    rest_on_anchors: bool = False
+    """Whether an upper bound is that of Lipschitz anchors, where the search had come to none of its own."""
 
 
 def findings(knowledge: Knowledge) -> list[Finding]:
@@ -69,16 +74,35 @@ def findings(knowledge: Knowledge) -> list[Finding]:
 
 
 def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Finding:
+    answers = _bracketed(knowledge, number, answers)
     actions = answers.sequences[-1] if answers.are_known[-1] else knowledge.questions.problems[number].nearest_actions
     upper_bound = answers.upper_bounds[-1]
     return Finding(
         actions=actions,
         status=_status(knowledge, number, upper_bound),
         upper_bound=upper_bound,
-        certificate=_certificate(knowledge, number, upper_bound),
+        certificate=_certificate(knowledge, number, answers),
         frontier=_frontier(answers),
         alternatives=_alternatives(knowledge, number, actions, answers.outcomes[-1]),
     )
+
+
+def _bracketed(knowledge: Knowledge, number: int, answers: _Answers) -> _Answers:
+    """With finite upper bounds, where there are Lipschitz constants: anchors on the observed path give some.
+
+    A search that is stopped early, or has many changes to go, may know none; one that came to its end needs none.
+    """
+    problem = knowledge.questions.problems[number]
+    if not any(bound == math.inf for bound in answers.upper_bounds):
+        return answers
+    try:
+        anchors = AnchorBound(problem, observed_anchors(problem), value_constants(problem))
+    except InputError:  # no finite constants
+        return answers
+    used = torch.arange(problem.max_changes, -1, -1, device=problem.device)
+    bounds = anchors(0, problem.observed_states[:1].expand(len(used), -1), used).tolist()
+    smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
+    return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 
 
 def _status(knowledge: Knowledge, number: int, upper_bound: float) -> Status:
@@ -115,7 +139,7 @@ def _alternatives(knowledge: Knowledge, number: int, actions: Tensor, outcome: f
     return tuple(listed[: max(1, len(sequences))])
 
 
-def _certificate(knowledge: Knowledge, number: int, upper_bound: float) -> Certificate:
+def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certificate:
     bound, tolerance = knowledge.bound, knowledge.questions.problems[number].tolerance
     finished = knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
     complete = finished and knowledge.gap <= tolerance
@@ -130,12 +154,14 @@ def _certificate(knowledge: Knowledge, number: int, upper_bound: float) -> Certi
             "alternatives_proven": complete,
             "alternatives_cut": bool(knowledge.ranking.is_cut()[number]),
         }
+    if answers.rest_on_anchors:
+        details["upper_bounds_from"] = AnchorBound.method
     declared = declared_constants(knowledge.questions.problems[number].reward)
-    if declared and isinstance(bound, LipschitzChildBound):
+    if declared and (answers.rest_on_anchors or isinstance(bound, LipschitzChildBound)):
         details["relies_on_declared_constants_of"] = declared
     return Certificate(
         method=NoChildBound.method if bound is None else bound.method,
-        proven=math.isfinite(upper_bound),
+        proven=math.isfinite(answers.upper_bounds[-1]),
         tolerance=tolerance,
         details=details,
     )

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ifonly.errors import StoreError
-from ifonly.journal import Journal
+from ifonly.journal import Journal, alone
 
 
 def journal(folder: Path) -> Journal:
@@ -88,3 +89,25 @@ def test_a_full_disk_keeps_what_fitted(tmp_path: Path, monkeypatch: pytest.Monke
     found.cut(lines[-1].end)
     found.append(entries(3))
     assert numbers(found) == [1, 2, 3]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "rows.jsonl"
+    with alone(path, work="this test"):
+        assert path.read_bytes() == b""
+        with pytest.raises(StoreError, match=r"new: another process works on this test"), alone(path, work="this test"):
+            pytest.fail("not alone")
+        journal(path.parent).append(entries(1))
+    with alone(path, work="this test"):
+        assert numbers(journal(path.parent)) == [1]
+    with (
+        pytest.raises(StoreError, match="this test cannot be written there"),
+        alone(path / "below a file" / "rows.jsonl", work="this test"),
+    ):
+        pytest.fail("nothing to lock")
+
+
+def test_without_locks_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(StoreError, match="this test needs Linux or macOS"), alone(tmp_path / "rows", work="this test"):
+        pytest.fail("not locked")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,10 @@ class Journal:
         return StoreError(f"{self.path}, line {number}: not a line of a {self.kind}; {self.advice}.")
 
     def cut(self, size: int) -> None:
-        """Drop everything behind the first `size` bytes."""
+        """Drop everything behind the first `size` bytes, for good: they are gone from disk when this returns."""
         with self.path.open("ab") as file:
             file.truncate(size)
+            os.fsync(file.fileno())
 
     def append(self, entries: Iterable[str]) -> None:
         """Append entries, JSON objects already, in a single write; they are on disk when this returns.
@@ -86,6 +88,47 @@ class Journal:
                 f"{self.path}: cannot be written ({error.strerror}). What was finished before is kept; make room and "
                 "run the same again to go on."
             ) from error
+
+
+@contextmanager
+def alone(path: Path, *, work: str) -> Iterator[None]:
+    """Keep other processes away from the journal `path`, which is made if it is missing, until the block ends.
+
+    `work` says what is done in its folder, for messages: "this run". Meanwhile the file may be cut and appended to, not
+    replaced. The lock ends with this process, however it ends.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise StoreError(
+            f"{path.parent}: {work} cannot be written there ({error.strerror}); choose another place."
+        ) from None
+    try:
+        _lock(descriptor, path.parent, work)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, work: str) -> None:
+    try:
+        import fcntl  # only where it is needed: everything else works without it
+    except ImportError:
+        raise StoreError(
+            f"{folder}: this system has no locks that would keep two processes apart; {work} needs Linux or macOS."
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreError(
+            f"{folder}: another process works on {work}; wait for it, or give this one another folder."
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be locked ({error.strerror}), so that nothing would keep two processes apart; choose a "
+            "folder on another disk."
+        ) from None
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:

@@ -66,6 +66,22 @@ def test_another_question_is_refused_unless_forced(cohort, tmp_path: Path) -> No
     )
 
 
+def test_force_after_summarize(cohort, run, tmp_path: Path) -> None:
+    one = ("--workers", 1, "--only", "patient-00003", "--out", tmp_path)
+    assert cohort("-k", 1, *one).exit_code == 0
+    assert run("summarize", tmp_path).exit_code == 0
+    assert "the run before" not in cohort("-k", 1, *one).stderr
+    forced = cohort("-k", 2, *one, "--force")
+    assert forced.exit_code == 0, forced.output
+    assert "is about the run before" in " ".join(forced.stderr.split())
+    assert ifonly.load_run(tmp_path).manifest["question"]["max_changes"] == 2
+    (tmp_path / "run.json").write_text("")
+    damaged = cohort("-k", 2, *one)
+    assert damaged.exit_code == ExitCode.BAD_INPUT
+    assert "--force" in damaged.stderr
+    assert cohort("-k", 2, *one, "--force").exit_code == 0
+
+
 def test_a_selection_and_all_that_can_be_asked(cohort, tmp_path: Path) -> None:
     ids = tmp_path / "ids"
     ids.write_text("patient-00005\n\npatient-00002\n")
@@ -111,6 +127,7 @@ def test_limits_and_failures_have_their_exit_codes(cohort, tmp_path: Path) -> No
         (("--workers", 2, "--scheduler", "tcp://localhost:1"), 2, "exclude each other"),
         (("--workers", 0), 2, "--workers"),
         (("--minimize", "pain"), 3, "'pain' is not a dynamic feature"),
+        (("--seconds", "inf"), 3, "limit seconds=inf: must be zero or positive, and finite; leave it out for none"),
     ],
     ids=str,
 )

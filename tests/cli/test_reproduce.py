@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ifonly.cli.frame import ExitCode
+from ifonly.experiments.catalogue import EXPERIMENTS
+from ifonly.journal import alone
 from ifonly.version import __version__
 
 
@@ -51,6 +53,65 @@ def test_json_and_drawing_again(run, arguments, cohort_folder, model_folder, tmp
     assert again.exit_code == ExitCode.DONE, again.output
     assert json.loads(again.stdout)["experiments"] == [document]
     assert (out / "cells.jsonl").read_bytes() == before
+
+
+def test_what_cannot_be_drawn_yet_is_noted_and_the_rest_is_drawn(
+    run, arguments, cohort_folder, model_folder, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    assert run("reproduce", "fig3a", *arguments).exit_code == ExitCode.DONE
+    (out / "fig3a" / "figure.png").unlink()
+    begun = json.loads((out / "fig3a" / "experiment.json").read_text())
+    for name in ("fig5", "fig3b"):  # stopped before anything was finished
+        settings = EXPERIMENTS[name].settings(quick=True).to_dict()
+        (out / name).mkdir()
+        cells = {"wanted": 0, "finished": 0, "failed": 0}
+        (out / name / "experiment.json").write_text(
+            json.dumps(begun | {"experiment": name, "settings": settings, "cells": cells})
+        )
+    again = ("--draw-only", "--out", out, "--episodes", cohort_folder, "--model", model_folder)
+    page = tmp_path / "page.md"
+    result = run("reproduce", "all", *again, "--page", page)
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert "fig3a: Average" in result.stdout
+    assert (out / "fig3a" / "figure.png").exists()
+    for name in ("fig5", "fig3b"):
+        assert f"no figure of {name} (0 of " in " ".join(result.stderr.split())
+    assert page.read_text().count("## ") == 1
+    named = run("reproduce", "fig5", "fig3a", *again)
+    assert named.exit_code == ExitCode.BAD_INPUT
+    assert "fig3a: Average" in named.stdout
+    nothing = run("reproduce", "fig5", "fig4", *again)
+    assert nothing.exit_code == ExitCode.BAD_INPUT
+    assert "there is nothing to draw yet" in " ".join(nothing.stderr.split())
+    (out / "fig3a" / "experiment.json").write_text("{")
+    broken = run("reproduce", "all", *again)
+    assert broken.exit_code == ExitCode.BAD_INPUT
+    assert "broken or of another version" in " ".join(broken.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--patients 3", "--seconds 1", "--quick", "--force", "--seed 0", "--workers 1", "--stays 5", "--device cpu"],
+)
+def test_settings_are_refused_where_those_of_the_folder_are_used(run, tmp_path: Path, option: str) -> None:
+    result = run("reproduce", "fig3a", "--draw-only", "--out", tmp_path / "runs", *option.split())
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{option.split()[0]}: settings are those of the folder" in " ".join(result.stderr.replace("│", "").split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_is_being_worked_on_is_refused_but_can_be_drawn(
+    run, arguments, cohort_folder, model_folder, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    assert run("reproduce", "fig3a", *arguments).exit_code == ExitCode.DONE
+    with alone(out / "cells.jsonl", work="a test"):
+        other = run("reproduce", "fig3a", *arguments)
+        assert other.exit_code == ExitCode.BAD_INPUT
+        assert "another process works on these experiments" in " ".join(other.stderr.split())
+        again = ("--draw-only", "--out", out, "--episodes", cohort_folder, "--model", model_folder)
+        assert run("reproduce", "fig3a", *again).exit_code == ExitCode.DONE
 
 
 def test_other_settings_are_refused(run, arguments) -> None:

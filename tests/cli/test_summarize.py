@@ -89,7 +89,50 @@ def test_an_unfinished_run_says_so(run, run_folder: Path) -> None:
     result = run("summarize", unfinished(run_folder, lines(run_folder)[:5]))
     assert result.exit_code == 0, result.output
     assert f"5 of {EPISODES}: " in result.stdout
-    assert "The run is not finished: 7 episodes are still to come." in result.stdout
+    assert (
+        "The run is not finished: 7 episodes are still to come. The longest come first, so these are not"
+        in result.stdout
+    )
+
+
+def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) -> None:
+    """Of an answer that is not proven: the same run, asked with and without a cost of changes."""
+    rows = [json.loads(line) for line in lines(run_folder)]
+    for row in rows:
+        row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1}
+    unfinished(run_folder, [json.dumps(row) + "\n" for row in rows])
+    found = []
+    for cost in (0.0, 3.0):
+        manifest = json.loads((run_folder / MANIFEST).read_text())
+        assert manifest["question"]["max_changes"] == 2
+        manifest["question"]["change_cost"] = cost
+        (run_folder / MANIFEST).write_text(json.dumps(manifest))
+        assert run("summarize", run_folder, "--out", tmp_path / "summary").exit_code == 0
+        found.append(pl.read_csv(tmp_path / "summary" / "episodes.csv")["upper_improvement"])
+    sizes = [abs(row["observed_clipped_outcome"]) for row in sorted(rows, key=lambda row: row["position"])]
+    assert (found[1] - found[0]).to_list() == pytest.approx([3.0 / size for size in sizes])
+
+
+def test_an_outcome_that_is_unknown_is_no_crash(run, run_folder: Path) -> None:
+    rows = [json.loads(line) for line in lines(run_folder)]
+    rows[0]["clipped_outcome"] = None
+    result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
+    assert result.exit_code == 0, result.output
+    assert "1 answer without a known outcome within the features' ranges is not in averages." in result.stdout
+    assert "outcome of zero" not in result.stdout
+
+
+def test_a_full_disk_is_told_with_the_folder(run, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr("ifonly.report.summary_files.save_figure", full)
+    result = run("summarize", run_folder)
+    assert result.exit_code == 3
+    assert f"{run_folder / 'summary'}: the summary cannot be written (File too large)" in " ".join(
+        result.stderr.split()
+    )
+    assert not (run_folder / "summary").exists()
 
 
 def test_an_empty_run(run, run_folder: Path) -> None:

@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,15 @@ def laboratory(tmp_path: Path, stays: Path) -> Laboratory:
 
 
 @pytest.fixture
-def make_bench(laboratory: Laboratory) -> Callable[..., Bench]:
-    """A bench on the folder of this test; each is like another run of the command."""
-    return lambda **changes: Bench(laboratory, **changes)
+def make_bench(laboratory: Laboratory) -> Iterator[Callable[..., Bench]]:
+    """A bench on the folder of this test; each is like another run of the command, after the one before ended."""
+    with ExitStack() as open_benches:
+
+        def make(**changes: object) -> Bench:
+            open_benches.close()
+            return open_benches.enter_context(Bench(laboratory, **changes))  # type: ignore[arg-type]
+
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,15 @@ from ifonly.experiments.page import command, finished_outcomes, write_page
 from ifonly.experiments.runner import JOURNAL, Bench
 
 
+def carried_out(name: str, laboratory: Laboratory) -> Outcome:
+    with Bench(laboratory) as bench:
+        return carry_out(EXPERIMENTS[name], small(name), bench)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_cells_table_figure(name: str, common_laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = EXPERIMENTS[name]
-    done = carry_out(experiment, small(name), Bench(common_laboratory))
+    done = carried_out(name, common_laboratory)
     assert done.record.cells.wanted == done.record.cells.finished > 0
     assert done.record.cells.failed == 0
     assert matplotlib.image.imread(done.figure).std() > 0.01, "the figure is empty"
@@ -33,7 +38,7 @@ def test_cells_table_figure(name: str, common_laboratory: Laboratory, monkeypatc
     forbid_work(monkeypatch)
     drawn = done.figure.read_bytes()
     done.figure.unlink()
-    again = carry_out(experiment, small(name), Bench(common_laboratory))
+    again = carried_out(name, common_laboratory)
     assert again.figure.read_bytes() == drawn
     assert_frame_equal(again.table, done.table)
     again.figure.unlink()
@@ -46,9 +51,9 @@ def test_the_table_above_is_complete() -> None:
 
 
 def test_what_experiments_share_is_measured_once(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out(EXPERIMENTS["baselines"], small("baselines"), Bench(laboratory))
+    carried_out("baselines", laboratory)
     forbid_work(monkeypatch)
-    shared = carry_out(EXPERIMENTS["fig3a"], small("fig3a"), Bench(laboratory))
+    shared = carried_out("fig3a", laboratory)
     assert len(shared.table) == 6
 
 
@@ -78,7 +83,7 @@ def test_names() -> None:
 
 def test_page_shows_what_is_finished(common_laboratory: Laboratory, tmp_path: Path) -> None:
     for name in ("fig2c", "fig5"):
-        carry_out(EXPERIMENTS[name], small(name), Bench(common_laboratory))
+        carried_out(name, common_laboratory)
     outcomes = finished_outcomes(common_laboratory.folder)
     header = read_header(common_laboratory.folder / JOURNAL)
     page = tmp_path / "docs" / "results.md"

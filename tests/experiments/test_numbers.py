@@ -1,6 +1,7 @@
 """The numbers of the tables: what was measured, nothing above the optimum, limits shown as such."""
 
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
@@ -11,13 +12,13 @@ from small_experiments import TINY, small
 from ifonly.bounds.anchors import FacilityLocation, MonteCarlo
 from ifonly.errors import VerificationError
 from ifonly.experiments.catalogue import EXPERIMENTS
-from ifonly.experiments.cells import OURS, PAPERS, AnchorPlan, FoldCell, SolveCell
-from ifonly.experiments.estimates import Estimate
+from ifonly.experiments.cells import OURS, PAPERS, AnchorPlan, FoldCell, Row, SolveCell
+from ifonly.experiments.estimates import Estimate, Percentage
 from ifonly.experiments.facility import choose_points, facility_anchors
 from ifonly.experiments.folder import carry_out
 from ifonly.experiments.laboratory import Laboratory
 from ifonly.experiments.runner import Bench
-from ifonly.experiments.solves import estimate, require_agreement
+from ifonly.experiments.solves import COLUMNS, estimate, require_agreement
 from ifonly.models.crossval import CrossValidationPlan, cross_validate
 from ifonly.models.location_scale import LocationScale
 from ifonly.problem import Problem
@@ -29,10 +30,10 @@ LIMITS = (1.0, 0.1)
 
 
 @pytest.fixture
-def bench(common_laboratory: Laboratory) -> Bench:
-    bench = Bench(common_laboratory)
-    bench.fit_models([LIMITS])
-    return bench
+def bench(common_laboratory: Laboratory) -> Iterator[Bench]:
+    with Bench(common_laboratory) as bench:
+        bench.fit_models([LIMITS])
+        yield bench
 
 
 def question(laboratory: Laboratory, number: int, max_changes: int) -> Problem:
@@ -44,8 +45,12 @@ def test_estimates() -> None:
     values = np.random.default_rng(0).normal(3.0, 2.0, 400)
     found = Estimate.of([*values, None])
     assert (found.count, found.mean) == (400, pytest.approx(values.mean()))
-    assert found.half_width == pytest.approx(1.96 * values.std(ddof=1) / 20)
-    assert Estimate.of([2.0]).half_width == 0.0
+    assert found.interval is not None
+    margin = 1.966 * values.std(ddof=1) / 20
+    assert found.interval == pytest.approx((values.mean() - margin, values.mean() + margin), abs=1e-4)
+    assert found.show() == f"{values.mean():.2f} ± {margin:.2f}"
+    assert Estimate.of([2.0, None]) == Estimate(1, 2.0, None)
+    assert Estimate.of([2.0], at_least=True).show() == "≥ 2.00"
     assert Estimate.of([None]).count == 0
     assert math.isnan(Estimate.of([]).mean)
 
@@ -53,8 +58,16 @@ def test_estimates() -> None:
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     rng = np.random.default_rng(1)
     found = [Estimate.of(rng.exponential(1.0, 200)) for _ in range(1000)]
-    covered = sum(abs(one.mean - 1.0) <= one.half_width for one in found)
+    covered = sum(one.interval is not None and one.interval.low <= 1.0 <= one.interval.high for one in found)
     assert 920 <= covered <= 970
+
+
+def test_shares_of_few_patients_are_not_certain() -> None:
+    assert Percentage.of([True, True, True, None]).show("{:.0f}") == "100 (44 to 100)"
+    assert Percentage.of([False]).show("{:.0f}") == "0 (0 to 79)"
+    assert Percentage.of([]).show() == "-"
+    half = Percentage.of([True, False], at_least=True)
+    assert (half.mean, half.show("{:.0f}")) == (50.0, "≥ 50 (9 to 91)")
 
 
 def test_a_cell_tells_what_solve_tells(bench: Bench) -> None:
@@ -130,10 +143,10 @@ def test_heuristics_never_exceed_the_optimum(bench: Bench) -> None:
     assert table.filter((pl.col("value") <= 1) & (pl.col("heuristic") == "greedy"))["reached"].all()
 
 
-def test_brackets_begin_at_the_best_that_is_known(laboratory: Laboratory) -> None:
-    known = carry_out(EXPERIMENTS["fig3a"], small("fig3a", seconds=0.0), Bench(laboratory)).table
+def test_brackets_begin_at_the_best_that_is_known(make_bench: Callable[..., Bench]) -> None:
+    limited = make_bench()
+    known = carry_out(EXPERIMENTS["fig3a"], small("fig3a", seconds=0.0), limited).table
     assert not known.filter(pl.col("value") == 2)["status"].is_in(["optimal"]).any()
-    limited = Bench(laboratory)
     for row in known.iter_rows(named=True):
         beams = [SolveCell(row["episode"], "beam", LIMITS, k, seconds=0.0) for k in range(row["max_changes"] + 1)]
         best = max(found["outcome"] for found in limited.measure(beams, "test").values())
@@ -143,9 +156,95 @@ def test_brackets_begin_at_the_best_that_is_known(laboratory: Laboratory) -> Non
         assert part["outcome"].is_sorted()
 
 
-def test_unproven_optima_are_brackets(laboratory: Laboratory) -> None:
+def solved(outcome: float, status: str, upper_bound: float | None) -> Row:
+    """The row of a solve in which one of the patient's scores is clipped."""
+    row = dict.fromkeys(COLUMNS) | {"status": status, "outcome": outcome, "upper_bound": upper_bound}
+    return row | {"observed_outcome": -100.0, "observed_clipped_outcome": -90.0, "clipped_outcome": outcome + 10.0}
+
+
+def test_what_another_solver_or_fewer_changes_found_is_taken_where_nothing_is_proven(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {
+        (0, "beam"): solved(-100.0, "heuristic", None),
+        (0, OURS): solved(-100.0, "optimal", -100.0),
+        (1, "beam"): solved(-80.0, "heuristic", None) | {"changes": 1},
+        (1, OURS): solved(-85.0, "time limit", -70.0),
+        (2, "beam"): solved(-82.0, "heuristic", None) | {"changes": 2},
+        (2, OURS): solved(-84.0, "time limit", None),
+    }
+    monkeypatch.setattr(SolveCell, "measure", lambda cell, _: answers[cell.max_changes, cell.solver])
+    monkeypatch.setattr(Bench, "_prepare", lambda *_: None)
+    table = carry_out(EXPERIMENTS["fig3a"], small("fig3a", patients=1), make_bench()).table
+    assert table["solver"].unique().to_list() == [OURS]
+    assert table["outcome"].to_list() == [-100.0, -80.0, -80.0]
+    assert table["clipped_outcome"].to_list() == [-90.0, -70.0, -70.0]
+    assert table["changes"].to_list() == [None, 1, 1]
+    assert table["status"].to_list() == ["optimal", "time limit", "time limit"]
+    assert table["upper_bound"].to_list() == [-100.0, -70.0, None]
+    assert table["improvement"].to_list() == pytest.approx([0.0, 20 / 90, 20 / 90])
+    assert table["upper_improvement"].to_list() == [0.0, pytest.approx(30 / 90), None]
+
+
+def improved(*improvements: float) -> pl.DataFrame:
+    """A table of fig3a for one change, as far as its figure goes."""
+    patients = [f"patient-{number}" for number in range(len(improvements))]
+    columns = {"value": 1.0, "episode": patients, "status": "optimal", "improvement": improvements}
+    return pl.DataFrame(columns).with_columns(upper_improvement="improvement")
+
+
+def test_intervals_below_zero_are_not_cut_off() -> None:
+    panel = EXPERIMENTS["fig3a"].plot(improved(-0.01, 0.02, 0.03)).axes[0]
+    low = Estimate.of([-1.0, 2.0, 3.0]).interval
+    assert low is not None
+    assert panel.get_ylim()[0] < low.low < 0
+    assert EXPERIMENTS["fig3a"].plot(improved(0.02, 0.02, 0.03)).axes[0].get_ylim()[0] == 0.0
+    assert EXPERIMENTS["fig3a"].plot(improved(-1e-17, 0.0)).axes[0].get_ylim()[0] == 0.0
+
+
+def test_one_patient_has_no_interval_in_a_figure() -> None:
+    assert not EXPERIMENTS["fig3a"].plot(improved(0.02)).axes[0].containers
+    assert EXPERIMENTS["fig3a"].plot(improved(0.02, 0.03)).axes[0].containers
+
+
+@pytest.mark.parametrize("name", ["fig2a", "fig2b", "fig2c", "fig3a", "fig4", "baselines"])
+def test_figures_say_how_many_patients_there_are(name: str, bench: Bench) -> None:
+    experiment = EXPERIMENTS[name]
+    table = carry_out(experiment, small(name), bench).table
+    for panel in [panel for panel in experiment.plot(table).axes if panel.get_xlabel()]:
+        assert panel.get_xlabel().endswith("\n(2 patients)")
+    last = (pl.col("value") == table["value"].max()) & (pl.col("episode") == table["episode"][0])
+    assert experiment.plot(table.filter(~last)).axes[0].get_xlabel().endswith("\n(1 to 2 patients)")
+
+
+def test_shares_of_patients_are_drawn_with_their_intervals(bench: Bench) -> None:
     experiment = EXPERIMENTS["baselines"]
-    done = carry_out(experiment, small("baselines", seconds=0.0, max_changes=(2,)), Bench(laboratory))
+    table = carry_out(experiment, small("baselines"), bench).table.with_columns(reached=True)
+    right = experiment.plot(table).axes[1]
+    ends = [container.lines[2][0].get_segments()[0][:, 1] for container in right.containers]  # type: ignore[attr-defined]
+    assert len(ends) == 8
+    for low, high in ends:
+        assert (low, high) == pytest.approx((34.2, 100.0), abs=0.1)
+    assert experiment.summary(table)["optimum found (%)"].to_list() == ["100 (34 to 100)"] * 12
+    assert all("optimal for 100 (34 to 100) % of the patients" in words for words in experiment.findings(table))
+
+
+def test_an_unfinished_distribution_says_so(bench: Bench) -> None:
+    experiment = EXPERIMENTS["fig3b"]
+    table = carry_out(experiment, small("fig3b"), bench).table
+    assert table["expected"].to_list() == [5] * 5
+    assert "finished" not in " ".join(experiment.findings(table))
+    part = table[:3]
+    assert experiment.plot(part).axes[0].get_title(loc="left").startswith("unfinished: 3 of 5 episodes, longest first")
+    assert "not averages of the cohort" in " ".join(experiment.findings(part))
+    # Tables that were stored before the column existed can still be shown.
+    assert experiment.summary(part.drop("expected")).height
+    assert experiment.plot(part.drop("expected")).axes
+
+
+def test_unproven_optima_are_brackets(make_bench: Callable[..., Bench]) -> None:
+    experiment = EXPERIMENTS["baselines"]
+    done = carry_out(experiment, small("baselines", seconds=0.0, max_changes=(2,)), make_bench())
     assert not done.table["proven"].any()
     assert (done.table["best"] >= done.table["outcome"]).all()
     words = experiment.summary(done.table)

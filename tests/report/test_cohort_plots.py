@@ -22,6 +22,7 @@ from ifonly.report.cohort_plots import (
     plot_improvement_by_horizon,
     plot_improvement_distribution,
 )
+from ifonly.report.improvements import Asked
 from ifonly.report.plots import save_figure
 from ifonly.report.summary import Summary, summarize
 
@@ -127,12 +128,44 @@ def test_room_up_to_the_bound_is_shown_only_where_there_is_some() -> None:
     )
 
 
-@pytest.mark.parametrize("bound", [None, 1e6])
-def test_an_unknown_or_far_bound_leaves_the_bracket_open_and_the_means_readable(bound: float | None) -> None:
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [(None, "grey: no upper bound is known"), (1e6, "grey: up to the upper bound, open where higher")],
+)
+def test_an_unknown_or_far_bound_leaves_the_bracket_open_and_the_means_readable(
+    bound: float | None, words: str
+) -> None:
     rows = [made_row(n, status="node limit", upper_bound=bound) for n in range(3)]
     panel = plot_improvement_by_horizon(summarize(made_table(*rows))).axes[0]
     assert rooms(panel) == [(pytest.approx(10.0), panel.get_ylim()[1])]
     assert panel.get_ylim()[1] < 20
+    assert words in panel.get_title(loc="left").replace("\n", "; ").split("; ")
+
+
+def test_bars_that_end_nowhere_are_not_said_to_end_at_a_bound() -> None:
+    rows = [made_row(n, status="node limit", upper_bound=bound, horizon=5 + n) for n, bound in enumerate((-88.0, None))]
+    panel = plot_improvement_by_horizon(summarize(made_table(*rows))).axes[0]
+    assert rooms(panel) == [(pytest.approx(10.0), pytest.approx(12.0)), (pytest.approx(10.0), panel.get_ylim()[1])]
+    assert "grey: up to the upper bound, open where unknown" in panel.get_title(loc="left")
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_figures_of_unfinished_runs_say_so(plot: Callable[[Summary], Figure]) -> None:
+    table = realistic_table(60)
+    partial, whole = (summarize(table, by="horizon", asked=Asked(episodes=episodes)) for episodes in (1200, 60))
+    figure = plot(partial)
+    title = figure.axes[0].get_title(loc="left").replace("\n", " ")
+    assert title.startswith("unfinished: 60 of 1,200 episodes, longest first ")
+    assert overlaps(figure) == []
+    assert "finished" not in plot(whole).axes[0].get_title(loc="left")
+
+
+def test_single_episodes_have_no_interval() -> None:
+    summary = summarize(made_table(made_row(0), made_row(1, horizon=7), made_row(2, horizon=7)), by="horizon")
+    for plot in (plot_improvement_by_horizon, plot_improvement_by_group):
+        panel = plot(summary).axes[0]
+        ends = panel.containers[0].lines[2][0].get_segments()  # type: ignore[attr-defined]
+        assert [bool(len(segment) and np.isfinite(segment).all()) for segment in ends] == [False, True]
 
 
 def test_horizons_are_drawn() -> None:
@@ -223,3 +256,13 @@ def test_files_are_the_same_twice_and_serif(tmp_path: Path, ending: str) -> None
         content = (tmp_path / "one.pdf").read_bytes()
         assert b"STIXGeneral" in content
         assert b"DejaVuSans" not in content
+
+
+def test_notes_fit_beside_long_names_of_groups() -> None:
+    table = realistic_table(60, limited=0.5).with_columns(
+        upper_bound=pl.when(pl.int_range(pl.len()) % 3 == 0).then("upper_bound")
+    )
+    summary = summarize(table, by="ward", values=values_for(table), asked=Asked(episodes=16_000))
+    figure = plot_improvement_by_group(summary)
+    assert "open where unknown" in figure.axes[0].get_title(loc="left").replace("\n", " ")
+    assert overlaps(figure) == []

@@ -11,12 +11,19 @@ from hypothesis import given, settings
 from made_tables import budget, failed, made_row, made_table, random_tables, realistic_table
 
 from ifonly.errors import InputError
+from ifonly.instances import random_problem
 from ifonly.report.breakdowns import bin_edges
-from ifonly.report.improvements import improvements, improvements_by_budget
+from ifonly.report.improvements import Asked, improvements, improvements_by_budget
 from ifonly.report.summary import Summary, summarize
 from ifonly.rewards import Linear, minus
-from ifonly.runs.rows import COLUMNS
+from ifonly.runs.rows import COLUMNS, row_of
+from ifonly.search.base import Limits
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
+
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+"""97.5 % quantiles for so many numbers, from a textbook."""
 
 
 def answered(table: pl.DataFrame) -> list[dict]:
@@ -66,7 +73,7 @@ def test_every_figure_is_what_plain_python_says(table: pl.DataFrame) -> None:
         ):
             assert mine == (pytest.approx(theirs) if math.isfinite(theirs) else None)
     if len(known) > 1:
-        margin = 1.96 * statistics.stdev(known) / math.sqrt(len(known))
+        margin = STUDENT[len(known)] * statistics.stdev(known) / math.sqrt(len(known))
         assert (stats.low, stats.high) == pytest.approx((stats.mean - margin, stats.mean + margin), abs=1e-9)
     else:
         assert (stats.low, stats.high) == (None, None)
@@ -124,7 +131,7 @@ def test_an_example_known_by_heart() -> None:
         failed(5, "episode 'patient-00005', step 11: no noise, off by 1e-3."),
         failed(6, "another reason"),
     )
-    summary = summarize(table, reward=minus("SOFA"), expected=10)
+    summary = summarize(table, asked=Asked(minus("SOFA"), episodes=10))
     assert summary.improvement.mean == pytest.approx((0.2 + 0.05 + 0.1) / 3)
     assert summary.improvement.upper_mean == pytest.approx((0.2 + 0.15 + 0.1) / 3)
     assert (summary.improvement.median, summary.improvement.upper_median) == pytest.approx((0.1, 0.15))
@@ -144,7 +151,8 @@ def test_an_example_known_by_heart() -> None:
         "3 of 4 answers are proven optimal under the model; the improvement of the other 1 is a lower bound. Of the "
         "best sequences, clipping aside, the mean lies between 11.67 % and 15.00 % and the median lies between "
         "10.00 % and 15.00 %. 3 episodes failed and are not in these figures. 1 answer with an observed outcome of "
-        "zero has no relative improvement. The run is not finished: 3 episodes are still to come."
+        "zero has no relative improvement. The run is not finished: 3 episodes are still to come. The longest "
+        "come first, so these are not averages of the cohort."
     )
     assert summary.frames()["cases"]["changed_steps"].to_list() == ["0 4"]
 
@@ -153,7 +161,7 @@ def test_without_limits_nothing_is_said_of_brackets() -> None:
     summary = summarize(made_table(made_row(0), made_row(1)))
     assert summary.statement == "Every one of the 2 answers is proven optimal under the model."
     assert summary.outcomes.label == "outcome"
-    assert summarize(made_table(made_row(0)), reward=Linear({"MAP": 1.0})).outcomes.higher_is_better
+    assert summarize(made_table(made_row(0)), asked=Asked(Linear({"MAP": 1.0}))).outcomes.higher_is_better
 
 
 def test_a_heuristics_answers_are_lower_bounds_without_an_upper_one() -> None:
@@ -190,6 +198,69 @@ def test_budgets_known_by_heart() -> None:
 def test_clipped_outcomes_count_and_not_raw_ones() -> None:
     table = made_table(made_row(0, outcome=-10.0, clipped_outcome=-50.0, upper_bound=-10.0))
     assert improvements(table)["improvement"].to_list() == [0.5]
+
+
+def test_outcomes_that_are_unknown_are_counted_apart() -> None:
+    rows = [made_row(0), made_row(1, clipped_outcome=None), made_row(2, observed_clipped_outcome=0.0)]
+    for unknown in (None, math.nan):
+        rows[1] |= {"clipped_outcome": unknown}
+        summary = summarize(made_table(*rows), asked=Asked(minus("SOFA")), by="status")
+        assert (summary.counts.without_outcome, summary.counts.without_improvement) == (1, 1)
+        assert summary.improvement.episodes == 1
+        assert summary.outcomes.counterfactual_mean == pytest.approx(90.0)
+        assert summary.statement == (
+            "Every one of the 3 answers is proven optimal under the model. 1 answer with an observed outcome of zero "
+            "has no relative improvement. 1 answer without a known outcome within the features' ranges is not in "
+            "averages."
+        )
+        check_it_can_be_stored_and_read(summary)
+    nothing = summarize(made_table(rows[1]))
+    assert (nothing.outcomes.counterfactual_median, nothing.counts.without_outcome) == (None, 1)
+    assert "none can be given: outcomes are zero or unknown" in str(nothing)
+    check_it_can_be_stored_and_read(nothing)
+
+
+def test_bounds_hold_where_changes_cost() -> None:
+    """Three changes were allowed at 4 each and one was made: -90 without costs, so -94; at most -93 with them."""
+    row = made_row(0, status="time limit", outcome=-94.0, upper_bound=-93.0, clipped_outcome=-90.0)
+    row["frontier"] = [
+        budget(0, -100.0, -100.0),
+        budget(1, -94.0, -94.0, -90.0) | {"actions": row["actions"]},
+        budget(2, -94.0, -93.5, -90.0) | {"actions": row["actions"]},
+        budget(3, -94.0, None, -90.0) | {"actions": row["actions"]},
+    ]
+    row["frontier"][0]["actions"] = row["observed_actions"]
+    summary = summarize(made_table(row), asked=Asked(max_changes=3, change_cost=4.0))
+    assert summary.episodes["upper_improvement"].to_list() == [pytest.approx(0.1 + 0.01 + 0.08)]
+    assert summary.by_budget["upper_mean"].to_list() == [
+        0.0,
+        pytest.approx(0.1),
+        pytest.approx(0.1 + 0.005 + 0.04),
+        None,
+    ]
+    without_limit = summarize(made_table(row), asked=Asked(change_cost=4.0))
+    assert without_limit.improvement.upper_mean == pytest.approx(0.1 + 0.01 + 4 * 0.04)
+    proven = made_table(made_row(0, outcome=-94.0, upper_bound=-94.0))
+    assert summarize(proven, asked=Asked(max_changes=3, change_cost=4.0)).improvement.upper_mean == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_best_sequence_exceeds_the_bound_of_a_stopped_search(seed: int) -> None:
+    problem = random_problem(seed, horizon=5, actions=4, max_changes=3, rules=True, masked=False)
+    asked = Asked(max_changes=3, change_cost=problem.change_cost)
+    best = improvements(made_table(row_of(problem, solve(problem))))["improvement"][0]
+    for nodes in (0, 1, 3):
+        stopped = made_table(row_of(problem, solve(problem, BranchAndBound(), limits=Limits(nodes=nodes))))
+        upper = improvements(stopped, asked)["upper_improvement"][0]
+        assert best is None or upper is None or upper >= best - 1e-9
+
+
+def test_what_a_run_was_asked_is_in_its_manifest() -> None:
+    question = {"reward": minus("SOFA").to_dict(), "max_changes": None, "change_cost": 0.5, "constraints": None}
+    manifest = {"question": question, "cohort": {"episodes": 7}}
+    assert Asked.of(manifest) == Asked(minus("SOFA"), 7, None, 0.5)
+    code = {"kind": "total", "parts": [{"kind": "custom", "name": "mine"}]}
+    assert Asked.of(manifest | {"question": question | {"reward": code}}).reward is None
 
 
 @pytest.mark.parametrize("count", [0, 2])

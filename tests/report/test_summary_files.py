@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ifonly.errors import InputError, StoreError
 from ifonly.report import summary_files
+from ifonly.report.improvements import Asked
 from ifonly.report.summary import Summary, summarize
 from ifonly.report.summary_files import write_summary
 from ifonly.report.summary_tables import summary_tables
@@ -37,7 +38,7 @@ FIGURES = {
 
 @pytest.fixture(scope="module")
 def summary() -> Summary:
-    return summarize(realistic_table(60), reward=minus("SOFA"))
+    return summarize(realistic_table(60), asked=Asked(minus("SOFA")))
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +98,33 @@ def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: Summ
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(27, "File too large"), OSError("no room"), pl.exceptions.ComputeError("no room")]
+)
 def test_a_failure_leaves_the_earlier_summary(
-    summary: Summary, grouped: Summary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    summary: Summary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     folder = tmp_path / "summary"
-    write_summary(grouped, folder)
+    write_summary(summary, folder)
     before = {name: (folder / name).read_bytes() for name in names(folder)}
 
     def full(*_: object) -> None:
-        raise OSError("no space")
+        raise error
 
     monkeypatch.setattr(summary_files, "save_figure", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(StoreError, match=r"summary: the summary cannot be written \((File too large|no room)\)"):
         write_summary(summary, folder)
     assert {name: (folder / name).read_bytes() for name in names(folder)} == before
     assert names(tmp_path) == {"summary"}
+
+
+def test_ids_are_no_formulas(tmp_path: Path) -> None:
+    ids = ["=1+1", "+1", "-1", "@x", "\t=1", "patient-1", "a=b"]
+    summary = summarize(made_table(*(made_row(n, episode=id) for n, id in enumerate(ids))))
+    written = write_summary(summary, tmp_path / "summary").path
+    found = pl.read_csv(written / "episodes.csv", infer_schema=False)["episode"].to_list()
+    assert found == ["'=1+1", "'+1", "'-1", "'@x", "'\t=1", "patient-1", "a=b"]
+    assert summary.episodes["episode"].to_list() == ids
 
 
 def test_figures_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
@@ -144,7 +157,7 @@ def shown(summary: Summary) -> str:
 def test_tables_for_the_terminal() -> None:
     frontier = [budget(0, -100.0, -100.0), budget(1, -80.0, -80.0)]
     rows = [made_row(n, episode=f"[b]{n}", clipped_outcome=-80.0, frontier=frontier) for n in range(12)]
-    text = shown(summarize(made_table(*rows), reward=minus("SOFA"), by={"horizon": (6,)}))
+    text = shown(summarize(made_table(*rows), asked=Asked(minus("SOFA")), by={"horizon": (6,)}))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 12 20.0 % 20.0 % to 20.0 % 20.0 %" in lines
     assert "< 6 12 20.0 % 20.0 % to 20.0 % 20.0 %" in lines
@@ -152,6 +165,21 @@ def test_tables_for_the_terminal() -> None:
     assert "[b]9 100.0 -> 80.0 20.0 % 1 optimal" in lines
     assert "and 2 more" in lines
     assert "cumulative SOFA" in text
+
+
+def test_averages_that_are_lower_bounds_are_marked() -> None:
+    frontier = [budget(0, -100.0, -100.0), budget(1, -90.0, -90.0), budget(2, -80.0, -75.0)]
+    limited = {"status": "time limit", "frontier": frontier, "clipped_outcome": -80.0, "outcome": -80.0}
+    rows = [made_row(0, **limited, upper_bound=-75.0), made_row(1, **limited, upper_bound=None, horizon=7)]
+    rows += [made_row(n, horizon=9, frontier=[]) for n in (2, 3)]
+    text = shown(summarize(made_table(*rows), by="horizon"))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "1 2 10.0 % 10.0 % to 10.0 % 10.0 %" in lines
+    assert "2 2 ≥ 20.0 % 20.0 % to 20.0 % ≥ 20.0 %" in lines
+    assert "5 1 ≥ 20.0 % - ≥ 20.0 %" in lines
+    assert "7 1 ≥ 20.0 % - ≥ 20.0 %" in lines
+    assert "9 2 10.0 % 10.0 % to 10.0 % 10.0 %" in lines
+    assert lines.count("≥ at least: some answers are not proven optimal") == 2
 
 
 def test_no_tables_where_there_is_nothing() -> None:

@@ -1,7 +1,13 @@
 """Runs through a real Dask scheduler and its worker processes; one of them is killed on the way."""
 
+import json
+import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +17,10 @@ from typer.testing import CliRunner
 
 import ifonly
 from ifonly.cli import app
-from ifonly.errors import InputError
+from ifonly.cli.cohort import cluster_at
+from ifonly.errors import IfonlyError, InputError
 from ifonly.progress import Tick
-from ifonly.runs import RunSettings
+from ifonly.runs import RunSettings, load_run
 from ifonly.runs.clusters import dask_client
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install 'ifonly[dask]'")
@@ -84,3 +91,52 @@ def test_no_scheduler_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
         dask_client("tcp://127.0.0.1:9"),
     ):
         pass
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A scheduler without workers, in a process of its own, and its address."""
+    file = tmp_path / "scheduler.json"
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", file]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *options], stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < end, "no scheduler"
+            time.sleep(0.05)
+        yield process, json.loads(file.read_text())["address"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_lost_scheduler_is_said_so_in_one_line(scheduler, tmp_path: Path) -> None:
+    process, address = scheduler
+    cohort = small_cohort(3)
+    told: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = told.append
+    logger = logging.getLogger("distributed.client")
+
+    def ask(client: object) -> None:
+        solve_small(cohort, small_model(cohort), tmp_path / "run", RunSettings(chunk=1), executor=client)
+
+    def kill_when_asked(client: object) -> None:
+        while len(client.futures) < 1 + len(cohort):  # the question, and each episode
+            time.sleep(0.01)
+        process.kill()
+
+    logger.addHandler(handler)
+    try:
+        with cluster_at(address) as client:
+            threading.Thread(target=kill_when_asked, args=(client,), daemon=True).start()
+            with pytest.raises(IfonlyError, match=r"^the scheduler is gone.*is kept; run the same again"):
+                ask(client)
+    finally:
+        logger.removeHandler(handler)
+    assert [record for record in told if record.exc_info] == [], "a traceback under it"
+    assert not logger.filters
+    assert load_run(tmp_path / "run").counts == {}
+    assert solve_small(cohort, small_model(cohort), tmp_path / "run").is_finished

@@ -21,7 +21,7 @@ from ifonly.runs import RunSettings, load_run, parcels, solve_cohort
 from ifonly.runs.clusters import dask_client
 from ifonly.runs.dispatch import MOST_DEATHS, Dispatch, Staff, chunks_of
 from ifonly.runs.task import Task
-from ifonly.runs.workers import ThisProcess
+from ifonly.runs.workers import LocalWorkers, ThisProcess
 from ifonly.search.base import Limits
 
 COHORT = small_cohort(9)
@@ -103,6 +103,21 @@ def test_an_episode_that_kills_every_worker_fails_alone(expected, size: int) -> 
     assert {**found, 4: None} == {**expected, 4: None}
     alone = [positions for positions, _ in executor.calls if positions == [4]]
     assert len(alone) == MOST_DEATHS
+
+
+class Unborn(Frail, LocalWorkers):
+    """Whose workers die before they have begun."""
+
+    def never_began(self, call: Future) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_workers_that_never_began_are_no_deaths_over_an_episode(expected, size: int) -> None:
+    executor = Unborn({4: 2 * MOST_DEATHS})
+    assert answers_of(executor, size) == expected
+    blamed = [positions for positions, _ in executor.calls if 4 in positions]
+    assert len({tuple(positions) for positions in blamed}) == 1, "taken apart to find who is to blame"
 
 
 def test_the_model_travels_once_per_worker(expected) -> None:

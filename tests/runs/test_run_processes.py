@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from small_runs import HERE, cohort_with, small_cohort, small_model, solve_small, without_seconds
 
-from ifonly.errors import StoreError
+from ifonly.errors import IfonlyError, StoreError
 from ifonly.runs import RunSettings, load_run
+from ifonly.runs.workers import MOST_STILLBIRTHS, LocalWorkers
 
 SCRIPT = """
 import sys
@@ -111,6 +112,59 @@ def test_killed_parent(whole, tmp_path: Path, script: Path) -> None:
     assert again["seconds"].equals(kept["seconds"]), "finished episodes were solved again"
 
 
+def test_workers_deep_in_a_search_end_with_their_parent(tmp_path: Path, script: Path) -> None:
+    """They would look up only when they are done, which is long after this test."""
+    diary = tmp_path / "diary"
+    diary.touch()
+    process = subprocess.Popen([sys.executable, script, "2", str(10 * LONG), tmp_path / "run", diary], env=ENVIRONMENT)
+    wait_for(lambda: diary.read_text().count("\n") == 2, "nothing was begun")
+    workers = [int(pid) for pid in diary.read_text().split()]
+    try:
+        assert all(is_alive(pid) for pid in workers)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not any(is_alive(pid) for pid in workers), "workers outlive their parent")
+    finally:
+        for pid in filter(is_alive, workers):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_at_birth(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
+    """Kill the first worker processes, so many, as soon as they are started."""
+    begin, killed = LocalWorkers._begin, []
+
+    def kill(workers: LocalWorkers, place):
+        pool = begin(workers, place)
+        if len(killed) < count:
+            (pid,) = pool._processes
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
+        return pool
+
+    monkeypatch.setattr(LocalWorkers, "_begin", kill)
+    return killed
+
+
+def test_workers_killed_while_they_start_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cohort = small_cohort(4)
+    killed = kill_at_birth(monkeypatch, 2)  # one at each place
+    run = solve_small(cohort, small_model(cohort), tmp_path / "run", RunSettings(workers=2, chunk=4))
+    assert len(killed) == 2
+    expected = solve_small(cohort, small_model(cohort), tmp_path / "here")
+    assert without_seconds(run).equals(without_seconds(expected))
+
+
+def test_workers_that_never_come_to_life_end_the_run_and_blame_no_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = small_cohort(4)
+    killed = kill_at_birth(monkeypatch, 99)
+    with pytest.raises(IfonlyError, match=f"{MOST_STILLBIRTHS} worker processes in a row ended as soon as they began"):
+        solve_small(cohort, small_model(cohort), tmp_path, RunSettings(workers=2, chunk=1))
+    assert MOST_STILLBIRTHS <= len(killed) <= 2 * MOST_STILLBIRTHS
+    assert load_run(tmp_path).counts == {}
+
+
 def test_full_disk(whole, tmp_path: Path, script: Path) -> None:
     out = tmp_path / "run"
 
@@ -170,5 +224,5 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path, script: Path) -> No
         check=False,
     )
     assert done.returncode == 1
-    assert "worker processes end as soon as they begin. A script must begin runs under" in done.stderr
+    assert "worker processes in a row ended as soon as they began. A script must begin runs under" in done.stderr
     assert load_run(out).counts == {}, "episodes were blamed"

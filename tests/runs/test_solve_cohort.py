@@ -16,7 +16,7 @@ from ifonly.errors import InputError, SchemaMismatchError, StoreError
 from ifonly.instances import random_problem
 from ifonly.progress import Tick
 from ifonly.runs import RunSettings, load_run, solve_cohort
-from ifonly.runs.folder import discard_run, opened
+from ifonly.runs.folder import opened
 from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.runs.task import Task, answer_of
 from ifonly.search.base import Finding, Limits, Solver
@@ -177,8 +177,8 @@ def test_a_place_that_is_no_run_is_refused(tmp_path: Path) -> None:
         solve_small(COHORT, MODEL, tmp_path / "notes")
     with pytest.raises(StoreError, match=r"no run\.json"):
         load_run(tmp_path)
-    with pytest.raises(StoreError, match=r"no run\.json"):
-        discard_run(tmp_path)
+    with pytest.raises(StoreError, match=r"'notes'.* no run"):
+        solve_small(COHORT, MODEL, tmp_path, force=True)
     assert contents(tmp_path) == {"notes": b"mine"}
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(StoreError, match="not valid JSON"):
@@ -192,17 +192,14 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     refused = []
 
     def progress(tick: Tick) -> None:
-        for attempt in (lambda: solve_small(COHORT, MODEL, tmp_path), lambda: discard_run(tmp_path)):
+        for force in (False, True):
             with pytest.raises(StoreError, match="another process works on this run"):
-                attempt()
+                solve_small(COHORT, MODEL, tmp_path, force=force)
             refused.append(tick.done)
         assert load_run(tmp_path).table().height == tick.done
 
     assert solve_small(COHORT, MODEL, tmp_path, progress=progress).is_finished
     assert refused
-    discard_run(tmp_path)
-    assert contents(tmp_path) == {"rows.jsonl": b""}
-    assert solve_small(COHORT, MODEL, tmp_path).is_finished
 
 
 def test_a_selection_keeps_the_order_of_the_cohort(whole, tmp_path: Path) -> None:
@@ -245,7 +242,7 @@ def test_limits_give_brackets_and_no_gaps(tmp_path: Path) -> None:
         assert run.counts == {status: 8}
         for row in table.iter_rows(named=True):
             assert row["observed_outcome"] <= row["outcome"]
-            assert row["upper_bound"] is None or row["outcome"] <= row["upper_bound"]
+            assert row["outcome"] <= row["upper_bound"]
             assert len(row["actions"]) == row["horizon"]
     ticks: list[Tick] = []
     solve_small(COHORT, MODEL, tmp_path / "ticks", replace(HERE, limits=Limits(nodes=1)), progress=ticks.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -106,7 +107,9 @@ class FacilityLocation(AnchorStrategy):
         object.__setattr__(self, "pool", as_matrix("facility location: pool", self.pool))
 
     def __repr__(self) -> str:
-        return f"FacilityLocation(size={self.size}, pool=[{len(self.pool)} states])"
+        """In one line, by which results know their anchors: a checksum tells pools of equal size apart."""
+        checksum = hashlib.sha256(self.pool.astype("<f8").tobytes()).hexdigest()[:12]
+        return f"FacilityLocation(size={self.size}, pool=[{len(self.pool)} states, {checksum}])"
 
     def choose(self, problem: Problem, constants: Tensor, generator: torch.Generator) -> Anchors:
         """Start anywhere; add the point of the pool farthest from all chosen so far, until there are enough."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -118,7 +120,7 @@ def cohort(
     gap: asking.Gap = 0.0,
     memory: asking.Memory = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start again: remove the run that is there, finished or not.")
+        bool, typer.Option("--force", help="Start again: drop the run that is there, finished or not, even damaged.")
     ] = False,
     json: options.Json = False,
 ) -> ExitCode:
@@ -145,8 +147,6 @@ def cohort(
     from ifonly.episodes.store import load_cohort
     from ifonly.models.checkpoint import load_model
     from ifonly.runs import RunSettings, solve_cohort
-    from ifonly.runs.clusters import dask_client
-    from ifonly.runs.folder import MANIFEST, discard_run
     from ifonly.search.base import Limits
 
     everyone = load_cohort(episodes)
@@ -161,9 +161,7 @@ def cohort(
         chunk=chunk,
     )
     learned = load_model(model, schema=everyone.schema)
-    if force and (out / MANIFEST).exists():
-        discard_run(out)
-    with nullcontext() if scheduler is None else dask_client(scheduler) as client, _bar() as bar:
+    with nullcontext() if scheduler is None else cluster_at(scheduler) as client, _bar() as bar:
         try:
             run = solve_cohort(
                 everyone,
@@ -173,13 +171,36 @@ def cohort(
                 out=out,
                 settings=settings,
                 executor=client,
+                force=force,
                 progress=bar,
             )
         except KeyboardInterrupt:
             bar.close()
             note("interrupted", f"{bar.so_far} in {out}; give the same command to go on.", style="bold red")
             return ExitCode.INTERRUPTED
+    if force and (out / "summary").exists():
+        note("note", f"{out / 'summary'} is about the run before; summarize again.", style="bold yellow")
     return _deliver(run, Output(json))
+
+
+@contextmanager
+def cluster_at(address: str) -> Iterator[Any]:
+    """A client of a Dask scheduler that leaves it to us to say that the scheduler is gone."""
+    from ifonly.runs.clusters import dask_client
+
+    logger = logging.getLogger("distributed.client")
+    logger.addFilter(_is_worth_telling)
+    try:
+        with dask_client(address) as client:
+            yield client
+    finally:
+        logger.removeFilter(_is_worth_telling)
+
+
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    """Not the traceback of a client that is closed while it still looks for its scheduler."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or not issubclass(kind, asyncio.CancelledError)
 
 
 def _chosen(ids: Sequence[str] | None, file: Path | None) -> list[str] | None:

@@ -11,13 +11,16 @@ import typer
 
 from ifonly.cli import options
 from ifonly.cli.drawing import Bars, progress_bars
-from ifonly.cli.frame import ExitCode, Output
+from ifonly.cli.frame import ExitCode, Output, note
 from ifonly.cli.options import limits
 
 if TYPE_CHECKING:
     from ifonly.experiments.base import Settings
     from ifonly.experiments.folder import Outcome
     from ifonly.experiments.laboratory import Laboratory
+
+DRAWING_NEEDS = {"names", "out", "episodes", "model", "draw_only", "page", "json"}
+"""What --draw-only goes by; it refuses everything else."""
 
 SIZES_PANEL, DATA_PANEL, RUN_PANEL = "How much of it", "Cohort and models", "Running"
 
@@ -33,6 +36,7 @@ REPRODUCE_EXAMPLES = (
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -178,6 +182,8 @@ def reproduce(
     from ifonly.runs.settings import available_cores
 
     wanted = chosen(names)
+    if draw_only:
+        _refuse_settings(context)
     sizes: dict[str, Any] = {
         "patients": patients,
         "distribution": distribution,
@@ -188,13 +194,16 @@ def reproduce(
         "folds": folds,
     }
     conditions = {"stays": stays, "feature": minimize, "horizon": horizon, "epochs": epochs, "seed": seed}
+    missing: list[str] = []
     with progress_bars() as bars:
         if draw_only:
-            done = _drawn_again(names, out, episodes, model, bars)
+            done, missing = _drawn_again(names, out, episodes, model, bars)
         else:
             laboratory = _laboratory(out, episodes, model, quick=quick, conditions=conditions)
-            bench = Bench(laboratory, workers or available_cores(), bars)
-            done = [carry_out(one, _changed(one.settings(quick=quick), sizes), bench, force=force) for one in wanted]
+            with Bench(laboratory, workers or available_cores(), bars) as bench:
+                done = [
+                    carry_out(one, _changed(one.settings(quick=quick), sizes), bench, force=force) for one in wanted
+                ]
     _write_page(page, out)
     output = Output(json)
     output.document({"folder": str(out), "experiments": [_document(outcome) for outcome in done]})
@@ -202,7 +211,26 @@ def reproduce(
         output.show(*_shown(outcome))
     if page is not None:
         output.show(f"page written to {page}")
-    return ExitCode.DONE
+    return ExitCode.BAD_INPUT if missing else ExitCode.DONE
+
+
+def _refuse_settings(context: typer.Context) -> None:
+    """With --draw-only the folder knows all settings; others would be ignored without a word."""
+    stated = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in DRAWING_NEEDS and _is_stated(context, option.name or "")
+    ]
+    if stated:
+        raise typer.BadParameter(
+            f"{', '.join(stated)}: settings are those of the folder with --draw-only; leave this out, or measure under "
+            "other settings without it."
+        )
+
+
+def _is_stated(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _laboratory(
@@ -215,10 +243,16 @@ def _laboratory(
     return Laboratory(out, replace(usual, **stated), episodes, model)
 
 
-def _drawn_again(names: list[str], out: Path, episodes: Path | None, model: Path | None, bars: Bars) -> list[Outcome]:
-    """What the folder holds of these experiments; with "all" those that were begun."""
+def _drawn_again(
+    names: list[str], out: Path, episodes: Path | None, model: Path | None, bars: Bars
+) -> tuple[list[Outcome], list[str]]:
+    """What the folder holds of these experiments, and which it should hold but does not; the reasons are told.
+
+    With "all" those experiments are drawn that were begun and have something to draw, if there is one.
+    """
+    from ifonly.errors import StoreError
     from ifonly.experiments.catalogue import ALL, chosen
-    from ifonly.experiments.folder import RECORD, draw_again
+    from ifonly.experiments.folder import RECORD, NothingToDrawError, draw_again
     from ifonly.experiments.journal import read_header
     from ifonly.experiments.laboratory import Conditions, Laboratory
     from ifonly.experiments.runner import JOURNAL, Bench
@@ -227,7 +261,17 @@ def _drawn_again(names: list[str], out: Path, episodes: Path | None, model: Path
     laboratory = Laboratory(out, Conditions.from_dict(header), episodes, model)
     bench = Bench(laboratory, 1, bars, finished_only=True)
     begun = [one for one in chosen(names) if ALL not in names or (out / one.name / RECORD).exists()]
-    return [draw_again(one, bench) for one in begun]
+    done, missing = [], []
+    for one in begun:
+        try:
+            done.append(draw_again(one, bench))
+        except StoreError as error:
+            note("note", str(error), style="bold yellow")
+            if ALL not in names or not isinstance(error, NothingToDrawError):
+                missing.append(one.name)
+    if not done:
+        raise StoreError(f"{out}: there is nothing to draw yet.")
+    return done, missing
 
 
 def _changed(settings: Settings, sizes: Mapping[str, Any]) -> Settings:

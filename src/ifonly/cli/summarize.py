@@ -14,7 +14,6 @@ from ifonly.errors import InputError
 
 if TYPE_CHECKING:
     from ifonly.episodes.cohort import Cohort
-    from ifonly.rewards import Reward
 
 SUMMARIZE_EXAMPLES = (
     "ifonly summarize runs/k3",
@@ -62,6 +61,7 @@ def summarize(
     """
     groupings = _groupings(by or ())
     from ifonly.files import check_writable
+    from ifonly.report.improvements import Asked
     from ifonly.report.summary import summarize as summarize_table
     from ifonly.report.summary_files import check_summary_folder, write_summary
     from ifonly.report.summary_tables import summary_tables
@@ -77,8 +77,7 @@ def summarize(
             threshold=threshold,
             by=groupings,
             values=_cohort(groupings, episodes),
-            reward=_reward(found.manifest),
-            expected=found.manifest["cohort"]["episodes"],
+            asked=Asked.of(found.manifest),
         )
     except InputError as error:
         raise InputError(f"{run}: {error}") from None
@@ -127,15 +126,3 @@ def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | Non
             "with --episodes FOLDER."
         )
     return None
-
-
-def _reward(manifest: Mapping[str, Any]) -> Reward | None:
-    """What was asked for; None where it is code that nobody stored, whose outcomes are shown as they are."""
-    from ifonly.rewards import reward_from_dict
-
-    content = manifest["question"]["reward"]
-    return None if _is_code(content) else reward_from_dict(content)
-
-
-def _is_code(content: Mapping[str, Any]) -> bool:
-    return content["kind"] == "custom" or any(_is_code(part) for part in content.get("parts", ()))

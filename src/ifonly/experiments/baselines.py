@@ -10,10 +10,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ifonly.errors import InputError
 from ifonly.experiments.base import Experiment, Settings
 from ifonly.experiments.cells import HEURISTICS, OURS, Cell, Row, SolveCell
 from ifonly.experiments.efficiency import by_value
-from ifonly.experiments.estimates import Estimate
+from ifonly.experiments.estimates import Estimate, Percentage
 from ifonly.experiments.fig3a import BudgetSettings, budget_cells
 from ifonly.experiments.runner import Bench
 from ifonly.experiments.solves import EQUAL, require_agreement
@@ -25,6 +26,7 @@ from ifonly.experiments.style import (
     Line,
     dodged,
     draw_estimates,
+    label_places,
     paper_panels,
     put_legend,
     tick_values,
@@ -93,20 +95,23 @@ class Baselines(Experiment):
     def plot(self, table: pl.DataFrame) -> Figure:
         """Left how much of the possible improvement, right how often all of it."""
         table = table.filter(pl.col("value") > 0)
-        values = [value for value, _ in by_value(table)]
+        if table.is_empty():
+            raise InputError("without any change there is nothing to compare.")
+        groups = by_value(table)
+        values = [value for value, _ in groups]
         hollow = not table["proven"].all()
         with paper_panels(2, 7.2, 2.7) as (figure, (left, right)):
             for number, (name, line) in enumerate(LINES.items()):
                 parts, places = _parts(table, name), dodged(values, number, len(LINES))
                 draw_estimates(left, line, places, [_percent(part, "share") for part in parts])
-                draw_estimates(right, line, places, [_percent(part, "reached") for part in parts])
+                draw_estimates(right, line, places, [_reached(part) for part in parts])
                 _draw_room(left, line, places, parts)
             left.set_ylabel("Share of the possible\nimprovement (%)")
             right.set_ylabel("Patients for whom the\noptimum is found (%)")
             put_legend(left, list(LINES.values()), hollow=False, columns=2)
             put_legend(right, [], hollow=hollow, words="hollow: of the best known (optimum not proven)")
             for panel in (left, right):
-                panel.set_xlabel("Number of changes allowed, $k$")
+                label_places(panel, "Number of changes allowed, $k$", [part for _, part in groups])
                 panel.set_ylim(0, 104)
                 tick_values(panel, values)
         return figure
@@ -124,7 +129,7 @@ class Baselines(Experiment):
                         "share of the improvement (%)": _show(rows, "share", "least_share", "at most"),
                         "shortfall": _show(rows, "shortfall", "most_shortfall", "at least"),
                         "optimum found (%)": ("" if rows["proven"].all() else "at most ")
-                        + Estimate.of((100 * rows["reached"].cast(pl.Float64)).to_list()).show("{:.0f}"),
+                        + Percentage.of(rows["reached"].to_list()).show("{:.0f}"),
                         "optimum proven": f"{int(rows['proven'].sum())} of {rows.height}",
                         "seconds": Estimate.of(rows["seconds"].to_list()).show("{:.2g}"),
                     }
@@ -139,7 +144,7 @@ class Baselines(Experiment):
         value, part = proven[-1]
         return [
             f"{name} at k = {value:g}: {_percent(rows, 'share').show('{:.1f}')} % of the possible improvement, optimal "
-            f"for {_percent(rows, 'reached').show('{:.0f}')} % of the patients."
+            f"for {_reached(rows).show('{:.0f}')} % of the patients."
             for name in LINES
             for rows in [part.filter(pl.col("heuristic") == name)]
         ]
@@ -202,8 +207,13 @@ def _draw_room(panel: Axes, line: Line, values: Sequence[float], parts: Sequence
 
 
 def _percent(part: pl.DataFrame, column: str) -> Estimate:
-    """Marked where optima are not all proven."""
-    return Estimate.of((100 * part[column].cast(pl.Float64)).to_list(), at_least=not part["proven"].all())
+    """The mean of a column of shares, marked where optima are not all proven."""
+    return Estimate.of((100 * part[column]).to_list(), at_least=not part["proven"].all())
+
+
+def _reached(part: pl.DataFrame) -> Percentage:
+    """For how many patients the best known outcome is found, marked where optima are not all proven."""
+    return Percentage.of(part["reached"].to_list(), at_least=not part["proven"].all())
 
 
 def _show(rows: pl.DataFrame, column: str, other: str, side: str) -> str:

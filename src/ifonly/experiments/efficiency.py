@@ -22,6 +22,7 @@ from ifonly.experiments.style import (
     Line,
     dodged,
     draw_estimates,
+    label_places,
     paper_panels,
     put_legend,
     tick_values,
@@ -108,7 +109,7 @@ class Efficiency(Experiment):
             put_legend(left, [BRANCHING, RUNTIME, OUR_RUNTIME], hollow=False)
             put_legend(right, [VISITED, OUR_NODES], hollow=hollow)
             for panel in (left, right):
-                panel.set_xlabel(self.axis)
+                label_places(panel, self.axis, [part for _, part in groups])
                 tick_values(panel, values)
         return figure
 

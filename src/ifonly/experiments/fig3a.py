@@ -20,12 +20,16 @@ from ifonly.experiments.style import (
     PINK,
     Line,
     draw_estimates,
+    label_places,
     paper_panels,
     put_legend,
     tick_values,
 )
 from ifonly.search.baselines import Beam
 from ifonly.search.result import Status
+
+ROUNDING = 1e-6
+"""Percents below zero by no more than this are zeros."""
 
 IMPROVEMENT = Line("average improvement", PINK, "o")
 
@@ -74,9 +78,10 @@ class ImprovementByBudget(Experiment):
                     panel.plot([value, value], [low.mean, high.mean], ":", color=GREY, linewidth=1.2)
                     panel.plot(value, high.mean, "_", color=GREY, markersize=9)
             draw_estimates(panel, IMPROVEMENT, values, found)
-            panel.set_xlabel("Number of changes allowed, $k$")
+            label_places(panel, "Number of changes allowed, $k$", [part for _, part in groups])
             panel.set_ylabel("Average improvement (%)")
-            panel.set_ylim(bottom=0)
+            if _lowest(found) > -ROUNDING:
+                panel.set_ylim(bottom=0)
             tick_values(panel, values)
             put_legend(panel, [IMPROVEMENT], hollow=any(estimate.at_least for estimate in found))
         return figure
@@ -148,6 +153,12 @@ def with_improvements(table: pl.DataFrame) -> pl.DataFrame:
 
 def _percent(part: pl.DataFrame, column: str) -> Estimate:
     return Estimate.of((100 * part[column]).to_list(), at_least=part.filter(~PROVEN).height > 0)
+
+
+def _lowest(estimates: Sequence[Estimate]) -> float:
+    """The lowest end of their intervals, or the lowest mean of those that have none."""
+    known = [estimate for estimate in estimates if estimate.count]
+    return min((e.mean if e.interval is None else e.interval.low for e in known), default=0.0)
 
 
 def _upper_mean(part: pl.DataFrame) -> str:

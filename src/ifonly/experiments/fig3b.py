@@ -12,7 +12,9 @@ from ifonly.experiments.base import Experiment, Settings
 from ifonly.experiments.retrospect import QUICK, RetrospectSettings, cohort_rows
 from ifonly.experiments.runner import Bench
 from ifonly.report.cohort_plots import plot_improvement_distribution
-from ifonly.report.summary import summarize
+from ifonly.report.improvements import Asked
+from ifonly.report.summary import Summary, summarize
+from ifonly.report.summary_text import unfinished
 from ifonly.runs.rows import COLUMNS
 
 
@@ -31,17 +33,18 @@ class ImprovementDistribution(Experiment):
         return QUICK if quick else RetrospectSettings()
 
     def run(self, bench: Bench, settings: Settings) -> pl.DataFrame:
-        """The table of the cohort run, without the states."""
+        """The table of the cohort run, without the states; `expected` says how many rows it has when it is finished."""
         assert isinstance(settings, RetrospectSettings)
-        return cohort_rows(bench, settings).with_columns(states=pl.lit(None, COLUMNS["states"]))
+        table = cohort_rows(bench, settings).with_columns(states=pl.lit(None, COLUMNS["states"]))
+        return table.with_columns(expected=pl.lit(bench.tally.wanted, pl.Int64))
 
     def plot(self, table: pl.DataFrame) -> Figure:
         """The histogram with the median and the tail."""
-        return plot_improvement_distribution(summarize(table))
+        return plot_improvement_distribution(_summarized(table))
 
     def summary(self, table: pl.DataFrame) -> pl.DataFrame:
         """A few figures of the distribution."""
-        found = summarize(table)
+        found = _summarized(table)
         figures = found.improvement
         percents = {
             "mean": figures.mean,
@@ -61,11 +64,22 @@ class ImprovementDistribution(Experiment):
 
     def findings(self, table: pl.DataFrame) -> Sequence[str]:
         """The median and the number of interesting cases."""
-        found = summarize(table)
+        found = _summarized(table)
         share = found.cases.height / max(found.improvement.episodes, 1)
         median = found.improvement.median
         limited = f" {found.counts.limited:,} answers are lower bounds." if found.counts.limited else ""
         return [
             f"Median improvement {'-' if median is None else f'{100 * median:.1f} %'}; {found.cases.height:,} of "
             f"{found.improvement.episodes:,} patients ({share:.1%}) improve by at least {found.threshold:.0%}.{limited}"
+            f"{_unfinished(found)}"
         ]
+
+
+def _summarized(table: pl.DataFrame) -> Summary:
+    expected = table["expected"][0] if "expected" in table.columns else None  # tables of version 0.1.0 do not say
+    return summarize(table, asked=Asked(episodes=expected))
+
+
+def _unfinished(found: Summary) -> str:
+    words = unfinished(found.counts)
+    return f" {words}" if words else ""

@@ -21,6 +21,7 @@ from ifonly.experiments.style import (
     Line,
     dodged,
     draw_estimates,
+    label_places,
     paper_panels,
     put_legend,
     tick_values,
@@ -86,7 +87,8 @@ class AnchorStrategies(Experiment):
 
     def plot(self, table: pl.DataFrame) -> Figure:
         """Left the EBF, right the runtime with ours beside it."""
-        values = [value for value, _ in by_value(table)]
+        groups = by_value(table)
+        values = [value for value, _ in groups]
         hollow = estimate(table, "seconds").at_least
         with paper_panels(2, 7.2, 2.7) as (figure, (left, right)):
             right.set_yscale("log")
@@ -100,7 +102,7 @@ class AnchorStrategies(Experiment):
             put_legend(left, list(STRATEGIES.values()), hollow=False)
             put_legend(right, [OUR_RUNTIME], hollow=hollow)
             for panel in (left, right):
-                panel.set_xlabel("Size of the anchor set, $|\\mathcal{S}_\\dagger|$")
+                label_places(panel, "Size of the anchor set, $|\\mathcal{S}_\\dagger|$", [part for _, part in groups])
                 tick_values(panel, values)
         return figure
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from ifonly.errors import StoreError
+from ifonly.errors import InputError, StoreError
 from ifonly.experiments.base import Experiment, Settings
 from ifonly.experiments.runner import Bench, Tally
+from ifonly.experiments.storing import stored
 from ifonly.files import atomic_file, write_text_atomically
 from ifonly.report.plots import save_figure
 from ifonly.version import __version__
@@ -23,13 +24,17 @@ FORMAT = "ifonly.experiment"
 VERSION = 1
 
 
+class NothingToDrawError(StoreError):
+    """An experiment has nothing yet that a figure could show."""
+
+
 @dataclass(frozen=True)
 class Record:
     """What a folder knows about one of its experiments, beside its table and its figure."""
 
     settings: Settings
     cells: Tally = field(default_factory=Tally)
-    """What the table is made of; nothing until the first table is written."""
+    """What the table is made of; nothing wanted until the first table of these settings is written."""
     machine: str = ""
 
     def write(self, folder: Path, name: str) -> None:
@@ -43,7 +48,7 @@ class Record:
         """Read what `write` wrote."""
         file = folder / RECORD
         if not file.is_file():
-            raise StoreError(f"{folder}: {experiment.name} was not run here yet; there is no {RECORD}.")
+            raise NothingToDrawError(f"{folder}: {experiment.name} was not run here yet; there is no {RECORD}.")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             settings = experiment.settings_class.from_dict(content["settings"])
@@ -86,14 +91,20 @@ class Outcome:
 def carry_out(experiment: Experiment, settings: Settings, bench: Bench, *, force: bool = False) -> Outcome:
     """Run an experiment, or what is left of it; write its table and its figure.
 
-    A folder that holds it with other settings is refused unless `force`; what both have in common is not measured
-    again.
+    A folder that holds it with other settings is refused unless `force`: then their table and figure go at once, so
+    that they are never shown under the new settings. What both have in common is not measured again.
     """
     folder = bench.laboratory.folder / experiment.name
-    if (folder / RECORD).exists() and not force:
-        _require_same(folder, Record.read(folder, experiment).settings, settings)
-    Record(settings, machine=_machine(settings, bench.workers)).write(folder, experiment.name)
-    return _finish(experiment, bench)
+    known = Record.read(folder, experiment).settings if (folder / RECORD).exists() else None
+    if known is not None and not force:
+        _require_same(folder, known, settings)
+    machine = _machine(settings, bench.workers)
+    if known != settings:
+        with stored(folder / RECORD):
+            for name in (FIGURE, TABLE):
+                (folder / name).unlink(missing_ok=True)
+            Record(settings, machine=machine).write(folder, experiment.name)
+    return _finish(experiment, settings, bench, machine)
 
 
 def draw_again(experiment: Experiment, bench: Bench) -> Outcome:
@@ -101,24 +112,31 @@ def draw_again(experiment: Experiment, bench: Bench) -> Outcome:
 
     The settings are those that the folder knows.
     """
-    return _finish(experiment, bench)
+    begun = Record.read(bench.laboratory.folder / experiment.name, experiment)
+    return _finish(experiment, begun.settings, bench, begun.machine)
 
 
-def _finish(experiment: Experiment, bench: Bench) -> Outcome:
+def _finish(experiment: Experiment, settings: Settings, bench: Bench, machine: str) -> Outcome:
+    """The record comes last: what it says of the cells is then true of the table."""
     folder = bench.laboratory.folder / experiment.name
-    begun = Record.read(folder, experiment)
     bench.tally = Tally()
-    table = experiment.run(bench, begun.settings)
-    if not len(table):
-        raise StoreError(
-            f"{folder}: of {experiment.name} nothing is there to draw ({bench.tally.finished} of {bench.tally.wanted} "
-            f"cells finished, {bench.tally.failed} failed)."
-        )
-    record = Record(begun.settings, bench.tally, begun.machine)
-    with atomic_file(folder / TABLE) as scratch:
+    table = experiment.run(bench, settings)
+    try:
+        if not len(table):
+            raise InputError("nothing is finished that could be drawn.")
+        figure = experiment.plot(table)
+    except InputError as error:
+        raise NothingToDrawError(
+            f"{folder}: no figure of {experiment.name} ({bench.tally.finished} of {bench.tally.wanted} cells finished, "
+            f"{bench.tally.failed} failed): {error}"
+        ) from None
+    record = Record(settings, bench.tally, machine)
+    with stored(folder / TABLE), atomic_file(folder / TABLE) as scratch:
         table.write_parquet(scratch)
-    save_figure(experiment.plot(table), folder / FIGURE)
-    record.write(folder, experiment.name)
+    with stored(folder / FIGURE):
+        save_figure(figure, folder / FIGURE)
+    with stored(folder / RECORD):
+        record.write(folder, experiment.name)
     return Outcome(experiment, record, table, folder)
 
 

@@ -15,20 +15,23 @@ VERSION = 1
 
 
 class FinishedCells:
-    """Rows of finished cells by their keys, kept in a journal.
+    """Rows of finished cells by their keys, kept in a journal; of a cell that was measured again, the latest.
 
-    Its first line says what all cells have in common; a journal made under other conditions is refused.
+    Its first line says what all cells have in common; a journal made under other conditions is refused. With
+    `read_only` nothing is written, not even what a run that was stopped left half-written is cut off: another process
+    may be writing it just now. Without, the caller keeps other processes away (`ifonly.journal.alone`).
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, header: Mapping[str, Any], *, read_only: bool = False) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
         self._file = _journal(path)
         wanted = {"format": FORMAT, "version": VERSION, **header}
         end = self._read(wanted) if path.exists() else 0
+        if read_only:
+            return
         if end:
             self._file.cut(end)  # what was being written when a run stopped
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._begin(json.dumps(wanted))
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:

@@ -12,8 +12,9 @@ import polars as pl
 
 from ifonly.experiments.base import Experiment, Settings
 from ifonly.experiments.catalogue import EXPERIMENTS
-from ifonly.experiments.folder import RECORD, TABLE, Outcome
+from ifonly.experiments.folder import RECORD, TABLE, Outcome, Record
 from ifonly.experiments.laboratory import Conditions
+from ifonly.experiments.storing import stored
 from ifonly.files import atomic_file, write_text_atomically
 
 IMAGES = "images"
@@ -23,8 +24,9 @@ INTRODUCTION = """\
 # Results: the paper's experiments
 
 Every figure of the paper, made by `ifonly reproduce` ([how](experiments.md)). Means over patients, ± half the 95 %
-interval. *EBF* is the effective branching factor; *ours* is branch and bound with the bound that leads it by default.
-`≥`: some searches reached the time limit, so that the mean is a lower bound.
+interval; shares of patients with their 95 % interval in brackets. *EBF* is the effective branching factor; *ours* is
+branch and bound with the bound that leads it by default. `≥`: some searches reached the time limit, so that the mean is
+a lower bound.
 """
 
 OPTIONS = {
@@ -49,18 +51,21 @@ def write_page(outcomes: Sequence[Outcome], header: Mapping[str, Any], page: Pat
     parts = [INTRODUCTION, _conditions(header)]
     for outcome in outcomes:
         image = Path(IMAGES) / f"results-{outcome.experiment.name}.png"
-        with atomic_file(page.parent / image) as scratch:
+        with stored(page.parent / image), atomic_file(page.parent / image) as scratch:
             shutil.copyfile(outcome.figure, scratch)
         parts.append(section(outcome, header, image))
-    write_text_atomically(page, "\n".join(parts))
+    with stored(page):
+        write_text_atomically(page, "\n".join(parts))
 
 
 def finished_outcomes(folder: Path) -> list[Outcome]:
-    """The experiments of a folder that have a table, in the paper's order."""
+    """The experiments of a folder that have a table of their present settings, in the paper's order."""
+    begun = [experiment for name, experiment in EXPERIMENTS.items() if (folder / name / RECORD).exists()]
     return [
         Outcome.load(experiment, folder)
-        for name, experiment in EXPERIMENTS.items()
-        if (folder / name / RECORD).exists() and (folder / name / TABLE).exists()
+        for experiment in begun
+        if Record.read(folder / experiment.name, experiment).cells.wanted
+        and (folder / experiment.name / TABLE).exists()
     ]
 
 

@@ -9,7 +9,8 @@ import polars as pl
 
 from ifonly.experiments.base import Settings
 from ifonly.experiments.runner import Bench, Tally
-from ifonly.runs.rows import FAILED
+from ifonly.runs.manifest import MANIFEST
+from ifonly.runs.rows import COLUMNS, FAILED
 from ifonly.runs.run import load_run
 from ifonly.runs.settings import RunSettings
 from ifonly.runs.solving import solve_cohort
@@ -36,7 +37,7 @@ def cohort_rows(bench: Bench, settings: RetrospectSettings) -> pl.DataFrame:
     ids = bench.laboratory.cohort().ids[: settings.distribution]
     folder = _folder(bench, settings, len(ids))
     if bench.finished_only:
-        table = load_run(folder).table()
+        table = load_run(folder).table() if (folder / MANIFEST).exists() else pl.DataFrame(schema=COLUMNS)
     else:
         standard = bench.laboratory.standard
         bench.fit_models([] if standard is None else [standard])

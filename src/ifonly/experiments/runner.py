@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ifonly.errors import IfonlyError, PlausibilityWarning
 from ifonly.experiments.cells import Cell, Row, SolveCell
 from ifonly.experiments.facility import choose_points, points_file
 from ifonly.experiments.journal import FinishedCells, read_header
 from ifonly.experiments.laboratory import Laboratory, Limits
+from ifonly.journal import alone
 from ifonly.progress import Progress, Tick, silent
 from ifonly.runs.rows import FAILED
 from ifonly.runs.task import one_thread
@@ -37,9 +38,11 @@ class Tally:
 
 @dataclass
 class Bench:
-    """Where cells are measured: those that the folder's journal holds are not measured again.
+    """Where cells are measured: those that the folder's journal holds are not measured again, unless they failed.
 
-    With `finished_only` nothing is measured at all, and experiments get the cells that there are.
+    A bench has its folder to itself until it is closed; it closes itself at the end of a `with` block. With
+    `finished_only` nothing is measured at all, experiments get the cells that there are, and others may be at work on
+    the folder.
     """
 
     laboratory: Laboratory
@@ -49,19 +52,39 @@ class Bench:
     journal: FinishedCells = field(init=False)
     tally: Tally = field(default_factory=Tally)
     """Of the experiment under way."""
+    _failed: set[str] = field(default_factory=set, init=False)
+    """Keys of cells that failed on this bench; not to be tried once more for another experiment."""
+    _lock: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     def __post_init__(self) -> None:
         path, header = self.laboratory.folder / JOURNAL, self.laboratory.header()
         if self.finished_only:
             header["ifonly"] = read_header(path)["ifonly"]  # what another version measured may be drawn by this one
-        self.journal = FinishedCells(path, header)
-        if not self.finished_only:
+            self.journal = FinishedCells(path, header, read_only=True)
+            return
+        with ExitStack() as stack:
+            stack.enter_context(alone(path, work="these experiments"))
+            self.journal = FinishedCells(path, header)
             self.laboratory.prepare_cohort(self.progress)
+            self._lock = stack.pop_all()  # kept, since all went well
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others work on the folder."""
+        self._lock.close()
 
     def measure(self, cells: Iterable[Cell], stage: str) -> dict[Cell, Row]:
-        """The rows of the cells, measured in their order; without those that failed, which count as finished."""
+        """The rows of the cells, measured in their order; without those that failed, which count as finished.
+
+        Cells that failed on an earlier bench are measured again: what was in their way may be gone.
+        """
         asked = list(dict.fromkeys(cells))
-        missing = [] if self.finished_only else [cell for cell in asked if cell.key not in self.journal.rows]
+        missing = [] if self.finished_only else [cell for cell in asked if self._is_to_do(cell)]
         if missing:
             self._prepare(missing)
             self._measure(missing, f"measuring {stage}", already=len(asked) - len(missing))
@@ -72,12 +95,18 @@ class Bench:
         self.tally.failed += len(rows) - len(answered)
         return answered
 
+    def _is_to_do(self, cell: Cell) -> bool:
+        row = self.journal.rows.get(cell.key)
+        return row is None or (row["status"] == FAILED and cell.key not in self._failed)
+
     def _measure(self, cells: Sequence[Cell], stage: str, *, already: int) -> None:
         total, failed = already + len(cells), 0
         self.progress(Tick(stage, already, total))
         for number, (cell, row) in enumerate(self._spread(_measured, cells), start=already + 1):
             self.journal.add(cell.key, row)
-            failed += row["status"] == FAILED
+            if row["status"] == FAILED:
+                self._failed.add(cell.key)
+                failed += 1
             self.progress(Tick(stage, number, total, {"failed": failed} if failed else {}))
 
     def _prepare(self, cells: Sequence[Cell]) -> None:

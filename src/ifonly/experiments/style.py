@@ -10,13 +10,16 @@ from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ifonly.episodes.episode import FloatArray
 from ifonly.experiments.estimates import Estimate
+from ifonly.report.intervals import Interval
 from ifonly.report.paper_style import LOOK, SERIF
+from ifonly.report.summary_text import plural
 
 PINK, GREEN, BLUE, BROWN, GREY = "#c2407a", "#1b7f4d", "#2456a4", "#8a5a12", "#555555"
 
@@ -52,7 +55,7 @@ def paper_panels(count: int, width: float, height: float) -> Iterator[tuple[Figu
 
 
 def draw_estimates(panel: Axes, line: Line, places: Sequence[float], estimates: Sequence[Estimate]) -> None:
-    """Means with their intervals; hollow and thinly joined where one is only a bound; nothing where none is known."""
+    """Means with the intervals they have; hollow and thinly joined where one is only a bound; nothing where none is."""
     powers = panel.get_yscale() == "log"  # on which zero has no place
     known = [
         (x, estimate)
@@ -61,17 +64,17 @@ def draw_estimates(panel: Axes, line: Line, places: Sequence[float], estimates: 
     ]
     if not known:
         return
-    at, means = [x for x, _ in known], [estimate.mean for _, estimate in known]
-    widths = [estimate.half_width for _, estimate in known]
-    panel.errorbar(
-        at,
-        means,
-        yerr=_within(means, widths, powers),
-        color=line.colour,
-        linestyle="none",
-        elinewidth=0.9,
-        capsize=2.5,
-    )
+    for x, estimate in known:
+        if estimate.interval is not None:
+            panel.errorbar(
+                x,
+                estimate.mean,
+                yerr=_sides(estimate.mean, estimate.interval, powers),
+                color=line.colour,
+                linestyle="none",
+                elinewidth=0.9,
+                capsize=2.5,
+            )
     for (x, one), (y, other) in itertools.pairwise(known):
         # A course between bounds is only half known, and should not be read as one.
         dash, thick = (":", 0.8) if one.at_least or other.at_least else (line.dash, 1.2)
@@ -89,10 +92,10 @@ def draw_estimates(panel: Axes, line: Line, places: Sequence[float], estimates: 
         )
 
 
-def _within(means: Sequence[float], widths: Sequence[float], powers: bool) -> FloatArray:
-    """Intervals [2, n] below and above; on a logarithmic axis they end above zero."""
-    below = np.minimum(widths, 0.9 * np.array(means)) if powers else np.array(widths)
-    return np.array([below, widths])
+def _sides(mean: float, interval: Interval, powers: bool) -> FloatArray:
+    """How far an interval goes below and above the mean [2, 1]; on a logarithmic axis it ends above zero."""
+    below, above = max(mean - interval.low, 0.0), max(interval.high - mean, 0.0)
+    return np.array([[min(below, 0.9 * mean) if powers else below], [above]])
 
 
 def put_legend(
@@ -135,6 +138,13 @@ def tick_values(panel: Axes, values: Sequence[float]) -> None:
     panel.xaxis.set_major_locator(FixedLocator(list(values)))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def label_places(panel: Axes, axis: str, parts: Sequence[pl.DataFrame]) -> None:
+    """Name the horizontal axis, and say below how many patients there are at each place: `parts` are their rows."""
+    counts = sorted({part["episode"].n_unique() for part in parts})
+    least = "" if len(counts) == 1 else f"{counts[0]:,} to "
+    panel.set_xlabel(f"{axis}\n({least}{plural(counts[-1], 'patient')})")
 
 
 def dodged(values: Sequence[float], number: int, count: int) -> list[float]:

@@ -14,7 +14,7 @@ import polars as pl
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray
 from ifonly.report.groups import make_groups
-from ifonly.report.improvements import Statistics, improvements_by_budget, statistics_of
+from ifonly.report.improvements import Asked, Statistics, improvements_by_budget, statistics_of
 from ifonly.runs.rows import COLUMNS, FAILED
 
 By = str | Sequence[str] | Mapping[str, Sequence[float] | None]
@@ -36,9 +36,9 @@ def statistics_by(rows: pl.DataFrame, column: str, kinds: Iterable[Any], thresho
     return pl.DataFrame(lines, schema={column: rows.schema[column], **_STATISTICS, "cases": pl.Int64})
 
 
-def by_budget(table: pl.DataFrame) -> pl.DataFrame:
+def by_budget(table: pl.DataFrame, asked: Asked) -> pl.DataFrame:
     """`Statistics` for every budget of changes, over the same episodes."""
-    rows = improvements_by_budget(table)
+    rows = improvements_by_budget(table, asked)
     return statistics_by(rows, "max_changes", sorted(rows["max_changes"].unique()), math.inf).drop("cases")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from ifonly.report.breakdowns import round_up
 from ifonly.report.paper_style import paper_figure
 from ifonly.report.plots import COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.report.summary import Summary
-from ifonly.report.summary_text import percent, plural
+from ifonly.report.summary_text import percent, plural, unfinished
 
 FILL = "#9fc5e0"
 """Of bars: the light side of the colour of counterfactuals, with dark edges to be seen without colour."""
@@ -119,7 +120,7 @@ def plot_improvement_by_group(summary: Summary, by: str | None = None) -> Figure
         panel.set_axisbelow(True)
         panel.set_xlabel(_AVERAGE)
         panel.set_ylabel(summary.group_labels[by], parse_math=False)
-        _note(panel, summary, room)
+        _note(panel, summary, room, width=32)  # names of groups leave less room than there is elsewhere
     return figure
 
 
@@ -170,7 +171,11 @@ def _draw_brackets(panel: Axes, frame: pl.DataFrame, positions: FloatArray, *, u
     if not room.any():
         return ""
     draw(positions[room], means[room], np.minimum(bounds, edge)[room], color=GUIDE, linewidth=7, zorder=0)
-    return "grey: up to the upper bound"
+    unknown, higher = np.isinf(bounds[room]), bounds[room] > edge
+    if unknown.all():
+        return "grey: no upper bound is known"
+    words = ", open where unknown" if unknown.any() else ", open where higher" if higher.any() else ""
+    return f"grey: up to the upper bound{words}"
 
 
 def _draw_tail(panel: Axes, cases: FloatArray, threshold: float) -> Callable[[float], float]:
@@ -199,11 +204,17 @@ def _draw_bars(panel: Axes, edges: FloatArray, counts: FloatArray) -> None:
     panel.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
-def _note(panel: Axes, summary: Summary, *parts: str) -> None:
-    """Quiet lines above the panel: what there is to know, and how many answers are lower bounds, if any are."""
-    limited, answered = summary.counts.limited, summary.counts.answered
-    proven = f"{limited:,} of {answered:,} answers are lower bounds" if limited else ""
-    text = "\n".join(line for line in ("; ".join(part for part in parts if part), proven) if line)
+def _note(panel: Axes, summary: Summary, *parts: str, width: int = 60) -> None:
+    """Quiet lines above the panel: how far an unfinished run is, what there is to know, and what is not proven."""
+    counts = summary.counts
+    partial = f"unfinished: {counts.episodes:,} of {plural(counts.expected or 0, 'episode')}, longest first"
+    proven = f"{counts.limited:,} of {counts.answered:,} answers are lower bounds"
+    lines = [
+        partial if unfinished(counts) else "",
+        "; ".join(part for part in parts if part),
+        proven if counts.limited else "",
+    ]
+    text = "\n".join(textwrap.fill(line, width) for line in lines if line)
     panel.set_title(text, loc="left", fontsize=_NOTE_SIZE, color=QUIET, parse_math=False)
 
 
@@ -217,13 +228,13 @@ def _bounds(frame: pl.DataFrame) -> FloatArray:
 
 
 def _margins(frame: pl.DataFrame) -> FloatArray:
-    """Half the 95 % interval of each mean; none for single episodes."""
-    return 100 * (frame["high"] - frame["mean"]).cast(pl.Float64).fill_null(0.0).to_numpy()
+    """Half the 95 % interval of each mean; NaN, which is not drawn, for single episodes."""
+    return 100 * (frame["high"] - frame["mean"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def _limits(frame: pl.DataFrame) -> tuple[float, float]:
     """From zero, since improvements are compared with none at all, or from what lies below it; with some air."""
-    means, margins = _percents(frame, "mean"), _margins(frame)
+    means, margins = _percents(frame, "mean"), np.nan_to_num(_margins(frame))
     low = min(0.0, float(np.min(means - margins)))
     high = max(0.0, float(np.max(means + margins)))
     # Bounds that are far away must not flatten what was found.

@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
 from ifonly.episodes.episode import FloatArray
 from ifonly.errors import InputError
+from ifonly.report.intervals import mean_interval
+from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.rows import COLUMNS, FAILED
 from ifonly.search.result import Status
 
 ZERO = 1e-9
 """Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
 
-NORMAL_QUANTILE = 1.96
-"""Of the 95 % interval, mean +- 1.96 s / sqrt(n)."""
+ROUNDING = 1e-9
+"""Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run was asked, as far as its figures depend on it."""
+
+    reward: Reward | None = None
+    """How outcomes are shown; None shows them as they are."""
+    episodes: int | None = None
+    """How many the finished run has; None where that is not known."""
+    max_changes: int | None = None
+    """How many were allowed; None: at every step."""
+    change_cost: float = 0.0
+    """The reward lost for every change: bounds count it, improvements do not."""
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Self:
+        """From a run's manifest (`load_run(folder).manifest`); a reward that is code is not stored, and is None."""
+        question = manifest["question"]
+        content = question["reward"]
+        return cls(
+            reward=None if _is_code(content) else reward_from_dict(content),
+            episodes=manifest["cohort"]["episodes"],
+            max_changes=question["max_changes"],
+            change_cost=question["change_cost"],
+        )
+
+
+def _is_code(content: Mapping[str, Any]) -> bool:
+    return content["kind"] == "custom" or any(_is_code(part) for part in content.get("parts", ()))
 
 
 @dataclass(frozen=True)
@@ -33,7 +67,7 @@ class Statistics:
     deviation: float | None = None
     low: float | None = None
     high: float | None = None
-    """The 95 % interval of the mean, by the normal approximation; None for fewer than two episodes."""
+    """The 95 % interval of the mean, by Student's t distribution; None for fewer than two episodes."""
     median: float | None = None
     lower_quartile: float | None = None
     upper_quartile: float | None = None
@@ -50,14 +84,14 @@ class Statistics:
             return cls(0)
         mean = float(improvements.mean())
         deviation = float(improvements.std(ddof=1)) if count > 1 else None
-        margin = None if deviation is None else NORMAL_QUANTILE * deviation / math.sqrt(count)
+        interval = mean_interval(improvements)
         lower, median, higher = (float(value) for value in np.quantile(improvements, (0.25, 0.5, 0.75)))
         return cls(
             episodes=count,
             mean=mean,
             deviation=deviation,
-            low=None if margin is None else mean - margin,
-            high=None if margin is None else mean + margin,
+            low=None if interval is None else interval.low,
+            high=None if interval is None else interval.high,
             median=median,
             lower_quartile=lower,
             upper_quartile=higher,
@@ -68,25 +102,29 @@ class Statistics:
         )
 
 
-def improvements(table: pl.DataFrame) -> pl.DataFrame:
+def improvements(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFrame:
     """One row per answered episode of a run's table, in its order, failed ones left out.
 
     `improvement` is (clipped_outcome - observed_clipped_outcome) / |observed_clipped_outcome|; null where the observed
-    outcome is zero. `upper_improvement` adds the gap that the search left open; null where no bound is known. For
-    proven answers the two are the same.
+    outcome is zero, or an outcome unknown. `upper_improvement` adds the gap that the search left open and, since costs
+    of changes count in gaps but not in improvements, the costs of those that were not used; null where no bound is
+    known. For proven answers the two are the same.
     """
     _check_columns(table)
     answered = table.filter(pl.col("status") != FAILED)
     proven = pl.col("status") == Status.OPTIMAL.value
     improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
+    asked = asked or Asked()
+    budget = pl.col("horizon") if asked.max_changes is None else pl.min_horizontal(asked.max_changes, "horizon")
+    room = _open_gap() + asked.change_cost * (budget - pl.col("changes")).clip(lower_bound=0)
     return answered.with_columns(
         proven=proven,
         improvement=improvement,
-        upper_improvement=improvement + pl.when(proven).then(0.0).otherwise(_relative(_open_gap())),
+        upper_improvement=improvement + pl.when(proven).then(0.0).otherwise(_relative(room)),
     )
 
 
-def improvements_by_budget(table: pl.DataFrame) -> pl.DataFrame:
+def improvements_by_budget(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFrame:
     """Columns episode, max_changes, improvement, upper_improvement: the best for every budget, from the frontiers.
 
     Only episodes for which the best is known for every budget from 0 to the largest, so that budgets compare the same
@@ -94,12 +132,13 @@ def improvements_by_budget(table: pl.DataFrame) -> pl.DataFrame:
     """
     rows = improvements(table).filter(pl.col("improvement").is_not_null() & (pl.col("frontier").list.len() > 0))
     improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
+    unused = _costs_not_used((asked or Asked()).change_cost)
     entries = (
-        rows.select("episode", "horizon", "observed_clipped_outcome", "frontier")
+        rows.select("episode", "horizon", "observed_clipped_outcome", "observed_actions", "frontier")
         .with_row_index("position")
         .explode("frontier")
         .unnest("frontier")
-        .with_columns(improvement=improvement, upper_improvement=improvement + _relative(_open_gap()))
+        .with_columns(improvement=improvement, upper_improvement=improvement + _relative(_open_gap() + unused))
     )
     most = entries["max_changes"].to_list()
     budgets = pl.DataFrame({"max_changes": range(max(most, default=-1) + 1)}, schema={"max_changes": pl.Int64})
@@ -128,6 +167,15 @@ def _relative(difference: pl.Expr) -> pl.Expr:
 def _open_gap() -> pl.Expr:
     """How much better than the outcome found another could be, as far as is proven."""
     return (pl.col("upper_bound") - pl.col("outcome")).clip(lower_bound=0.0)
+
+
+def _costs_not_used(change_cost: float) -> pl.Expr:
+    """Of entries of a frontier that are not proven: what the changes would cost that they leave unused."""
+    if not change_cost:
+        return pl.lit(0.0)
+    changes = (pl.col("actions") - pl.col("observed_actions")).list.eval(pl.element() != 0).list.sum()
+    is_open = _open_gap() > ROUNDING * pl.max_horizontal(1.0, pl.col("outcome").abs())
+    return pl.when(is_open).then(change_cost * (pl.col("max_changes") - changes)).otherwise(0.0)
 
 
 def _check_columns(table: pl.DataFrame) -> None:

@@ -15,7 +15,7 @@ from ifonly.episodes.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.report import breakdowns
 from ifonly.report.breakdowns import By
-from ifonly.report.improvements import Statistics, improvements, statistics_of
+from ifonly.report.improvements import Asked, Statistics, improvements, statistics_of
 from ifonly.report.summary_text import described, statement
 from ifonly.rewards import Reward
 from ifonly.search.result import Status
@@ -45,6 +45,8 @@ class Counts:
     failed: int
     without_improvement: int
     """Answers without a relative improvement, since their observed outcome is zero."""
+    without_outcome: int
+    """Answers without a relative improvement, since their outcome, clipped to the features' ranges, is no number."""
     statuses: Mapping[str, int]
 
     @property
@@ -55,14 +57,14 @@ class Counts:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Observed and counterfactual outcomes, clipped to the features' ranges, as people read them."""
+    """Observed and counterfactual outcomes, clipped to the features' ranges, as people read them; None: unknown."""
 
     label: str
     higher_is_better: bool
-    observed_mean: float
-    observed_median: float
-    counterfactual_mean: float
-    counterfactual_median: float
+    observed_mean: float | None
+    observed_median: float | None
+    counterfactual_mean: float | None
+    counterfactual_median: float | None
 
 
 @dataclass(frozen=True)
@@ -154,22 +156,23 @@ def summarize(
     threshold: float = INTERESTING,
     by: By = (),
     values: Cohort | pl.DataFrame | None = None,
-    reward: Reward | None = None,
-    expected: int | None = None,
+    asked: Asked | None = None,
 ) -> Summary:
     """Summarise a run's table (`load_run(folder).table()`).
 
     `by` names features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or
     columns of `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles.
-    `reward` says how outcomes are shown; `expected`, how many episodes the finished run will have.
+    `asked`, what the run was asked, says how outcomes are shown, what changes cost, and how many episodes there are to
+    be; `Asked.of(manifest)` has it from the run.
     """
+    asked = asked or Asked()
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"threshold={threshold}: must be a number of at least 0, such as 0.15 for 15 %.")
-    answers = improvements(table)
+    answers = improvements(table, asked)
     failures = breakdowns.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
-    outcomes, episodes = _shown(answers, reward)
+    outcomes, episodes = _shown(answers, asked.reward)
     cases = episodes.filter(pl.col("improvement") >= threshold).sort(
         "improvement", descending=True, maintain_order=True
     )
@@ -178,7 +181,7 @@ def summarize(
     open_ended = pl.col("upper_improvement").fill_null(math.inf) >= threshold
     return Summary(
         threshold=threshold,
-        counts=_counts(table, answers, expected),
+        counts=_counts(table, answers, asked.episodes),
         improvement=statistics_of(answers),
         outcomes=outcomes,
         work=_work(answers),
@@ -188,7 +191,7 @@ def summarize(
         cases=cases,
         histogram=breakdowns.histogram(known),
         by_horizon=breakdowns.statistics_by(answers, "horizon", sorted(answers["horizon"].unique()), threshold),
-        by_budget=breakdowns.by_budget(table),
+        by_budget=breakdowns.by_budget(table, asked),
         by_group=by_group,
         changes_used=breakdowns.changes_used(answers),
         change_times=breakdowns.change_times(answers),
@@ -208,6 +211,9 @@ def _nothing_to_summarize(table: pl.DataFrame, failures: pl.DataFrame) -> InputE
 
 def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) -> Counts:
     limited = ~pl.col("proven")
+    unknown = answers.filter(
+        ~(pl.col("clipped_outcome") + pl.col("observed_clipped_outcome")).is_finite().fill_null(False)
+    )
     statuses = answers["status"].to_list()
     return Counts(
         episodes=table.height,
@@ -216,7 +222,8 @@ def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) ->
         limited=answers.filter(limited).height,
         without_bound=answers.filter(limited & pl.col("upper_bound").is_null()).height,
         failed=table.height - answers.height,
-        without_improvement=answers["improvement"].null_count(),
+        without_improvement=answers["improvement"].null_count() - unknown.height,
+        without_outcome=unknown.height,
         statuses={s.value: statuses.count(s.value) for s in Status if s.value in statuses},
     )
 
@@ -224,23 +231,23 @@ def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) ->
 def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.DataFrame]:
     """Outcomes as people read them, of all and of each episode."""
 
-    def read(column: str) -> list[float]:
+    def read(column: str) -> pl.Series:
         values = answers[column].to_list()
-        return values if reward is None else [reward.show(value).value for value in values]
+        shown = [value if reward is None or value is None else reward.show(value).value for value in values]
+        series = pl.Series(shown, dtype=pl.Float64)
+        return pl.select(pl.when(series.is_finite()).then(series)).to_series()
 
     observed, found = read("observed_clipped_outcome"), read("clipped_outcome")
     example = None if reward is None else reward.show(0.0)
     outcomes = Outcomes(
         label="outcome" if example is None else example.label,
         higher_is_better=example is None or example.higher_is_better,
-        observed_mean=float(np.mean(observed)),
-        observed_median=float(np.median(observed)),
-        counterfactual_mean=float(np.mean(found)),
-        counterfactual_median=float(np.median(found)),
+        observed_mean=_number(observed.mean()),
+        observed_median=_number(observed.median()),
+        counterfactual_mean=_number(found.mean()),
+        counterfactual_median=_number(found.median()),
     )
-    episodes = answers.with_columns(
-        observed=pl.Series(observed, dtype=pl.Float64), counterfactual=pl.Series(found, dtype=pl.Float64)
-    ).select(
+    episodes = answers.with_columns(observed=observed, counterfactual=found).select(
         "episode",
         "subject",
         "horizon",
@@ -253,6 +260,10 @@ def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.D
         "changed_steps",
     )
     return outcomes, episodes
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, float) else None
 
 
 def _work(answers: pl.DataFrame) -> Work:

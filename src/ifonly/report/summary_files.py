@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+import polars as pl
 from matplotlib.figure import Figure
 
 from ifonly.errors import InputError, StoreError
@@ -18,6 +20,9 @@ from ifonly.report.plots import FORMATS, save_figure
 from ifonly.report.summary import FORMAT, Summary
 
 SUMMARY_FILE = "summary.json"
+
+FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r"]
+"""What spreadsheets take text for a formula by."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,9 @@ def write_summary(summary: Summary, path: str | Path, *, figures: Sequence[str] 
     check_summary_folder(path)
     target = Path(path)
     earlier = _files_of(target)
-    with atomic_folder(target, overwrite=True) as scratch:
+    with _named(target), atomic_folder(target, overwrite=True) as scratch:
         for name, frame in summary.frames().items():
-            frame.write_csv(scratch / f"{name}.csv")
+            _harmless(frame).write_csv(scratch / f"{name}.csv")
         not_drawn = _draw_all(summary, scratch, figures)
         files = (SUMMARY_FILE, *sorted(item.name for item in scratch.iterdir()))
         content = summary.to_dict() | {"files": files}
@@ -64,6 +69,25 @@ def write_summary(summary: Summary, path: str | Path, *, figures: Sequence[str] 
         for name in set(earlier) - set(files):
             (target / name).unlink(missing_ok=True)
     return SummaryFolder(target, files, not_drawn)
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Say what could not be written, should that fail inside the block."""
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise StoreError(
+            f"{folder}: the summary cannot be written ({reason}); make room, or choose another place."
+        ) from error
+
+
+def _harmless(frame: pl.DataFrame) -> pl.DataFrame:
+    """Text that a spreadsheet would run as a formula, with an apostrophe before it."""
+    words = pl.col(pl.String)
+    is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)
+    return frame.with_columns(pl.when(is_formula).then(pl.lit("'") + words).otherwise(words).name.keep())
 
 
 def _draw_all(summary: Summary, folder: Path, kinds: Sequence[str]) -> dict[str, str]:

@@ -10,9 +10,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ifonly.report.improvements import ROUNDING
 from ifonly.report.summary import Summary
 from ifonly.report.summary_text import percent
 
+AT_LEAST = "≥ "
 SHOWN_CASES = 10
 """Of the interesting cases only the best are shown."""
 
@@ -31,9 +33,19 @@ def _breakdown(heading: str, frame: pl.DataFrame, column: str) -> Table:
     table = _table(heading, "episodes", "mean improvement", "95 % interval", "median")
     for row in frame.iter_rows(named=True):
         interval = "-" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}"
-        figures = [_or_dash(row["mean"]), interval, _or_dash(row["median"])]
-        table.add_row(Text(str(row[column])), f"{row['episodes']:,}", *figures)
+        mean, median = (_average(row[name], row[f"upper_{name}"]) for name in ("mean", "median"))
+        table.add_row(Text(str(row[column])), f"{row['episodes']:,}", mean, interval, median)
+        if AT_LEAST in mean + median:
+            table.caption = f"{AT_LEAST}at least: some answers are not proven optimal"
     return table
+
+
+def _average(value: float | None, upper: float | None) -> str:
+    """An average, marked where it is a lower bound."""
+    if value is None:
+        return "-"
+    is_known = upper is not None and upper - value <= ROUNDING
+    return percent(value) if is_known else f"{AT_LEAST}{percent(value)}"
 
 
 def _cases(summary: Summary) -> Table:
@@ -47,17 +59,20 @@ def _cases(summary: Summary) -> Table:
 
 def _case(row: dict[str, Any]) -> list[Text | str]:
     steps = ", ".join(str(step) for step in row["changed_steps"])
-    outcomes = f"{row['observed']:.1f} -> {row['counterfactual']:.1f}"
+    outcomes = f"{row['observed']:.1f} -> {row['counterfactual']:.1f}"  # known, or there were no improvement
     return [Text(row["episode"]), outcomes, percent(row["improvement"]), steps, row["status"]]
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+        caption_justify="left",
+    )
     table.add_column(Text(first), overflow="fold")
     for heading in others:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
-
-
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else percent(value)

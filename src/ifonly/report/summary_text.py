@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ifonly.search.result import Status
 
 if TYPE_CHECKING:
-    from ifonly.report.summary import Summary
+    from ifonly.report.summary import Counts, Summary
 
 
 def described(summary: Summary) -> str:
@@ -43,9 +43,23 @@ def statement(summary: Summary) -> str:
             f"{plural(counts.without_improvement, 'answer')} with an observed outcome of zero "
             f"{'has' if counts.without_improvement == 1 else 'have'} no relative improvement."
         )
-    if counts.expected is not None and counts.expected > counts.episodes:
-        parts.append(f"The run is not finished: {counts.expected - counts.episodes:,} episodes are still to come.")
-    return " ".join(parts)
+    if counts.without_outcome:
+        parts.append(
+            f"{plural(counts.without_outcome, 'answer')} without a known outcome within the features' ranges "
+            f"{_verb(counts.without_outcome)} not in averages."
+        )
+    return " ".join([*parts, unfinished(counts)]).strip()
+
+
+def unfinished(counts: Counts) -> str:
+    """What is to know of a run that is not finished, in a sentence or two; nothing of one that is."""
+    if counts.expected is None or counts.expected <= counts.episodes:
+        return ""
+    left = counts.expected - counts.episodes
+    return (
+        f"The run is not finished: {plural(left, 'episode')} {_verb(left)} still to come. The longest come first, so "
+        "these are not averages of the cohort."
+    )
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -101,15 +115,19 @@ def _outcomes(summary: Summary) -> str:
     shown = summary.outcomes
     better = "higher" if shown.higher_is_better else "lower"
     return (
-        f"median {shown.observed_median:.1f} observed -> {shown.counterfactual_median:.1f} counterfactual "
-        f"(mean {shown.observed_mean:.1f} -> {shown.counterfactual_mean:.1f}; {better} is better)"
+        f"median {_figure(shown.observed_median)} observed -> {_figure(shown.counterfactual_median)} counterfactual "
+        f"(mean {_figure(shown.observed_mean)} -> {_figure(shown.counterfactual_mean)}; {better} is better)"
     )
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1f}"
 
 
 def _improvement(summary: Summary) -> str:
     found = summary.improvement
     if not found.episodes:
-        return "none can be given: every observed outcome is zero"
+        return "none can be given: outcomes are zero or unknown"
     interval = "" if found.low is None else f" (95 % interval {percent(found.low)} to {percent(found.high)})"
     return (
         f"median {percent(found.median)}, quartiles {percent(found.lower_quartile)} and "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ifonly.errors import IfonlyError
 from ifonly.runs.parcels import Parcel, pack, solve_parcel
 from ifonly.runs.rows import failed_row
 from ifonly.runs.task import Answer, Task, answer_of
-from ifonly.runs.workers import ThisProcess
+from ifonly.runs.workers import LocalWorkers, ThisProcess
 from ifonly.version import __version__
 
 MOST_DEATHS = 3
@@ -118,11 +118,18 @@ class Dispatch:
         """The answers in a finished future; what must be done again goes back to the head of those waiting."""
         try:
             answers = future.result()
+        except CancelledError:
+            who = "executor" if self.staff.share is None else "scheduler"
+            raise IfonlyError(f"the {who} is gone, or was told to give the work up; {RESUME}.") from None
         except Exception as error:
             if not _is_death(error):
                 raise IfonlyError(
                     f"a worker could not do its part ({type(error).__name__}: {error}); {RESUME}."
                 ) from error
+            executor = self.staff.executor
+            if isinstance(executor, LocalWorkers) and executor.never_began(future):
+                waiting.appendleft(chunk)
+                return []
             return self._after_death(chunk, waiting)
         if answers is None:
             waiting.appendleft(replace(chunk, with_parcel=True))

@@ -11,7 +11,8 @@ import polars as pl
 
 from ifonly.errors import StoreError
 from ifonly.files import sha256_of
-from ifonly.runs.folder import FINISHED, TABLE, counts_of, frame_of, read_manifest, rows_of
+from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
+from ifonly.runs.manifest import FINISHED, read_manifest
 from ifonly.runs.rows import COLUMNS
 
 

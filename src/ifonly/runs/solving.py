@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -50,13 +49,15 @@ def solve_cohort(
     out: str | Path,
     settings: RunSettings | None = None,
     executor: Any = None,
+    force: bool = False,
     progress: Progress = silent,
 ) -> Run:
     """Solve every episode of a cohort, one row each, in the folder `out`.
 
     `reward` is `minus("SOFA")` unless another is given. Every answer is written down when it is found: a run that was
     stopped, however, goes on where it was when the same is asked again, and one that is finished does nothing. A folder
-    of another question is refused. An episode that cannot be solved has a row with the reason.
+    of another question is refused, unless `force` starts again in its place. An episode that cannot be solved has a row
+    with the reason.
 
     Work is done by processes on this machine, or by any `executor` of `concurrent.futures`, or by the workers of a
     Dask client. The table does not depend on who does it, nor on how many they are, unless `limits` are in seconds.
@@ -77,7 +78,7 @@ def solve_cohort(
     task.check(wanted)
     about = {"episodes": len(wanted), "fingerprint": wanted.fingerprint()}
     description = {**task.describe(), "cohort": about, "schema": model.schema.to_dict()}
-    with opened(Path(out), description) as folder:
+    with opened(Path(out), description, force=force) as folder:
         if not has_table(folder.path, folder.manifest):
             folder.read_rows(wanted)
             _solve_missing(folder, task, wanted, _staff(settings, executor), progress)
@@ -86,7 +87,7 @@ def solve_cohort(
 
 
 def _solve_missing(folder: RunFolder, task: Task, cohort: Cohort, staff: Staff, progress: Progress) -> None:
-    missing = [position for position in range(len(cohort)) if position not in folder.statuses]
+    missing = [position for position in range(len(cohort)) if position not in folder.answered]
     progress(_tick(folder, len(cohort)))
     with one_thread(), _ending(staff.executor):
         for answers in Dispatch(task, cohort, staff).answers(missing):
@@ -129,7 +130,6 @@ def _ending(executor: Executor) -> Iterator[None]:
 
 
 def _tick(folder: RunFolder, total: int) -> Tick:
-    counts = Counter(folder.statuses.values())
-    failed, limited = counts[FAILED], sum(counts[status] for status in LIMITED)
-    done = len(folder.statuses)
+    failed, limited = folder.counts[FAILED], sum(folder.counts[status] for status in LIMITED)
+    done = len(folder.answered)
     return Tick(STAGE, done, total, {"solved": done - limited - failed, "limited": limited, "failed": failed})

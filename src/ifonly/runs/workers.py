@@ -15,6 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from ifonly.errors import IfonlyError
 
+MOST_STILLBIRTHS = 2
+"""Processes in a row that may end at one place before they have begun; then something is wrong with all of them."""
+
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
@@ -41,6 +44,8 @@ class _Place:
     pool: ProcessPoolExecutor | None = None
     born: Future[None] | None = None
     last: Future[Any] | None = None
+    stillbirths: int = 0
+    """Processes before this one, without another between them, that never came to life."""
 
     @property
     def is_free(self) -> bool:
@@ -77,17 +82,16 @@ class LocalWorkers(Executor):
     ) -> Future[Returned]:
         """Ask a process that is free, or the first one to be so later."""
         place = next((place for place in self._places if place.is_free), self._places[0])
-        if place.was_stillborn:
-            raise IfonlyError(
-                "worker processes end as soon as they begin. A script must begin runs under "
-                "`if __name__ == '__main__':`; if it does, memory may be short for so many workers."
-            )
         pool = self._begin(place) if place.pool is None or place.is_broken else place.pool
         try:
             place.last = future = pool.submit(fn, *args, **kwargs)
         except BrokenExecutor:  # it died while it had nothing to do
             place.last = future = self._begin(place).submit(fn, *args, **kwargs)
         return future
+
+    def never_began(self, call: Future[Any]) -> bool:
+        """Whether the process that was to do this call ended before it came to life: the call is not to blame."""
+        return any(place.last is call and place.was_stillborn for place in self._places)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes; with `cancel_futures` at once, whatever they do."""
@@ -100,7 +104,13 @@ class LocalWorkers(Executor):
         self._listening.close()
 
     def _begin(self, place: _Place) -> ProcessPoolExecutor:
-        """A new process for a place."""
+        """A new process for a place, unless too many have ended there at once."""
+        place.stillbirths = place.stillbirths + 1 if place.was_stillborn else 0
+        if place.stillbirths == MOST_STILLBIRTHS:
+            raise IfonlyError(
+                f"{MOST_STILLBIRTHS} worker processes in a row ended as soon as they began. A script must begin runs "
+                "under `if __name__ == '__main__':`; if it does, memory may be short for so many workers."
+            )
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=_begin_worker, initargs=(self._listening,))
         with _without_interrupts():  # the process takes over what is held back here
             place.pool, place.born = pool, pool.submit(_be_born)

@@ -1,0 +1,128 @@
+"""The manifest of a run: what was asked, and how far the run is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ifonly.errors import InputError, StoreError
+from ifonly.files import atomic_file
+from ifonly.version import __version__
+
+FORMAT = "ifonly.run"
+VERSION = 1
+MANIFEST = "run.json"
+RUNNING, FINISHED = "running", "finished"
+PROGRESS_KEYS = {"state", "counts", "table"}
+"""What a manifest says about how far the run is; everything else says what was asked."""
+REQUIRED: dict[str, Any] = {
+    "ifonly": str,
+    "state": str,
+    "question": {"reward": dict},
+    "solver": dict,
+    "limits": dict,
+    "model": dict,
+    "cohort": {"episodes": int, "fingerprint": str},
+}
+"""What readers of a manifest rely on, and its kinds."""
+DAMAGED = "it was altered; start again in its place (force=True, --force), or choose another folder"
+
+
+def plain_manifest(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a question, as it is read back."""
+    described = {"format": FORMAT, "version": VERSION, "ifonly": __version__, **description}
+    try:
+        content: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
+    except ValueError:
+        raise InputError("the question, its limits or the solver have a number that is not finite.") from None
+    return content
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the manifest, or leave the old one."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    replace_file(folder / MANIFEST, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run, its format and version checked."""
+    source = folder / MANIFEST
+    try:
+        content = json.loads(source.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{source}: cannot be read ({error}).") from None
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise StoreError(f"{source}: is not the manifest of a run.")
+    if content.get("version") != VERSION:
+        raise StoreError(f"{source}: version {content.get('version')!r}; ifonly {__version__} reads version {VERSION}.")
+    required = REQUIRED | ({"counts": dict} if content.get("state") == FINISHED else {})
+    if missing := _missing(content, required):
+        raise StoreError(f"{source}: {missing!r} is missing or of a wrong kind; {DAMAGED}.")
+    return content
+
+
+def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
+    """The first entry that is not as required; None if there is none."""
+    for name, kind in required.items():
+        value = content.get(name)
+        if not isinstance(value, dict if isinstance(kind, dict) else kind):
+            return name
+        if isinstance(kind, dict) and (inner := _missing(value, kind)):
+            return f"{name}.{inner}"
+    return None
+
+
+def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The manifest that is there, which must be of the same question."""
+    found = read_manifest(folder)
+    differing = list(_differences({k: v for k, v in found.items() if k not in PROGRESS_KEYS}, wanted))
+    if differing:
+        shown = "; ".join(differing[:5]) + ("; ..." if len(differing) > 5 else "")
+        raise StoreError(
+            f"{folder} holds another run ({shown}). Ask the same as there to go on with it, or choose another folder."
+        )
+    return found
+
+
+def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
+    """Where two manifests differ, in words."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*found, *wanted]):
+            yield from _differences(found.get(key), wanted.get(key), f"{where}.{key}" if where else key)
+    elif found != wanted:
+        yield f"{where}: {_short(found)} there, {_short(wanted)} now"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write a file that is on disk, complete, before it takes its name."""
+    try:
+        with atomic_file(path) as scratch:
+            write(scratch)
+            _flush(scratch)
+        _flush(path.parent)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(
+            f"{path}: cannot be written ({error}). Every row is kept; make room and run the same again."
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,13 +2,18 @@
 
 import hashlib
 import os
+import platform
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ifonly.errors import StoreError
+
+_MARK = r"-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{8}(?:-old)?"
+"""Added to a name to hide something beside it: machine, process, something random; `old` is what is being replaced."""
 
 
 @contextmanager
@@ -16,11 +21,13 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
     """Yield a fresh folder that takes the name `path` only when the block ends well.
 
     Whatever is raised inside the block, `path` is afterwards either what it was before or complete. With `overwrite`
-    a folder of the same files is replaced; one that holds anything else is refused rather than lost.
+    a folder of the same files is replaced; one that holds anything else is refused rather than lost. What a process
+    that was killed while it wrote the same folder has left beside it is removed.
     """
     target = Path(path)
     if target.is_symlink():
         target = target.resolve()  # replace what the link points to, not the link
+    _tidy_up_beside(target)
     if target.exists() and not target.is_dir():
         raise StoreError(f"{target} is a file, and a folder is to be written there; move it away.")
     if target.exists() and not overwrite:
@@ -45,7 +52,7 @@ def _replace_folder(target: Path, scratch: Path) -> None:
             f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
             "name."
         )
-    retired = _hidden_beside(target)
+    retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)
         scratch.rename(target)
@@ -81,9 +88,13 @@ def check_writable(path: str | Path, *, folder: bool = False) -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a fresh file name; what is written there takes the name `path` only when the block ends well."""
+    """Yield a fresh file name; what is written there takes the name `path` only when the block ends well.
+
+    What a process that was killed while it wrote the same file has left beside it is removed.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    _tidy_up_beside(target)
     scratch = _hidden_beside(target)
     try:
         yield scratch
@@ -98,12 +109,61 @@ def write_text_atomically(path: str | Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _hidden_beside(target: Path) -> Path:
+def _hidden_beside(target: Path, *, old: bool = False) -> Path:
     """A free hidden name in the same folder, so that a rename stays within one file system.
 
-    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for.
+    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for. The name says whose it
+    is, so that it can be removed once that process is no more.
     """
-    return target.parent / f".{target.name}-{secrets.token_hex(8)}"
+    mark = f"-{_this_machine()}-{os.getpid()}-{secrets.token_hex(4)}{'-old' if old else ''}"
+    return target.parent / f".{target.name}{mark}"
+
+
+def _this_machine() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _tidy_up_beside(target: Path) -> None:
+    """Remove what killed processes have left hidden beside `target`: it would stay for good, and hold people's data.
+
+    A folder that was being replaced when its process was killed, and has no successor, gets its name back. What belongs
+    to a process that lives, or to another machine that shares the disk, is left alone.
+    """
+    for item, marks in _hidden_for(target):
+        if any(_may_live(mark) for mark in marks):
+            continue
+        with suppress(OSError):  # somebody else's, or gone by now
+            if len(marks) == 1 and marks[0].endswith("-old") and not os.path.lexists(target):
+                item.rename(target)
+            elif item.is_dir():
+                shutil.rmtree(item)
+            else:
+                item.unlink()
+
+
+def _hidden_for(target: Path) -> list[tuple[Path, list[str]]]:
+    """What is hidden beside `target`, and beside hidden folders that were to become it, with the marks of its name."""
+    hidden = re.compile(rf"\.+{re.escape(target.name)}((?:{_MARK})+)")
+    try:
+        with os.scandir(target.parent) as items:
+            found = [(Path(item.path), hidden.fullmatch(item.name)) for item in items]
+    except OSError:
+        return []  # not there yet, or not to be listed
+    return [(item, re.findall(_MARK, match[1])) for item, match in found if match]
+
+
+def _may_live(mark: str) -> bool:
+    """Whether the process that hid something under a name with this mark may still need it."""
+    _, machine, process, *_ = mark.split("-")
+    if machine != _this_machine() or os.name == "nt":  # on Windows, asking a process for life ends it
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
 
 
 def sha256_of(path: Path) -> str:

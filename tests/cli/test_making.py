@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import ifonly
 from ifonly.cli import models
 from ifonly.episodes.store import load_cohort
 from ifonly.episodes.tables import cohort_to_frame
+from ifonly.report.overview import Overview
 
 
 def test_simulate_stores_what_the_library_simulates(cohort_folder: Path) -> None:
@@ -23,10 +25,10 @@ def test_simulate_as_json(run, tmp_path: Path) -> None:
     result = run("simulate", "--patients", 5, "--horizon", "4-7", "--out", tmp_path / "c", "--json")
     content = json.loads(result.stdout)
     lengths = load_cohort(tmp_path / "c").lengths
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert set(content) == {"cohort", "provenance", "summary"}
     assert content["provenance"] == {"made by": "ifonly simulate", "patients": 5, "seed": 0, "horizon": [4, 7]}
-    assert (content["summary"]["shortest"], content["summary"]["longest"]) == (lengths.min(), lengths.max())
+    assert (content["summary"]["episodes"], content["summary"]["steps"]) == (5, lengths.sum())
     assert 4 <= lengths.min() <= lengths.max() <= 7
 
 
@@ -76,6 +78,35 @@ def test_implausible_values_are_one_friendly_line(run, tmp_path: Path, cohort_fo
     assert "SOFA" in result.stderr
     assert "Warning" not in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_nothing_printed_gives_a_single_subject_away(run, tmp_path: Path, cohort_folder: Path) -> None:
+    """The one patient with an extreme value is in the mean, and nowhere else."""
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort)
+    frame[0, "creatinine"] = secret = 8.87654321
+    assert secret == frame["creatinine"].max()
+    frame.write_csv(tmp_path / "table.csv")
+    ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
+    command = ("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
+    for arguments in ((*command, "--force"), (*command, "--force", "--json"), ("info", tmp_path / "mine")):
+        result = run(*arguments)
+        assert result.exit_code == 0, result.output
+        assert "creatinine" in result.stdout
+        assert "8.87" not in result.output
+
+
+def test_import_names_the_place_of_a_bad_cell_and_not_what_it_holds(run, tmp_path: Path, cohort_folder: Path) -> None:
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort).with_columns(MAP=pl.col("MAP").cast(pl.String))
+    frame[8, "MAP"] = "SECRET"
+    frame.write_csv(tmp_path / "table.csv")
+    ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
+    result = run("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
+    assert result.exit_code == 3
+    assert "table.csv: row 9, step 2: MAP is not a number" in result.stderr
+    assert "SECRET" not in result.output
+    assert cohort.ids[1] not in result.output
 
 
 def test_fit_makes_the_model_that_was_asked_for(cohort_folder: Path, model_folder: Path) -> None:
@@ -158,7 +189,7 @@ def test_crossval_refuses_and_starts_again(run, tmp_path: Path, cohort_folder: P
 
 def test_info_on_a_cohort(run, cohort_folder: Path) -> None:
     cohort = load_cohort(cohort_folder)
-    assert str(cohort.summary()) in run("info", cohort_folder).stdout
+    assert str(Overview.of(cohort)) in run("info", cohort_folder).stdout
     content = json.loads(run("info", cohort_folder, "--json").stdout)
     assert content["holds"] == "cohort"
     assert content["summary"]["episodes"] == 40

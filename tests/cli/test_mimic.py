@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from ifonly.episodes.store import load_cohort
+from ifonly.episodes.tables import cohort_to_frame
 
 sys.path.append(str(Path(__file__).parents[1] / "clinical"))
 from ai_clinician_rows import rows_of
@@ -38,6 +39,18 @@ def test_the_folder_and_the_document(built: tuple[Path, dict]) -> None:
     assert document["flow"]["steps"][-1]["stays"] == document["summary"]["episodes"] == len(load_cohort(folder)) == 8
     assert set(document) == {"cohort", "flow", "levels", "remarks", "warnings", "summary"}
     assert document["levels"]["fluids"][0] == 0
+
+
+def test_ranges_rest_on_enough_subjects(built: tuple[Path, dict]) -> None:
+    folder, document = built
+    rows = cohort_to_frame(load_cohort(folder))
+    for feature in document["summary"]["features"]:
+        assert not {"minimum", "maximum"} & set(feature)
+        values = rows[feature["name"]]
+        if feature["low"] is not None:
+            assert rows.filter(values <= feature["low"])["subject"].n_unique() >= 5
+        if feature["high"] is not None:
+            assert rows.filter(values >= feature["high"])["subject"].n_unique() >= 5
 
 
 def test_what_people_are_told(run, release: Path, tmp_path: Path) -> None:

@@ -35,6 +35,16 @@ def test_values_steps_and_units(tmp_path: Path) -> None:
         assert mine[name].to_list() == pytest.approx(raw[FEATURE_COLUMNS[name]].cast(pl.Float64).to_list()), name
 
 
+def test_death_in_hospital_is_taken_over_where_the_table_has_it(tmp_path: Path) -> None:
+    parts = [rows_of(stay, [1, 2, 3], died_in_hosp=float(stay == 2)) for stay in (1, 2)]
+    made = read_ai_clinician(written(tmp_path, *parts), WINDOW).grid
+    assert dict(made.select("stay", "died_in_hospital").rows()) == {"1": False, "2": True}
+    assert "died_in_hospital" not in read_ai_clinician(written(tmp_path, rows_of(1, [1, 2, 3])), WINDOW).grid.columns
+    odd = rows_of(1, [1, 2, 3], died_in_hosp=2.0)
+    with pytest.raises(InputError, match="'died_in_hosp' is neither 0 nor 1"):
+        read_ai_clinician(written(tmp_path, odd), WINDOW)
+
+
 def test_years_and_percent_are_left_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path, rows_of(1, [1, 2, 3], age=64.5, FiO2_1=40.0), rows_of(2, [1, 2, 3], age=70.0, FiO2_1=50.0))
     read = read_ai_clinician(path, WINDOW)

@@ -1,6 +1,7 @@
 """From tables to a stored cohort: what is stored, that it comes whole or not at all, and that work is not lost."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from mimic_tables import MimicTables, invented_patients
 
 from ifonly.clinical import build as build_module
 from ifonly.clinical.actions import LevelChoice
-from ifonly.clinical.build import Build, BuildOptions, build_cohort
+from ifonly.clinical.build import FILES, PICTURES, Build, BuildOptions, build_cohort
 from ifonly.clinical.flow import Flow
 from ifonly.clinical.levels import read_levels
 from ifonly.clinical.selection import Selection
@@ -102,8 +103,8 @@ def test_one_stay_followed_by_hand(tmp_path: Path) -> None:
         "vasopressor": [0, 0.08, 0.08 + 0.45 * 0.2, 0.45 * 0.2, *[0] * 8],
         "fluid": [100, 300, 0, 0, 0, 50, *[0] * 6],
         "sofa_coagulation": [1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3],
-        # 70 / 0.5 = 140: three points while ventilated, else two; 70 / 0.21 = 333.
-        "sofa_respiration": [0, 3, 3, 3, 2, 1, 1, 1, *[0] * 4],
+        # 70 / 0.5 = 140, as long as the gas counts: three points while ventilated, else two.
+        "sofa_respiration": [0, 3, 3, 3, 2, 2, 2, 2, *[0] * 4],
         "sofa_cardiovascular": [1, 3, 4, 3, *[0] * 8],
         "sofa_renal": [0, 0, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3],
         "gender": [0] * 12,
@@ -120,6 +121,18 @@ def test_an_action_is_the_level_of_each_dose(source: Path, tmp_path: Path) -> No
     assert ((doses[:, 1] > 0) == (made.grid["fluid"].to_numpy() > 0)).all()
     assert np.corrcoef(doses[:, 1], made.grid["fluid"].to_numpy())[0, 1] > 0.9
     assert len(made.cohort.schema.actions) == 25
+
+
+def test_stays_that_cannot_be_used_are_in_the_flow(tmp_path: Path) -> None:
+    """One ends before it begins, one is listed twice, one is of nobody known."""
+    tables = invented_patients(4, hours=50)
+    backwards, unknown = tables.add_stay(hours=-5), tables.add_stay()
+    tables.rows["ICUSTAYS"].append(dict(tables.rows["ICUSTAYS"][0]))
+    tables.rows["PATIENTS"] = [row for row in tables.rows["PATIENTS"] if row["subject_id"] != unknown.subject]
+    first, second, *_ = build_cohort(tables.write(tmp_path / "mimic"), tmp_path / "cohort", ALL_ADULTS).flow.steps
+    assert backwards.subject != unknown.subject
+    assert (first.rule, first.stays, first.subjects) == ("stays in intensive care", 7, 6)
+    assert (second.stays, second.subjects, second.removed_stays, second.removed_subjects) == (4, 4, 3, 2)
 
 
 def test_horizons(source: Path, tmp_path: Path) -> None:
@@ -171,6 +184,33 @@ def test_nothing_is_replaced_unless_asked(source: Path, tmp_path: Path) -> None:
     made = build_cohort(source, tmp_path / "cohort", again)
     assert load_cohort(tmp_path / "cohort").schema == made.cohort.schema
     assert made.cohort.schema.actions.axes[1].levels == (0, 30, 80, 279, 850)
+
+
+def test_what_would_be_refused_in_the_end_is_refused_before_anything_is_read(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "cohort"
+    target.mkdir()
+    (target / "thesis.txt").write_text("all of it")
+    ticks: list[Tick] = []
+    with pytest.raises(StoreError, match=r"also holds \['thesis\.txt'\]"):
+        build_cohort(source, target, replace(ALL_ADULTS, overwrite=True), progress=ticks.append)
+    (target / "thesis.txt").rename(target / "flow.png")
+    with pytest.raises(StoreError, match=r"also holds \['flow\.png'\]"):  # nobody would draw it anew
+        build_cohort(source, target, replace(ALL_ADULTS, overwrite=True), progress=ticks.append)
+    for settings in ({"memory": "lots"}, {"threads": 0}):
+        with pytest.raises(InputError, match=r"memory|threads"):
+            build_cohort(source, tmp_path / "other", replace(ALL_ADULTS, **settings), progress=ticks.append)
+    assert [path.name for path in tmp_path.iterdir()] == ["cohort"]
+    assert ticks == []
+
+
+def test_pictures_of_an_earlier_build_are_replaced(source: Path, tmp_path: Path) -> None:
+    def draw(build: Build, folder: Path) -> None:
+        for name in PICTURES:
+            (folder / name).write_text(str(build.flow.stays))
+
+    for overwrite in (False, True):
+        build_cohort(source, tmp_path / "cohort", replace(ALL_ADULTS, overwrite=overwrite), finish=draw)
+    assert {file.name for file in (tmp_path / "cohort").iterdir()} == {*FILES, *PICTURES}
 
 
 def test_no_sepsis_says_which_rule_and_leaves_nothing(tmp_path: Path) -> None:

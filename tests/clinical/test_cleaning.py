@@ -82,7 +82,7 @@ def lab_cases(cases: Cases) -> None:
     new("its second", hours=10, intime=first.intime + timedelta(hours=20), **options)
     tables.lab(first, 15, LAB_CREATININE, 2.0)
     stay = new("venous")
-    for hour, kind in enumerate(("ART", "VEN", "MIX", None)):
+    for hour, kind in enumerate(("ART", "VEN", "MIX", None, "CENTRAL VENOUS.", "Art.", "PLEURAL")):
         tables.lab(stay, hour, LAB_PO2, 90)
         if kind is not None:
             tables.lab(stay, hour, SPECIMEN[cases.release], kind)
@@ -183,6 +183,11 @@ def infection_cases(cases: Cases) -> None:
     tables.culture(stay, -73)
     tables.culture(stay, 71)
     tables.culture(stay, 73)
+    # Days only in MIMIC-III: noon of the third and fourth day after the stay, 72 hours and more after its end.
+    stay = new("treated later", hours=6, intime=datetime(2181, 5, 5, 6))
+    tables.culture(stay, 5)
+    for hour in (6 + 72, 6 + 72.1 if cases.release == "MIMIC-IV" else 6 + 96):
+        tables.prescribe(stay, hour, "Vancomycin")
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -233,9 +238,9 @@ def test_a_lab_between_two_stays_is_known_to_the_second_only(cases: Cases) -> No
     assert cases.measured("its second", "creatinine") == [(-5, 2)]
 
 
-def test_oxygen_of_venous_blood_is_not_arterial(cases: Cases) -> None:
-    assert [hour for hour, _ in cases.measured("venous", "pao2")] == [0, 3]
-    assert cases.removed("measurements", "pao2") == {"not arterial": 2}
+def test_oxygen_of_what_is_said_to_be_no_arterial_blood_does_not_count(cases: Cases) -> None:
+    assert [hour for hour, _ in cases.measured("venous", "pao2")] == [0, 3, 5]
+    assert cases.removed("measurements", "pao2") == {"not arterial": 4}
 
 
 def test_gcs_is_the_sum_of_parts_of_the_last_six_hours(cases: Cases) -> None:
@@ -289,6 +294,11 @@ def test_systemic_antibiotics(cases: Cases) -> None:
         assert list(rows.iter_rows()) == [(6, False), (30, False), (54, False)]
     else:
         assert list(rows.iter_rows()) == [(0, True), (24, True), (48, True)]
+
+
+def test_antibiotics_count_until_72_hours_after_the_stay(cases: Cases) -> None:
+    """As long as a culture of the stay may wait for them."""
+    assert cases.rows("antibiotics", "treated later")["hour"].to_list() == [78]
 
 
 def test_cultures(cases: Cases) -> None:

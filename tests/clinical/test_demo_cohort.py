@@ -131,6 +131,7 @@ def test_counts_are_those_of_the_stays_table(demo: Build) -> None:
     kept = [steps for steps, adult in whole if adult]
     assert [step.stays for step in demo.flow.steps] == [
         len(whole),
+        len(whole),
         adults,
         sum(steps > 0 for steps in kept),
         sum(steps >= 10 for steps in kept),

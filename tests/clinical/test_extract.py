@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import os
+import shutil
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,9 +14,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from mimic_tables import DEMO, invented_patients, needs_demo
+from mimic_tables import DEMO, MimicTables, invented_patients, needs_demo
 from polars.testing import assert_frame_equal
 
+from ifonly.clinical import passes, stages
 from ifonly.clinical.database import open_database
 from ifonly.clinical.extract import TABLES, Events, read_events
 from ifonly.errors import IfonlyError, InputError, StoreError
@@ -91,6 +93,22 @@ def test_a_changed_file_is_read_again_with_all_that_rests_on_it(mimic: Path, tmp
     read_events(mimic, tmp_path / "work")
     os.utime(mimic / "OUTPUTEVENTS.csv.gz", ns=(1, 1))
     assert read_events(mimic, tmp_path / "work").made == ("outputs", "urine")
+
+
+@pytest.mark.parametrize(
+    ("module", "again"),
+    [("passes", {"charted", "stays"}), ("extract", {"fluids", "admitted"}), ("database", {"charted", "fluids"})],
+)
+def test_what_other_code_made_is_made_again(
+    mimic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, again: set[str]
+) -> None:
+    read_events(mimic, tmp_path / "work", threads=1)
+    monkeypatch.setattr(stages, "CODE", shutil.copytree(stages.CODE, tmp_path / "code"))
+    assert read_events(mimic, tmp_path / "work", threads=1).made == ()
+    (tmp_path / "code" / f"{module}.py").write_text("# another way\n")
+    made = read_events(mimic, tmp_path / "work", threads=1).made
+    assert again <= set(made)
+    assert ("charted" in made) == (module != "extract")
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])])
@@ -218,9 +236,89 @@ def test_rows_that_nobody_reads_may_hold_anything(mimic: Path, tmp_path: Path) -
 def test_text_in_a_numeric_column_is_counted(mimic: Path, tmp_path: Path) -> None:
     put(mimic / "CHARTEVENTS.csv.gz", 2, "valuenum", SECRET)
     events = read_events(mimic, tmp_path / "work")
-    assert events.counts["files"]["charted"]["text in valuenum"] == 1
-    assert "CHARTEVENTS.csv.gz: 1 values in valuenum are no numbers and are left out." in events.notes
+    assert events.counts["files"]["charted"]["text"] == {"valuenum": {"values": 1, "first row": 2}}
+    said = "CHARTEVENTS.csv.gz: 1 values in valuenum are no numbers and are left out; the first is in row 2"
+    assert any(note.startswith(said) for note in events.notes)
     assert SECRET not in "".join(events.notes)
+
+
+@pytest.mark.parametrize(("texts", "refused"), [(passes.FEW_TEXT, False), (8, False), (9, True)])
+def test_a_twentieth_of_text_is_the_most(tmp_path: Path, texts: int, refused: bool) -> None:
+    """Of 160 amounts; and rows that are not needed count neither way."""
+    tables = MimicTables()
+    stay = tables.add_stay()
+    for row in range(200):
+        value = SECRET if row in range(3, 3 + texts) else 20
+        tables.output(stay, row / 4, 226559 if row < 160 else 1, value if row < 160 else SECRET)
+    source = tables.write(tmp_path / "mimic")
+    if refused:
+        with pytest.raises(InputError, match=r"OUTPUTEVENTS\.csv\.gz, row 4 after .* as in 9 of 160 rows"):
+            read_events(source, tmp_path / "work", threads=1)
+    else:
+        events = read_events(source, tmp_path / "work", threads=1)
+        assert events.counts["files"]["outputs"]["text"] == {"value": {"values": texts, "first row": 4}}
+
+
+def swapped_times(tables: MimicTables) -> None:
+    for row in tables.rows["INPUTEVENTS_MV"]:
+        row["starttime"], row["endtime"] = row["endtime"], row["starttime"]
+
+
+def other_units(tables: MimicTables) -> None:
+    for row in tables.rows["INPUTEVENTS_MV"]:
+        row["rateuom"] = "drops/min"
+
+
+def another_scale(tables: MimicTables) -> None:
+    for row in tables.rows["CHARTEVENTS"]:
+        if row["itemid"] == 220052:
+            row["valuenum"] *= 10
+
+
+def stays_that_end_first(tables: MimicTables) -> None:
+    for row in tables.rows["ICUSTAYS"]:
+        row["intime"], row["outtime"] = row["outtime"], row["intime"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (swapped_times, r"INPUTEVENTS_MV.* for vasopressors \(norepinephrine, metavision\) .* end before they begin"),
+        (other_units, r"INPUTEVENTS_MV.* for vasopressors \(norepinephrine, metavision\) .* a unit that is not known"),
+        (another_scale, r"CHARTEVENTS.* for measurements \(mean_bp\) cannot be used; .* hold implausible values"),
+        (stays_that_end_first, r"ICUSTAYS.* for admitted \(stays\) .* do not end after they begin"),
+    ],
+)
+def test_a_kind_of_rows_that_is_mostly_lost_is_refused(
+    tmp_path: Path, spoil: Callable[[MimicTables], None], said: str
+) -> None:
+    """Rows of CareVue, which are as they should be, do not hide that those of MetaVision are not."""
+    tables = invented_patients(12, hours=24)
+    stay = tables.add_stay(source="carevue")
+    for hour in range(0, 70):
+        tables.carevue(stay, hour, 30120, rate=0.1, rateuom="mcgkgmin")
+    spoil(tables)
+    if spoil is stays_that_end_first:
+        for _ in range(10):
+            tables.add("ICUSTAYS", **{**tables.rows["ICUSTAYS"][0], "icustay_id": 1})
+    with pytest.raises(InputError, match=said):
+        read_events(tables.write(tmp_path / "mimic"), tmp_path / "work", threads=1)
+
+
+def test_what_is_lost_for_a_doubtful_reason_is_said_with_its_number(tmp_path: Path) -> None:
+    tables = invented_patients(2, hours=24)
+    stay = tables.add_stay()
+    tables.chart(stay, 1, 220052, 999)
+    tables.infuse(stay, 2, 1, 221906, rate=0.1, rateuom="mcg/kg/min")
+    tables.infuse(stay, 2, 3, 221289, rate=0.1, rateuom="drops/min")
+    notes = read_events(tables.write(tmp_path / "mimic"), tmp_path / "work", threads=1).notes
+    given = sum(row["itemid"] == 221906 for row in tables.rows["INPUTEVENTS_MV"])
+    assert {
+        "measurements: 1 rows hold implausible values and are left out (mean_bp: 1 of 49).",
+        f"vasopressors: 1 rows end before they begin and are left out (norepinephrine, metavision: 1 of {given}).",
+        "vasopressors: 1 rows have a unit that is not known and are left out (epinephrine, metavision: 1 of 1).",
+        "vasopressors: none of 1 rows of epinephrine, metavision is left (unit not known: 1).",
+    } <= set(notes)
 
 
 def test_a_numeric_column_that_is_mostly_text_is_refused(mimic: Path, tmp_path: Path) -> None:

@@ -95,6 +95,49 @@ def test_ventilation_lasts_until_it_ends_or_nobody_says_so_any_more() -> None:
     assert ventilated((-VENTILATION_HOLD, True)) == [1, 0, 0, 0, 0, 0]
 
 
+def gas(hour: float, oxygen: float) -> tuple[Any, ...]:
+    return ("a", hour, "pao2", oxygen)
+
+
+def fio2(hour: float, fraction: float) -> tuple[Any, ...]:
+    return ("a", hour, "fio2", fraction)
+
+
+def oxygenation(*rows: tuple[Any, ...], on: Any = (), steps: int = 3) -> list[float | None]:
+    evidence = [("a", hour, state) for hour, state in on]
+    return column("oxygenation", measurements=list(rows), ventilation=evidence, steps=steps)
+
+
+def test_oxygen_in_blood_is_set_against_what_was_breathed_then() -> None:
+    """A patient who is weaned after the gas has the ratio of the gas, not that of old blood and new air."""
+    weaned = (fio2(0.5, 0.8), gas(1.0, 80), fio2(5.0, 0.4))
+    assert oxygenation(*weaned) == [100.0, 100.0, 100.0]
+    assert column("sofa_respiration", measurements=list(weaned), ventilation=[("a", 0.5, True)], steps=3) == [3, 3, 3]
+    # What is charted after the gas is no part of it, though it is in the same step; the mean is one of ratios.
+    assert oxygenation(fio2(0.5, 0.8), gas(1.0, 80), fio2(1.01, 0.4), gas(2.0, 80), steps=1) == [150.0]
+    assert oxygenation(gas(1.0, 84), fio2(1.0, 0.5), steps=1) == [168.0]
+
+
+def test_ratios_are_held_as_long_as_oxygen_in_blood() -> None:
+    assert oxygenation(gas(-20, 84), steps=3) == [pytest.approx(400), pytest.approx(400), None]
+
+
+def test_what_was_breathed_counts_as_long_as_stated() -> None:
+    assert oxygenation(fio2(-12.0, 0.5), gas(0.0, 84), steps=1) == [168.0]
+    assert oxygenation(fio2(-12.01, 0.5), gas(0.0, 84), steps=1) == [pytest.approx(400)]
+
+
+def test_without_charted_oxygen_room_air_is_assumed_unless_ventilated() -> None:
+    assert oxygenation(gas(9.0, 84), steps=3) == [None, None, pytest.approx(400)]
+    assert oxygenation(gas(9.0, 84), on=[(1.0, True)]) == [None, None, None]
+    assert oxygenation(gas(9.01, 84), on=[(1.0, True)]) == [None, None, pytest.approx(400)]
+    assert oxygenation(gas(9.0, 84), on=[(1.0, True), (9.0, False)]) == [None, None, pytest.approx(400)]
+    assert oxygenation(gas(9.0, 84), on=[(10.0, True)]) == [None, None, pytest.approx(400)]
+    assert oxygenation(gas(9.0, 84), fio2(2.0, 0.5), on=[(1.0, True)]) == [None, None, 168.0]
+    lost = column("sofa_respiration", measurements=[gas(1.0, 30)], ventilation=[("a", 1.0, True)], steps=1)
+    assert lost == [0]
+
+
 def test_urine_is_summed_by_step_and_by_day() -> None:
     rows = [("a", hour + 0.5, 20.0) for hour in range(-10, 40)]
     made = grid(tables(urine=rows), window(steps=10))
@@ -177,6 +220,7 @@ def _step_by_hand(mine: Rows, begin: float) -> dict[str, Any]:
             known = None
         result |= {variable.feature: variable.default if known is None else known}
         result |= {f"measured_{variable.feature}": bool(inside), f"known_{variable.feature}": known is not None}
+    result["oxygenation"] = _oxygenation_by_hand(mine, begin)
     result["urine"] = sum(ml for hour, ml in mine["urine"] if begin - tiny <= hour < end - tiny)
     states = {round(hour * 60): [] for hour, _ in mine["ventilation"]}
     for hour, on in mine["ventilation"]:
@@ -191,6 +235,32 @@ def _step_by_hand(mine: Rows, begin: float) -> dict[str, Any]:
     result["vasopressor"] = max(running)
     result["fluid"] = sum(_share(s, e, begin, end) * ml for s, e, ml in mine["fluids"])
     return result
+
+
+def _oxygenation_by_hand(mine: Rows, begin: float) -> float | None:
+    def latest(charted: list[tuple[int, float]], moment: int, hours: float) -> list[float]:
+        """The values of the last moment up to `moment`, if not older than so many hours; all times in seconds."""
+        last = max((second for second, _ in charted if second <= moment), default=-math.inf)
+        return [value for second, value in charted if second == last and moment - last <= hours * 3600]
+
+    def charted(kind: str) -> list[tuple[int, float]]:
+        return [(round(hour * 3600), value) for hour, name, value in mine["measurements"] if name == kind]
+
+    gases, inspired = charted("pao2"), charted("fio2")
+    machine = [(round(hour * 3600), on) for hour, on in mine["ventilation"]]
+    ratios = []
+    for moment in sorted({second for second, _ in gases}):
+        breathed = latest(inspired, moment, 12)
+        states = latest(machine, moment, VENTILATION_HOLD)
+        oxygen = [value for second, value in gases if second == moment]
+        if breathed:
+            ratios.append((moment, sum(oxygen) / len(oxygen) / (sum(breathed) / len(breathed))))
+        elif not states or not all(states):
+            ratios.append((moment, sum(oxygen) / len(oxygen) / 0.21))
+    first = round(begin * 3600)
+    inside = [ratio for moment, ratio in ratios if first <= moment < first + 4 * 3600]
+    held = latest(ratios, first, 24)
+    return sum(inside) / len(inside) if inside else held[0] if held else None
 
 
 def _share(start: float, stop: float, begin: float, end: float) -> float:
@@ -210,6 +280,9 @@ def test_the_grid_is_what_plain_code_gives(rows: Rows) -> None:
         mine = made.filter(stay=name)
         for step, expected in enumerate(by_hand(rows, name, start, steps)):
             found = mine.row(step, named=True)
+            assert (found["oxygenation"] is None) == (expected["oxygenation"] is None), (name, step)
+            for row in (found, expected):
+                row["oxygenation"] = row["oxygenation"] or 0.0
             assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-9), (name, step)
 
 

@@ -1,5 +1,6 @@
 """Suspected infection and its onset, the window around it, and what each rule removes."""
 
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -9,8 +10,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from invented_events import stay, stays, table, tables
 
-from ifonly.clinical.flow import Flow, Sieve
-from ifonly.clinical.selection import Selection, select_once, select_stays
+from ifonly.clinical import stages
+from ifonly.clinical.flow import Flow, FlowStep, Sieve
+from ifonly.clinical.selection import CODE_OF_GRIDS, Selection, select_once, select_stays
 from ifonly.clinical.sepsis import (
     Window,
     first_onset,
@@ -183,6 +185,35 @@ def test_the_grid_is_made_once(tmp_path: Path) -> None:
     assert other.flow != first.flow
     table("antibiotics", [("septic", 40.0)]).write_parquet(tmp_path / "antibiotics.parquet")
     assert select_once(tmp_path, Selection(), progress=ticks.append).flow.steps[2].stays == 1
+
+
+@pytest.mark.parametrize("module", CODE_OF_GRIDS)
+def test_other_code_makes_another_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    everyone, events = sepsis_world()
+    for name, frame in {"stays": everyone.lazy(), **events}.items():
+        frame.collect().write_parquet(tmp_path / f"{name}.parquet")
+    ticks: list[Tick] = []
+    select_once(tmp_path, Selection(), progress=ticks.append)
+    made = len(ticks)
+    code = shutil.copytree(stages.CODE, tmp_path / "code")
+    monkeypatch.setattr(stages, "CODE", code)
+    select_once(tmp_path, Selection(), progress=ticks.append)
+    assert len(ticks) == made
+    (code / f"{module}.py").write_text("# another rule\n")
+    select_once(tmp_path, Selection(), progress=ticks.append)
+    assert len(ticks) == 2 * made
+
+
+def test_the_flow_begins_with_all_that_were_listed(tmp_path: Path) -> None:
+    everyone, events = sepsis_world()
+    listed = FlowStep("stays in intensive care", 14, 13)
+    made = select_stays({"stays": everyone.lazy(), **events}, Selection(), listed=listed)
+    first, second, third, *_ = made.flow.steps
+    assert first == listed
+    assert (second.stays, second.removed_stays, second.removed_subjects) == (11, 3, 13 - second.subjects)
+    assert third.rule.startswith("adults")
+    with pytest.raises(InputError, match="removed the last 14"):
+        select_stays({"stays": everyone.clear().lazy(), **events}, Selection(), listed=listed)
 
 
 def test_a_flow_comes_back_from_its_file_and_reads_well() -> None:

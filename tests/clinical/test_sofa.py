@@ -8,8 +8,7 @@ import pytest
 from ifonly.clinical.sofa import COMPONENTS, add_sofa
 
 HEALTHY = {
-    "FiO2": 21.0,
-    "PaO2": 95.0,
+    "oxygenation": 450.0,
     "ventilation": 0.0,
     "platelets": 250.0,
     "bilirubin": 0.7,
@@ -80,14 +79,13 @@ def test_too_much(component: str, feature: str, threshold: float, points: int) -
 
 @pytest.mark.parametrize(("ratio", "alone", "ventilated"), [(400, 1, 1), (300, 2, 2), (200, 2, 3), (100, 2, 4)])
 def test_respiration_needs_ventilation_for_the_worst_grades(ratio: float, alone: int, ventilated: int) -> None:
-    def points(oxygen: float, machine: float) -> int:
-        return score(PaO2=oxygen, FiO2=50.0, ventilation=machine)["sofa_respiration"]
+    def points(oxygenation: float, machine: float) -> int:
+        return score(oxygenation=oxygenation, ventilation=machine)["sofa_respiration"]
 
-    oxygen = ratio / 2
-    assert points(oxygen, 0.0) == {400: 0, 300: 1, 200: 2, 100: 2}[ratio]
-    assert points(oxygen, 1.0) == {400: 0, 300: 1, 200: 2, 100: 3}[ratio]
-    assert points(below(oxygen), 0.0) == alone
-    assert points(below(oxygen), 1.0) == ventilated
+    assert points(ratio, 0.0) == {400: 0, 300: 1, 200: 2, 100: 2}[ratio]
+    assert points(ratio, 1.0) == {400: 0, 300: 1, 200: 2, 100: 3}[ratio]
+    assert points(below(ratio), 0.0) == alone
+    assert points(below(ratio), 1.0) == ventilated
 
 
 def test_vasopressors_outweigh_pressure() -> None:
@@ -105,18 +103,13 @@ def test_urine_counts_where_it_is_worse_than_creatinine(urine: float, points: in
 
 
 def test_what_is_unknown_scores_nothing() -> None:
-    unknown = dict.fromkeys(("PaO2", "platelets", "bilirubin", "MAP", "GCS", "creatinine", "urine_day"))
-    assert score(**unknown, FiO2=80.0, ventilation=1.0)["SOFA"] == 0
-
-
-def test_without_charted_oxygen_room_air_is_assumed() -> None:
-    assert score(PaO2=0.21 * 400, FiO2=None)["sofa_respiration"] == 0
-    assert score(PaO2=0.21 * 300 - 0.1, FiO2=None)["sofa_respiration"] == 2
+    unknown = dict.fromkeys(("oxygenation", "platelets", "bilirubin", "MAP", "GCS", "creatinine", "urine_day"))
+    assert score(**unknown, ventilation=1.0)["SOFA"] == 0
 
 
 def test_sofa_is_the_sum() -> None:
     worst = score(
-        PaO2=40.0, FiO2=100.0, ventilation=1.0, platelets=5.0, bilirubin=30.0, vasopressor=1.0, GCS=3.0, creatinine=9.0
+        oxygenation=40.0, ventilation=1.0, platelets=5.0, bilirubin=30.0, vasopressor=1.0, GCS=3.0, creatinine=9.0
     )
     assert [worst[name] for name in COMPONENTS] == [4] * 6
     assert worst["SOFA"] == 24

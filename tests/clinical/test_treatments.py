@@ -155,6 +155,8 @@ def orders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     made.new("nobody knows", weight=None)
     made.tables.infuse(made.stays["nobody knows"], 1, 2, NOREPINEPHRINE, **rate(8, "mcg/min"))
     made.infuse("vasopressin", VASOPRESSIN, rate(0.04, "units/min"), rate(2.4, "units/hour"), rate(2.4, "units/min"))
+    made.infuse("most vasopressin", VASOPRESSIN, rate(0.2, "units/min"), rate(0.21, "units/min"))
+    made.infuse("cancelled", EPINEPHRINE, {**per_kg, "cancelreason": 1}, rate(0.2, "mcg/kg/min", cancelreason=0))
     made.infuse("epinephrine", EPINEPHRINE, dict(per_kg))
     made.infuse("phenylephrine", PHENYLEPHRINE, rate(1, "mcg/kg/min"))
     made.infuse("dopamine", DOPAMINE, rate(5, "mcg/kg/min"), rate(5, "units/hour"))
@@ -216,13 +218,25 @@ def test_vasopressors_in_norepinephrine_equivalents(orders: Orders) -> None:
     assert orders.values("vasopressors", "epinephrine") == pytest.approx([0.1])
     assert orders.values("vasopressors", "phenylephrine") == pytest.approx([0.45])
     assert orders.values("vasopressors", "dopamine") == pytest.approx([0.05])
-    assert orders.removed("vasopressors", "dopamine") == {"unit not known": 1}
-    assert orders.events.counts["tables"]["vasopressors"]["vasopressin per minute taken as per hour"] == 1
+    assert orders.removed("vasopressors", "dopamine, metavision") == {"unit not known": 1}
+    assert orders.events.counts["tables"]["vasopressors"]["vasopressin per minute taken as per hour"] == 2
+
+
+def test_more_vasopressin_than_anybody_gets_per_minute_was_meant_per_hour(orders: Orders) -> None:
+    assert orders.values("vasopressors", "most vasopressin") == pytest.approx([5 * 0.2, 5 * 0.21 / 60])
+
+
+def test_orders_with_a_reason_to_cancel_them_do_not_count(orders: Orders) -> None:
+    """MIMIC-IV has no such column."""
+    third = orders.events.release == "MIMIC-III"
+    assert orders.values("vasopressors", "cancelled") == ([0.2] if third else [0.1, 0.2])
+    removed = orders.removed("vasopressors", "epinephrine, metavision")
+    assert removed == ({"cancelled or rewritten": 1} if third else {})
 
 
 def test_orders_that_do_not_count(orders: Orders) -> None:
     assert orders.rows("vasopressors", "refused", "start", "stop", "rate", "drug") == [(11, 12, 0.2, "norepinephrine")]
-    assert orders.removed("vasopressors", "norepinephrine") == {
+    assert orders.removed("vasopressors", "norepinephrine, metavision") == {
         "cancelled or rewritten": 1,
         "unit not known": 1,
         "no rate": 2,
@@ -281,6 +295,9 @@ def test_carevue_rates_last_until_the_next_chart_of_the_drug(tmp_path: Path) -> 
         (11.5, levophed_per_kg, rate(0, "mcgkgmin")),
         (12, levophed_per_kg, rate(None, "mcgkgmin")),
         (20, levophed_per_kg, rate(0.7, "mcgkgmin")),
+        (30, levophed_per_kg, rate(0.8, "mcgkgmin")),
+        (34, levophed_per_kg, rate(0.9, "mcgkgmin")),  # four hours later: the first lasted until then
+        (38 + 1 / 60, levophed_per_kg, rate(1.0, "mcgkgmin")),  # a minute too late
         (1.5, neosynephrine, rate(2, "mcgkgmin")),
         (2.5, neosynephrine, amount(10, "mg", stopped="D/C'd")),
     ):
@@ -299,10 +316,13 @@ def test_carevue_rates_last_until_the_next_chart_of_the_drug(tmp_path: Path) -> 
         (9.5, 10, 0.5),
         (11, 11.5, 0.6),
         (20, 21, 0.7),
+        (30, 34, 0.8),
+        (34, 35, 0.9),
+        (pytest.approx(38 + 1 / 60), pytest.approx(39 + 1 / 60), 1.0),
     ]
     others = [row for row in made.rows("vasopressors", "rates", *columns) if row[3] == "phenylephrine"]
     assert others == [(1.5, 2.5, 0.9, "phenylephrine")]
-    assert made.removed("vasopressors", "norepinephrine") == {"amount without a rate": 1, "no rate": 1}
+    assert made.removed("vasopressors", "norepinephrine, carevue") == {"amount without a rate": 1, "no rate": 1}
     # Two lines may run at the same speed: only a row of the same order would be a copy. Bladder irrigation is no fluid.
     assert made.rows("fluids", "rates", "start", "stop", "ml") == [
         (1, 1, 250),

@@ -109,10 +109,10 @@ def test_iterating_copies_nothing():
         ({"actions": np.zeros(8, dtype=int)}, ["9 states", "8 actions"]),
         ({"context": np.zeros((8, 2))}, ["8 context rows"]),
         ({"states": np.zeros((9, 2))}, ["states have 2 column(s)", "['heat']"]),
-        ({"actions": [0, 1, 2, 0, 1.5, 0, 0, 0, 0]}, ["'e1', step 2", "action 1.5", "not a whole number"]),
-        ({"actions": [0, 1, 2, 0, 1, 0, 0, 3, 0]}, ["'e2', step 2", "action 3 is unknown", "0 to 2"]),
-        ({"states": [[1.0]] * 6 + [[math.nan]] + [[1.0]] * 2}, ["'e2', step 1", "heat = nan", "fill or drop"]),
-        ({"context": [[0, 0]] * 4 + [[1, 0]] + [[0, 0]] * 4}, ["'e1', step 2", "static feature age", "0.0 to 1.0"]),
+        ({"actions": [0, 1, 2, 0, 1.5, 0, 0, 0, 0]}, ["'e1', step 2", "the action is not a whole number"]),
+        ({"actions": [0, 1, 2, 0, 1, 0, 0, 3, 0]}, ["'e2', step 2", "the action is unknown", "0 to 2"]),
+        ({"states": [[1.0]] * 6 + [[math.nan]] + [[1.0]] * 2}, ["'e2', step 1", "heat is not finite", "fill or drop"]),
+        ({"context": [[0, 0]] * 4 + [[1, 0]] + [[0, 0]] * 4}, ["'e1', step 2", "static feature age changes"]),
     ],
 )
 def test_bad_input_is_refused_with_its_place(changes, expected):

@@ -70,13 +70,13 @@ def test_an_action_column_may_have_another_name():
 BAD = {
     "no such column": ({"house": None}, "column 'house'"),
     "misspelt": ({"house": None, "House": ["a"] * 5}, "'House' looks like 'house'"),
-    "no level": ({"open": [0, 50, 7, 50, 0]}, "'a', step 2: the dose of vents .*'open'.* none of the levels .*edges"),
-    "no dose": ({"litres": [0.0, None, 3.0, 3.1, 40.0]}, "'a', step 1: the dose of water .* missing"),
-    "no number": ({"litres": ["0", "much", "3", "3.1", "40"]}, "'a', step 1: the dose of water"),
-    "infinite": ({"litres": [0.0, 1.0, 3.0, float("inf"), 1.0]}, "'b', step 0: the dose of water"),
-    "gap": ({"hour": [6, 8, 12, 7, 9]}, "'a', step 3: step 2 is missing"),
-    "between steps": ({"hour": [6, 8, 9, 7, 9]}, "'a'.*row 3.*whole number"),
-    "backwards": ({"hour": [6, 8, 10, 9, 7]}, "'b', step -1: out of order"),
+    "no level": ({"open": [0, 50, 7, 50, 0]}, "row 3, step 2: the dose of vents .*'open'.* none of the levels .*edges"),
+    "no dose": ({"litres": [0.0, None, 3.0, 3.1, 40.0]}, "row 2, step 1: the dose of water .* missing"),
+    "no number": ({"litres": ["0", "much", "3", "3.1", "40"]}, "row 2, step 1: the dose of water"),
+    "infinite": ({"litres": [0.0, 1.0, 3.0, float("inf"), 1.0]}, "row 4, step 0: the dose of water"),
+    "gap": ({"hour": [6, 8, 12, 7, 9]}, "row 3, step 3: step 2 is missing"),
+    "between steps": ({"hour": [6, 8, 9, 7, 9]}, "'hour', row 3.*whole number"),
+    "backwards": ({"hour": [6, 8, 10, 9, 7]}, "row 5, step -1: out of order"),
     "ids": ({"house": [0.5] * 5}, "column 'house': holds Float64"),
 }
 

@@ -74,22 +74,28 @@ def test_arrays_are_frozen_and_independent_of_those_handed_in():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"states": changed(parts()["states"], 1, 0, math.nan)}, ["'case 7'", "step 1", "heat = nan", "fill or drop"]),
-        ({"states": changed(parts()["states"], 2, 1, math.inf)}, ["'case 7'", "step 2", "lactate = inf", "not finite"]),
-        ({"context": changed(parts()["context"], 2, 1, -math.inf)}, ["'case 7'", "step 2", "hour = -inf"]),
-        ({"states": changed(parts()["states"], 1, 1, 0)}, ["'case 7'", "step 1", "lactate = 0.0", "log_offset"]),
-        ({"states": changed(parts()["states"], 1, 1, -2)}, ["lactate = -2.0", "has no logarithm"]),
-        ({"context": changed(parts()["context"], 1, 0, 51)}, ["step 1", "static feature age", "50.0 to 51.0"]),
+        (
+            {"states": changed(parts()["states"], 1, 0, math.nan)},
+            ["'case 7'", "step 1", "heat is not finite", "fill or drop"],
+        ),
+        ({"states": changed(parts()["states"], 2, 1, math.inf)}, ["'case 7'", "step 2", "lactate is not finite"]),
+        ({"context": changed(parts()["context"], 2, 1, -math.inf)}, ["'case 7'", "step 2", "hour is not finite"]),
+        (
+            {"states": changed(parts()["states"], 1, 1, 0)},
+            ["'case 7'", "step 1", "lactate has no logarithm", "log_offset"],
+        ),
+        ({"states": changed(parts()["states"], 1, 1, -2)}, ["'case 7'", "lactate has no logarithm"]),
+        ({"context": changed(parts()["context"], 1, 0, 51)}, ["step 1", "static feature age changes"]),
         ({"states": [[36.0], [37.0], [38.0]]}, ["'case 7'", "states have 1 column(s)", "['heat', 'lactate']"]),
         ({"context": [[50.0]] * 3}, ["'case 7'", "context have 1 column(s)", "['age', 'hour']"]),
         ({"states": [36.0, 37.0, 38.0]}, ["'case 7'", "states", "1 dimension(s)"]),
         ({"states": [["a", 1.0]] * 3}, ["'case 7'", "states", "table of numbers"]),
         ({"states": [[1.0, 2.0], [1.0]]}, ["'case 7'", "states", "rectangular"]),
-        ({"actions": [0, 1.5, 2]}, ["'case 7'", "step 1", "action 1.5", "not a whole number"]),
-        ({"actions": [0, math.nan, 2]}, ["'case 7'", "step 1", "action nan", "not a whole number"]),
-        ({"actions": [0, 1e300, 2]}, ["'case 7'", "step 1", "1e+300"]),
-        ({"actions": [0, 1, 3]}, ["'case 7'", "step 2", "action 3 is unknown", "0 to 2"]),
-        ({"actions": [-1, 1, 2]}, ["'case 7'", "step 0", "action -1 is unknown"]),
+        ({"actions": [0, 1.5, 2]}, ["'case 7'", "step 1", "the action is not a whole number"]),
+        ({"actions": [0, math.nan, 2]}, ["'case 7'", "step 1", "the action is not a whole number"]),
+        ({"actions": [0, 1e300, 2]}, ["'case 7'", "step 1", "not a whole number"]),
+        ({"actions": [0, 1, 3]}, ["'case 7'", "step 2", "the action is unknown", "0 to 2"]),
+        ({"actions": [-1, 1, 2]}, ["'case 7'", "step 0", "the action is unknown"]),
         ({"actions": ["wait", "act", "stop"]}, ["'case 7'", "whole numbers"]),
         ({"actions": [True, False, True]}, ["'case 7'", "whole numbers"]),
         ({"actions": [0, 1]}, ["'case 7'", "3 states", "2 actions"]),
@@ -111,10 +117,27 @@ def test_bad_input_is_refused_with_its_place(changes, expected):
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"states": changed(parts()["states"], 1, 1, -4711.5)},
+        {"context": changed(parts()["context"], 1, 0, 4711.5)},
+        {"states": [["4711,5", 1.0]] * 3},
+        {"actions": [0, 4711.5, 2]},
+        {"actions": [0, 4711, 2]},
+    ],
+    ids=["no logarithm", "static", "text", "fraction", "unknown"],
+)
+def test_messages_name_the_episode_and_no_value(changes):
+    with pytest.raises(InputError, match="'case 7'") as caught:
+        Episode(**parts(**changes))
+    assert "4711" not in str(caught.value)
+
+
 def test_a_log_offset_admits_zero():
     schema = Schema((Feature("dose", "dynamic", scaling="log", log_offset=0.5),), SCHEMA.actions)
     Episode("a", schema, states=[[0.0], [1.0]], actions=[0, 0])
-    with pytest.raises(InputError, match=r"dose = -0.5 has no logarithm"):
+    with pytest.raises(InputError, match="step 1: dose has no logarithm"):
         Episode("a", schema, states=[[0.0], [-0.5]], actions=[0, 0])
 
 

@@ -1,11 +1,15 @@
 import hashlib
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ifonly import files
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, check_writable, sha256_of, write_text_atomically
+from ifonly.files import atomic_file, atomic_folder, check_writable, sha256_of, write_text_atomically
 
 
 def fill(folder, text):
@@ -203,3 +207,80 @@ def test_places_that_cannot_be_written_are_named_as_given(tmp_path, monkeypatch)
         assert str(caught.value).startswith(f"{wrong}: cannot be written")
         assert f".{wrong.name}-" not in str(caught.value)
     assert contents(tmp_path / "a") == whole("old")
+
+
+WRITING = """
+import pathlib, sys, time
+from ifonly.files import atomic_file, atomic_folder
+
+def stop():
+    print("ready", flush=True)
+    time.sleep(60)
+
+how, target = sys.argv[1:]
+if how == "swapping":
+    rename = pathlib.Path.rename
+    pathlib.Path.rename = lambda self, to: (rename(self, to), stop())  # the old folder has gone, the new is not there
+if how == "file":
+    with atomic_file(target) as scratch:
+        scratch.write_text("somebody's data")
+        stop()
+with atomic_folder(target, overwrite=True) as folder:
+    if how == "nested":
+        with atomic_folder(folder, overwrite=True) as inner:
+            (inner / "one.txt").write_text("somebody's data")
+            stop()
+    for name in ("one.txt", "two.txt"):
+        (folder / name).write_text("somebody's data")
+    if how == "folder":
+        stop()
+"""
+
+
+@contextmanager
+def a_process_writing(how, target):
+    """A process that is stopped while it writes `target`."""
+    with subprocess.Popen([sys.executable, "-c", WRITING, how, str(target)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "nested"])
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, how):
+    target = tmp_path / "a"
+    strangers = {".a-work", ".ab-0a0a0a0a-1-0a0a0a0a", ".a-notes"}
+    for name in strangers:
+        (tmp_path / name).mkdir()
+    with a_process_writing(how, target):
+        during = set(names_in(tmp_path))
+        assert during > strangers
+        write = write_text_atomically if how == "file" else make
+        write(target, "new")
+        assert set(names_in(tmp_path)) == during | {"a"}, "the other process lives, and its work is spared"
+    assert set(names_in(tmp_path)) == during | {"a"}
+    with atomic_file(target) if how == "file" else atomic_folder(target, overwrite=True) as scratch:
+        assert set(names_in(tmp_path)) - {scratch.name} == strangers | {"a"}
+        scratch.write_text("newer") if how == "file" else fill(scratch, "newer")
+    assert set(names_in(tmp_path)) == strangers | {"a"}
+
+
+def test_a_folder_whose_replacement_was_killed_half_way_comes_back(tmp_path):
+    target = tmp_path / "a"
+    make(target)
+    with a_process_writing("swapping", target):
+        assert not target.exists()
+    with pytest.raises(StoreError, match="exists already"):
+        make(target, "new")
+    assert contents(target) == whole("old")
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_hidden_things_of_other_machines_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.platform, "node", lambda: "another")
+    with a_process_writing("folder", tmp_path / "a"):
+        (left,) = names_in(tmp_path)
+    make(tmp_path / "a")
+    assert names_in(tmp_path) == sorted([left, "a"])

@@ -312,9 +312,9 @@ def test_a_schema_of_other_columns_than_the_table_is_refused(folder):
     ("change", "expected"),
     [
         (pl.when(pl.col("step") == 1).then(None).otherwise(pl.col("SOFA")).alias("SOFA"), ["SOFA is missing"]),
-        (pl.lit(9, dtype=pl.Int64).alias("action"), ["action 9 is unknown"]),
+        (pl.lit(9, dtype=pl.Int64).alias("action"), ["row 1, step 0", "action is unknown"]),
         (pl.col("step") * 2, ["step 1 is missing"]),
-        (pl.lit("x").alias("episode"), ["'x'", "out of order"]),
+        (pl.lit("x").alias("episode"), ["step 0", "out of order"]),
     ],
 )
 def test_a_table_that_breaks_the_rules_is_refused_even_with_a_correct_checksum(folder, change, expected):

@@ -164,54 +164,57 @@ BAD = {
     "missing columns": ({"action": None, "step": None}, ["column 'step', column 'action'"]),
     "misspelt feature": ({"heat": None, "Heat": [1.0] * 5}, ["'Heat' looks like 'heat'", "rename"]),
     "misspelt subject": ({"subject": None, "Subject ": ["a"] * 5}, ["'Subject ' looks like 'subject'"]),
-    "step missing": ({"step": [0, 1, 3, 0, 1]}, ["'north', step 3", "step 2 is missing", "fill it in"]),
-    "first step missing": ({"step": [0, 1, 2, 1, 2]}, ["'south', step 1", "begin at step 0", "missing"]),
-    "steps from five": ({"step": [5, 6, 7, 5, 6]}, ["'north', step 5", "0 or 1"]),
-    "negative steps": ({"step": [-1, 0, 1, 0, 1]}, ["'north', step -1", "0 or 1"]),
-    "step twice": ({"step": [0, 1, 1, 0, 1]}, ["'north', step 1", "twice", "remove one"]),
-    "steps out of order": ({"step": [0, 2, 1, 0, 1]}, ["'north', step 2", "out of order", "after step 0", "sort"]),
-    "steps backwards": ({"step": [2, 1, 0, 0, 1]}, ["'north', step 1", "out of order", "after step 2", "sort"]),
-    "two episodes, one id": ({"episode": ["north"] * 5}, ["'north', step 0", "out of order", "after step 2", "an id"]),
-    "fractional step": ({"step": [0, 1.5, 2, 0, 1]}, ["'north'", "row 2", "1.5", "whole number"]),
-    "text as step": ({"step": ["0", "one", "2", "0", "1"]}, ["'north'", "row 2", "'one'", "0, 1, 2"]),
-    "no step": ({"step": [0, 1, None, 0, 1]}, ["'north'", "row 3", "step is missing"]),
-    "infinite step": ({"step": [0, 1, float("inf"), 0, 1]}, ["'north'", "row 3", "inf", "whole number"]),
+    "step missing": ({"step": [0, 1, 3, 0, 1]}, ["row 3, step 3", "step 2 is missing", "fill it in"]),
+    "first step missing": ({"step": [0, 1, 2, 1, 2]}, ["row 4, step 1", "begin at step 0", "missing"]),
+    "steps from five": ({"step": [5, 6, 7, 5, 6]}, ["row 1, step 5", "0 or 1"]),
+    "negative steps": ({"step": [-1, 0, 1, 0, 1]}, ["row 1, step -1", "0 or 1"]),
+    "step twice": ({"step": [0, 1, 1, 0, 1]}, ["row 3, step 1", "twice", "remove one"]),
+    "steps out of order": ({"step": [0, 2, 1, 0, 1]}, ["row 2, step 2", "out of order", "after step 0", "sort"]),
+    "steps backwards": ({"step": [2, 1, 0, 0, 1]}, ["row 2, step 1", "out of order", "after step 2", "sort"]),
+    "two episodes, one id": ({"episode": ["north"] * 5}, ["row 4, step 0", "out of order", "after step 2", "an id"]),
+    "fractional step": ({"step": [0, 1.5, 2, 0, 1]}, ["column 'step', row 2", "whole number"]),
+    "text as step": ({"step": ["0", "one", "2", "0", "1"]}, ["column 'step', row 2", "whole number", "0, 1, 2"]),
+    "no step": ({"step": [0, 1, None, 0, 1]}, ["column 'step', row 3", "step is missing"]),
+    "infinite step": ({"step": [0, 1, float("inf"), 0, 1]}, ["column 'step', row 3", "whole number"]),
     "rows apart": (
         {"episode": ["north", "north", "south", "south", "north"], "step": [0, 1, 0, 1, 2]},
-        ["'north'", "do not stand together", "rows 1 and 5", "sort the table", "id of its own"],
+        ["column 'episode'", "do not stand together", "rows 1 and 5", "sort the table", "id of its own"],
     ),
     "one step": (
         {"episode": ["north"] * 4 + ["south"], "step": [0, 1, 2, 3, 0], "area": [1.0] * 5},
-        ["'south'", "1 step(s)", "at least two", "leave it out"],
+        ["row 5", "1 step(s)", "at least two", "leave it out"],
     ),
     "no id": ({"episode": ["north"] * 3 + [None] * 2}, ["'episode'", "row 4", "missing"]),
     "empty id": ({"episode": ["north"] * 3 + [""] * 2}, ["'episode'", "row 4", "missing"]),
     "no subject": ({"subject": ["a"] * 3 + ["b", None]}, ["'subject'", "row 5", "missing"]),
     "subject changes": (
         {"subject": ["a", "a", "b", "c", "c"]},
-        ["'north', step 2", "subject 'b', but 'a'", "one subject"],
+        ["row 3, step 2", "(column 'subject') is another than in row 1", "one subject"],
     ),
-    "null value": ({"heat": [18.0, None, 25.0, 17.0, 21.0]}, ["'north', step 1", "heat is missing", "fill it in"]),
-    "NaN": ({"heat": [18.0, 22.0, 25.0, float("nan"), 21.0]}, ["'south', step 0", "heat = nan", "fill or drop"]),
-    "infinity": ({"sun": [0.0, 0.0, 0.0, 0.0, float("inf")]}, ["'south', step 1", "sun = inf", "not finite"]),
-    "text as value": ({"heat": ["18", "NA", "25", "17", "21"]}, ["'north', step 1", "heat = 'NA'", "not a number"]),
-    "overflow": ({"heat": ["18", "22", "1e999", "17", "21"]}, ["'north', step 2", "heat = inf", "not finite"]),
-    "no logarithm": ({"moisture": [0.3, 0.2, 0.0, 0.3, 0.1]}, ["'north', step 2", "moisture = 0.0", "log_offset"]),
+    "null value": ({"heat": [18.0, None, 25.0, 17.0, 21.0]}, ["row 2, step 1", "heat is missing", "fill it in"]),
+    "NaN": ({"heat": [18.0, 22.0, 25.0, float("nan"), 21.0]}, ["row 4, step 0", "heat is not finite", "fill or drop"]),
+    "infinity": ({"sun": [0.0, 0.0, 0.0, 0.0, float("inf")]}, ["row 5, step 1", "sun is not finite"]),
+    "text as value": ({"heat": ["18", "NA", "25", "17", "21"]}, ["row 2, step 1", "heat is not a number"]),
+    "overflow": ({"heat": ["18", "22", "1e999", "17", "21"]}, ["row 3, step 2", "heat is not finite"]),
+    "no logarithm": (
+        {"moisture": [0.3, 0.2, 0.0, 0.3, 0.1]},
+        ["row 3, step 2", "moisture has no logarithm", "log_offset"],
+    ),
     "static changes": (
         {"area": [20.0, 20.0, 21.0, 35.0, 35.0]},
-        ["'north', step 2", "static feature area", "20.0 to 21.0"],
+        ["row 3, step 2", "static feature area changes"],
     ),
-    "fractional action": ({"action": [0, 1, 0.5, 0, 0]}, ["'north', step 2", "action 0.5", "whole number", "label"]),
-    "unknown number": ({"action": [0, 1, 2, 3, 0]}, ["'south', step 0", "action 3 is unknown", "0 to 2"]),
-    "negative number": ({"action": [0, -1, 2, 0, 0]}, ["'north', step 1", "action -1 is unknown", "0 to 2"]),
+    "fractional action": ({"action": [0, 1, 0.5, 0, 0]}, ["row 3, step 2", "action is not a whole number", "label"]),
+    "unknown number": ({"action": [0, 1, 2, 3, 0]}, ["row 4, step 0", "action is unknown", "0 to 2"]),
+    "negative number": ({"action": [0, -1, 2, 0, 0]}, ["row 2, step 1", "action is unknown", "0 to 2"]),
     "unknown label": (
         {"action": ["off", "rain", "off", "off", "off"]},
-        ["'north', step 1", "action 'rain' is unknown", "0 to 2", "'drip'"],
+        ["row 2, step 1", "action is unknown", "0 to 2", "'drip'"],
     ),
-    "no action": ({"action": [0, 1, None, 0, 0]}, ["'north', step 2", "action is missing", "last one too"]),
-    "huge action": ({"action": [0, 1, 1e300, 0, 0]}, ["'north', step 2", "action 1e"]),
-    "huge step": ({"step": [0, 1e300, 2, 0, 1]}, ["'north'", "row 2", "whole number"]),
-    "infinite action": ({"action": [0, 1, float("inf"), 0, 0]}, ["'north', step 2", "action inf", "whole number"]),
+    "no action": ({"action": [0, 1, None, 0, 0]}, ["row 3, step 2", "action is missing", "last one too"]),
+    "huge action": ({"action": [0, 1, 1e300, 0, 0]}, ["row 3, step 2", "the action"]),
+    "huge step": ({"step": [0, 1e300, 2, 0, 1]}, ["column 'step', row 2", "whole number"]),
+    "infinite action": ({"action": [0, 1, float("inf"), 0, 0]}, ["row 3, step 2", "the action", "whole number"]),
 }
 
 
@@ -223,6 +226,36 @@ def test_bad_tables_are_refused_with_the_place_and_a_remedy(tmp_path, kind, chan
         read_table(path, SCHEMA)
     for part in [str(path), *expected]:
         assert part in str(caught.value)
+    for private in ("north", "south", "house 1"):
+        assert private not in str(caught.value)
+
+
+SECRET = "4711.75"
+WITH_A_SECRET = {
+    "step": {"step": ["0", SECRET, "2", "0", "1"]},
+    "text as value": {"heat": ["18", f"about {SECRET}", "25", "17", "21"]},
+    "no logarithm": {"moisture": [0.3, -float(SECRET), 0.4, 0.3, 0.1]},
+    "static": {"area": [20.0, float(SECRET), 20.0, 35.0, 35.0]},
+    "fractional action": {"action": ["0", SECRET, "2", "0", "0"]},
+    "unknown number": {"action": ["0", "4711", "2", "0", "0"]},
+    "unknown label": {"action": ["0", f"about {SECRET}", "2", "0", "0"]},
+    "subject": {"subject": ["Ann", SECRET, "Ann", "Bob", "Bob"]},
+    "episodes apart": {"episode": [SECRET, SECRET, "a", "a", SECRET], "step": [0, 1, 0, 1, 2]},
+    "episode in a muddle": {"episode": [SECRET] * 5},
+    "one step": {"episode": ["north"] * 4 + [SECRET], "step": [0, 1, 2, 3, 0], "area": [1.0] * 5},
+    "episode that cannot be shown": {"episode": [f"{SECRET}\a"] * 3 + ["a"] * 2},
+    "subject that cannot be shown": {"subject": [f"{SECRET}\a"] * 3 + ["a"] * 2},
+}
+
+
+@both_kinds
+@pytest.mark.parametrize("changes", WITH_A_SECRET.values(), ids=WITH_A_SECRET.keys())
+def test_messages_about_a_table_quote_no_cell(tmp_path, kind, changes):
+    with pytest.raises(InputError, match=r"row") as caught:
+        read(table(**changes), tmp_path, kind)
+    message = str(caught.value).replace(str(tmp_path), "")
+    assert "4711" not in message
+    assert not any(id in message for id in ("north", "south", "house 1", "Ann", "Bob"))
 
 
 def test_errors_number_steps_as_the_table_does(tmp_path):
@@ -231,9 +264,9 @@ def test_errors_number_steps_as_the_table_does(tmp_path):
         ({"heat": [18.0, 22.0, float("nan"), 17.0, 21.0]}, "heat"),
         ({"moisture": [0.3, 0.2, -1.0, 0.3, 0.1]}, "moisture"),
         ({"area": [20.0, 20.0, 21.0, 35.0, 35.0]}, "area"),
-        ({"action": [0, 1, 7, 0, 0]}, "action 7"),
+        ({"action": [0, 1, 7, 0, 0]}, "the action is unknown"),
     ):
-        with pytest.raises(InputError, match=f"'north', step 3: .*{feature}"):
+        with pytest.raises(InputError, match=f"row 3, step 3: .*{feature}"):
             read(table(step=steps, **changes), tmp_path)
 
 
@@ -252,7 +285,7 @@ def test_parquet_columns_of_the_wrong_type_are_refused(tmp_path, changes, expect
 @both_kinds
 def test_a_label_that_looks_like_another_actions_number_is_refused(tmp_path, kind):
     misleading = Schema(SCHEMA.features, ActionSpace.categories(["1", "0", "2"]))
-    with pytest.raises(InputError, match="'north', step 0: action '0' could be action 0 or the label of action 1"):
+    with pytest.raises(InputError, match=r"row 1, step 0: the action .* could be .*: \['1', '0'\]"):
         read(table(), tmp_path, kind, schema=misleading)
     fine = Schema(SCHEMA.features, ActionSpace.categories(["10", "0.5", "2"]))
     doses = table(action=[10, 0.5, 2, 10, 10])

@@ -15,6 +15,7 @@ from ifonly.report.card import data_card
 from ifonly.report.card_files import write_card
 from ifonly.report.card_plots import card_figures, plot_measured, plot_severity
 from ifonly.report.outcomes import Outcome
+from ifonly.report.overview import values_of
 from ifonly.report.small_cells import Discretion
 from ifonly.simulate import simulate_cohort
 
@@ -205,6 +206,80 @@ def test_rarely_shared_cells_are_hidden():
     assert all(group.outcome is None for group in groups)
 
 
+def severity_panel(card):
+    """The bars and the words of the share with the outcome."""
+    _, panel = card_figures(card)["severity"].axes
+    return panel, [text.get_text() for text in panel.texts]
+
+
+def test_a_hidden_outcome_does_not_look_like_none(tmp_path):
+    cohort = made_cohort(subjects=80)
+    heat = cohort.states[cohort.offsets[:-1], 0]
+    died = Outcome("died", {id: bool(h > 0 and i % 2) for i, (id, h) in enumerate(zip(cohort.ids, heat, strict=True))})
+    card = data_card(cohort, severity="heat", outcome=died)
+    hidden = [group.outcome is None for group in card.severity.groups]
+    assert 0 < sum(hidden) < len(hidden)
+    panel, words = severity_panel(card)
+    assert words == ["< 5\nsubj."] * sum(hidden)
+    assert [text.get_position()[0] for text in panel.texts] == np.flatnonzero(hidden).tolist()
+    write_card(card, tmp_path / "card")
+    assert "&lt; 5 subj.: so few had died" in (tmp_path / "card" / "card.html").read_text()
+    everything = data_card(cohort, severity="heat", outcome=died, smallest_cell=1)
+    assert everything.severity.groups[0].outcome == 0.0
+    assert severity_panel(everything)[1] == []
+
+
+def test_an_outcome_that_nobody_knows_is_called_unknown():
+    cohort = made_cohort(subjects=80)
+    heat = cohort.states[cohort.offsets[:-1], 0]
+    known = {id: bool(i % 2) for i, (id, h) in enumerate(zip(cohort.ids, heat, strict=True)) if h > 0}
+    card = data_card(cohort, severity="heat", outcome=Outcome("died", known), smallest_cell=1)
+    assert card.severity.groups[0].outcome is None
+    assert severity_panel(card)[1][0] == "un-\nknown"
+
+
+def test_what_histograms_leave_out_is_said(tmp_path):
+    card = data_card(SEPSIS)
+    panels = card_figures(card)["features"].axes
+    shares = {}
+    for feature, panel in zip(card.features, panels, strict=False):
+        values = values_of(SEPSIS, feature_named(feature.name))
+        edges = feature.histogram.edges
+        shares[feature.name] = np.mean((values < edges[0]) | (values >= edges[-1]))
+        label = panel.get_xlabel()
+        if shares[feature.name] == 0:
+            assert label == ""
+        elif label != "< 1 % beyond":
+            assert float(label.removesuffix(" % beyond")) == pytest.approx(100 * shares[feature.name], abs=0.5)
+        else:
+            assert shares[feature.name] < 0.005
+    assert min(shares.values()) == 0 < max(shares.values())
+
+
+def feature_named(name):
+    return next(feature for feature in SEPSIS.schema.features if feature.name == name)
+
+
+def test_horizons_that_are_not_shown_are_mentioned(tmp_path):
+    lengths = [4] * 40 + [5] * 40 + [30] * 2
+    few = made_cohort(subjects=80)
+    rows = sum(lengths)
+    cohort = Cohort(
+        few.schema,
+        tuple(f"e{i}" for i in range(len(lengths))),
+        np.cumsum([0, *lengths]),
+        np.zeros((rows, 2)),
+        np.zeros((rows, 1)),
+        np.zeros(rows, dtype=int),
+    )
+    for smallest, words in ((5, "2 % beyond"), (1, "")):
+        card = data_card(cohort, smallest_cell=smallest)
+        (panel,) = card_figures(card)["horizons"].axes
+        assert panel.get_xlabel() == (f"Number of steps ({words})" if words else "Number of steps")
+        write_card(card, tmp_path / "card")
+        assert ("steps, 2 % beyond those shown." in (tmp_path / "card" / "card.html").read_text()) is bool(words)
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 3)), min_size=1, max_size=60), st.integers(1, 4))
 @settings(deadline=None, derandomize=True)
 def test_counts_rest_on_enough_subjects(rows, smallest):
@@ -219,6 +294,7 @@ def test_tiny_cohorts_have_a_card_all_the_same(tmp_path):
     card = data_card(made_cohort(subjects=3), severity="heat")
     assert card.features[1].histogram.counts == ()
     assert all(value is None for value in card.features[1].quantiles.values())
+    assert (card.features[1].mean, card.features[1].deviation, card.horizons.mean) == (None, None, None)
     with pytest.raises(InputError, match="no groups"):
         plot_severity(card)
     assert "severity.png" not in write_card(card, tmp_path / "card").files

@@ -89,9 +89,10 @@ def _store(cohort: Cohort, out: Path, *, provenance: dict[str, Any], force: bool
     from dataclasses import asdict
 
     from ifonly.episodes.store import save_cohort
+    from ifonly.report.overview import Overview
 
     save_cohort(cohort, out, provenance=provenance, overwrite=force)
-    summary = cohort.summary()
+    summary = Overview.of(cohort)
     output.document({"cohort": str(out), "provenance": provenance, "summary": asdict(summary)})
     output.show(str(summary), f"stored in {out}")
     return ExitCode.DONE

@@ -48,10 +48,11 @@ def info(
 
 def _describe_cohort(folder: Path, output: Output) -> None:
     from ifonly.episodes.store import load_cohort, load_metadata
+    from ifonly.report.overview import Overview
 
     metadata = load_metadata(folder)
     cohort = load_cohort(folder)
-    summary = cohort.summary()
+    summary = Overview.of(cohort)
     output.document(
         {
             "holds": "cohort",

@@ -223,7 +223,9 @@ class _Pictures:
 
 
 def _report(made: Build, pictures: _Pictures, out: Path, output: Output) -> None:
-    summary = made.cohort.summary()
+    from ifonly.report.overview import Overview
+
+    summary = Overview.of(made.cohort)
     warnings = [warning.text for warning in pictures.card.warnings] if pictures.card else []
     output.document(
         {

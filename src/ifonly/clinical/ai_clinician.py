@@ -38,6 +38,9 @@ FEATURE_COLUMNS = {
 }
 """The grid's columns and the table's names for them."""
 
+OUTCOME, OUTCOME_COLUMN = "died_in_hospital", "died_in_hosp"
+"""No feature; taken over where the table has it, as the grid of a release does."""
+
 NEVER_NEGATIVE = ("urine", "vasopressor", "fluid")
 YES_OR_NO = ("gender", "readmission", "ventilation")
 OLDEST = 150.0
@@ -84,7 +87,11 @@ def read_ai_clinician(path: str | Path, window: Window) -> ReadTable:
     sieve.keep_ids(enough, rule=f"at least {window.shortest} steps without a gap")
     kept = unbroken.join(sieve.stays.select("stay"), on="stay", how="semi", maintain_order="left")
     grid = kept.filter(pl.col("step") < window.longest)
-    return ReadTable(grid.select("stay", "subject", "step", *FEATURE_COLUMNS), sieve.flow, remarks)
+    columns = ["stay", "subject", "step", *FEATURE_COLUMNS]
+    if OUTCOME in grid.columns:
+        grid = grid.with_columns(pl.col(OUTCOME).cast(pl.Boolean))
+        columns.append(OUTCOME)
+    return ReadTable(grid.select(columns), sieve.flow, remarks)
 
 
 def _read(source: Path) -> pl.DataFrame:
@@ -119,6 +126,8 @@ def _found_columns(source: Path, found: list[str]) -> dict[str, str]:
             f"{source}: columns {missing} are missing; the AI Clinician's table has them, letter for letter.{hint}"
         )
     names = {ours: spelled[theirs.casefold()] for ours, theirs in wanted.items()}
+    if OUTCOME_COLUMN in spelled:
+        names[OUTCOME] = spelled[OUTCOME_COLUMN]
     subject = next((spelled[name] for name in SUBJECTS if name in spelled), None)
     return names if subject is None else {**names, "subject": subject}
 
@@ -148,11 +157,13 @@ def _check_steps(source: Path, rows: pl.DataFrame) -> None:
 
     refuse(pl.col("step") != pl.col("step").round(), f"{STEP!r} is not a whole number")
     refuse(~pl.struct("stay", "step").is_first_distinct(), f"the same {STAY!r} and {STEP!r} as in an earlier row")
-    for name in YES_OR_NO:
-        refuse(~pl.col(name).is_in([0.0, 1.0]), f"{FEATURE_COLUMNS[name]!r} is neither 0 nor 1")
-    for name in ("gender", "readmission", "age"):
+    theirs = {**FEATURE_COLUMNS, OUTCOME: OUTCOME_COLUMN}
+    outcome = (OUTCOME,) if OUTCOME in rows.columns else ()
+    for name in (*YES_OR_NO, *outcome):
+        refuse(~pl.col(name).is_in([0.0, 1.0]), f"{theirs[name]!r} is neither 0 nor 1")
+    for name in ("gender", "readmission", "age", *outcome):
         changes = pl.col(name) != pl.col(name).first().over("stay")
-        refuse(changes, f"{FEATURE_COLUMNS[name]!r} differs from an earlier row of the same stay")
+        refuse(changes, f"{theirs[name]!r} differs from an earlier row of the same stay")
 
 
 def _in_our_units(source: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:

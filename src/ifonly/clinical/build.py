@@ -13,6 +13,7 @@ import polars as pl
 
 from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels
 from ifonly.clinical.ai_clinician import read_ai_clinician
+from ifonly.clinical.database import check_limits
 from ifonly.clinical.extract import read_events
 from ifonly.clinical.flow import Flow
 from ifonly.clinical.levels import Levels, levels_to_dict
@@ -27,6 +28,10 @@ from ifonly.progress import Progress, silent
 from ifonly.version import __version__
 
 BUILD_FORMAT, BUILD_VERSION = "ifonly.build", 1
+FILES = ("episodes.parquet", "metadata.json", "grid.parquet", "flow.json", "flow.txt", "levels.json", "build.json")
+"""What a build stores."""
+PICTURES = ("flow.png", "card")
+"""What may be added to it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Build:
 
 
 Finish = Callable[[Build, Path], None]
-"""Adds files, such as pictures, to the cohort's folder before it takes its name."""
+"""Adds `PICTURES` to the cohort's folder before it takes its name."""
 
 
 def build_cohort(
@@ -85,6 +90,8 @@ def build_cohort(
             f"{source} does not exist; expected a folder with MIMIC's tables, or the AI Clinician's table."
         )
     check_writable(target, folder=True)
+    _check_strangers(target, finish)
+    check_limits(memory=chosen.memory, threads=chosen.threads)
     check_choice(chosen.levels)
     if Path(source).is_dir():
         build = _from_release(Path(source), working_folder(target, chosen), chosen, progress)
@@ -96,6 +103,17 @@ def build_cohort(
     return build
 
 
+def _check_strangers(target: Path, finish: Finish | None) -> None:
+    """Refuse to overwrite a folder with files of others, before hours of reading; storing would refuse it as well."""
+    ours = {*FILES, *(PICTURES if finish is not None else ())}
+    strangers = sorted({item.name for item in target.iterdir()} - ours) if target.is_dir() else []
+    if strangers:
+        raise StoreError(
+            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
+            "name."
+        )
+
+
 def working_folder(out: str | Path, options: BuildOptions) -> Path:
     """Where a build of the cohort `out` keeps what it has read."""
     target = Path(out).absolute()
@@ -104,7 +122,7 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
 
 def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
     events = read_events(source, work, memory=options.memory, threads=options.threads, progress=progress)
-    chosen = select_once(events.folder, options.selection, progress=progress)
+    chosen = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
     origin = {"source": events.release, "events": events.counts}
     return _finished(chosen.grid, chosen.flow, events.notes, origin, options)
 

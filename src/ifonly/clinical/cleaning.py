@@ -37,7 +37,7 @@ def measurements_rule() -> Rule:
         ("implausible", f"{_in_range('v.kind', 'r.number')} IS NULL"),
     )
     not_arterial = ("not arterial", "v.kind = 'pao2' AND n.time IS NOT NULL")
-    venous = f"""(SELECT DISTINCT subject, time FROM raw_labs
+    other_blood = f"""(SELECT DISTINCT subject, time FROM raw_labs
         WHERE item IN ({specimens}) AND text IS NOT NULL AND upper(trim(text)) NOT IN ('ART', 'ART.', 'ARTERIAL'))"""
     rows = f"""
         SELECT r.stay, {hour("r.time")} AS hour, v.kind, {_in_range("v.kind", "r.number")} AS value,
@@ -47,7 +47,7 @@ def measurements_rule() -> Rule:
         SELECT s.stay, {hour("r.time")}, v.kind, {_in_range("v.kind", "r.number")},
             {reasons(*common, not_arterial, ("no stay", "s.stay IS NULL"))}
         FROM raw_labs r JOIN {values(labs, "v", "item", "kind")} USING (item)
-        LEFT JOIN {venous} n ON n.subject = r.subject AND n.time = r.time
+        LEFT JOIN {other_blood} n ON n.subject = r.subject AND n.time = r.time
         LEFT JOIN admitted s ON {same_admission(LAB_MARGIN, 0)}"""
     table = """
         WITH direct AS (

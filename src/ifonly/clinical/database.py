@@ -91,13 +91,18 @@ class Database:
         return int(profile["query"]["total_rows_scanned"])
 
 
-@contextmanager
-def open_database(scratch: Path, *, memory: str, threads: int | None) -> Iterator[Database]:
-    """A database in memory that spills into the folder `scratch`, which is removed afterwards."""
+def check_limits(*, memory: str, threads: int | None) -> None:
+    """Refuse limits that say nothing, before anything is made."""
     if not MEMORY.fullmatch(memory):
         raise InputError(f"memory: {memory!r} is no amount of memory; write it as 4GB or 800MB.")
     if threads is not None and threads < 1:
         raise InputError(f"threads: {threads} is too few; at least one is needed.")
+
+
+@contextmanager
+def open_database(scratch: Path, *, memory: str, threads: int | None) -> Iterator[Database]:
+    """A database in memory that spills into the folder `scratch`, which is removed afterwards."""
+    check_limits(memory=memory, threads=threads)
     try:
         import duckdb
     except ImportError:
@@ -114,9 +119,9 @@ def open_database(scratch: Path, *, memory: str, threads: int | None) -> Iterato
     }
     if threads is not None:
         settings["threads"] = threads
-    scratch.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(":memory:", config=settings)
     try:
+        scratch.mkdir(parents=True, exist_ok=True)
         connection.execute("SET enable_profiling = 'no_output'")
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")

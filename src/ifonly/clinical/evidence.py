@@ -7,8 +7,9 @@ from ifonly.clinical.database import quoted
 from ifonly.clinical.items import ids_of, mimic_items
 from ifonly.clinical.rules import FLAGGED, NO_STAY, Rule, hour, outside, reasons, same_admission
 
-INFECTION_MARGINS = (72.0, 24.0)
-"""Hours before the stay, and after it, in which antibiotics and cultures still belong to it."""
+INFECTION_MARGINS = {"antibiotics": (72.0, 72.0), "cultures": (72.0, 24.0)}
+"""Hours before the stay, and after it, in which they still belong to it: an antibiotic may follow a culture of the
+stay's last hour by 72 hours, a culture an antibiotic by 24."""
 SIGNIFICANT_EVENTS = 640
 """The CareVue item that names extubations; the others name devices."""
 
@@ -67,7 +68,7 @@ def infection_rule(name: str, table: str) -> Rule:
     rows = f"""
         SELECT s.stay, {hour("r.time")} AS hour, r.known AS time_known, '{name}' AS kind, {reason} AS reason
         FROM (SELECT subject, admission, {when} AS time, {known} AS known FROM raw_{table}) r
-        LEFT JOIN admitted s ON {same_admission(*INFECTION_MARGINS)}"""
+        LEFT JOIN admitted s ON {same_admission(*INFECTION_MARGINS[name])}"""
     made = f"""SELECT stay::VARCHAR AS stay, hour, bool_or(time_known) AS time_known FROM {name}_rows
         WHERE reason IS NULL GROUP BY {name}_rows.stay, hour ORDER BY {name}_rows.stay, hour"""
     return Rule(name, rows, made, (table,), ("admitted",))

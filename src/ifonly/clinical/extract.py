@@ -15,11 +15,13 @@ import polars as pl
 from ifonly.clinical.cleaning import gcs_rule, measurements_rule, urine_rule
 from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
 from ifonly.clinical.evidence import infection_rule, ventilation_rule
+from ifonly.clinical.flow import FlowStep
 from ifonly.clinical.items import differing_labels
+from ifonly.clinical.losses import check_losses, loss_notes
 from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
 from ifonly.clinical.rules import Rule
 from ifonly.clinical.sources import Source, find_source
-from ifonly.clinical.stages import Counts, Stages
+from ifonly.clinical.stages import Counts, Stages, code_of
 from ifonly.clinical.stays import stays_rule, weights_rule
 from ifonly.clinical.treatments import DEFAULT_WEIGHT, fluids_rule, vasopressors_rule
 from ifonly.errors import InputError
@@ -57,6 +59,12 @@ class Events:
             raise InputError(f"there is no event table {table!r}; there are {', '.join(TABLES)}.")
         return self.folder / f"{table}.parquet"
 
+    @property
+    def listed(self) -> FlowStep:
+        """All rows of the source's table of stays, usable or not: where a flow begins."""
+        counts = self.counts["tables"]["admitted"]
+        return FlowStep("stays in intensive care", counts["stays listed"], counts["subjects listed"])
+
     def table(self, name: str) -> pl.LazyFrame:
         """One of `TABLES`, not yet read."""
         return pl.scan_parquet(self.path(name), glob=False)
@@ -78,8 +86,9 @@ def read_events(
     found = find_source(source)
     work = Path(work)
     reader = _Reader(found, Stages(work / "stages"), Stages(work / "stages" / "passes"), progress)
-    (work / "stages" / "passes").mkdir(parents=True, exist_ok=True)
     with open_database(work / "temporary", memory=memory, threads=threads) as database:
+        # Only now: limits that are refused leave no folder behind.
+        (work / "stages" / "passes").mkdir(parents=True, exist_ok=True)
         made = [*reader.make_passes(database), *reader.make_tables(database)]
         notes = [*_label_notes(database, found), *reader.notes()]
     counts = {"release": found.release, **reader.counts()}
@@ -127,13 +136,17 @@ class _Reader:
             self.progress(Tick(rule.name, 0, 1))
             if self._make_table(database, rule, stages):
                 yield rule.name
+            files = " and ".join(self.passes.counts[name]["file"] for name in rule.passes)
+            check_losses(rule.name, stages.counts[rule.name]["kinds"], files=files)
             self.progress(Tick(rule.name, 1, 1))
             database.view(rule.name, f"SELECT * FROM {parquet_relation(stages.path(rule.name))}")
 
     def _make_table(self, database: Database, rule: Rule, stages: Stages) -> bool:
         keys = [self.passes.keys[name] for name in rule.passes]
         keys += [self.stages.keys.get(name) or self.passes.keys[name] for name in rule.after]
-        recipe = {"rows": rule.rows, "table": rule.table, "figures": rule.figures, "from": keys}
+        # The queries are all that rules say; this module and the database run them.
+        code = code_of("extract", "database")
+        recipe = {"rows": rule.rows, "table": rule.table, "figures": rule.figures, "from": keys, "code": code}
         return stages.make(rule.name, recipe, lambda path: _apply(database, rule, path))
 
     def _rules(self) -> Iterator[Rule]:
@@ -158,10 +171,15 @@ class _Reader:
 
     def notes(self) -> Iterator[str]:
         """What the counts say that a reader should not overlook."""
-        for counts in self.passes.counts.values():
-            for words, number in counts.items():
-                if words.startswith("text in "):
-                    yield f"{counts['file']}: {number:,} values in {words[8:]} are no numbers and are left out."
+        counted = self.counts()
+        for counts in counted["files"].values():
+            for column, found in counts.get("text", {}).items():
+                yield (
+                    f"{counts['file']}: {found['values']:,} values in {column} are no numbers and are left out; the "
+                    f"first is in row {found['first row']:,} after the header."
+                )
+        for name, counts in counted["tables"].items():
+            yield from loss_notes(name, counts["kinds"])
         without = self.stages.counts["stays"]["kinds"].get("no weight", {}).get("kept", 0)
         if without:
             rates = self.stages.counts["vasopressors"]["rates with an assumed weight"]

@@ -61,12 +61,17 @@ class Flow:
 class Sieve:
     """Stays that pass through rules one by one, while a flow is kept.
 
-    `stays` is a table with the columns stay and subject, one row per stay.
+    `stays` is a table with the columns stay and subject, one row per stay. `rule` says who they are, and `listed`, if
+    given, from how many of whom.
     """
 
-    def __init__(self, stays: pl.DataFrame, *, rule: str) -> None:
+    def __init__(self, stays: pl.DataFrame, *, rule: str, listed: FlowStep | None = None) -> None:
         self.stays = stays
-        self._steps = [FlowStep(rule, stays.height, stays["subject"].n_unique())]
+        if listed is None:
+            self._steps = [FlowStep(rule, stays.height, stays["subject"].n_unique())]
+        else:
+            self._steps = [listed]
+            self._go_on(stays, rule)
 
     @property
     def flow(self) -> Flow:

@@ -7,19 +7,21 @@ the next one it is held, at most for the variable's limit; then it is unknown, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from ifonly.clinical.sofa import COMPONENTS, ROOM_AIR, add_sofa
+from ifonly.clinical.sofa import COMPONENTS, add_sofa
 from ifonly.clinical.treatments import Floats, amount_per_step, maximum_rate
 from ifonly.progress import Progress, Tick, silent
 
 STEP_HOURS = 4.0
 STEP_SECONDS = round(STEP_HOURS * 3600)
 DAY_SECONDS = 24 * 3600
+ROOM_AIR = 21.0
+"""FiO2 (%) where none was charted; for oxygenation only while there is no ventilation."""
 VENTILATION_HOLD = 8.0
 """Hours after which ventilation is no longer assumed without new evidence."""
 CHUNK = 4000
@@ -68,10 +70,14 @@ COLUMNS = (
     ("vasopressor", "fluid"),
     tuple(f"known_{variable.feature}" for variable in VARIABLES),
     tuple(f"measured_{name}" for name in MEASURED),
-    COMPONENTS,
+    ("oxygenation", *COMPONENTS),
     ("died_in_hospital",),
 )
-"""The columns of a grid, in groups; whether the patient died in hospital (null if unknown) is no feature."""
+"""The columns of a grid, in groups.
+
+Whether the patient died in hospital (null if unknown) is no feature, nor is oxygenation, PaO2 over FiO2 of the same
+moment (mmHg; null if unknown), which the points for respiration rest on.
+"""
 
 Tables = Mapping[str, pl.LazyFrame]
 """Event tables by name: measurements, urine, ventilation, vasopressors, fluids."""
@@ -103,9 +109,10 @@ def _grid_of(windows: pl.DataFrame, events: Mapping[str, pl.DataFrame]) -> pl.Da
     steps = lay_steps(windows)
     measurements = in_seconds(events["measurements"])
     for variable in VARIABLES:
-        charted = measurements.filter(pl.col("variable") == variable.source)
-        steps = _add_measured(steps, _in_unit(charted, variable), variable)
-    steps = _add_ventilation(steps, in_seconds(events["ventilation"]))
+        steps = _add_measured(steps, _charted(measurements, variable), variable)
+    states = _ventilation_states(in_seconds(events["ventilation"]))
+    steps = _add_oxygenation(steps, measurements, states)
+    steps = _add_ventilation(steps, states)
     steps = _add_urine(steps, in_seconds(events["urine"]))
     steps = _add_treatments(steps, events["vasopressors"], events["fluids"])
     # SOFA before defaults, so that it sees what is unknown.
@@ -141,19 +148,25 @@ def _seconds(column: str) -> pl.Expr:
     return (pl.col(column) * 3600).round().cast(pl.Int64)
 
 
-def _in_unit(charted: pl.DataFrame, variable: Variable) -> pl.DataFrame:
+def _charted(measurements: pl.DataFrame, variable: Variable) -> pl.DataFrame:
+    """A variable's events (stay, second, value) in the unit of the grid, sorted."""
     value = pl.col("value") * variable.factor
     if variable.least is not None:
         value = value.clip(lower_bound=variable.least)
     # Sorted by value too, so that sums run in the same order every time.
-    return charted.select("stay", "second", value=value).sort("stay", "second", "value")
+    mine = measurements.filter(pl.col("variable") == variable.source)
+    return mine.select("stay", "second", value=value).sort("stay", "second", "value")
+
+
+def _one_per_moment(charted: pl.DataFrame, variable: Variable) -> pl.DataFrame:
+    """Of values charted in the same moment, GCS takes the worst and others the mean."""
+    same_time = pl.col("value").mean() if variable.within == "mean" else pl.col("value").min()
+    return charted.group_by("stay", "second", maintain_order=True).agg(same_time)
 
 
 def _add_measured(steps: pl.DataFrame, charted: pl.DataFrame, variable: Variable) -> pl.DataFrame:
     """`steps` with the variable's value, null where unknown, and whether it was charted within the step."""
-    # Of values charted in the same moment, GCS takes the worst and others the mean.
-    same_time = pl.col("value").mean() if variable.within == "mean" else pl.col("value").min()
-    last = charted.group_by("stay", "second", maintain_order=True).agg(same_time)
+    last = _one_per_moment(charted, variable)
     if variable.within == "mean":
         within = _by_step(steps, charted, pl.col("value").mean())
     else:
@@ -200,10 +213,40 @@ def _join_last(steps: pl.DataFrame, events: pl.DataFrame, *, before: str, or_at:
     )
 
 
-def _add_ventilation(steps: pl.DataFrame, evidence: pl.DataFrame) -> pl.DataFrame:
+def _add_oxygenation(steps: pl.DataFrame, measurements: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """`oxygenation`: PaO2 over FiO2 of the moment at which the blood was drawn, held as PaO2 is; null if unknown.
+
+    FiO2 is the last one charted by then, if it still counts. Without one a patient breathes room air, unless ventilated
+    at that moment: how much oxygen a ventilator gives is not known then, and neither is the ratio.
+    """
+    by_source = {variable.source: variable for variable in VARIABLES}
+    oxygen, inspired = (
+        _one_per_moment(_charted(measurements, by_source[name]), by_source[name]) for name in ("pao2", "fio2")
+    )
+    drawn = pl.col("drawn")
+    fresh = pl.when(drawn - pl.col("second") <= by_source["fio2"].hold * 3600).then(pl.col("value"))
+    ventilated = (pl.col("on") & (drawn - pl.col("second") <= VENTILATION_HOLD * 3600)).fill_null(False)
+    gases = (
+        oxygen.rename({"second": "drawn", "value": "oxygen"})
+        .pipe(_join_last, inspired, before="drawn", or_at=True)
+        .with_columns(inspired=fresh)
+        .drop("second", "value")
+        .pipe(_join_last, states, before="drawn", or_at=True)
+        .with_columns(inspired=pl.coalesce("inspired", pl.when(~ventilated).then(ROOM_AIR)))
+    )
+    ratios = gases.select("stay", second="drawn", value=100.0 * pl.col("oxygen") / pl.col("inspired")).drop_nulls()
+    made = _add_measured(steps, ratios, replace(by_source["pao2"], feature="oxygenation"))
+    # Without rounding errors, which would push a ratio of 400 to either side.
+    return made.with_columns(pl.col("oxygenation").round(6))
+
+
+def _ventilation_states(evidence: pl.DataFrame) -> pl.DataFrame:
+    """Columns stay, second, on: one per moment, sorted; off outweighs on in the same moment."""
+    return evidence.sort("stay", "second").group_by("stay", "second", maintain_order=True).agg(pl.col("on").all())
+
+
+def _add_ventilation(steps: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     """1 for steps with evidence of ventilation, and for those at whose beginning it goes on."""
-    # Off outweighs on in the same moment.
-    states = evidence.sort("stay", "second").group_by("stay", "second", maintain_order=True).agg(pl.col("on").all())
     recent = pl.col("begin") - pl.col("second") <= VENTILATION_HOLD * 3600
     return (
         _join_steps(steps, _by_step(steps, states, pl.col("on").any()))

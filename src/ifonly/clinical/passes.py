@@ -19,11 +19,17 @@ from ifonly.clinical.items import (
     urine_items,
 )
 from ifonly.clinical.sources import Source, Table
-from ifonly.clinical.stages import Counts
+from ifonly.clinical.stages import Counts, code_of
 from ifonly.errors import InputError
 
-MOST_TEXT = 0.5
-"""A numeric column of which more than this fraction is text is the wrong column, or another way to write numbers."""
+MOST_TEXT = 0.05
+"""A numeric column of which more than this fraction is text is the wrong column, or another way to write numbers.
+
+All columns that are read as numbers are numeric in MIMIC's own tables; results in words ("less than ...") stand in the
+text column beside them. Text in them is thus damage, of which single cells can be spared.
+"""
+FEW_TEXT = 5
+"""Up to so many texts in a column are no error, however short the table."""
 
 KINDS = {"BIGINT": "a whole number", "INTEGER": "a whole number", "TIMESTAMP": "a time (2101-12-31 23:59:59)"}
 
@@ -167,28 +173,38 @@ def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, repo
     (kept, *figures), *_ = database.rows(f"SELECT count(*), {flags} FROM {found}")
     counts: Counts = {"file": table.path.name, "rows": rows, "needed": kept}
     for typed, bad, good in zip(chosen.typed, figures[::2], figures[1::2], strict=True):
-        if bad and (typed.structural or bad > MOST_TEXT * (bad + good)):
-            raise _not_castable(database, table, chosen, typed)
-        if bad:
-            counts[f"text in {typed.column}"] = bad
+        if not bad:
+            continue
+        row = _first_uncastable(database, table, chosen, typed)
+        if typed.structural or (bad > FEW_TEXT and bad > MOST_TEXT * (bad + good)):
+            raise InputError(
+                f"{table.path}, row {row} after the header: the column {typed.column!r} holds something else than "
+                f"{KINDS.get(typed.type, 'a number')}, as in {bad:,} of {bad + good:,} rows that are needed; read the "
+                "file as it was shipped."
+            )
+        counts.setdefault("text", {})[typed.column] = {"values": bad, "first row": row}
     return counts
 
 
-def _not_castable(database: Database, table: Table, chosen: Pass, typed: Typed) -> InputError:
-    """The error for a column that holds something else, with the first row in which it does."""
+def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typed) -> int:
+    """The first row in which a column holds something else: another look at the file, for those that need it only."""
     numbered = f"SELECT row_number() OVER () AS number, * FROM {csv_relation(table)}"
     database.rows("SET preserve_insertion_order = true")
     first = f"SELECT min(number) FROM ({numbered}) WHERE ({chosen.where}) AND {_uncastable(typed)}"
     ((row,),) = database.rows(first, reading=table)
     database.rows("SET preserve_insertion_order = false")
-    return InputError(
-        f"{table.path}, row {row} after the header: the column {typed.column!r} holds something else than "
-        f"{KINDS.get(typed.type, 'a number')}; read the file as it was shipped."
-    )
+    return int(row)
 
 
 def recipe_of(table: Table, chosen: Pass) -> dict[str, Any]:
     """What a pass depends on: the file as it is now, and the question asked of it."""
     stat = table.path.stat()
     question = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))
-    return {"file": table.path.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "query": question}
+    return {
+        "file": table.path.name,
+        "bytes": stat.st_size,
+        "modified": stat.st_mtime_ns,
+        "query": question,
+        # How the query is run and counted; what is asked, other modules included, is the query itself.
+        "code": code_of("passes", "database"),
+    }

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from ifonly.clinical.flow import Flow, Sieve
+from ifonly.clinical.flow import Flow, FlowStep, Sieve
 from ifonly.clinical.grid import VARIABLES, make_grid
 from ifonly.clinical.sepsis import (
     ADULT_AGE,
@@ -21,7 +21,7 @@ from ifonly.clinical.sepsis import (
     windows_around_onset,
     windows_from_admission,
 )
-from ifonly.clinical.stages import Stages
+from ifonly.clinical.stages import Stages, code_of
 from ifonly.errors import InputError
 from ifonly.files import sha256_of
 from ifonly.progress import Progress, silent
@@ -30,6 +30,8 @@ from ifonly.version import __version__
 CohortRule = Literal["sepsis3", "all-adults"]
 GRID_TABLES = ("measurements", "urine", "ventilation", "vasopressors", "fluids")
 TABLES = ("stays", "antibiotics", "cultures", *GRID_TABLES)
+CODE_OF_GRIDS = ("selection", "flow", "sepsis", "grid", "sofa", "treatments")
+"""The modules that make a grid and its flow."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,19 @@ class Sieved:
     flow: Flow
 
 
-def select_stays(tables: Mapping[str, pl.LazyFrame], selection: Selection, *, progress: Progress = silent) -> Sieved:
-    """The grid of the stays that every rule keeps, and the flow; `tables` by the names `TABLES`."""
-    sieve = Sieve(tables["stays"].sort("stay").collect(), rule="stays in intensive care")
+def select_stays(
+    tables: Mapping[str, pl.LazyFrame],
+    selection: Selection,
+    *,
+    listed: FlowStep | None = None,
+    progress: Progress = silent,
+) -> Sieved:
+    """The grid of the stays that every rule keeps, and the flow; `tables` by the names `TABLES`.
+
+    The flow begins with the stays that were `listed`, or else with those of the table of stays.
+    """
+    stays = tables["stays"].sort("stay").collect()
+    sieve = Sieve(stays, rule="listed once, of some duration, patient's age and sex known", listed=listed)
     sieve.keep(pl.col("age") >= ADULT_AGE, rule=f"adults ({ADULT_AGE:.0f} years or older)")
     if selection.cohort == "sepsis3":
         _keep_infected(sieve, tables)
@@ -92,16 +104,25 @@ def _keep_by_grid(sieve: Sieve, grid: pl.DataFrame, selection: Selection) -> Non
         sieve.keep_ids(septic, rule=f"SOFA of {LEAST_SOFA} or more in one of them")
 
 
-def select_once(folder: Path, selection: Selection, *, progress: Progress = silent) -> Sieved:
+def select_once(
+    folder: Path, selection: Selection, *, listed: FlowStep | None = None, progress: Progress = silent
+) -> Sieved:
     """As `select_stays`, from the files in a working folder; done before with the same files, it is not done again."""
     stages = Stages(folder)
 
     def build(path: Path) -> dict[str, Any]:
         tables = {name: pl.scan_parquet(stages.path(name)) for name in TABLES}
-        done = select_stays(tables, selection, progress=progress)
+        done = select_stays(tables, selection, listed=listed, progress=progress)
         done.grid.write_parquet(path)
         return done.flow.to_dict()
 
     files = {name: sha256_of(stages.path(name)) for name in TABLES}
-    stages.make("grid", {"ifonly": __version__, "tables": files, "selection": asdict(selection)}, build)
+    recipe = {
+        "ifonly": __version__,
+        "code": code_of(*CODE_OF_GRIDS),
+        "tables": files,
+        "selection": asdict(selection),
+        "listed": None if listed is None else asdict(listed),
+    }
+    stages.make("grid", recipe, build)
     return Sieved(pl.read_parquet(stages.path("grid")), Flow.from_dict(stages.counts["grid"]))

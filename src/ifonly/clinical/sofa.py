@@ -18,19 +18,16 @@ COMPONENTS = (
 )
 """Columns with 0 to 4 points each; SOFA is their sum."""
 
-ROOM_AIR = 21.0
-"""FiO2 (%) where none was charted."""
-
 
 def add_sofa(steps: pl.DataFrame) -> pl.DataFrame:
     """The table with a column for each of `COMPONENTS`, and SOFA.
 
-    Needed columns, null where unknown: FiO2 (%), PaO2 (mmHg), ventilation (0 or 1), platelets (10^9/L), bilirubin
-    (mg/dL), MAP (mmHg), vasopressor (norepinephrine equivalents, mcg/kg/min), GCS, creatinine (mg/dL), and urine_day
-    (mL over the last 24 hours).
+    Needed columns, null where unknown: oxygenation (PaO2 over FiO2, mmHg), ventilation (0 or 1), platelets (10^9/L),
+    bilirubin (mg/dL), MAP (mmHg), vasopressor (norepinephrine equivalents, mcg/kg/min), GCS, creatinine (mg/dL), and
+    urine_day (mL over the last 24 hours).
     """
     points = {
-        "sofa_respiration": respiration(pl.col("PaO2"), pl.col("FiO2").fill_null(ROOM_AIR), pl.col("ventilation") > 0),
+        "sofa_respiration": respiration(pl.col("oxygenation"), pl.col("ventilation") > 0),
         "sofa_coagulation": coagulation(pl.col("platelets")),
         "sofa_liver": liver(pl.col("bilirubin")),
         "sofa_cardiovascular": cardiovascular(pl.col("MAP"), pl.col("vasopressor")),
@@ -41,9 +38,8 @@ def add_sofa(steps: pl.DataFrame) -> pl.DataFrame:
     return scored.with_columns(pl.sum_horizontal(COMPONENTS).alias("SOFA"))
 
 
-def respiration(oxygen: pl.Expr, inspired: pl.Expr, ventilated: pl.Expr) -> pl.Expr:
-    """Points for PaO2 (mmHg) over FiO2 (%); the worst two grades need mechanical ventilation."""
-    ratio = 100.0 * oxygen / inspired
+def respiration(ratio: pl.Expr, ventilated: pl.Expr) -> pl.Expr:
+    """Points for PaO2 over FiO2 (mmHg); the worst two grades need mechanical ventilation."""
     return _points(ratio < 400, ratio < 300, (ratio < 200) & ventilated, (ratio < 100) & ventilated)
 
 

@@ -12,7 +12,17 @@ from ifonly.files import atomic_file, write_text_atomically
 FORMAT = "ifonly-clinical-stage"
 VERSION = 1
 
+CODE = Path(__file__).parent
+
 Counts = dict[str, Any]
+
+
+def code_of(*modules: str) -> str:
+    """A checksum of modules of this room, for recipes: what other code made is made again."""
+    content = hashlib.sha256()
+    for module in modules:
+        content.update((CODE / f"{module}.py").read_bytes())
+    return content.hexdigest()
 
 
 @dataclass

@@ -41,6 +41,10 @@ def stays_rule(release: str) -> Rule:
             age::DOUBLE AS age, female, readmission, died_in_hospital, origin AS source
         FROM admitted_rows WHERE reason IS NULL ORDER BY stay""",
         ("stays", "patients", "admissions"),
+        figures=(
+            ("stays listed", "SELECT count(*) FROM raw_stays"),
+            ("subjects listed", "SELECT count(DISTINCT subject) FROM raw_stays"),
+        ),
         intermediate=True,
     )
 

@@ -155,7 +155,8 @@ def _metavision_rates() -> str:
     copies = "row_number() OVER (PARTITION BY r.stay, r.start, r.stop, r.item, r.rate, r.order_id, r.cancelled)"
     times = f"{hour('r.start')} AS start_hour, {hour('r.stop')} AS stop_hour, {copies} AS copy"
     return f"""SELECT r.stay, r.start_hour AS start, r.stop_hour AS stop, r.item, r.drug, false AS charted,
-        false AS stopped, r.equivalent AS rate, r.drug AS kind, r.default_weight, r.taken_per_hour, {reason} AS reason
+        false AS stopped, r.equivalent AS rate, r.drug || ', metavision' AS kind,
+        r.default_weight, r.taken_per_hour, {reason} AS reason
         FROM ({_in_equivalents("raw_inputs_metavision", "r.weight", times)}) r LEFT JOIN admitted s USING (stay)"""
 
 
@@ -173,8 +174,8 @@ def _carevue_rates() -> str:
     )
     copies = "row_number() OVER (PARTITION BY r.stay, r.time, r.item, r.rate, r.stopped, r.amount IS NULL)"
     times = f"{hour('r.time')} AS hour, {copies} AS copy"
-    return f"""SELECT r.stay, r.hour, NULL, r.item, r.drug, true, r.stopped, coalesce(r.equivalent, 0), r.drug,
-        r.default_weight, r.taken_per_hour, {reason}
+    return f"""SELECT r.stay, r.hour, NULL, r.item, r.drug, true, r.stopped, coalesce(r.equivalent, 0),
+        r.drug || ', carevue', r.default_weight, r.taken_per_hour, {reason}
         FROM ({_in_equivalents("raw_inputs_carevue", "NULL", times)}) r LEFT JOIN admitted s USING (stay)"""
 
 

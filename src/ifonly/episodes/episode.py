@@ -114,8 +114,9 @@ def as_matrix(what: str, values: Any) -> FloatArray:
     """`values` as a float64 matrix, or an error that names it."""
     try:
         matrix = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: not a rectangular table of numbers ({error}).") from None
+    except (TypeError, ValueError):
+        # What numpy has to say quotes the value.
+        raise InputError(f"{what}: not a rectangular table of numbers, [steps, features].") from None
     if matrix.ndim != 2:
         raise InputError(f"{what}: has {matrix.ndim} dimension(s); expected two, [steps, features].")
     return matrix
@@ -132,8 +133,7 @@ def as_actions(what: str, values: Any, *, locate: Callable[[int], str]) -> IntAr
     if wrong.size:
         row = int(wrong[0])
         raise InputError(
-            f"{locate(row)}: action {actions[row]} is not a whole number; give each action the number that the schema "
-            "gives it."
+            f"{locate(row)}: the action is not a whole number; give each action the number that the schema gives it."
         )
     return whole
 
@@ -149,31 +149,26 @@ def check_rows(rows: Rows, *, locate: Callable[[int], str]) -> None:
                 f"{locate(0)}: {what} have {values.shape[1]} column(s); the schema lists {len(features)}: "
                 f"{[f.name for f in features]}."
             )
-        _refuse_first(~np.isfinite(values), values, features, locate, "is not finite; fill or drop it first")
+        _refuse_first(~np.isfinite(values), features, locate, "is not finite; fill or drop it first")
         no_log = np.array([f.scaling == "log" for f in features], dtype=bool) & (
             values + np.array([f.log_offset for f in features]) <= 0
         )
         remedy = "has no logarithm; set the feature's log_offset or another scaling in the schema"
-        _refuse_first(no_log, values, features, locate, remedy)
+        _refuse_first(no_log, features, locate, remedy)
     unknown = np.flatnonzero((rows.actions < 0) | (rows.actions >= len(rows.schema.actions)))
     if unknown.size:
         row = int(unknown[0])
         raise InputError(
-            f"{locate(row)}: action {rows.actions[row]} is unknown; the schema numbers its actions "
-            f"0 to {len(rows.schema.actions) - 1}."
+            f"{locate(row)}: the action is unknown; the schema numbers its actions 0 to {len(rows.schema.actions) - 1}."
         )
 
 
 def _refuse_first(
-    wrong: npt.NDArray[np.bool_],
-    values: FloatArray,
-    features: tuple[Feature, ...],
-    locate: Callable[[int], str],
-    why: str,
+    wrong: npt.NDArray[np.bool_], features: tuple[Feature, ...], locate: Callable[[int], str], why: str
 ) -> None:
     if wrong.any():
         row, column = (int(i) for i in np.argwhere(wrong)[0])
-        raise InputError(f"{locate(row)}: {features[column].name} = {values[row, column]} {why}.")
+        raise InputError(f"{locate(row)}: {features[column].name} {why}.")
 
 
 def check_static(rows: Rows, starts: IntArray, *, locate: Callable[[int], str]) -> None:
@@ -186,8 +181,8 @@ def check_static(rows: Rows, starts: IntArray, *, locate: Callable[[int], str]) 
         if changed.size:
             row = int(changed[0])
             raise InputError(
-                f"{locate(row)}: static feature {feature.name} changes from {values[starts[row]]} to {values[row]} "
-                "within the episode; make it contextual in the schema or correct the data."
+                f"{locate(row)}: static feature {feature.name} changes within the episode; make it contextual in the "
+                "schema or correct the data."
             )
 
 

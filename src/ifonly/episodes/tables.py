@@ -1,4 +1,8 @@
-"""Cohorts as long tables, one row per step, and back; every check is vectorised and names the place it fails at."""
+"""Cohorts as long tables, one row per step, and back; every check is vectorised and names the place it fails at.
+
+Places are columns, rows (counted from 1, without the header) and steps. What a cell holds, an id included, is in no
+message: tables are about people, and messages end up in logs.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +130,9 @@ class _Layout:
         starts = np.flatnonzero(first)
         _check_together(episodes, starts)
         offsets = np.append(starts, len(first))
-        steps = _whole_steps(_numbered(frame[names.step], offsets, names.spacing), episodes)
+        steps = _whole_steps(_numbered(frame[names.step], offsets, names.spacing))
         _check_sequence(steps, first, episodes)
+        _check_long_enough(offsets)
         return cls(episodes, offsets, steps)
 
     @property
@@ -136,7 +141,11 @@ class _Layout:
         return np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
     def locate(self, row: int) -> str:
-        return f"episode {self.episodes[row]!r}, step {self.steps[row]}"
+        return _place(row, self.steps)
+
+
+def _place(row: int, steps: IntArray) -> str:
+    return f"row {row + 1}, step {steps[row]}"
 
 
 def _texts(column: pl.Series) -> pl.Series:
@@ -146,6 +155,11 @@ def _texts(column: pl.Series) -> pl.Series:
     texts = column.cast(pl.String)
     if (row := _first(texts.fill_null("") == "")) is not None:
         raise InputError(f"column {column.name!r}, row {row + 1}: the id is missing; every row needs one.")
+    unprintable = [text for text in texts.unique() if not text.isprintable()]
+    if unprintable:
+        row = _first(texts.is_in(unprintable))
+        assert row is not None, "it was found among them"
+        raise InputError(f"column {column.name!r}, row {row + 1}: the id holds characters that cannot be shown.")
     return texts
 
 
@@ -154,8 +168,8 @@ def _check_together(episodes: pl.Series, starts: IntArray) -> None:
     if twice:
         rows = [int(row) + 1 for row in starts if episodes[int(row)] == twice[0]]
         raise InputError(
-            f"episode {twice[0]!r}: its rows do not stand together (they begin at rows {rows[0]} and {rows[1]}); sort "
-            "the table by episode and step, or give the second episode an id of its own."
+            f"column {episodes.name!r}: the rows of an episode do not stand together (they begin at rows {rows[0]} and "
+            f"{rows[1]}); sort the table by episode and step, or give the second episode an id of its own."
         )
 
 
@@ -170,12 +184,12 @@ def _numbered(column: pl.Series, offsets: IntArray, spacing: float | None) -> pl
     return counted.zip_with(~whole.fill_null(False), counted.round())
 
 
-def _whole_steps(column: pl.Series, episodes: pl.Series) -> IntArray:
+def _whole_steps(column: pl.Series) -> IntArray:
     numbers = _floats(column)
     if (row := _first(~_is_whole(numbers))) is not None:
-        shown = "is missing" if _is_missing(column[row]) else f"{column[row]!r} is not a whole number"
+        wrong = "is missing" if _is_missing(column[row]) else "is not a whole number"
         raise InputError(
-            f"episode {episodes[row]!r} (row {row + 1}): its step {shown}; number the steps 0, 1, 2, ... in order."
+            f"column {column.name!r}, row {row + 1}: the step {wrong}; number the steps 0, 1, 2, ... in order."
         )
     return numbers.cast(pl.Int64).to_numpy()
 
@@ -184,7 +198,7 @@ def _check_sequence(steps: IntArray, first: npt.NDArray[np.bool_], episodes: pl.
     """Every episode counts its steps one by one, and all begin at the same number, 0 or 1."""
 
     def refuse(row: int, why: str) -> Never:
-        raise InputError(f"episode {episodes[row]!r}, step {steps[row]}: {why}.")
+        raise InputError(f"{_place(row, steps)}: {why}.")
 
     difference = np.diff(steps, prepend=steps[0] - 1)
     wrong = np.flatnonzero(~first & (difference != 1))
@@ -205,14 +219,22 @@ def _check_sequence(steps: IntArray, first: npt.NDArray[np.bool_], episodes: pl.
         refuse(int(late[0]), f"the episode begins here, while others begin at step {begin}; its first step is missing")
 
 
+def _check_long_enough(offsets: IntArray) -> None:
+    short = np.flatnonzero(np.diff(offsets) < 2)
+    if short.size:
+        raise InputError(
+            f"row {int(offsets[short[0]]) + 1}: its episode has 1 step(s); an episode needs at least two: leave it out."
+        )
+
+
 def _feature_matrix(frame: pl.DataFrame, features: tuple[Feature, ...], layout: _Layout) -> FloatArray:
     matrix = np.empty((frame.height, len(features)))
     for index, feature in enumerate(features):
         column = frame[feature.name]
         numbers = _floats(column)
         if (row := _first(numbers.is_null())) is not None:
-            shown = "is missing" if _is_missing(column[row]) else f"= {column[row]!r} is not a number"
-            raise InputError(f"{layout.locate(row)}: {feature.name} {shown}; fill it in or drop the episode.")
+            wrong = "is missing" if _is_missing(column[row]) else "is not a number"
+            raise InputError(f"{layout.locate(row)}: {feature.name} {wrong}; fill it in or drop the episode.")
         matrix[:, index] = numbers.to_numpy()
     return matrix
 
@@ -257,12 +279,22 @@ def _action_numbers(column: pl.Series, actions: ActionSpace, layout: _Layout) ->
     clash = (by_label != by_number) & by_number.is_between(0, len(actions) - 1)
     if (row := _first(clash)) is not None:
         raise InputError(
-            f"{layout.locate(row)}: action {texts[row]!r} could be action {by_number[row]} or the label of action "
-            f"{by_label[row]}; rename labels that look like numbers of other actions."
+            f"{layout.locate(row)}: the action (column {column.name!r}) could be a number or the label of another "
+            f"action; rename the labels that look like numbers of other actions: {_misleading_labels(actions)}."
         )
     if (row := _first(chosen.is_null())) is not None:
         raise InputError(f"{layout.locate(row)}: {_wrong_action(column[row], numbers[row], actions)}")
     return chosen.to_numpy()
+
+
+def _misleading_labels(actions: ActionSpace) -> list[str]:
+    """Labels that are the numbers of other actions."""
+    numbers = _floats(pl.Series(actions.labels, dtype=pl.String))
+    return [
+        label
+        for index, (label, number) in enumerate(zip(actions.labels, numbers, strict=True))
+        if number in range(len(actions)) and number != index
+    ]
 
 
 def _positions(texts: pl.Series, labels: tuple[str, ...]) -> pl.Series:
@@ -273,9 +305,9 @@ def _wrong_action(value: object, number: float | None, actions: ActionSpace) -> 
     if _is_missing(value):
         return "the action is missing; every step needs one, the last one too."
     if number is not None:
-        return f"action {value} is not a whole number; give the action's number or its label."
+        return "the action is not a whole number; give the action's number or its label."
     return (
-        f"action {value!r} is unknown; give a number from 0 to {len(actions) - 1} or a label such as "
+        f"the action is unknown; give a number from 0 to {len(actions) - 1} or a label such as "
         f"{list(actions.labels[:3])}."
     )
 
@@ -284,8 +316,8 @@ def _subjects(column: pl.Series, layout: _Layout) -> tuple[str, ...]:
     subjects = _texts(column)
     if (row := _first(subjects != subjects.gather(layout.starts))) is not None:
         raise InputError(
-            f"{layout.locate(row)}: subject {subjects[row]!r}, but {subjects[int(layout.starts[row])]!r} at the first "
-            "step; an episode belongs to one subject."
+            f"{layout.locate(row)}: the subject (column {column.name!r}) is another than in row "
+            f"{int(layout.starts[row]) + 1}, where the episode begins; an episode belongs to one subject."
         )
     return tuple(subjects.gather(layout.offsets[:-1]).to_list())
 

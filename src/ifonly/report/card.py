@@ -18,13 +18,11 @@ from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
 from ifonly.report.groups import make_groups
 from ifonly.report.measured import Measured, measured_shares
 from ifonly.report.outcomes import Outcome
-from ifonly.report.small_cells import Discretion
+from ifonly.report.overview import values_of
+from ifonly.report.small_cells import SMALLEST_CELL, Discretion
 from ifonly.version import __version__
 
 FORMAT, VERSION = "ifonly.data-card", 1
-
-SMALLEST_CELL = 5
-"""Figures that rest on fewer subjects are not shown, unless asked for."""
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 NUMBERS_OF_BINS = (24, 12, 6, 3)
@@ -50,6 +48,13 @@ class Histogram:
     """Share of values beyond the edges: the tails, which are not shown."""
 
 
+def beyond_in_words(histogram: Histogram) -> str:
+    """What share of values the bars leave out, such as '2 % beyond'; nothing where they show all, or where none are."""
+    if not histogram.counts or histogram.outside == 0:
+        return ""
+    return "< 1 % beyond" if histogram.outside < 0.005 else f"{100 * histogram.outside:.0f} % beyond"
+
+
 @dataclass(frozen=True)
 class FeatureCard:
     """Distribution of one feature: over steps, or over episodes where it is static."""
@@ -58,8 +63,8 @@ class FeatureCard:
     label: str
     kind: str
     scaling: str
-    mean: float
-    deviation: float
+    mean: float | None
+    deviation: float | None
     quantiles: Mapping[str, float | None]
     """By percent; None where too few subjects lie there."""
     histogram: Histogram
@@ -87,7 +92,7 @@ class ActionsCard:
 class HorizonsCard:
     """Numbers of steps per episode."""
 
-    mean: float
+    mean: float | None
     quantiles: Mapping[str, float | None]
     histogram: Histogram
 
@@ -161,17 +166,17 @@ def data_card(
     """
     if smallest_cell < 1:
         raise InputError(f"data card: smallest_cell={smallest_cell} must be at least 1.")
-    _, of_episode = np.unique(np.array(cohort.subjects), return_inverse=True)
-    per_episode = Discretion(of_episode, smallest_cell)
-    per_step = Discretion(np.repeat(of_episode, cohort.lengths), smallest_cell)
+    per_episode, per_step = Discretion.of(cohort, smallest_cell)
     measured = {} if grid is None else measured_shares(grid, cohort)
     features = tuple(
-        _feature_card(feature, cohort, per_step, per_episode, measured.get(feature.name))
+        _feature_card(
+            feature, cohort, per_episode if feature.kind == "static" else per_step, measured.get(feature.name)
+        )
         for feature in cohort.schema.features
     )
     return Card(
         episodes=len(cohort),
-        subjects=int(of_episode.max()) + 1,
+        subjects=len(set(cohort.subjects)),
         steps=len(cohort.actions),
         transitions=len(cohort.actions) - len(cohort),
         step=f"{cohort.schema.step_length:g} {cohort.schema.step_unit}",
@@ -198,27 +203,16 @@ def _masks(grid: pl.DataFrame | None, measured: Mapping[str, Measured]) -> str:
     return f"{len(measured)} of the features have a record of the steps in which they were measured."
 
 
-def _column_of(cohort: Cohort, feature: Feature) -> FloatArray:
-    """A feature's values at all steps [N]."""
-    if feature.kind == "dynamic":
-        return cohort.states[:, cohort.schema.dynamic.index(feature)]
-    return cohort.context[:, cohort.schema.context.index(feature)]
-
-
-def _feature_card(
-    feature: Feature, cohort: Cohort, per_step: Discretion, per_episode: Discretion, measured: Measured | None
-) -> FeatureCard:
-    values, discretion = _column_of(cohort, feature), per_step
-    if feature.kind == "static":
-        values, discretion = values[cohort.offsets[:-1]], per_episode
+def _feature_card(feature: Feature, cohort: Cohort, discretion: Discretion, measured: Measured | None) -> FeatureCard:
+    values = values_of(cohort, feature)
     quantiles = _quantiles(values, discretion)
     return FeatureCard(
         name=feature.name,
         label=feature.label,
         kind=feature.kind,
         scaling=feature.scaling,
-        mean=float(values.mean()),
-        deviation=float(values.std()),
+        mean=discretion.mean(values),
+        deviation=discretion.deviation(values),
         quantiles=quantiles,
         histogram=_histogram(values, discretion, quantiles),
         constant=bool(values.min() == values.max()),
@@ -276,7 +270,7 @@ def _actions_card(cohort: Cohort, discretion: Discretion) -> ActionsCard:
 def _horizons_card(cohort: Cohort, discretion: Discretion) -> HorizonsCard:
     lengths = cohort.lengths.astype(np.float64)
     quantiles = _quantiles(lengths, discretion)
-    return HorizonsCard(float(lengths.mean()), quantiles, _histogram(lengths, discretion, quantiles))
+    return HorizonsCard(discretion.mean(lengths), quantiles, _histogram(lengths, discretion, quantiles))
 
 
 def _severity_card(
@@ -322,7 +316,8 @@ def _severity_group(
     first, last = (course[rows] for course in courses)
     change = last - first
     yes, no = rows & (happened == 1), rows & (happened == 0)
-    told = discretion.enough(yes) and discretion.enough(no)
+    everything = discretion.smallest == 1 and bool((yes | no).any())
+    told = everything or (discretion.enough(yes) and discretion.enough(no))
     return SeverityGroup(
         label=label,
         episodes=int(rows.sum()),

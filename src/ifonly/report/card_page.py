@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from ifonly.report.card import Card, FeatureCard
+from ifonly.report.card import Card, FeatureCard, beyond_in_words
 from ifonly.report.card_warnings import VALUES_PER_PARAMETER
 from ifonly.version import __version__
 
@@ -91,7 +91,8 @@ def _features(card: Card, figures: Mapping[str, bytes]) -> Iterator[str]:
         "features",
         alt=f"Histograms of {len(card.features)} features; their quantiles are in the table below.",
         caption="Distribution over steps (static features: over episodes), between the outermost quantiles of the "
-        "table. Dashed: median; thick line: the middle half. A cross stands for a bar that too few subjects share.",
+        "table; below each, the share of values beyond them. Dashed: median; thick line: the middle half. A cross "
+        "stands for a bar that too few subjects share.",
     )
     shares = list(card.features[0].quantiles)
     headings = ["feature", "kind", "mean", "sd", *(f"{share} %" for share in shares), "implausible"]
@@ -162,11 +163,15 @@ def _horizons(card: Card, figures: Mapping[str, bytes]) -> Iterator[str]:
     quantiles = card.horizons.quantiles
     yield "<h2>Horizons</h2>"
     yield (
-        f"<p>Steps per episode: mean {card.horizons.mean:.1f}, median {_number(quantiles['50'])}, middle half "
+        f"<p>Steps per episode: mean {_number(card.horizons.mean)}, median {_number(quantiles['50'])}, middle half "
         f"{_number(quantiles['25'])} to {_number(quantiles['75'])}.</p>"
     )
+    beyond = beyond_in_words(card.horizons.histogram)
     yield from _figure(
-        figures, "horizons", alt="Histogram of the number of steps per episode.", caption="Episodes by number of steps."
+        figures,
+        "horizons",
+        alt="Histogram of the number of steps per episode.",
+        caption=f"Episodes by number of steps{f', {beyond} those shown' if beyond else ''}.",
     )
 
 
@@ -176,12 +181,18 @@ def _severity(card: Card, figures: Mapping[str, bytes]) -> Iterator[str]:
     if severity is None:
         yield "<p>No feature was named by which to judge severity.</p>"
         return
+    hidden = severity.outcome and any(group.outcome is None for group in severity.groups) and card.smallest_cell > 1
+    few = (
+        f" < {card.smallest_cell} subj.: so few had {severity.outcome}, or had it not, and the share is not shown."
+        if hidden
+        else ""
+    )
     yield from _figure(
         figures,
         "severity",
         alt=f"Mean change of {severity.feature} by its value at the first step; the same as the table below.",
         caption=f"Change of {severity.feature} from the first to the last step, with 95 % intervals, by its value at "
-        "the first step. Regression to the mean is part of it, and nothing here is an effect of any action.",
+        f"the first step.{few} Regression to the mean is part of it, and nothing here is an effect of any action.",
     )
     headings = [f"{severity.label} at first", "episodes", "mean first", "mean last", "mean change", "± 95 %"]
     rows = [

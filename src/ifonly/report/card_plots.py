@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from ifonly.errors import InputError
-from ifonly.report.card import Card, FeatureCard, Histogram
+from ifonly.report.card import Card, FeatureCard, Histogram, beyond_in_words
 from ifonly.report.cohort_plots import FILL
 from ifonly.report.paper_style import LOOK, SERIF
 from ifonly.report.plots import GUIDE, OBSERVED, QUIET
@@ -103,7 +103,8 @@ def plot_horizons(card: Card) -> Figure:
         panel = figure.subplots()
         _draw_histogram(panel, card.horizons.histogram)
         panel.margins(x=0.05)
-        panel.set_xlabel("Number of steps")
+        beyond = beyond_in_words(card.horizons.histogram)
+        panel.set_xlabel(f"Number of steps ({beyond})" if beyond else "Number of steps")
         panel.set_ylabel("Episodes")
         panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
         panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
@@ -136,6 +137,9 @@ def plot_severity(card: Card) -> Figure:
         if outcome:
             shares = [100 * group.outcome if group.outcome is not None else np.nan for group in groups]
             panels[1].bar(places, shares, width=0.6, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
+            hidden = f"< {card.smallest_cell}\nsubj." if card.smallest_cell > 1 else "un-\nknown"
+            for place in places[np.isnan(shares)]:
+                panels[1].text(place, 2, hidden, ha="center", va="bottom", fontsize=6.5, linespacing=0.9)
             panels[1].set_ylabel(f"{severity.outcome} (%)", parse_math=False)
             panels[1].set_ylim(0, 100)
         words = [f"{group.label.replace('>=', '≥')}\nn = {group.episodes:,}" for group in groups]
@@ -191,6 +195,7 @@ def _draw_feature(panel: Axes, feature: FeatureCard) -> None:
     panel.spines["left"].set_visible(False)
     if not feature.histogram.counts:
         return
+    panel.set_xlabel(beyond_in_words(feature.histogram), fontsize=6.5, color=QUIET, loc="right", labelpad=1)
     low, middle, high = (feature.quantiles[share] for share in ("25", "50", "75"))
     if middle is not None and len(feature.histogram.counts) > 2:
         panel.axvline(middle, color="black", linestyle="--", linewidth=0.9)

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray, IntArray
+
+SMALLEST_CELL = 5
+"""Figures that rest on fewer subjects are not shown, unless asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +21,12 @@ class Discretion:
     """The number of each row's subject [N], from 0."""
     smallest: int
     """Cells that rest on fewer subjects (but at least one) are not shown; 1 shows everything."""
+
+    @classmethod
+    def of(cls, cohort: Cohort, smallest: int) -> tuple[Discretion, Discretion]:
+        """About a cohort's episodes, and about its steps."""
+        _, subjects = np.unique(np.array(cohort.subjects), return_inverse=True)
+        return cls(subjects, smallest), cls(np.repeat(subjects, cohort.lengths), smallest)
 
     def counts(self, cells: IntArray, number: int) -> tuple[int | None, ...]:
         """How many rows fall into each of `number` cells; None where too few subjects do. `cells` [N], -1 for none."""
@@ -38,6 +48,18 @@ class Discretion:
         found = float(np.quantile(values, share))
         beyond = values <= found if share <= 0.5 else values >= found
         return found if len(np.unique(self.subjects[beyond])) >= self.smallest else None
+
+    def mean(self, values: FloatArray) -> float | None:
+        """The mean of `values` [N]; None where they are those of too few subjects."""
+        return float(values.mean()) if self._enough_in_all else None
+
+    def deviation(self, values: FloatArray) -> float | None:
+        """The deviation of `values` [N]; None where they are those of too few subjects."""
+        return float(values.std()) if self._enough_in_all else None
+
+    @property
+    def _enough_in_all(self) -> bool:
+        return len(np.unique(self.subjects)) >= self.smallest
 
     def enough(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bool:
         """Whether the chosen rows [N] belong to enough subjects for their figures to be shown."""

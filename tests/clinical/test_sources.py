@@ -122,6 +122,7 @@ def test_a_column_named_twice_is_refused(third: Path) -> None:
         (gzip.compress(b"row_id,subject_id\n" * 1000)[:20], "is cut off or damaged"),
         (gzip.compress(b"caf\xe9,subject_id\n"), "not text in UTF-8"),
     ],
+    ids=["nothing", "nothing, packed", "not packed", "cut off", "other encoding"],  # a packed file holds the time
 )
 def test_files_that_cannot_be_read(third: Path, content: bytes, words: str) -> None:
     (third / "LABEVENTS.csv.gz").write_bytes(content)

@@ -237,7 +237,7 @@ def _add_oxygenation(steps: pl.DataFrame, measurements: pl.DataFrame, states: pl
     ratios = gases.select("stay", second="drawn", value=100.0 * pl.col("oxygen") / pl.col("inspired")).drop_nulls()
     made = _add_measured(steps, ratios, replace(by_source["pao2"], feature="oxygenation"))
     # Without rounding errors, which would push a ratio of 400 to either side.
-    return made.with_columns(pl.col("oxygenation").round(6))
+    return made.with_columns(pl.col("oxygenation").round(9))
 
 
 def _ventilation_states(evidence: pl.DataFrame) -> pl.DataFrame:

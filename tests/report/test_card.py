@@ -14,6 +14,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.report.card import data_card
 from ifonly.report.card_files import write_card
 from ifonly.report.card_plots import card_figures, plot_measured, plot_severity
+from ifonly.report.intervals import mean_interval
 from ifonly.report.outcomes import Outcome
 from ifonly.report.overview import values_of
 from ifonly.report.small_cells import Discretion
@@ -94,6 +95,8 @@ def test_severity_is_the_change_of_each_quarter():
     group = card.severity.groups[0]
     assert group.episodes == lowest.sum()
     assert group.change == pytest.approx((last - first)[lowest].mean())
+    low, high = mean_interval((last - first)[lowest])
+    assert group.half_interval == pytest.approx((high - low) / 2)
     assert group.outcome == pytest.approx(np.mean([i % 3 == 0 for i in np.flatnonzero(lowest)]))
     assert sum(group.episodes for group in card.severity.groups) == len(SEPSIS)
 

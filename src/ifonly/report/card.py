@@ -16,6 +16,7 @@ from ifonly.errors import InputError
 from ifonly.report.breakdowns import round_up
 from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
 from ifonly.report.groups import make_groups
+from ifonly.report.intervals import mean_interval
 from ifonly.report.measured import Measured, measured_shares
 from ifonly.report.outcomes import Outcome
 from ifonly.report.overview import values_of
@@ -315,6 +316,7 @@ def _severity_group(
         return SeverityGroup(label, None, None, None, None, None, None)
     first, last = (course[rows] for course in courses)
     change = last - first
+    interval = mean_interval(change)
     yes, no = rows & (happened == 1), rows & (happened == 0)
     everything = discretion.smallest == 1 and bool((yes | no).any())
     told = everything or (discretion.enough(yes) and discretion.enough(no))
@@ -324,6 +326,6 @@ def _severity_group(
         first=float(first.mean()),
         last=float(last.mean()),
         change=float(change.mean()),
-        half_interval=float(1.96 * change.std(ddof=1) / np.sqrt(len(change))) if len(change) > 1 else None,
+        half_interval=None if interval is None else (interval.high - interval.low) / 2,
         outcome=float(yes.sum() / (yes.sum() + no.sum())) if told else None,
     )

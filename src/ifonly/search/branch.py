@@ -41,8 +41,8 @@ class BranchAndBound(Solver):
     `alternatives` asks for so many of the best sequences, `within` for all whose outcome lies so close to the best
     (at most `alternatives` of them, or 1000 if that is 1). A change of the last step that changes no reward is left
     out of all of it.
-    `bound` says what leads the search: "taylor" (expansions; needs a smooth model and a linear reward), "lipschitz"
-    (the paper's anchors; needs finite constants) or "none" (enumerates); "auto" takes what suits the problem.
+    `bound` says what leads the search: "taylor" (expansions; needs a smooth model and a reward without upward kinks),
+    "lipschitz" (the paper's anchors; needs finite constants) or "none" (enumerates); "auto" takes what suits.
     """
 
     batch: int = 2048

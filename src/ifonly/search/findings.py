@@ -101,7 +101,9 @@ def _bracketed(knowledge: Knowledge, number: int, answers: _Answers) -> _Answers
         return answers
     used = torch.arange(problem.max_changes, -1, -1, device=problem.device)
     bounds = anchors(0, problem.observed_states[:1].expand(len(used), -1), used).tolist()
-    smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
+    # Where the optimum is known already, rounding must not put the bound below it.
+    found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
+    smaller = [min(own, max(pair)) for own, *pair in zip(answers.upper_bounds, bounds, found, strict=True)]
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 
 

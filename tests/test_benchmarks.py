@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -95,3 +96,24 @@ def test_contradictions_are_noticed(
             check_agreement(runs)
     else:
         assert check_agreement(runs) == agreeing
+
+
+def test_visits_are_estimated_as_astar_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of thousands from a few hundred nodes is nearly the whole."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from anchor_visits import estimate_visits
+
+    from ifonly import AnchorAStar, MonteCarlo, solve
+    from ifonly.bounds.lipschitz import AnchorBound, value_constants
+    from ifonly.instances import random_problem
+
+    problem = random_problem(4, model_kind="location-scale", horizon=6, actions=5, masked=False, constrained=True)
+    anchors = MonteCarlo(samples=5)
+    found = solve(problem, AnchorAStar(anchors=anchors))
+    constants = value_constants(problem)
+    chosen = anchors.choose(problem, constants, torch.Generator().manual_seed(0))
+    bound = AnchorBound(problem, chosen, constants)
+    visited, error, nodes = estimate_visits(problem, bound, found.outcome, 4000, seed=1)
+    assert found.stats.nodes_visited is not None
+    assert 20 < found.stats.nodes_visited < nodes
+    assert abs(visited - found.stats.nodes_visited) <= 4 * error + 2

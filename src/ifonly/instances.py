@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,14 +16,14 @@ from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.episodes.scaling import Columns, Scaler
 from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
-from ifonly.errors import InputError
+from ifonly.errors import InputError, ReplayError
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear, Spline
-from ifonly.problem import Problem
+from ifonly.problem import Panel, Problem, Question
 from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward
 
 NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | MonotoneFlow]] = {
@@ -30,6 +31,8 @@ NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | Monoto
 }
 MODEL_KINDS = (*NETWORK_MODELS, LinearModel.kind)
 """The kinds of model that random problems have."""
+LARGEST_NOISE = 20.0
+"""Larger noise magnifies rounding beyond what counts as rounding."""
 REWARD_KINDS = ("linear", "piecewise linear", "penalties", "with action costs", "custom")
 """The kinds of reward that random problems have."""
 
@@ -154,6 +157,64 @@ def random_problem(seed: int, settings: RandomProblemSettings | None = None, **c
         change_cost=float(rng.choice([0.0, 0.1, 0.5])) if settings.rules else 0.0,
     )
     return _with_random_rules(problem, rng) if settings.rules else problem
+
+
+def random_panel(
+    seed: int,
+    settings: RandomProblemSettings | None = None,
+    *,
+    members: int = 3,
+    objective: str | float = "mean",
+    **changes: Any,
+) -> Panel:
+    """The question of `random_problem`, put to its model and to `members - 1` others that know nothing of it.
+
+    They are of the kind asked for, or each of any kind, so they disagree on everything but the recording. Those for
+    which the recording is a wild coincidence (noise of more than `LARGEST_NOISE`) are drawn again.
+
+    >>> panel = random_panel(7, members=4, objective="worst", model_kind="linear")
+    >>> len(panel.models), panel.noise.shape
+    (4, torch.Size([4, 4, 2]))
+    """
+    problem = random_problem(seed, settings, **changes)
+    rng = np.random.default_rng([seed, 1])
+    settings = replace(settings or RandomProblemSettings(), **changes)
+    models = [problem.model]
+    while len(models) < members:
+        model = random_model(problem.episode.schema, rng, settings)
+        model.set_scaler(problem.model.scaler)
+        with torch.no_grad(), suppress(ReplayError):
+            other = problem.put_to(model)
+            if other.noise.abs().max() <= LARGEST_NOISE:
+                models.append(other.model)
+    return Panel.from_problem(problem, models, objective=objective)
+
+
+@dataclass(frozen=True, eq=False)
+class HalfSpaces:
+    """A support: action a may be changed to where normals_a . state <= offsets_a, in scaled coordinates."""
+
+    normals: Tensor  # [A, D]
+    offsets: Tensor  # [A]
+
+    def supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
+        """Which actions [N, A] are on the right side, whatever the step and the context [N, C]."""
+        # Sums of products and no matrix product, whose last digits depend on the size of the batch.
+        return (states.unsqueeze(1) * self.normals).sum(-1) <= self.offsets
+
+    def settings(self) -> dict[str, Any]:
+        """The numbers themselves."""
+        return {"kind": "half spaces", "normals": self.normals.tolist(), "offsets": self.offsets.tolist()}
+
+
+def random_half_spaces(question: Question, seed: int) -> HalfSpaces:
+    """Half-spaces near the recorded states: which actions they support differs from state to state."""
+    rng = np.random.default_rng(seed)
+    states = question.observed_states.cpu().numpy()
+    normals = rng.normal(size=(question.action_count, states.shape[1]))
+    through = states[rng.integers(len(states), size=question.action_count)]
+    offsets = (normals * through).sum(1) + rng.normal(scale=0.5, size=len(normals))
+    return HalfSpaces(*(torch.as_tensor(part, device=question.device) for part in (normals, offsets)))
 
 
 def _with_random_rules(problem: Problem, rng: np.random.Generator) -> Problem:

@@ -15,7 +15,7 @@ from ifonly.bounds.base import UpperBound
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
-from ifonly.problem import Problem
+from ifonly.problem import Problem, Question
 from ifonly.search.base import Limits, Solver
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
@@ -79,8 +79,8 @@ def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed:
 
 
 @torch.no_grad()
-def check_child_bound(bound: ChildBound, problems: Sequence[Problem], *, samples: int = 16, seed: int = 0) -> None:
-    """Test that a bound on children, made for these (small) problems, is nowhere below the truth.
+def check_child_bound(bound: ChildBound, problems: Sequence[Question], *, samples: int = 16, seed: int = 0) -> None:
+    """Test that a bound on children, made for these (small) problems or panels, is nowhere below the truth.
 
     The root, and on every level up to `samples` nodes per problem with random changes: every further change with every
     number of changes left is compared with the exact value, found by enumeration. Where there is nothing to change the
@@ -91,21 +91,21 @@ def check_child_bound(bound: ChildBound, problems: Sequence[Problem], *, samples
     _compare_children(0, bound.root(), problems, observed)
     for level in range(1, problems[0].max_changes):
         drawn = [_random_nodes(problem, level, samples, generator) for problem in problems]
-        paths = [problem.rollout(rows) for problem, rows in zip(problems, drawn, strict=True)]
+        paths = [problem.replay(rows) for problem, rows in zip(problems, drawn, strict=True)]
         sizes = torch.tensor([len(rows) for rows in drawn])
         nodes = Nodes(
             level=level,
             problem=torch.arange(len(problems)).repeat_interleave(sizes).to(problems[0].device),
             start=torch.cat([_start(problem, rows) for problem, rows in zip(problems, drawn, strict=True)]),
             states=torch.cat([states for states, _ in paths]),
-            outcomes=torch.cat([outcomes for _, outcomes in paths]),
+            outcomes=torch.cat([totals for _, totals in paths]),
         )
         if len(nodes.problem):
             _compare_children(level, bound.children(nodes), problems, drawn)
 
 
-def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
-    """Test a solver against exhaustive enumeration on (small) problems.
+def check_solver(solver: Solver, problems: Iterable[Question]) -> None:
+    """Test a solver against exhaustive enumeration on (small) problems or panels.
 
     Its sequence must be admissible, not worse than the observed one, and inside a true bracket, also when it is
     stopped at once; an exact solver must find the optimum and say so, and the others must not say so.
@@ -125,18 +125,18 @@ def check_solver(solver: Solver, problems: Iterable[Problem]) -> None:
         _check_bracket(f"{where}, stopped at once", solve(problem, solver, limits=Limits(nodes=1)), problem, optimum)
 
 
-def _changeable(problem: Problem) -> Tensor:
+def _changeable(problem: Question) -> Tensor:
     """Where there is something to change [T, A]."""
     return problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
 
 
-def _start(problem: Problem, sequences: Tensor) -> Tensor:
+def _start(problem: Question, sequences: Tensor) -> Tensor:
     """The step after the last change of each sequence [N]; 0 where nothing is changed."""
     steps = torch.arange(1, problem.horizon + 1, device=problem.device)
     return torch.where(sequences != problem.observed_actions, steps, 0).amax(1)
 
 
-def _random_nodes(problem: Problem, level: int, count: int, generator: torch.Generator) -> Tensor:
+def _random_nodes(problem: Question, level: int, count: int, generator: torch.Generator) -> Tensor:
     """Distinct sequences [N, T] with `level` allowed changes, whatever other rules there are; at most `count`."""
     options = _changeable(problem).cpu()
     steps = options.any(1).nonzero().squeeze(-1)
@@ -150,7 +150,7 @@ def _random_nodes(problem: Problem, level: int, count: int, generator: torch.Gen
     return distinct.to(problem.device)
 
 
-def _compare_children(level: int, bounds: Tensor, problems: Sequence[Problem], nodes: Sequence[Tensor]) -> None:
+def _compare_children(level: int, bounds: Tensor, problems: Sequence[Question], nodes: Sequence[Tensor]) -> None:
     """Compare `bounds` [N, K - level, T, A] with the truth about `nodes`: sequences [n, T], problem by problem."""
     where = f"after {level} changes"
     first, count = problems[0], sum(len(rows) for rows in nodes)
@@ -170,7 +170,7 @@ def _compare_children(level: int, bounds: Tensor, problems: Sequence[Problem], n
                 _fail(f"{where} the bound on changes of step {t} is below the truth by {float(excess.max()):.3g}")
 
 
-def _best_after_change(problem: Problem, nodes: Tensor, t: int, most: int) -> Tensor:
+def _best_after_change(problem: Question, nodes: Tensor, t: int, most: int) -> Tensor:
     """The best outcome [n, most, A] of `nodes` [n, T], up to step t, with a change there and 0, 1, ... further ones.
 
     Minus infinity where no such sequence is admissible.
@@ -182,19 +182,22 @@ def _best_after_change(problem: Problem, nodes: Tensor, t: int, most: int) -> Te
         linked = problem.links[steps[1:], nodes[:, : t - 1], nodes[:, 1:t]].all(1, keepdim=True)
         fine = fine & linked & problem.links[t, nodes[:, t - 1]]
     states, _ = problem.rollout(nodes)
-    earned = sum((problem.rewards(s, states[:, s], nodes[:, s]) for s in range(t)), torch.zeros_like(states[:, 0, 0]))
-    values = (earned.unsqueeze(1) + problem.rewards_all(t, states[:, t])).unsqueeze(1).repeat(1, most, 1)
+    earned = sum(
+        (problem.rewards(s, states[:, s], nodes[:, s]) for s in range(t)), torch.zeros_like(states[:, 0, ..., 0])
+    )
+    earned = earned.unsqueeze(1) + problem.rewards_all(t, states[:, t])  # [n, A], or [n, A, M] of a panel
+    values = problem.counted(earned).unsqueeze(1).repeat(1, most, 1)
     if t < problem.horizon - 1:
         following = problem.step(t, states[:, t].unsqueeze(1), every).flatten(0, 1)
         taken = every.repeat(len(nodes))
         for left in range(most):
             used = torch.full_like(taken, problem.max_changes - left)
-            reached = best_values(problem, t + 1, following, used, last_actions=taken)
-            values[:, left] += reached.view(len(nodes), len(every))
+            reached = best_values(problem, t + 1, following, used, last_actions=taken, earned=earned.flatten(0, 1))
+            values[:, left] = reached.view(len(nodes), len(every))
     return values.masked_fill(~fine.unsqueeze(1), -torch.inf)
 
 
-def _check_bracket(where: str, result: Result, problem: Problem, optimum: float) -> None:
+def _check_bracket(where: str, result: Result, problem: Question, optimum: float) -> None:
     tolerance = 10 * problem.tolerance
     actions = torch.tensor(result.actions, device=problem.device)
     if int(problem.changes(actions)) > problem.max_changes:

@@ -21,15 +21,16 @@ from ifonly.instances import random_problem
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import minus
+from ifonly.search.base import Finding
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.making import make_result
 from ifonly.search.result import (
     Certificate,
     Result,
     Stats,
     Status,
     effective_branching_factor,
-    make_result,
 )
 from ifonly.search.solve import solve, without_idle_changes
 
@@ -169,7 +170,7 @@ def _stored() -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(version=99), "version 99; this ifonly reads versions up to 2"),
+        (lambda c: c.update(version=99), "version 99; this ifonly reads versions up to 3"),
         (lambda c: c.update(format="something"), "expected format 'ifonly.result', found 'something'"),
         (lambda c: c.update(status="splendid"), "broken or incomplete.*splendid"),
         (lambda c: c.update(outcome="good"), "broken or incomplete"),
@@ -218,10 +219,7 @@ def test_a_bound_that_is_no_number_is_refused(problem: Problem) -> None:
     with pytest.raises(InputError, match="NaN as its upper bound"):
         make_result(
             problem,
-            actions=torch.tensor([0, 0, 1, 0]),
-            status=Status.OPTIMAL,
-            upper_bound=math.nan,
-            certificate=Certificate("none", proven=False),
+            Finding(torch.tensor([0, 0, 1, 0]), Status.OPTIMAL, math.nan, Certificate("none", proven=False)),
             stats=Stats(),
             solver={"name": "broken"},
             limits={},

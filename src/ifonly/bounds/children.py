@@ -14,7 +14,8 @@ from torch import Tensor
 class Nodes:
     """Sequences with `level` changes so far, rolled out: after the last change the observed actions follow.
 
-    `problem` says which of P problems a node belongs to, `start` the first step at which it may change again.
+    `problem` says which of P problems a node belongs to, `start` the first step at which it may change again. Nodes of
+    panels have states and outcomes under every member, [N, T, M, D] and [N, M].
     """
 
     level: int
@@ -29,6 +30,8 @@ class ChildBound(ABC):
 
     method: str
     """What the bounds rest on, for the certificate."""
+    rests_on_constants: bool = False
+    """Whether they rest on Lipschitz constants, those that somebody declared for a reward among them."""
 
     @abstractmethod
     def root(self) -> Tensor:

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo
+from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
-from ifonly.bounds.taylor import TABLE_ELEMENTS, TaylorChildBound, can_expand, pair_elements
+from ifonly.bounds.panel import PanelChildBound
+from ifonly.bounds.taylor import TaylorChildBound, can_expand, pair_elements, table_count, table_elements
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Panel, Problem, Question
 
 BoundName = Literal["auto", "taylor", "lipschitz", "none"]
 
@@ -23,8 +24,8 @@ ENUMERABLE = 5_000_000
 """Sequences that are enumerated faster than anchors lead to the answer."""
 
 
-def choose_bound(problem: Problem, bound: BoundName = "auto") -> BoundName:
-    """The bound asked for; for "auto" the one that suits this problem.
+def choose_bound(problem: Question, bound: BoundName = "auto") -> BoundName:
+    """The bound asked for; for "auto" the one that suits this problem, or all members of this panel.
 
     Small problems are enumerated. Expansions lead where model and reward have them; elsewhere anchors lead, unless
     there are no finite constants or enumerating is quicker.
@@ -34,25 +35,54 @@ def choose_bound(problem: Problem, bound: BoundName = "auto") -> BoundName:
     count = problem.sequence_count()
     if count <= SMALL:
         return "none"
-    if can_expand(problem) and pair_elements(problem) <= TABLE_ELEMENTS:
+    members = _members(problem)
+    if all(can_expand(member) for member in members) and pair_elements(problem) <= table_elements(problem):
         return "taylor"
-    return "lipschitz" if count > ENUMERABLE and _has_constants(problem) else "none"
+    return "lipschitz" if count > ENUMERABLE and all(_has_constants(member) for member in members) else "none"
+
+
+def _members(question: Question) -> tuple[Problem, ...]:
+    """The problems of which bounds are made."""
+    if isinstance(question, Panel):
+        return question.members
+    assert isinstance(question, Problem)
+    return (question,)
 
 
 def make_child_bound(
-    problems: Sequence[Problem], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
+    problems: Sequence[Question], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
 ) -> ChildBound:
     """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only.
 
     `check` is called now and then while it is made, and may raise to end the work.
     """
-    match choose_bound(problems[0], bound):
-        case "taylor":
-            return TaylorChildBound(problems, check)
-        case "lipschitz":
-            return LipschitzChildBound(problems)
-        case _:
-            return NoChildBound(problems)
+    first, name = problems[0], choose_bound(problems[0], bound)
+    if name == "none":
+        return NoChildBound(problems)
+    by_member = zip(*(_members(problem) for problem in problems), strict=True)
+    bounds: list[ChildBound] = []
+    for member in by_member:
+        if name == "taylor":
+            bounds.append(TaylorChildBound(member, check, tables=table_count(first)))
+        else:
+            bounds.append(LipschitzChildBound(member))
+        check()
+    return PanelChildBound(first.objective, bounds) if isinstance(first, Panel) else bounds[0]
+
+
+@torch.no_grad()
+def observed_bounds(question: Question) -> Tensor:
+    """Upper bounds [K+1] on the outcomes of every budget, from Lipschitz anchors on the observed path alone.
+
+    Raises `InputError` where there are no finite constants.
+    """
+    used = torch.arange(question.max_changes, -1, -1, device=question.device)
+    states = question.observed_states[:1].expand(len(used), -1)
+    bounds = [
+        AnchorBound(member, observed_anchors(member), value_constants(member))(0, states, used)
+        for member in _members(question)
+    ]
+    return bounds[0] if not isinstance(question, Panel) else question.objective(torch.stack(bounds, dim=-1))
 
 
 class NoChildBound(ChildBound):
@@ -60,7 +90,7 @@ class NoChildBound(ChildBound):
 
     method = "enumeration"
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Question]) -> None:
         self._problems = problems
         allowed = torch.stack([problem.allowed for problem in problems])
         observed = torch.stack([problem.observed_actions for problem in problems])
@@ -84,6 +114,7 @@ class LipschitzChildBound(ChildBound):
     """
 
     method = AnchorBound.method
+    rests_on_constants = True
 
     def __init__(self, problems: Sequence[Problem], *, anchors: AnchorStrategy | None = None, seed: int = 0) -> None:
         strategy = anchors or MonteCarlo()

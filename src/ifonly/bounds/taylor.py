@@ -26,13 +26,16 @@ from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.smooth import SmoothStep, norm_limit
-from ifonly.problem import Problem, array_scale
+from ifonly.problem import Problem, Question, array_scale
 
 ELEMENTS = 4_000_000
 """Numbers in the largest temporary array of a call, on a processor."""
 
 TABLE_ELEMENTS = 2**26
 """Numbers in the tables of pairs of one problem, at most: 512 MiB."""
+
+PANEL_ELEMENTS = 2**28
+"""Numbers in the tables of pairs of all members of a panel, at most: 2 GiB."""
 
 MARGIN = 1e-10
 """Outward margin, relative to outcome and bound: far above what rounding does to a polynomial, far below interest."""
@@ -47,12 +50,17 @@ NOTHING = -1e200
 """Stands for minus infinity in products, also beside `LARGE`."""
 
 
-def table_count(problem: Problem) -> int:
+def table_count(problem: Question) -> int:
     """For how many budgets above one there is memory; more changes than that are not bounded."""
-    return min(max(0, problem.max_changes - 1), TABLE_ELEMENTS // pair_elements(problem))
+    return min(max(0, problem.max_changes - 1), table_elements(problem) // pair_elements(problem))
 
 
-def pair_elements(problem: Problem) -> int:
+def table_elements(problem: Question) -> int:
+    """Numbers that the tables of pairs may hold: those of a problem, or of one member of a panel."""
+    return min(TABLE_ELEMENTS, PANEL_ELEMENTS // len(problem.models))
+
+
+def pair_elements(problem: Question) -> int:
     """Numbers in the table of all pairs of changes of one problem, for one budget."""
     changes = problem.horizon * problem.action_count
     return changes**2 * (len(RADII) + problem.observed_states.shape[1])
@@ -116,9 +124,12 @@ class TaylorChildBound(ChildBound):
     method = "taylor"
 
     @torch.no_grad()
-    def __init__(self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called now and then, and may raise to end the work."""
+    def __init__(
+        self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None, *, tables: int | None = None
+    ) -> None:
+        """`check` is called now and then, and may raise to end the work; `tables` is `table_count` if not given."""
         first = problems[0]
+        tables = table_count(first) if tables is None else tables
         smooth = _smooth_step(first)
         self._check = check
         if smooth is None or not can_expand(first):
@@ -138,8 +149,8 @@ class TaylorChildBound(ChildBound):
         self._branches = BranchBuilder(problems, smooth, check).build()
         self._polynomials = self._make_polynomials()
         self._tables: dict[int, list[Tensor]] = {}
-        if table_count(first):
-            self._solve_pairs(1 + table_count(first))
+        if tables:
+            self._solve_pairs(1 + tables)
         del self._check  # whoever keeps the bound need not keep the search that made it
 
     def _make_polynomials(self) -> Tensor:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
-from ifonly.bounds.lipschitz import AnchorBound, last_step_values, unknown_as_infinite, value_constants
+from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
 from ifonly.episodes.episode import FloatArray, IntArray
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Problem, Question
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.baselines import greedy_actions
@@ -49,8 +49,13 @@ class AnchorAStar(Solver):
         if self.batch < 1:
             raise InputError(f"batch={self.batch}: at least one node at a time.")
 
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Question, monitor: Monitor) -> Finding:
         """Build the bound, then search best-first until the bound meets the incumbent."""
+        if not isinstance(problem, Problem):
+            raise InputError(
+                f"episode {problem.episode.id!r}: {self.name} answers for one model, not for a panel of them; "
+                "BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
+            )
         if problem.is_restricted:
             raise InputError(
                 f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
@@ -169,6 +174,11 @@ class _Search:
         self.expanded_bounds.append(keys.amax(1).cpu().numpy())
         self.monitor.stats.model_steps += keys.numel()
         self.monitor.stats.nodes_generated += keys.numel()
+        if problem.support is not None and len(children.actions) > 1:
+            context = problem.context[step].expand(len(states), -1)
+            supported = problem.are_supported(step, states, context)[:, children.actions]
+            supported[:, 0] = True  # the observed action comes first
+            keys = keys.masked_fill(~supported, -torch.inf)
         rows, columns = (keys > self.incumbent + self.monitor.tolerance).nonzero(as_tuple=True)
         if not len(rows):
             return
@@ -190,13 +200,14 @@ class _Search:
         problem = self.problem
         states = torch.as_tensor(batch.states, device=problem.device)
         used = torch.as_tensor(batch.changes, device=problem.device)
-        values = last_step_values(problem, states).gather(0, used.unsqueeze(0)).squeeze(0)
-        outcomes = torch.as_tensor(batch.rewards) + values.cpu()
+        rewards = _last_rewards(problem, states, used)
+        outcomes = torch.as_tensor(batch.rewards) + rewards.amax(1).cpu()
         problem.require_finite(outcomes)
         best = int(outcomes.argmax())
         if outcomes[best] <= self.incumbent:
             return
-        last = _best_last_action(problem, states[best], int(used[best]))
+        observed = int(problem.observed_actions[-1])
+        last = observed if rewards[best, observed] >= rewards[best].max() else int(rewards[best].argmax())
         path = [*self.frontier.path(int(batch.parents[best])), int(batch.actions[best]), last]
         self.actions = torch.tensor(path, device=problem.device)
         self.incumbent = float(outcomes[best])
@@ -236,11 +247,11 @@ class _Search:
         )
 
 
-def _best_last_action(problem: Problem, state: Tensor, used: int) -> int:
+def _last_rewards(problem: Problem, states: Tensor, used: Tensor) -> Tensor:
+    """Rewards [N, A] of the last step's actions after `used` [N] changes; minus infinity where one may not be taken."""
     t = problem.horizon - 1
-    observed = int(problem.observed_actions[t])
-    if used == problem.max_changes:
-        return observed
-    rewards = problem.rewards_all(t, state.unsqueeze(0))[0].masked_fill(~problem.allowed[t], -torch.inf)
-    best = int(rewards.argmax())
-    return observed if rewards[observed] >= rewards[best] else best
+    options = problem.allowed[t] & (used < problem.max_changes).unsqueeze(1)
+    if problem.support is not None:
+        options &= problem.are_supported(t, states, problem.context[t].expand(len(states), -1))
+    options[:, problem.observed_actions[t]] = True
+    return problem.rewards_all(t, states).masked_fill(~options, -torch.inf)

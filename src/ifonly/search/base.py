@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.progress import Progress, Tick
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.result import Certificate, Stats, Status
@@ -110,6 +110,8 @@ class Finding:
     certificate: Certificate
     frontier: tuple[Budget, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    is_admissible: bool = True
+    """False where rules require changes and no sequence was found with every change supported: there is no answer."""
 
 
 class Solver(ABC):
@@ -120,7 +122,7 @@ class Solver(ABC):
     """Whether, given time, it proves optimality."""
 
     @abstractmethod
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Question, monitor: Monitor) -> Finding:
         """Search until done or until `monitor.stop` says so."""
 
     def settings(self) -> dict[str, Any]:

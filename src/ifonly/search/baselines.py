@@ -1,7 +1,8 @@
 """Heuristics without proof: random sequences, the best single changes together, greedy search, beam search.
 
 All of them start from the observed sequence (where rules exclude it, from the admissible one with the fewest changes)
-and never return a worse one, evaluate admissible sequences only, and give the same answer every time.
+and never return a worse one, consider sequences that obey the rules only, skip those whose changes are not supported,
+and give the same answer every time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.progress import silent
 from ifonly.search.base import Finding, Limits, Monitor, Solver
 from ifonly.search.result import Certificate, Stats, Status
@@ -30,7 +31,7 @@ class Heuristic(Solver):
 
     exact: ClassVar[bool] = False
 
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Question, monitor: Monitor) -> Finding:
         """The best sequence found, without a bound."""
         best = Incumbent(problem, monitor)
         try:
@@ -38,7 +39,8 @@ class Heuristic(Solver):
         except KeyboardInterrupt:
             best.status = Status.INTERRUPTED
         certificate = Certificate(f"{self.name} heuristic", proven=False, tolerance=best.tolerance)
-        return Finding(best.actions, best.status or Status.HEURISTIC, math.inf, certificate)
+        status = best.status or Status.HEURISTIC
+        return Finding(best.actions, status, math.inf, certificate, is_admissible=best.is_admissible)
 
     @abstractmethod
     def improve(self, best: Incumbent) -> None:
@@ -51,7 +53,7 @@ class RandomSearch(Heuristic):
 
     Each changes as many steps as it may, chosen uniformly among those that have an alternative, and draws each new
     action uniformly from the step's alternatives. Under rules about consecutive doses or required changes each is
-    drawn uniformly from all admissible sequences.
+    drawn uniformly from all sequences that obey them. Support is asked for afterwards.
     """
 
     samples: int = 1000
@@ -117,7 +119,7 @@ class Greedy(Heuristic):
             pass
 
 
-def greedy_actions(problem: Problem, *, seconds: float | None = None) -> tuple[Tensor, float]:
+def greedy_actions(problem: Question, *, seconds: float | None = None) -> tuple[Tensor, float]:
     """What `Greedy` finds within `seconds`, actions [T] and outcome: a good first incumbent for an exact search."""
     with torch.no_grad():
         best = Incumbent(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
@@ -169,8 +171,8 @@ class Beam(Heuristic):
         return torch.as_tensor(sequences, device=problem.device)
 
 
-def random_sequences(problem: Problem, count: int, *, generator: torch.Generator) -> Tensor:
-    """Random admissible sequences [count, T], drawn as `RandomSearch` does."""
+def random_sequences(problem: Question, count: int, *, generator: torch.Generator) -> Tensor:
+    """Random sequences [count, T] that obey the rules, supported or not, drawn as `RandomSearch` does."""
     if problem.is_restricted:
         return _uniform_sequences(problem, count, generator)
     alternatives = problem.allowed.cpu().clone()  # drawn on the CPU: the same sequences on every device
@@ -188,8 +190,8 @@ def random_sequences(problem: Problem, count: int, *, generator: torch.Generator
     return sequences.to(problem.device)
 
 
-def _uniform_sequences(problem: Problem, count: int, generator: torch.Generator) -> Tensor:
-    """Each admissible sequence is equally likely: an action's chance is the share of completions that begin with it."""
+def _uniform_sequences(problem: Question, count: int, generator: torch.Generator) -> Tensor:
+    """Each sequence under the rules is equally likely: an action's chance is the share of completions that begin so."""
     allowed, observed = problem.allowed.cpu(), problem.observed_actions.cpu()
     links = None if problem.links is None else problem.links.cpu()
     completions = _completions(allowed, links, observed, problem.max_changes)
@@ -232,7 +234,7 @@ class SingleChanges:
     parents: Tensor  # [n], row of the given sequence
     steps: Tensor  # [n]
     actions: Tensor  # [n]
-    outcomes: Tensor  # [n]; minus infinity where it is not finite
+    outcomes: Tensor  # [n]; minus infinity where it is not finite, or a change lacks support
 
     def sequences(self, parents: Tensor) -> Tensor:
         """The whole sequences [n, T], from the given ones [W, T]."""
@@ -242,7 +244,7 @@ class SingleChanges:
 
 
 def single_changes(
-    problem: Problem, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
+    problem: Question, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
 ) -> SingleChanges:
     """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
 
@@ -253,8 +255,9 @@ def single_changes(
     count, horizon = sequences.shape
     parents = torch.arange(count, device=problem.device)  # the first W rows stay the given sequences themselves
     steps, actions = torch.full_like(parents, -1), torch.full_like(parents, -1)
-    states = problem.observed_states[0].expand(count, -1)
-    outcomes = torch.zeros(count, dtype=torch.float64, device=problem.device)
+    states = problem.first_states.expand(count, *problem.first_states.shape)
+    earned = torch.zeros(count, *problem.members_shape, dtype=torch.float64, device=problem.device)
+    fine = torch.ones(count, dtype=torch.bool, device=problem.device)
     model_steps = 0
     for t in range(horizon):
         options = problem.allowed[t] & changeable[:, t : t + 1]
@@ -265,28 +268,34 @@ def single_changes(
             options &= problem.links[t + 1, :, sequences[:, t + 1]].mT
         rows, replacements = options.nonzero(as_tuple=True)
         taken = torch.cat([sequences[parents, t], replacements])
-        states, outcomes = torch.cat([states, states[rows]]), torch.cat([outcomes, outcomes[rows]])
-        outcomes = outcomes + problem.rewards(t, states, taken)
+        states, earned = torch.cat([states, states[rows]]), torch.cat([earned, earned[rows]])
+        earned = earned + problem.rewards(t, states, taken)
+        fine = torch.cat([fine, fine[rows]]) & problem.may_take(t, states, taken)
         if t < horizon - 1:
             states = problem.step(t, states, taken)
             model_steps += len(states)
         parents = torch.cat([parents, rows])
         steps, actions = torch.cat([steps, torch.full_like(rows, t)]), torch.cat([actions, replacements])
     if stats is not None:
-        _count(stats, sequences=len(outcomes) - count, model_steps=model_steps)
-    return SingleChanges(parents[count:], steps[count:], actions[count:], _finite(outcomes[count:]))
+        _count(stats, sequences=len(earned) - count, model_steps=model_steps)
+    outcomes = _finite(problem.counted(earned[count:])).masked_fill(~fine[count:], -torch.inf)
+    return SingleChanges(parents[count:], steps[count:], actions[count:], outcomes)
 
 
 class Incumbent:
     """The best sequence so far, starting with the admissible one nearest to the observed; the first of equals stays."""
 
-    def __init__(self, problem: Problem, monitor: Monitor) -> None:
+    def __init__(self, problem: Question, monitor: Monitor) -> None:
         self.problem = problem
         self.monitor = monitor
         self.tolerance = monitor.tolerance
         self.stats = monitor.stats
         self.actions = problem.nearest_actions
-        self.outcome = float(_finite(problem.rollout(self.actions.unsqueeze(0))[1]))
+        self.is_admissible = bool(problem.admissible(self.actions.unsqueeze(0)).all())
+        """Whether the best so far is more than the sequence to begin with, which may lack support."""
+        self.outcome = -math.inf
+        if self.is_admissible:
+            self.outcome = float(_finite(problem.rollout(self.actions.unsqueeze(0))[1]))
         self.status: Status | None = None
 
     def offer(self, sequences: Tensor, outcomes: Tensor) -> bool:
@@ -296,7 +305,7 @@ class Incumbent:
         row = int(outcomes.argmax())
         if not outcomes[row] > self.outcome + self.tolerance:
             return False
-        self.actions, self.outcome = sequences[row], float(outcomes[row])
+        self.actions, self.outcome, self.is_admissible = sequences[row], float(outcomes[row]), True
         return True
 
     def evaluate(self, sequences: Tensor) -> None:
@@ -304,7 +313,9 @@ class Incumbent:
         if not len(sequences):
             return
         _count(self.stats, sequences=len(sequences), model_steps=len(sequences) * (self.problem.horizon - 1))
-        self.offer(sequences, _finite(self.problem.rollout(sequences)[1]))
+        states, outcomes = self.problem.rollout(sequences)
+        fine = self.problem.have_support(sequences, states)
+        self.offer(sequences, _finite(outcomes).masked_fill(~fine, -math.inf))
 
     def stopped(self) -> bool:
         """Whether a limit is reached; also reports progress."""

@@ -11,12 +11,14 @@ import torch
 from ifonly.bounds.leading import BoundName, choose_bound
 from ifonly.bounds.taylor import pair_elements, table_count
 from ifonly.errors import IfonlyError, InputError
-from ifonly.problem import Problem
+from ifonly.models.base import TransitionModel
+from ifonly.problem import Panel, Question
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Reward
 from ifonly.search.base import Limits, Monitor, Solver
 from ifonly.search.branch import BranchAndBound, TreeSearch
-from ifonly.search.result import Result, Status, make_result
+from ifonly.search.making import make_result
+from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 
 CHUNK_ELEMENTS = 2**26
@@ -25,7 +27,7 @@ CHUNK_ELEMENTS = 2**26
 
 @overload
 def solve_batch(
-    problems: Iterable[Problem],
+    problems: Iterable[Question],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -34,7 +36,7 @@ def solve_batch(
 ) -> list[Result]: ...
 @overload
 def solve_batch(
-    problems: Iterable[Problem],
+    problems: Iterable[Question],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -42,7 +44,7 @@ def solve_batch(
     on_error: Literal["return"],
 ) -> list[Result | IfonlyError]: ...
 def solve_batch(
-    problems: Iterable[Problem],
+    problems: Iterable[Question],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -51,7 +53,8 @@ def solve_batch(
 ) -> list[Result] | list[Result | IfonlyError]:
     """What `solve` gives for each problem, in their order, but much faster for many problems with one model.
 
-    Problems with the same model, reward, horizon and budget are searched together. (Freeze the model once, with
+    Problems with the same model, reward, horizon and budget are searched together, and so are panels with the same
+    members and objective; a support must be the same object. (Freeze the model once, with
     `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
     The solver is `BranchAndBound()` unless another is given; others solve one problem after the other.
     `limits` are per problem, but problems searched together have their seconds together, and `memory` is for the open
@@ -92,18 +95,19 @@ def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyE
     return answer
 
 
-def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
+def _chunks(problems: Sequence[Question], solver: Solver) -> Iterator[list[int]]:
     """Numbers of problems that are searched together."""
     if not isinstance(solver, BranchAndBound):
         yield from ([number] for number in range(len(problems)))
         return
-    groups: list[tuple[Problem, object, list[int]]] = []
+    groups: list[tuple[Question, object, list[int]]] = []
     models: dict[int, object] = {}
     for number, problem in enumerate(problems):
-        if id(problem.model) not in models:
-            models[id(problem.model)] = _identity(problem)
+        for model in problem.models:
+            if id(model) not in models:
+                models[id(model)] = _identity(model)
         # With one bound for all of a group, each problem must be one that this bound would lead alone, too.
-        key = models[id(problem.model)], choose_bound(problem, solver.bound)
+        key = [models[id(model)] for model in problem.models], choose_bound(problem, solver.bound)
         for first, same, members in groups:
             if key == same and _are_alike(first, problem):
                 members.append(number)
@@ -115,19 +119,25 @@ def _chunks(problems: Sequence[Problem], solver: Solver) -> Iterator[list[int]]:
         yield from (members[start : start + size] for start in range(0, len(members), size))
 
 
-def _identity(problem: Problem) -> object:
+def _identity(model: TransitionModel) -> object:
     """What tells models apart: for a class with a kind its fingerprint says all, for any other only the object does."""
-    return problem.model.fingerprint() if problem.model.kind else id(problem.model)
+    return model.fingerprint() if model.kind else id(model)
 
 
-def _are_alike(one: Problem, other: Problem) -> bool:
+def _are_alike(one: Question, other: Question) -> bool:
     return (
-        one.horizon == other.horizon
+        _panel_settings(one) == _panel_settings(other)
+        and one.horizon == other.horizon
         and one.max_changes == other.max_changes
         and one.change_cost == other.change_cost
         and one.device == other.device
+        and one.support is other.support
         and _same_reward(one.reward, other.reward)
     )
+
+
+def _panel_settings(question: Question) -> object:
+    return (question.objective, question.support_share) if isinstance(question, Panel) else None
 
 
 def _same_reward(one: Reward, other: Reward) -> bool:
@@ -139,15 +149,15 @@ def _room(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] // 32 if device.type == "cuda" else CHUNK_ELEMENTS
 
 
-def _elements(problem: Problem, bound: BoundName) -> int:
+def _elements(problem: Question, bound: BoundName) -> int:
     """The largest arrays that one problem needs: rollouts of its single changes, or tables of its pairs of changes."""
-    changes = problem.horizon * problem.action_count
+    changes, members = problem.horizon * problem.action_count, len(problem.models)
     if bound == "taylor":
-        return pair_elements(problem) * (1 + table_count(problem))
-    return changes * max(problem.horizon * problem.observed_states.shape[1], problem.max_changes) + 1
+        return pair_elements(problem) * (1 + table_count(problem)) * members
+    return changes * max(problem.horizon * problem.observed_states.shape[1], problem.max_changes) * members + 1
 
 
-def _solve_chunk(problems: list[Problem], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:
+def _solve_chunk(problems: list[Question], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:
     if len(problems) > 1 and isinstance(solver, BranchAndBound):
         try:
             return list(_solve_together(problems, solver, limits))
@@ -156,7 +166,7 @@ def _solve_chunk(problems: list[Problem], solver: Solver, limits: Limits) -> lis
     return [_solve_or_error(problem, solver, limits) for problem in problems]
 
 
-def _solve_or_error(problem: Problem, solver: Solver, limits: Limits) -> Result | IfonlyError:
+def _solve_or_error(problem: Question, solver: Solver, limits: Limits) -> Result | IfonlyError:
     try:
         return solve(problem, solver, limits=limits)
     except IfonlyError as error:
@@ -164,27 +174,22 @@ def _solve_or_error(problem: Problem, solver: Solver, limits: Limits) -> Result 
 
 
 @torch.no_grad()
-def _solve_together(problems: list[Problem], solver: BranchAndBound, limits: Limits) -> list[Result]:
+def _solve_together(problems: list[Question], solver: BranchAndBound, limits: Limits) -> list[Result]:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
     search = TreeSearch(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
     findings = search.run()
     seconds = monitor.elapsed() / count
-    fingerprint = problems[0].model.fingerprint()
+    fingerprint = problems[0].fingerprint()
     return [
         make_result(
             problem,
-            actions=finding.actions,
-            status=finding.status,
-            upper_bound=finding.upper_bound,
-            certificate=finding.certificate,
+            finding,
             stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),
             solver={"name": solver.name, **solver.settings()},
             limits=asdict(limits),
-            frontier=finding.frontier,
-            alternatives=finding.alternatives,
-            model_fingerprint=fingerprint,
+            fingerprint=fingerprint,
         )
         for number, (problem, finding) in enumerate(zip(problems, findings, strict=True))
     ]

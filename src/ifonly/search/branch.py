@@ -15,7 +15,7 @@ from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.leading import BoundName, make_child_bound
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.findings import Knowledge, findings
 from ifonly.search.incumbents import Incumbents, Ranking
@@ -63,7 +63,7 @@ class BranchAndBound(Solver):
         if self.bound not in get_args(BoundName):
             raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
 
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Question, monitor: Monitor) -> Finding:
         """Search until every budget is proven; a limit or Ctrl-C leaves a valid bracket."""
         return TreeSearch(self, [problem], monitor).run()[0]
 
@@ -87,7 +87,7 @@ class _Rolled:
 
 
 class TreeSearch:
-    """One run over P problems that share model, reward, horizon and budget.
+    """One run over P problems (or panels) that share models, reward, horizon and budget.
 
     No problem's answer depends on the others: each has its own incumbents, thresholds and order of candidates.
     """
@@ -95,11 +95,11 @@ class TreeSearch:
     def __init__(
         self,
         settings: BranchAndBound,
-        problems: Sequence[Problem],
+        problems: Sequence[Question],
         monitor: Monitor,
         *,
         bound: ChildBound | None = None,
-        bounded: Sequence[Problem] | None = None,
+        bounded: Sequence[Question] | None = None,
         known: Tensor | None = None,
     ) -> None:
         """`bound` is made of `bounded`, the same problems, perhaps under fewer rules; `known` [n, T] are sequences."""
@@ -181,13 +181,15 @@ class TreeSearch:
         self._offer_sequences(torch.arange(questions.count, device=questions.device), nearest, ranked=True)
         if self._known is not None:
             first = torch.zeros(len(self._known), dtype=torch.int64, device=questions.device)
-            fine = questions.admissible(first, self._known)
+            fine = questions.obey_rules(first, self._known)
             # Under these rules a known sequence may end with an idle change: it is no alternative to itself without it.
             self._offer_sequences(first[fine], self._known[fine], ranked=False)
 
     def _offer_sequences(self, problem: Tensor, sequences: Tensor, *, ranked: bool) -> None:
-        """Roll out whole admissible sequences [N, T] and consider them."""
-        self._consider(problem, sequences, self.questions.rollout(problem, sequences).outcomes, ranked=ranked)
+        """Roll out whole sequences [N, T] that obey the rules, and consider those that are supported."""
+        paths = self.questions.rollout(problem, sequences)
+        fine = self.questions.have_support(problem, sequences, paths)
+        self._consider(problem[fine], sequences[fine], paths.outcomes[fine], ranked=ranked)
 
     def _consider(self, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, ranked: bool) -> None:
         self._count(self.model_steps, problem, self.questions.horizon - 1)
@@ -240,7 +242,7 @@ class TreeSearch:
         """
         assert self.bound is not None
         questions = self.questions
-        width = questions.horizon * questions.action_count * (self._budget - level)
+        width = questions.horizon * questions.action_count * (self._budget - level) * questions.members
         size = max(1, min(questions.rows, ELEMENTS * questions.rows // ROWS // width))
         for rows in torch.arange(len(candidates), device=questions.device).split(size):
             self._check_seconds()
@@ -259,14 +261,14 @@ class TreeSearch:
             sequences = part.sequences[answers]
             self._offer(part.problem[answers], part.level[answers], paths.outcomes[answers], sequences.__getitem__)
             bounds = self.bound.children(
-                Nodes(level, part.problem, part.step + 1, states=paths.states, outcomes=paths.outcomes)
+                Nodes(level, part.problem, part.step + 1, states=paths.states, outcomes=paths.totals)
             )
             self._branch(nodes, bounds)
 
     def _branch(self, nodes: _Rolled, bounds: Tensor) -> None:
         """Keep the children [N, T, A] that may still matter: complete ones are tried at once, others queued."""
         questions, level = self.questions, nodes.level + 1
-        options = questions.further_changes(nodes.problem, nodes.step, nodes.action) & ~self._idle_last_changes(nodes)
+        options = self._options(nodes)
         bounds = torch.minimum(unknown_as_infinite(bounds), nodes.limits[:, level:, None, None])
         if questions.is_restricted:
             needed = level + questions.changes_to_go[nodes.problem]
@@ -293,16 +295,14 @@ class TreeSearch:
             )
         )
 
-    def _idle_last_changes(self, nodes: _Rolled) -> Tensor:
-        """Changes [N, T, A] of the last step to an action with the same reward, where the observed one may stay."""
-        questions, last = self.questions, self.questions.horizon - 1
-        every = torch.arange(questions.action_count, device=questions.device)
-        rewards = questions.reward(nodes.paths.states[:, last].unsqueeze(1), every)
-        same = rewards == rewards.gather(1, questions.observed[nodes.problem, last].unsqueeze(1))
-        stays = questions.are_answers(nodes.problem, nodes.step, nodes.action)
-        idle = torch.zeros(len(rewards), last + 1, len(every), dtype=torch.bool, device=questions.device)
-        idle[:, last] = same & stays.unsqueeze(1)
-        return idle
+    def _options(self, nodes: _Rolled) -> Tensor:
+        """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
+        questions = self.questions
+        options = questions.further_changes(nodes.problem, nodes.step, nodes.action)
+        # Where the observed action may stay, another one with the same reward is pointless at the last step.
+        idle = questions.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
+        options[:, -1] &= ~(idle & questions.are_answers(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
+        return options & questions.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
 
     def _complete(self, nodes: _Rolled, places: tuple[Tensor, Tensor, Tensor], bounds: Tensor) -> None:
         """Try children that spend the budget, the most promising of each problem first."""
@@ -384,14 +384,6 @@ class TreeSearch:
 
     def _check_limits(self) -> None:
         """Report now and then; stop all at a time limit, and each problem at its node limit."""
-        self._add_up()
-        now = time.perf_counter()
-        if now - self._last_report > REPORT_SECONDS:
-            self._last_report = now
-            best, upper = self._incumbents.by_budget()[:, -1], self._upper_bounds()[:, -1]
-            # Of several problems, the one that is farthest from its proof.
-            worst = int((upper - best).nan_to_num(0.0).argmax())
-            self.monitor.report(float(best[worst]), float(upper[worst]), open=len(self._open))
         self._check_seconds()
         limit = self.monitor.limits.nodes
         if limit is None:
@@ -412,6 +404,14 @@ class TreeSearch:
         stats.model_steps = int(self.model_steps.sum())
 
     def _check_seconds(self) -> None:
+        now = time.perf_counter()
+        if now - self._last_report > REPORT_SECONDS:
+            self._last_report = now
+            self._add_up()
+            best, upper = self._incumbents.by_budget()[:, -1], self._upper_bounds()[:, -1]
+            # Of several problems, the one that is farthest from its proof.
+            worst = int((upper - best).nan_to_num(0.0).argmax())
+            self.monitor.report(float(best[worst]), float(upper[worst]), open=len(self._open))
         limit = self.monitor.limits.seconds
         if limit is not None and self.monitor.elapsed() >= limit:
             raise _Stop(Status.TIME_LIMIT)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ifonly.episodes.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 
 MOST_CHANGES = 12
 """Every subset of the changes is replayed: 2^12 sequences."""
@@ -40,7 +40,10 @@ class Contributions:
 
     changes: tuple[Contribution, ...]
     outcomes: Mapping[tuple[int, ...], float]
-    """Keyed by the steps that are changed; () is the observed outcome. Subsets may break rules of the question."""
+    """Keyed by the steps that are changed; () is the observed outcome.
+
+    Subsets may break rules of the question and change to actions that have no support where they then are.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -51,10 +54,11 @@ class Contributions:
 
 
 @torch.no_grad()
-def contributions(problem: Problem, actions: npt.ArrayLike | Tensor) -> Contributions:
+def contributions(problem: Question, actions: npt.ArrayLike | Tensor) -> Contributions:
     """Replay every subset of the changes of `actions` [T], a result's for instance, and share the gain out.
 
-    The cost of changes, if the question has one, is part of the outcomes. More than 12 changes are refused.
+    The cost of changes, if the question has one, is part of the outcomes; those of a panel are its objective's. More
+    than 12 changes are refused.
     """
     sequence = torch.as_tensor(np.array(actions) if not isinstance(actions, Tensor) else actions, device=problem.device)
     problem.outcome(sequence)  # refuses what is no sequence of actions

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ifonly.episodes.episode import FloatArray, IntArray
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.result import Certificate, Stats, Status
 
@@ -40,12 +40,13 @@ class Exhaustive(Solver):
         if self.batch < 1:
             raise InputError(f"exhaustive: batch={self.batch} must be at least 1.")
 
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Question, monitor: Monitor) -> Finding:
         """Enumerate until done; a limit or Ctrl-C returns the best sequence so far, without a bound."""
         best = _Best(problem, monitor.tolerance)
         status = self._enumerate(problem, monitor, best)
         total = problem.sequence_count()
-        complete = best.seen == total
+        # A limit that is reached with the last sequence stops nothing; how many are supported is not known beforehand.
+        complete = status is Status.OPTIMAL or best.seen == total
         return Finding(
             actions=best.sequence(),
             status=Status.OPTIMAL if complete else status,
@@ -56,9 +57,10 @@ class Exhaustive(Solver):
                 tolerance=monitor.tolerance,
                 details={"sequences": total, "sequences_seen": best.seen},
             ),
+            is_admissible=best.is_admissible,
         )
 
-    def _enumerate(self, problem: Problem, monitor: Monitor, best: _Best) -> Status:
+    def _enumerate(self, problem: Question, monitor: Monitor, best: _Best) -> Status:
         """Offer every sequence to `best`, until all are seen or something says stop."""
         blocks = _Enumeration(problem, self.batch, monitor.stats).continuations(0, _root(problem))
         try:
@@ -74,17 +76,19 @@ class Exhaustive(Solver):
 
 @torch.no_grad()
 def best_values(
-    problem: Problem,
+    problem: Question,
     t: int,
     states: Tensor,
     changes_used: Tensor,
     *,
     last_actions: Tensor | None = None,
+    earned: Tensor | None = None,
     batch: int = BATCH,
     stats: Stats | None = None,
 ) -> Tensor:
-    """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, D] at step t with `changes_used` [N] changes so far.
+    """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, (M,) D] at step t with `changes_used` [N] so far.
 
+    Rewards `earned` [N, (M,)] before step t are counted in; a panel's outcome is no sum of what was and what comes.
     Every continuation with at most `max_changes - changes_used` further changes is enumerated: for small problems.
     Where links restrict what may follow, `last_actions` [N] are the actions of step t-1; without them anything may
     follow at step t. Minus infinity where no admissible continuation exists.
@@ -100,7 +104,7 @@ def best_values(
     values = torch.full((len(states),), -math.inf, dtype=torch.float64, device=problem.device)
     start = _Nodes(
         states=states,
-        outcomes=torch.zeros_like(values),
+        earned=torch.zeros(states.shape[:-1], dtype=torch.float64, device=problem.device) if earned is None else earned,
         changes=changes_used.to(torch.int64),
         origins=torch.arange(len(states), device=problem.device),
         actions=states.new_empty((len(states), 0), dtype=torch.int64)
@@ -108,45 +112,45 @@ def best_values(
         else last_actions.to(torch.int64).unsqueeze(1),
     )
     for leaves in _Enumeration(problem, batch, stats or Stats()).continuations(t, start):
-        values.scatter_reduce_(0, leaves.origins, leaves.outcomes, "amax")
+        values.scatter_reduce_(0, leaves.origins, problem.counted(leaves.earned), "amax")
     return values
 
 
 @torch.no_grad()
-def outcome_frontier(problem: Problem, *, batch: int = BATCH) -> Tensor:
+def outcome_frontier(problem: Question, *, batch: int = BATCH) -> Tensor:
     """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration.
 
     Minus infinity for budgets that admit no sequence.
     """
     best = torch.full((problem.max_changes + 1,), -math.inf, dtype=torch.float64, device=problem.device)
     for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
-        best.scatter_reduce_(0, leaves.changes, leaves.outcomes, "amax")
+        best.scatter_reduce_(0, leaves.changes, problem.counted(leaves.earned), "amax")
     return best.cummax(0).values
 
 
 @torch.no_grad()
-def every_sequence(problem: Problem, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+def every_sequence(problem: Question, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
     """All admissible sequences [n, T] and their outcomes [n], in blocks."""
     for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
-        yield _whole(problem, leaves), leaves.outcomes
+        yield _whole(problem, leaves), problem.counted(leaves.earned)
 
 
 @dataclass(frozen=True)
 class _Nodes:
     """Prefixes of sequences, or whole ones: after the last of `actions` the observed actions follow."""
 
-    states: Tensor  # [N, D], the states that the prefixes lead to; for whole sequences the last ones
-    outcomes: Tensor  # [N], rewards so far
+    states: Tensor  # [N, (M,) D], the states that the prefixes lead to; for whole sequences the last ones
+    earned: Tensor  # [N, (M,)], rewards so far
     changes: Tensor  # [N]
     origins: Tensor  # [N], the starting row that each prefix comes from
     actions: Tensor  # [N, steps taken]
 
     def __len__(self) -> int:
-        return len(self.outcomes)
+        return len(self.earned)
 
     def select(self, rows: Tensor | slice) -> _Nodes:
         """Some of the rows: a mask, an index or a slice."""
-        parts = (self.states, self.outcomes, self.changes, self.origins, self.actions)
+        parts = (self.states, self.earned, self.changes, self.origins, self.actions)
         return _Nodes(*(part[rows] for part in parts))
 
     def split(self, rows: int) -> Iterator[_Nodes]:
@@ -161,7 +165,7 @@ class _Nodes:
 class _Enumeration:
     """Depth first over blocks of nodes, so that memory is bounded by `batch` rows per step."""
 
-    problem: Problem
+    problem: Question
     batch: int
     stats: Stats
 
@@ -208,18 +212,24 @@ class _Enumeration:
             choices = choices[1:]
         last = t == problem.horizon - 1
         parents = nodes.states.unsqueeze(1)
-        outcomes = nodes.outcomes.unsqueeze(1) + problem.rewards(t, parents, choices)  # [N, n]
-        states = parents.expand(-1, len(choices), -1) if last else problem.step(t, parents, choices)
-        self._count(expanded=len(nodes), generated=outcomes.numel(), steps=0 if last else outcomes.numel())
+        earned = nodes.earned.unsqueeze(1) + problem.rewards(t, parents, choices)  # [N, n, (M,)]
+        states = parents.expand(-1, len(choices), *parents.shape[2:]) if last else problem.step(t, parents, choices)
+        count = len(nodes) * len(choices)
+        self._count(expanded=len(nodes), generated=count, steps=0 if last else count)
         taken = choices.repeat(len(nodes)).unsqueeze(1)
         children = _Nodes(
             states=states.flatten(0, 1),
-            outcomes=outcomes.flatten(),
+            earned=earned.flatten(0, 1),
             changes=(nodes.changes.unsqueeze(1) + (choices != observed)).flatten(),
             origins=nodes.origins.repeat_interleave(len(choices)),
             actions=torch.cat([nodes.actions.repeat_interleave(len(choices), 0), taken], dim=1),
         )
-        return children.select(self._can_be_completed(t, children)) if problem.is_restricted else children
+        fine = self._can_be_completed(t, children) if problem.is_restricted else None
+        if problem.support is not None:
+            options = problem.are_supported(t, nodes.states, problem.context[t].expand(len(nodes), -1))
+            supported = (options[:, choices] | (choices == observed)).flatten()
+            fine = supported if fine is None else fine & supported
+        return children if fine is None else children.select(fine)
 
     def _can_be_completed(self, t: int, children: _Nodes) -> Tensor:
         """Whether each prefix up to step t obeys the links and leaves the budget that its continuation needs [N]."""
@@ -231,15 +241,15 @@ class _Enumeration:
 
     def _follow_observed(self, t: int, nodes: _Nodes) -> _Nodes:
         """Nodes without changes left, completed by the observed actions."""
-        problem, states, outcomes = self.problem, nodes.states, nodes.outcomes
+        problem, states, earned = self.problem, nodes.states, nodes.earned
         for step in range(t, problem.horizon):
             action = problem.observed_actions[step]
-            outcomes = outcomes + problem.rewards(step, states, action)
+            earned = earned + problem.rewards(step, states, action)
             if step < problem.horizon - 1:
                 states = problem.step(step, states, action)
         count = len(nodes) * (problem.horizon - t)
         self._count(expanded=count, generated=count, steps=count - len(nodes))
-        return _Nodes(states, outcomes, nodes.changes, nodes.origins, nodes.actions)
+        return _Nodes(states, earned, nodes.changes, nodes.origins, nodes.actions)
 
     def _count(self, *, expanded: int, generated: int, steps: int) -> None:
         self.stats.nodes_expanded += expanded
@@ -254,30 +264,39 @@ class _Best:
     the best that no simpler sequence (fewer changes, then lexicographically smaller) equals or beats.
     """
 
-    def __init__(self, problem: Problem, tolerance: float) -> None:
+    def __init__(self, problem: Question, tolerance: float) -> None:
         self.problem = problem
         self.tolerance = tolerance
         self.seen = 0
-        self.outcome = problem.outcome(problem.nearest_actions)
+        nearest = problem.nearest_actions
+        self.is_admissible = bool(problem.admissible(nearest.unsqueeze(0)).all())
+        """Whether the best so far is more than the sequence to begin with, which may lack support."""
+        self.outcome = problem.outcome(nearest) if self.is_admissible else -math.inf
         problem.require_finite(torch.tensor(self.outcome))
         self._observed: IntArray = problem.observed_actions.cpu().numpy()
-        self._sequences: IntArray = problem.nearest_actions.cpu().numpy()[np.newaxis]  # [n, T], simplest first
+        self._sequences: IntArray = nearest.cpu().numpy()[np.newaxis]  # [n, T], simplest first
         self._outcomes: FloatArray = np.array([self.outcome])
+        if not self.is_admissible:
+            self._sequences, self._outcomes = self._sequences[:0], self._outcomes[:0]
 
     def sequence(self) -> Tensor:
         """The simplest of the best sequences [T]."""
+        if not self.is_admissible:
+            return self.problem.nearest_actions
         return torch.as_tensor(self._sequences[0], device=self.problem.device)
 
     def offer(self, leaves: _Nodes) -> None:
         """Consider whole sequences."""
-        self.problem.require_finite(leaves.outcomes)
+        values = self.problem.counted(leaves.earned)
+        self.problem.require_finite(values)
+        self.is_admissible = True
         self.seen += len(leaves)
-        self.outcome = max(self.outcome, float(leaves.outcomes.max()))
-        near = leaves.select(leaves.outcomes >= self.outcome - self.tolerance)
-        if not len(near):
+        self.outcome = max(self.outcome, float(values.max()))
+        near = values >= self.outcome - self.tolerance
+        if not near.any():
             return
-        sequences = np.concatenate([self._sequences, _whole(self.problem, near).cpu().numpy()])
-        outcomes = np.concatenate([self._outcomes, near.outcomes.cpu().numpy()])
+        sequences = np.concatenate([self._sequences, _whole(self.problem, leaves.select(near)).cpu().numpy()])
+        outcomes = np.concatenate([self._outcomes, values[near].cpu().numpy()])
         kept = outcomes >= self.outcome - self.tolerance
         self._keep_undominated(sequences[kept], outcomes[kept])
 
@@ -290,17 +309,17 @@ class _Best:
         self._sequences, self._outcomes = sequences[order[better]], outcomes[order[better]]
 
 
-def _whole(problem: Problem, leaves: _Nodes) -> Tensor:
+def _whole(problem: Question, leaves: _Nodes) -> Tensor:
     """Whole sequences [N, T]: where changes ran out, the observed actions follow."""
     tail = problem.observed_actions[leaves.actions.shape[1] :]
     return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
 
 
-def _root(problem: Problem) -> _Nodes:
+def _root(problem: Question) -> _Nodes:
     device = problem.device
     return _Nodes(
-        states=problem.observed_states[:1],
-        outcomes=torch.zeros(1, dtype=torch.float64, device=device),
+        states=problem.first_states.unsqueeze(0),
+        earned=torch.zeros(1, *problem.members_shape, dtype=torch.float64, device=device),
         changes=torch.zeros(1, dtype=torch.int64, device=device),
         origins=torch.zeros(1, dtype=torch.int64, device=device),
         actions=torch.empty(1, 0, dtype=torch.int64, device=device),

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifonly.bounds.anchors import observed_anchors
 from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
-from ifonly.bounds.lipschitz import AnchorBound, value_constants
+from ifonly.bounds.leading import NoChildBound, observed_bounds
+from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
 from ifonly.rewards import declared_constants
 from ifonly.search.answers import Alternative, Budget
@@ -75,7 +74,8 @@ def findings(knowledge: Knowledge) -> list[Finding]:
 
 def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Finding:
     answers = _bracketed(knowledge, number, answers)
-    actions = answers.sequences[-1] if answers.are_known[-1] else knowledge.questions.problems[number].nearest_actions
+    question = knowledge.questions.problems[number]
+    actions = answers.sequences[-1] if answers.are_known[-1] else question.nearest_actions
     upper_bound = answers.upper_bounds[-1]
     return Finding(
         actions=actions,
@@ -84,6 +84,7 @@ def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Finding:
         certificate=_certificate(knowledge, number, answers),
         frontier=_frontier(answers),
         alternatives=_alternatives(knowledge, number, actions, answers.outcomes[-1]),
+        is_admissible=answers.are_known[-1] or bool(question.admissible(actions.unsqueeze(0)).all()),
     )
 
 
@@ -96,11 +97,9 @@ def _bracketed(knowledge: Knowledge, number: int, answers: _Answers) -> _Answers
     if not any(bound == math.inf for bound in answers.upper_bounds):
         return answers
     try:
-        anchors = AnchorBound(problem, observed_anchors(problem), value_constants(problem))
+        bounds = observed_bounds(problem).tolist()
     except InputError:  # no finite constants
         return answers
-    used = torch.arange(problem.max_changes, -1, -1, device=problem.device)
-    bounds = anchors(0, problem.observed_states[:1].expand(len(used), -1), used).tolist()
     # Where the optimum is known already, rounding must not put the bound below it.
     found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
     smaller = [min(own, max(pair)) for own, *pair in zip(answers.upper_bounds, bounds, found, strict=True)]
@@ -115,6 +114,10 @@ def _status(knowledge: Knowledge, number: int, upper_bound: float) -> Status:
     if not upper_bound > best + max(tolerance, knowledge.gap):
         return Status.GAP_REACHED
     return knowledge.stopped or Status.NODE_LIMIT
+
+
+def _is_finished(knowledge: Knowledge, number: int) -> bool:
+    return knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
 
 
 def _frontier(answers: _Answers) -> tuple[Budget, ...]:
@@ -143,8 +146,7 @@ def _alternatives(knowledge: Knowledge, number: int, actions: Tensor, outcome: f
 
 def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certificate:
     bound, tolerance = knowledge.bound, knowledge.questions.problems[number].tolerance
-    finished = knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
-    complete = finished and knowledge.gap <= tolerance
+    complete = _is_finished(knowledge, number) and knowledge.gap <= tolerance
     details: dict[str, Any] = {} if bound is None else dict(bound.details(number))
     details |= {
         "open": int(knowledge.open_counts[number]),
@@ -159,7 +161,7 @@ def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certif
     if answers.rest_on_anchors:
         details["upper_bounds_from"] = AnchorBound.method
     declared = declared_constants(knowledge.questions.problems[number].reward)
-    if declared and (answers.rest_on_anchors or isinstance(bound, LipschitzChildBound)):
+    if declared and (answers.rest_on_anchors or (bound is not None and bound.rests_on_constants)):
         details["relies_on_declared_constants_of"] = declared
     return Certificate(
         method=NoChildBound.method if bound is None else bound.method,
@@ -180,10 +182,11 @@ def without_idle_changes(questions: Questions, problem: Tensor, sequences: Tenso
         rows = pending[rows]
         trials = sequences[rows]
         trials[torch.arange(len(rows), device=rows.device), steps] = questions.observed[problem[rows], steps]
-        fine = questions.admissible(problem[rows], trials)
+        fine = questions.obey_rules(problem[rows], trials)
         rows, trials = rows[fine], trials[fine]
-        values = questions.rollout(problem[rows], trials).outcomes
-        good = values >= least[rows]
+        paths = questions.rollout(problem[rows], trials)
+        values = paths.outcomes
+        good = (values >= least[rows]) & questions.have_support(problem[rows], trials, paths)
         rows, trials, values = rows[good], trials[good], values[good]
         best = ranks_within(rows, values) == 0
         pending = rows[best]

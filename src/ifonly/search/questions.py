@@ -1,14 +1,15 @@
-"""Several problems as one: stacked tensors in which every row knows the problem that it belongs to."""
+"""Several questions as one: stacked tensors in which every row knows the question that it belongs to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ifonly.problem import Problem, array_scale
+from ifonly.problem import Question, array_scale
 
 ROWS = 4096
 """Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
@@ -21,8 +22,8 @@ class Branches:
     problem: Tensor  # [N]
     step: Tensor  # [N]
     action: Tensor  # [N]
-    states: Tensor  # [N, D], at `step`
-    earned: Tensor  # [N], rewards before `step`
+    states: Tensor  # [N, (M,) D], at `step`
+    earned: Tensor  # [N, (M,)], rewards before `step`
 
     def __len__(self) -> int:
         return len(self.step)
@@ -32,26 +33,31 @@ class Branches:
 class Paths:
     """Rolled-out sequences."""
 
-    states: Tensor  # [N, T, D]
-    earned: Tensor  # [N, T], rewards before each step
-    outcomes: Tensor  # [N]
+    states: Tensor  # [N, T, (M,) D]
+    earned: Tensor  # [N, T, (M,)], rewards before each step
+    totals: Tensor  # [N, (M,)], all rewards
+    outcomes: Tensor  # [N], what counts of them
 
 
 class Questions:
-    """P problems that share model, reward, horizon T and budget K, stacked along their first dimension."""
+    """P questions that share model (or M members and objective), reward, support, horizon T and budget K, stacked.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        first = problems[0]
+    [N, (M,)] stands for [N] where there is one model, and for [N, M] where there is a panel.
+    """
+
+    def __init__(self, problems: Sequence[Question]) -> None:
+        first = self._first = problems[0]
         self.problems = tuple(problems)
-        self.model, self.reward = first.model, first.bound_reward
         self.count, self.budget = len(problems), first.max_changes
         self.horizon, self.action_count, self.device = first.horizon, first.action_count, first.device
-        self.rows = ROWS * array_scale(first.device)
+        self.members = math.prod(first.members_shape)
+        """How many states each row has: one, or one for each member of a panel."""
+        self.rows = ROWS * max(1, array_scale(first.device) // self.members)
         """Rows per model call."""
-        self.observed_states = torch.stack([problem.observed_states for problem in problems])  # [P, T, D]
+        self.first_states = torch.stack([problem.first_states for problem in problems])  # [P, (M,) D]
         self.observed = torch.stack([problem.observed_actions for problem in problems])  # [P, T]
         self.context = torch.stack([problem.context for problem in problems])  # [P, T, C]
-        self.noise = torch.stack([problem.noise for problem in problems])  # [P, T-1, D]
+        self.noise = torch.stack([problem.noise for problem in problems])  # [P, T-1, (M,) D]
         self.allowed = torch.stack([problem.allowed for problem in problems])  # [P, T, A]
         self.tolerance = self._floats([problem.tolerance for problem in problems])  # [P]
         self._costs = self._floats([problem.change_cost for problem in problems])  # [P]
@@ -83,16 +89,17 @@ class Questions:
         self._after_observed[:, 0] = True
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """States [N, D] at t+1, each under its own problem's context and noise."""
+        """States [N, (M,) D] at t+1, each under its own problem's context and noise."""
         if self.count == 1:
-            return self.model.step(states, self.context[0, t], actions, self.noise[0, t])
-        return self.model.step(states, self.context[problem, t], actions, self.noise[problem, t])
+            return self._first.step(t, states, actions)
+        return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
 
     def rewards(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [N] at step t, less the cost of a change."""
-        rewards = self.reward(states, actions)
+        """Rewards [N, (M,)] at step t, less the cost of a change."""
+        rewards = self._first.free_rewards(states, actions)
         if self._has_costs:
-            rewards = rewards - (actions != self.observed[problem, t]) * self._costs[problem]
+            costs = (actions != self.observed[problem, t]) * self._costs[problem]
+            rewards = rewards - self._first.per_member(costs)
         return rewards
 
     def outcomes(self, branches: Branches) -> Tensor:
@@ -114,7 +121,7 @@ class Questions:
                 if t < self.horizon - 1:
                     states = self.step(t, rows, states, taken)
             before = now
-        return total[order.argsort()]
+        return self._first.counted(total[order.argsort()])
 
     def steps_from(self, branches: Branches) -> Tensor:
         """How many model steps each branch takes [N]."""
@@ -122,8 +129,8 @@ class Questions:
 
     def rollout(self, problem: Tensor, sequences: Tensor) -> Paths:
         """Replay whole sequences [N, T]."""
-        states = self.observed_states[problem, 0]
-        total = torch.zeros(len(problem), dtype=torch.float64, device=self.device)
+        states = self.first_states[problem]
+        total = torch.zeros(states.shape[:-1], dtype=torch.float64, device=self.device)
         path, sums = [], []
         for t in range(self.horizon):
             path.append(states)
@@ -131,20 +138,45 @@ class Questions:
             total = total + self.rewards(t, problem, states, sequences[:, t])
             if t < self.horizon - 1:
                 states = self.step(t, problem, states, sequences[:, t])
-        return Paths(torch.stack(path, dim=1), torch.stack(sums, dim=1), total)
+        return Paths(torch.stack(path, dim=1), torch.stack(sums, dim=1), total, self._first.counted(total))
 
     def changes(self, problem: Tensor, sequences: Tensor) -> Tensor:
         """In how many steps sequences [N, T] differ from the observed ones [N]."""
         return (sequences != self.observed[problem]).sum(-1)
 
-    def admissible(self, problem: Tensor, sequences: Tensor) -> Tensor:
-        """Which whole sequences [N, T] obey every rule [N]."""
+    def obey_rules(self, problem: Tensor, sequences: Tensor) -> Tensor:
+        """Which whole sequences [N, T] obey every rule, supported or not [N]."""
         fine = self.allowed[problem].gather(2, sequences.unsqueeze(-1)).squeeze(-1).all(-1)
         fine &= self.changes(problem, sequences) <= self.budget
         if self.is_restricted:
             steps = torch.arange(1, self.horizon, device=self.device)
             fine &= self._links[problem.unsqueeze(1), steps, sequences[:, :-1], sequences[:, 1:]].all(-1)
         return fine
+
+    def have_support(self, problem: Tensor, sequences: Tensor, paths: Paths) -> Tensor:
+        """Whether every change of sequences [N, T] is supported where their paths are then [N]."""
+        if self._first.support is None:
+            return torch.ones_like(problem, dtype=torch.bool)
+        changed = sequences != self.observed[problem]
+        options = self.supported_changes(problem, paths.states, changed)
+        return (options.gather(2, sequences.unsqueeze(-1)).squeeze(-1) | ~changed).all(1)
+
+    def supported_changes(self, problem: Tensor, states: Tensor, where: Tensor) -> Tensor:
+        """The actions [N, T, A] that are supported at states [N, T, (M,) D], at the steps asked for, `where` [N, T]."""
+        options = torch.ones(*where.shape, self.action_count, dtype=torch.bool, device=self.device)
+        if self._first.support is None:
+            return options
+        for t in where.any(0).nonzero().squeeze(-1).tolist():
+            for rows in where[:, t].nonzero().squeeze(-1).split(self.rows):
+                options[rows, t] = self._first.are_supported(t, states[rows, t], self.context[problem[rows], t])
+        return options
+
+    def idle_last_changes(self, problem: Tensor, states: Tensor) -> Tensor:
+        """Actions [N, A] with the same rewards as the observed one, at last states [N, (M,) D]."""
+        every = torch.arange(self.action_count, device=self.device)
+        rewards = self._first.free_rewards(states.unsqueeze(1), every).unsqueeze(-1).flatten(2)  # [N, A, M or 1]
+        rows = torch.arange(len(states), device=self.device)
+        return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 
     def are_answers(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
         """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules from there on."""

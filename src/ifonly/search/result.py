@@ -11,23 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ifonly.constraints import Constraints
 from ifonly.episodes.episode import FloatArray, IntArray, as_actions
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
-from ifonly.problem import Problem
 from ifonly.rewards import Shown
-from ifonly.search.answers import Alternative, Budget, fewest_changes
+from ifonly.search.answers import Alternative, Budget, Members, fewest_changes
 from ifonly.version import __version__
 
 FORMAT = "ifonly.result"
-VERSION = 2
-READABLE = (1, VERSION)
-"""Version 1 knew neither constraints, a cost of changes, a frontier nor alternatives."""
+VERSION = 3
+READABLE = (1, 2, VERSION)
+"""Version 1 knew neither constraints, a cost of changes, a frontier nor alternatives; version 2 no panels, no support.
+"""
 
 
 class Status(Enum):
@@ -137,7 +135,9 @@ class Change:
 class Result:
     """The best sequence found for one episode, the bracket, and what is needed to check it again.
 
-    States are in original units. `upper_bound` is infinite when nothing is proven.
+    States are in original units. `upper_bound` is infinite when nothing is proven. For a panel, outcomes are those of
+    its objective; states are the mean of its members' (in scaled coordinates) where the mean counts, else those of the
+    member whose outcome counts.
     """
 
     episode_id: str
@@ -164,6 +164,10 @@ class Result:
     """The rules of the question, as `Constraints.to_dict` writes them."""
     change_cost: float = 0.0
     """Reward lost for every step that differs; part of `outcome` and `upper_bound`."""
+    support: Mapping[str, Any] | None = None
+    """The settings of what every change must have behind it; None when nothing was asked."""
+    members: Members | None = None
+    """The members of a panel and their outcomes; None when one model was asked."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """The limits that the search was given."""
     frontier: tuple[Budget, ...] = ()
@@ -182,6 +186,10 @@ class Result:
         """What is claimed, in a sentence."""
         if self.status.at_limit and math.isinf(self.upper_bound):
             return f"Stopped ({self.status.value}) without an upper bound: better sequences may exist."
+        if self.status is Status.OPTIMAL and (self.members is not None or self.support is not None):
+            kind = "admissible" if self.support is None else "admissible and supported"
+            whom = "under this model" if self.members is None else f"for {self.members.words}"
+            return f"No {kind} sequence does better {whom}."
         return self.status.sentence
 
     @property
@@ -218,6 +226,8 @@ class Result:
             f"{found.label} {observed.value:.1f} -> {found.value:.1f} ({relative:+.1%}) | {bound} | "
             f"{nodes:,} node{'' if nodes == 1 else 's'}, {self.stats.seconds:.2f} s"
         )
+        if self.members is not None:
+            head += f" | {self.members.words}"
         return "\n".join([head, *(f"  step {change.step}: {change.words}" for change in self.changes)])
 
     def __repr__(self) -> str:
@@ -246,6 +256,8 @@ class Result:
             "allowed": None if self.allowed is None else [list(step) for step in self.allowed],
             "constraints": None if self.constraints is None else dict(self.constraints),
             "change_cost": self.change_cost,
+            "support": None if self.support is None else dict(self.support),
+            "members": None if self.members is None else self.members.to_dict(),
             "frontier": [budget.to_dict() for budget in self.frontier],
             "alternatives": [alternative.to_dict() for alternative in self.alternatives],
             "certificate": {**asdict(self.certificate), "details": dict(self.certificate.details)},
@@ -272,6 +284,8 @@ class Result:
             )
         if content["version"] == 1:
             content = {**content, "constraints": None, "change_cost": 0.0, "frontier": [], "alternatives": []}
+        if content["version"] < VERSION:
+            content = {**content, "support": None, "members": None}
         try:
             result = cls(
                 episode_id=content["episode"],
@@ -295,6 +309,8 @@ class Result:
                 model_fingerprint=content["model_fingerprint"],
                 constraints=_constraints_from(content["constraints"]),
                 change_cost=float(content["change_cost"]),
+                support=None if content["support"] is None else dict(content["support"]),
+                members=None if content["members"] is None else Members.from_dict(content["members"]),
                 frontier=tuple(Budget.from_dict(budget) for budget in content["frontier"]),
                 alternatives=tuple(Alternative.from_dict(one) for one in content["alternatives"]),
                 version=content["ifonly"],
@@ -328,6 +344,10 @@ class Result:
             len(self.allowed) != steps or any(not 0 <= action < actions for step in self.allowed for action in step)
         ):
             raise StoreError(f"result: allowed must list, for each of {steps} steps, some of the {actions} actions.")
+        asked = 0 if self.members is None else len(self.members.fingerprints)
+        for one in (self.members, *self.frontier, *self.alternatives):
+            if one is not None and not one.has_outcomes_of(asked):
+                raise StoreError(f"result: member outcomes must be one for each of {asked} members.")
         for name in ("states", "observed_states"):
             if getattr(self, name).shape != (steps, features):
                 raise StoreError(f"result: {name} must hold {steps} steps of {features} features.")
@@ -360,67 +380,6 @@ class Result:
             return cls.from_json(text)
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from None
-
-
-def make_result(
-    problem: Problem,
-    *,
-    actions: Tensor,
-    status: Status,
-    upper_bound: float,
-    certificate: Certificate,
-    stats: Stats,
-    solver: Mapping[str, Any],
-    limits: Mapping[str, Any],
-    frontier: tuple[Budget, ...] = (),
-    alternatives: tuple[Alternative, ...] = (),
-    model_fingerprint: str | None = None,
-) -> Result:
-    """Replay `actions` [T] and put everything together."""
-    if math.isnan(upper_bound):
-        raise InputError("a solver returned NaN as its upper bound; a bound must be a number or infinite.")
-    both = torch.stack([problem.observed_actions, actions])
-    states, outcomes = problem.rollout(both)
-    observed_outcome, outcome = (float(value) for value in outcomes)
-    if outcome == -math.inf:
-        raise _nothing_finite(problem, status)
-    without_cost = outcome + problem.change_cost * int(problem.changes(actions))
-    every = problem.allowed.all().item()
-    return Result(
-        episode_id=problem.episode.id,
-        schema=problem.episode.schema,
-        status=status,
-        max_changes=problem.max_changes,
-        actions=actions.cpu().numpy(),
-        observed_actions=problem.observed_actions.cpu().numpy(),
-        states=problem.decode(states[1]),
-        observed_states=problem.decode(states[0]),
-        outcome=outcome,
-        observed_outcome=observed_outcome,
-        upper_bound=max(upper_bound, outcome),
-        certificate=certificate,
-        stats=stats,
-        solver=solver,
-        limits=limits,
-        reward=problem.reward.to_dict(),
-        shown=(problem.reward.show(observed_outcome), problem.reward.show(without_cost)),
-        allowed=None if every else tuple(tuple(row.nonzero().squeeze(-1).tolist()) for row in problem.allowed),
-        model_fingerprint=model_fingerprint or problem.model.fingerprint(),
-        constraints=None if problem.constraints is None else problem.constraints.to_dict(),
-        change_cost=problem.change_cost,
-        frontier=frontier,
-        alternatives=alternatives,
-    )
-
-
-def _nothing_finite(problem: Problem, status: Status) -> InputError:
-    """Minus infinity is no outcome to return: every sequence would be as good as every other."""
-    seen = "admissible sequence" if status is Status.OPTIMAL else f"sequence that was found ({status.value})"
-    return InputError(
-        f"episode {problem.episode.id!r}: every {seen} has an outcome of minus infinity, so none can be called best; "
-        "relax the constraints that exclude the recorded sequence, use a reward that is finite where they lead, or "
-        "let an exact solver search on."
-    )
 
 
 def _are_actions(array: IntArray, steps: int, actions: int) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ifonly.bounds.children import ChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Limits, Monitor
 from ifonly.search.branch import BranchAndBound, TreeSearch
@@ -19,7 +19,7 @@ _UNCHANGED = Constraints()
 
 
 class Session:
-    """One problem, solved under one set of rules after another, as in a conversation with an expert.
+    """One problem (or panel), solved under one set of rules after another, as in a conversation with an expert.
 
     The bound is built once, without rules: it stays valid since rules only remove sequences. Every good sequence found
     is remembered, and those that the current rules admit are where a search starts. The answers are those of `solve`.
@@ -34,7 +34,7 @@ class Session:
     True
     """
 
-    def __init__(self, problem: Problem, solver: BranchAndBound | None = None) -> None:
+    def __init__(self, problem: Question, solver: BranchAndBound | None = None) -> None:
         solver = BranchAndBound() if solver is None else solver
         if not isinstance(solver, BranchAndBound):
             raise InputError(f"session: {solver!r} keeps nothing for the next question; pass BranchAndBound(...).")

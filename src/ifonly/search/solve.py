@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Finding, Limits, Monitor, Solver
 from ifonly.search.branch import BranchAndBound
-from ifonly.search.result import Result, make_result
+from ifonly.search.making import make_result
+from ifonly.search.result import Result
 
 
 def solve(
-    problem: Problem,
+    problem: Question,
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -25,6 +26,7 @@ def solve(
 ) -> Result:
     """The best action sequence that `solver` (`BranchAndBound`) finds, with all that is known about how good it is.
 
+    `problem` is a `Problem`, or a `Panel`: then one sequence for all of its members.
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
     solver = BranchAndBound() if solver is None else solver
@@ -36,28 +38,24 @@ def solve(
         return result_of(problem, solver, finding, monitor)
 
 
-def result_of(problem: Problem, solver: Solver, finding: Finding, monitor: Monitor) -> Result:
+def result_of(problem: Question, solver: Solver, finding: Finding, monitor: Monitor) -> Result:
     """What `solver` found for `problem`, as a result; `monitor` watched it."""
-    idle = not finding.frontier  # a frontier is without idle changes already
-    actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance) if idle else finding.actions
+    if not finding.frontier:  # a frontier is without idle changes already
+        actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
+        finding = replace(finding, actions=actions)
     result = make_result(
         problem,
-        actions=actions,
-        status=finding.status,
-        upper_bound=finding.upper_bound,
-        certificate=finding.certificate,
+        finding,
         stats=monitor.stats.finished(monitor.elapsed(), problem.horizon),
         solver={"name": solver.name, **solver.settings()},
         limits=asdict(monitor.limits),
-        frontier=finding.frontier,
-        alternatives=finding.alternatives,
     )
     with suppress(KeyboardInterrupt):  # too late: the answer is there
         monitor.close(result.outcome, result.upper_bound)
     return result
 
 
-def without_idle_changes(problem: Problem, actions: Tensor, *, tolerance: float) -> Tensor:
+def without_idle_changes(problem: Question, actions: Tensor, *, tolerance: float) -> Tensor:
     """The sequence [T] with every change undone whose undoing costs no more than rounding: no pointless advice.
 
     All of it together costs at most `tolerance`.

@@ -23,22 +23,30 @@ def greedy_starts(questions: Questions) -> Iterator[tuple[Tensor, Tensor, Tensor
         problem, sequences = _neighbours(questions, problem, sequences)
         if not len(problem):
             return
-        outcomes = torch.cat(
-            [
-                questions.rollout(rows, part).outcomes
-                for rows, part in zip(problem.split(questions.rows), sequences.split(questions.rows), strict=True)
-            ]
-        )
+        outcomes, fine = _replayed(questions, problem, sequences)
+        problem, sequences, outcomes = problem[fine], sequences[fine], outcomes[fine]
+        if not len(problem):
+            return
         yield problem, sequences, outcomes
         best = ranks_within(problem, outcomes.nan_to_num(nan=-torch.inf)) == 0
         problem, sequences = problem[best], sequences[best]
 
 
+def _replayed(questions: Questions, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """Outcomes [N] of sequences [N, T], and whether their changes are supported [N]."""
+    outcomes, fine = [], []
+    for rows, part in zip(problem.split(questions.rows), sequences.split(questions.rows), strict=True):
+        paths = questions.rollout(rows, part)
+        outcomes.append(paths.outcomes)
+        fine.append(questions.have_support(rows, part, paths))
+    return torch.cat(outcomes), torch.cat(fine)
+
+
 def _neighbours(questions: Questions, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
-    """Every admissible sequence that differs from one of these in a single step."""
+    """Every sequence that obeys the rules and differs from one of these in a single step."""
     others = questions.allowed[problem].scatter(2, sequences.unsqueeze(-1), False)
     row, step, action = others.nonzero(as_tuple=True)
     changed = sequences[row]
     changed[torch.arange(len(row), device=row.device), step] = action
-    fine = questions.admissible(problem[row], changed)
+    fine = questions.obey_rules(problem[row], changed)
     return problem[row][fine], changed[fine]

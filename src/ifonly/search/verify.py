@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +18,10 @@ from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
-from ifonly.problem import REPLAY_TOLERANCE, Problem
+from ifonly.problem import REPLAY_TOLERANCE, HasMembers, Panel, Problem, Question, Support
 from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
+from ifonly.search.answers import Alternative, Budget
 from ifonly.search.base import Limits, Monitor, Solver
 from ifonly.search.baselines import RandomSearch, greedy_actions
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
@@ -55,9 +58,10 @@ class Verification:
 def verify(
     result: Result,
     episode: Episode,
-    model: TransitionModel,
+    model: TransitionModel | Sequence[TransitionModel] | HasMembers,
     *,
     reward: Reward | None = None,
+    support: Support | None = None,
     samples: int = 2000,
     exhaustive_up_to: int = 5_000_000,
     progress: Progress = silent,
@@ -69,13 +73,15 @@ def verify(
     million), by all of them; only then is the proof repeated, and the verification says so, and only then are proven
     budgets and proven alternatives compared with all sequences. What the command line adds to a stored result
     (`target`, `contributions`) is not part of it and not checked.
-    A custom reward is code and was not stored: hand it over again as `reward`.
+    A panel's result needs all of its members, a list or an ensemble. A custom reward is code and was not stored: hand
+    it over again as `reward`; so is what changes had to have behind them: hand it over as `support`.
     """
-    problem = _rebuild(result, episode, model, reward)
+    problem = _rebuild(result, episode, model, reward=reward, support=support)
     with torch.no_grad():
         checks = [
             *_identity(result, episode, problem),
             *_replay(result, problem),
+            *_member_outcomes(result, problem),
             *_claims(result, problem),
             *(_bracket(result, problem, samples, exhaustive_up_to, progress) if _is_bounded(result) else ()),
             *_alternatives(result, problem, exhaustive_up_to),
@@ -89,8 +95,20 @@ def verify(
     return Verification(result.episode_id, tuple(checks), proof_repeated=_is_bounded(result) and enumerated)
 
 
-def _rebuild(result: Result, episode: Episode, model: TransitionModel, reward: Reward | None) -> Problem:
+def _rebuild(
+    result: Result,
+    episode: Episode,
+    model: TransitionModel | Sequence[TransitionModel] | HasMembers,
+    *,
+    reward: Reward | None,
+    support: Support | None,
+) -> Question:
     result.schema.require_same(episode.schema, here="the result", there=f"episode {episode.id!r}")
+    if (support is None) != (result.support is None):
+        wanted = "every change had to be supported: pass support=..." if support is None else "no support was asked for"
+        raise VerificationError(f"the result for episode {result.episode_id!r} cannot be checked so: {wanted}.")
+    if result.members is None and not isinstance(model, TransitionModel):
+        raise VerificationError(f"the result for episode {result.episode_id!r} is one model's, and several are given.")
     try:
         constraints = None if result.constraints is None else Constraints.from_dict(result.constraints)
         allowed = None if result.allowed is None else _mask(result.allowed, episode)
@@ -98,15 +116,18 @@ def _rebuild(result: Result, episode: Episode, model: TransitionModel, reward: R
             # What a requirement excluded was allowed before it: the constraints exclude it again.
             pinned = [step for step in constraints.required if step < len(episode)]
             allowed[pinned, episode.actions[pinned]] = True
-        return Problem.from_episode(
-            episode,
-            model,
-            reward or reward_from_dict(result.reward),
-            result.max_changes,
-            constraints=constraints,
-            allowed=allowed,
-            change_cost=result.change_cost,
-        )
+        rules: dict[str, Any] = {
+            "constraints": constraints,
+            "allowed": allowed,
+            "change_cost": result.change_cost,
+            "support": support,
+        }
+        reward = reward or reward_from_dict(result.reward)
+        if result.members is None:
+            assert isinstance(model, TransitionModel)
+            return Problem.from_episode(episode, model, reward, result.max_changes, **rules)
+        rules |= {"objective": result.members.objective, "support_share": result.members.support_share}
+        return Panel.from_episode(episode, model, reward, result.max_changes, **rules)
     except (IndexError, IfonlyError) as error:
         raise VerificationError(f"the result's question cannot be put to this model and episode: {error}") from error
 
@@ -122,16 +143,20 @@ def _is_bounded(result: Result) -> bool:
     return math.isfinite(result.upper_bound) or result.certificate.proven
 
 
-def _identity(result: Result, episode: Episode, problem: Problem) -> Iterator[Check]:
+def _identity(result: Result, episode: Episode, problem: Question) -> Iterator[Check]:
     yield Check("episode", result.episode_id == episode.id, f"{result.episode_id!r} against {episode.id!r}")
     same = np.array_equal(result.observed_actions, episode.actions)
     yield Check("observed actions", same, "equal" if same else "the episode records other actions")
-    fingerprint = problem.model.fingerprint()
+    fingerprint = problem.fingerprint()
     finding = f"fingerprint {result.model_fingerprint} against {fingerprint}"
     yield Check("model", result.model_fingerprint == fingerprint, finding)
+    if problem.support is not None:
+        # What was stored has lists where settings may have tuples.
+        stored, given = (json.dumps(one, sort_keys=True) for one in (result.support, dict(problem.support.settings())))
+        yield Check("support", stored == given, "the same" if stored == given else "another one is given")
 
 
-def _replay(result: Result, problem: Problem) -> Iterator[Check]:
+def _replay(result: Result, problem: Question) -> Iterator[Check]:
     actions = torch.tensor(result.actions, device=problem.device)
     if actions.shape != problem.observed_actions.shape or not bool(
         ((actions >= 0) & (actions < problem.action_count)).all()
@@ -146,7 +171,11 @@ def _replay(result: Result, problem: Problem) -> Iterator[Check]:
     changes = int(problem.changes(actions))
     yield Check("changes", changes <= result.max_changes, f"{changes}, at most {result.max_changes}")
     tolerance = SLACK * problem.tolerance
-    states, outcomes = problem.rollout(torch.stack([problem.observed_actions, actions]))
+    states, totals = problem.replay(torch.stack([problem.observed_actions, actions]))
+    outcomes = problem.counted(totals)
+    if problem.support is not None:
+        supported = bool(problem.have_support(actions.unsqueeze(0), states[1:]).all())
+        yield Check("support of changes", supported, "each holds at the state where it is made")
     for name, claimed, found in (
         ("observed outcome", result.observed_outcome, float(outcomes[0])),
         ("outcome", result.outcome, float(outcomes[1])),
@@ -155,12 +184,27 @@ def _replay(result: Result, problem: Problem) -> Iterator[Check]:
     without_cost = result.outcome + problem.change_cost * changes
     shown = tuple(problem.reward.show(value) for value in (result.observed_outcome, without_cost))
     yield Check("outcomes as shown", result.shown == shown, f"{result.shown[1].label} {result.shown[1].value:.10g}")
-    recorded = problem.model.scaler.states.encode(np.stack([result.observed_states, result.states]))
-    error = float(np.abs(states.cpu().numpy() - recorded).max())
+    recorded = problem.models[0].scaler.states.encode(np.stack([result.observed_states, result.states]))
+    error = float(np.abs(problem.shown_states(states, totals).cpu().numpy() - recorded).max())
     yield Check("states", error <= REPLAY_TOLERANCE, f"replayed to {error:.2g} scaled units")
 
 
-def _claims(result: Result, problem: Problem) -> Iterator[Check]:
+def _member_outcomes(result: Result, problem: Question) -> Iterator[Check]:
+    """What is said about each member of a panel."""
+    if result.members is None:
+        return
+    same = result.members.fingerprints == tuple(model.fingerprint() for model in problem.models)
+    yield Check("members", same, f"{len(problem.models)} models with the same fingerprints" if same else "others")
+    listed: list[Budget | Alternative] = [*result.frontier, *result.alternatives]
+    known = [one for one in listed if one.actions is not None]
+    rows = np.array([result.actions, *(one.actions for one in known)])
+    claimed = np.array([result.members.outcomes, *(one.member_outcomes for one in known)])
+    found = problem.replay(torch.as_tensor(rows, device=problem.device))[1].cpu().numpy()
+    close = np.isclose(claimed, found, rtol=0, atol=SLACK * problem.tolerance)
+    yield Check("outcomes of members", bool(close.all()), f"{close.size:,} replayed, {int((~close).sum()):,} differ")
+
+
+def _claims(result: Result, problem: Question) -> Iterator[Check]:
     """Status, bound and certificate must tell the same story."""
     claimed = result.certificate.tolerance
     yield Check("tolerance", claimed <= SLACK * problem.tolerance, f"outcomes compared up to {claimed:.3g}")
@@ -176,7 +220,7 @@ def _claims(result: Result, problem: Problem) -> Iterator[Check]:
 
 
 def _bracket(
-    result: Result, problem: Problem, samples: int, exhaustive_up_to: int, progress: Progress
+    result: Result, problem: Question, samples: int, exhaustive_up_to: int, progress: Progress
 ) -> Iterator[Check]:
     """Attack the bound: no rival may exceed it, and none may beat a sequence that is called optimal."""
     tolerance = SLACK * problem.tolerance
@@ -184,7 +228,8 @@ def _bracket(
     rivals[f"{samples} random sequences"] = _best_of(problem, RandomSearch(samples=samples, seed=1))
     count = problem.sequence_count()
     if count <= exhaustive_up_to:
-        rivals[f"all {count:,} sequences"] = _best_of(problem, Exhaustive(), progress)
+        which = "" if problem.support is None else "supported ones of "
+        rivals[f"all {which}{count:,} sequences"] = _best_of(problem, Exhaustive(), progress)
     yield Check("bracket", result.outcome <= result.upper_bound + tolerance, f"gap {result.gap:.4g}")
     for name, outcome in rivals.items():
         below = outcome <= result.upper_bound + tolerance
@@ -194,15 +239,15 @@ def _bracket(
         yield Check("optimum", best <= result.outcome + tolerance, f"no rival beats {result.outcome:.10g}")
 
 
-def _best_of(problem: Problem, solver: Solver, progress: Progress = silent) -> float:
+def _best_of(problem: Question, solver: Solver, progress: Progress = silent) -> float:
     """The outcome that a solver finds; minus infinity, which is no result, is no rival either."""
     finding = solver.search(problem, Monitor(Limits(), progress, problem.tolerance))
     if finding.status is Status.INTERRUPTED:
         raise KeyboardInterrupt  # a part of the sequences proves nothing
-    return problem.outcome(finding.actions)
+    return problem.outcome(finding.actions) if finding.is_admissible else -math.inf
 
 
-def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:
+def _frontier(result: Result, problem: Question, exhaustive_up_to: int) -> Iterator[Check]:
     """Every budget's sequence must be what it is said to be, and no sequence may exceed its bound."""
     tolerance = SLACK * problem.tolerance
     known = [budget for budget in result.frontier if budget.actions is not None]
@@ -239,7 +284,7 @@ def _frontier(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterat
         yield Check("frontier against all sequences", within, "every budget's best lies in its bracket")
 
 
-def _alternatives(result: Result, problem: Problem, exhaustive_up_to: int) -> Iterator[Check]:
+def _alternatives(result: Result, problem: Question, exhaustive_up_to: int) -> Iterator[Check]:
     """Alternatives must be distinct, admissible, in order, and none may be better than the answer or missing."""
     proven = bool(result.certificate.details.get("alternatives_proven"))
     if not result.alternatives:
@@ -259,7 +304,7 @@ def _alternatives(result: Result, problem: Problem, exhaustive_up_to: int) -> It
         yield _completeness(result, problem)
 
 
-def _completeness(result: Result, problem: Problem) -> Check:
+def _completeness(result: Result, problem: Question) -> Check:
     """No sequence may be missing among the best; one whose last change changes no reward is none of its own."""
     outcomes = [one.outcome for one in result.alternatives]
     within = float(result.solver.get("within", 0.0))
@@ -279,11 +324,11 @@ def _completeness(result: Result, problem: Problem) -> Check:
     return Check("alternatives against all sequences", not missing, finding)
 
 
-def _is_idle_at_the_end(problem: Problem, sequences: Tensor) -> Tensor:
+def _is_idle_at_the_end(problem: Question, sequences: Tensor) -> Tensor:
     """Whether the last change of sequences [N, T] may be undone and that changes no reward [N]."""
     undone = sequences.clone()
     undone[:, -1] = problem.observed_actions[-1]
     last = problem.rollout(sequences)[0][:, -1]
-    rewards = [problem.bound_reward(last, rows[:, -1]) for rows in (sequences, undone)]
-    same = (rewards[0] - rewards[1]).abs() <= problem.tolerance
+    rewards = [problem.free_rewards(last, rows[:, -1]).unsqueeze(-1).flatten(1) for rows in (sequences, undone)]
+    same = ((rewards[0] - rewards[1]).abs() <= problem.tolerance).all(-1)
     return same & problem.admissible(undone) & (sequences[:, -1] != undone[:, -1])

@@ -1,10 +1,12 @@
-"""The counterfactual question, fully determined: abduct the noise once, then replay under other actions."""
+"""What every counterfactual question has: an episode, a reward, and rules about which sequences may be considered."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +16,10 @@ from torch import Tensor
 from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
 from ifonly.episodes.episode import Episode, FloatArray, IntArray
 from ifonly.episodes.plain import as_number
-from ifonly.errors import InputError, ReplayError
+from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
+from ifonly.problem.support import Support
 from ifonly.rewards import BoundReward, Reward
-
-REPLAY_TOLERANCE = 1e-6
-"""How far, in scaled units, a replayed state may lie from the observed one."""
 
 
 def array_scale(device: torch.device) -> int:
@@ -27,86 +27,67 @@ def array_scale(device: torch.device) -> int:
     return 1 if device.type == "cpu" else 64
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question(ABC):
     """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
 
-    Build it with `Problem.from_episode`. Tensors are float64, in the model's scaled coordinates, on one device.
+    Tensors are float64, in scaled coordinates, on one device. A question that is put to M models at once has states
+    [..., M, D] and rewards [..., M]; put to one model, [..., D] and [...]. Below, [..., (M,)] stands for both.
     """
 
     episode: Episode
-    model: TransitionModel
     reward: Reward
     bound_reward: BoundReward
     observed_states: Tensor  # [T, D]
     observed_actions: Tensor  # [T]
     context: Tensor  # [T, C]
-    noise: Tensor  # [T-1, D]
+    noise: Tensor  # [T-1, (M,) D]
     allowed: Tensor  # [T, A], true where an action may be taken; for the observed one too, unless another is required
     max_changes: int
     links: Tensor | None = None  # [T, A, A], links[t, a, b]: b may follow a at step t; None: anything may follow
     change_cost: float = 0.0
     """Reward lost for every step that differs from the observed one; part of `rewards`."""
     constraints: Constraints | None = None
+    support: Support | None = None
+    """Which changes are admissible at the states that sequences reach; None: all."""
     _mask: BoolArray | None = field(default=None, repr=False)
     """The actions allowed [T, A] before the constraints; None: every one."""
 
-    @classmethod
-    def from_episode(
-        cls,
-        episode: Episode,
-        model: TransitionModel,
-        reward: Reward,
-        max_changes: int | None,
-        *,
-        constraints: Constraints | None = None,
-        allowed: npt.ArrayLike | None = None,
-        last_action_fixed: bool = False,
-        change_cost: float = 0.0,
-        device: torch.device | str = "cpu",
-    ) -> Problem:
-        """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
+    @property
+    @abstractmethod
+    def models(self) -> tuple[TransitionModel, ...]:
+        """The models that are asked: one, or the members of a panel."""
 
-        `constraints` are rules in words; `allowed` [T, A] restricts the actions per step, and the observed action must
-        stay allowed. `max_changes=None` means no limit. `last_action_fixed` keeps the last step's action (a
-        discharge). `change_cost` is the reward lost for every step that differs.
-        """
-        model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
-        frozen = model if model.is_for_search(device) else model.for_search(device)
-        columns = frozen.scaler
+    @property
+    def members_shape(self) -> tuple[int, ...]:
+        """(M,) for a question that is put to M models at once; () for one."""
+        return ()
 
-        def tensor(values: FloatArray) -> Tensor:
-            return torch.as_tensor(values, dtype=torch.float64, device=device)
+    @abstractmethod
+    def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """The next states [..., (M,) D] from states, context [..., C], actions [...] and noise [..., (M,) D]."""
 
-        states = tensor(columns.states.encode(episode.states))
-        context = tensor(columns.context.encode(episode.context))
-        actions = torch.as_tensor(np.array(episode.actions), device=device)
-        noise = frozen.abduct(states[:-1], context[:-1], actions[:-1], states[1:])
-        if not torch.isfinite(noise).all():
-            step = int((~torch.isfinite(noise)).any(-1).nonzero()[0])
-            raise ReplayError(
-                f"episode {episode.id!r}, step {step}: the model finds no finite noise that explains the transition; "
-                "the state lies outside what the model can produce, or the model is broken."
-            )
-        problem = cls(
-            episode=episode,
-            model=frozen,
-            reward=reward,
-            bound_reward=reward.bind(episode.schema, frozen.scaler, device),
-            observed_states=states,
-            observed_actions=actions,
-            context=context,
-            noise=noise,
-            allowed=torch.empty(0),
-            max_changes=_checked_changes(max_changes, len(episode)),
-            change_cost=_checked_cost(change_cost),
-            _mask=_allowed_mask(episode, allowed, last_action_fixed),
-        ).with_constraints(constraints)
-        problem._check_replay()
-        problem._check_reward()
-        return problem
+    @abstractmethod
+    def counted(self, totals: Tensor) -> Tensor:
+        """The outcomes [...] that sums of rewards [..., (M,)] stand for."""
 
-    def with_constraints(self, constraints: Constraints | None) -> Problem:
+    @abstractmethod
+    def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
+        """Which actions [N, A] the support leaves at states [N, (M,) D] of step t with context [N, C]."""
+
+    @abstractmethod
+    def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
+        """The states [..., T, D] that stand for [..., T, (M,) D], where the sums of rewards are [..., (M,)]."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of what answers: the model, or the members."""
+
+    @abstractmethod
+    def claims(self) -> Mapping[str, Any]:
+        """What a certificate must say about the question, as plain types."""
+
+    def with_constraints(self, constraints: Constraints | None) -> Self:
         """The same question under other rules; what was abducted is kept."""
         if constraints is not None and not isinstance(constraints, Constraints):
             raise InputError(f"constraints must be Constraints(...) or None, not {constraints!r}.")
@@ -122,6 +103,12 @@ class Problem:
             allowed=torch.tensor(allowed, device=self.device),
             links=None if links is None else torch.tensor(links, device=self.device),
         )
+        changed._check_feasible()
+        return changed
+
+    def with_max_changes(self, max_changes: int | None) -> Self:
+        """The same question with another budget."""
+        changed = replace(self, max_changes=checked_changes(max_changes, self.horizon))
         changed._check_feasible()
         return changed
 
@@ -156,42 +143,33 @@ class Problem:
         slopes = float(self.bound_reward.lipschitz.max())
         return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slopes
 
-    def with_max_changes(self, max_changes: int | None) -> Problem:
-        """The same question with another budget."""
-        changed = replace(self, max_changes=_checked_changes(max_changes, self.horizon))
-        changed._check_feasible()
-        return changed
+    @property
+    def first_states(self) -> Tensor:
+        """The recorded first state, once for each model [(M,) D]."""
+        return self.observed_states[0].expand(*self.members_shape, -1)
 
-    def on(self, device: torch.device | str, model: TransitionModel) -> Problem:
-        """The same question on another device, where `model` is the frozen copy of this one's model.
-
-        Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
-        """
-        return replace(
-            self,
-            model=model,
-            bound_reward=self.reward.bind(self.episode.schema, model.scaler, device),
-            observed_states=self.observed_states.to(device),
-            observed_actions=self.observed_actions.to(device),
-            context=self.context.to(device),
-            noise=self.noise.to(device),
-            allowed=self.allowed.to(device),
-            links=None if self.links is None else self.links.to(device),
-        )
+    def per_member(self, values: Tensor) -> Tensor:
+        """Values [...] such as actions, shaped to go with states and rewards: [...] or [..., 1]."""
+        return values.unsqueeze(-1) if self.members_shape else values
 
     def step(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
-        """States [..., D] at t+1, had `actions` [...] been taken at `states` [..., D] at t, under the same noise."""
-        return self.model.step(states, self.context[t], actions, self.noise[t])
+        """States [..., (M,) D] at t+1, had `actions` [...] been taken at `states` at t, under the same noise."""
+        return self.advance(states, self.context[t], actions, self.noise[t])
+
+    def free_rewards(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [..., (M,)] of actions [...] at states [..., (M,) D], whatever they change."""
+        return self.bound_reward(states, self.per_member(actions))
 
     def rewards(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [...] at step t, less the cost of a change."""
-        rewards = self.bound_reward(states, actions)
+        """Rewards [..., (M,)] at step t, less the cost of a change."""
+        rewards = self.free_rewards(states, actions)
         if self.change_cost:
-            rewards = rewards - (actions != self.observed_actions[t]).to(rewards.dtype) * self.change_cost
+            changed = self.per_member(actions != self.observed_actions[t])
+            rewards = rewards - changed.to(rewards.dtype) * self.change_cost
         return rewards
 
     def rewards_all(self, t: int, states: Tensor) -> Tensor:
-        """Rewards [N, A] of every action at each of `states` [N, D]."""
+        """Rewards [N, A, (M,)] of every action at each of `states` [N, (M,) D]."""
         return self.rewards(t, states.unsqueeze(1), self._every_action())
 
     def _every_action(self) -> Tensor:
@@ -204,17 +182,20 @@ class Problem:
 
     @cached_property
     def is_restricted(self) -> bool:
-        """Whether more than `allowed` and `max_changes` decides what is admissible: links, or required changes."""
+        """Whether rules are more than `allowed` and `max_changes`: there are links, or required changes."""
         return self.links is not None or bool(self.must_change.any())
 
     @cached_property
     def changes_to_go(self) -> Tensor:
-        """The fewest changes [T, A] after step t of any admissible continuation of an action there; over T: none is."""
+        """The fewest changes [T, A] that rules demand after an action at step t; over T: they leave no way on."""
         return torch.as_tensor(changes_to_go(*self._rules()), device=self.device)
 
     @cached_property
     def nearest_actions(self) -> Tensor:
-        """The admissible sequence [T] with the fewest changes: the observed one, unless changes are required."""
+        """The sequence [T] with the fewest changes that obeys the rules: the observed one, unless changes are required.
+
+        Changes that are required need not be supported.
+        """
         sequence = nearest_sequence(*self._rules())
         assert sequence is not None, "checked when the problem was built"
         return torch.as_tensor(sequence, device=self.device)
@@ -223,12 +204,39 @@ class Problem:
         links = None if self.links is None else self.links.cpu().numpy()
         return self.allowed.cpu().numpy(), links, self.episode.actions
 
-    def admissible(self, sequences: Tensor) -> Tensor:
+    def obey_rules(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] use allowed actions and links only, and no more than `max_changes` changes [B]."""
         steps = torch.arange(self.horizon, device=self.device)
         fine = self.allowed[steps, sequences].all(-1) & (self.changes(sequences) <= self.max_changes)
         if self.links is not None:
             fine &= self.links[steps[1:], sequences[:, :-1], sequences[:, 1:]].all(-1)
+        return fine
+
+    def admissible(self, sequences: Tensor) -> Tensor:
+        """Which sequences [B, T] obey the rules and change to supported actions only [B].
+
+        Where there is a support, sequences are replayed: it judges the states that they reach.
+        """
+        fine = self.obey_rules(sequences)
+        if self.support is not None and fine.any():
+            rows = fine.nonzero().squeeze(-1)
+            fine[rows] = self.have_support(sequences[rows], self.rollout(sequences[rows])[0])
+        return fine
+
+    def have_support(self, sequences: Tensor, states: Tensor) -> Tensor:
+        """Whether every change of sequences [B, T], which reach states [B, T, (M,) D], is supported [B]."""
+        fine = torch.ones(len(sequences), dtype=torch.bool, device=self.device)
+        for t in range(self.horizon):
+            fine &= self.may_take(t, states[:, t], sequences[:, t])
+        return fine
+
+    def may_take(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
+        """Whether each of `actions` [N] is the observed one at step t or supported at states [N, (M,) D] [N]."""
+        fine = torch.ones_like(actions, dtype=torch.bool)
+        rows = (actions != self.observed_actions[t]).nonzero().squeeze(-1)
+        if self.support is not None and len(rows):
+            options = self.are_supported(t, states[rows], self.context[t].expand(len(rows), -1))
+            fine[rows] = options.gather(1, actions[rows].unsqueeze(1)).squeeze(1)
         return fine
 
     def alternatives(self, t: int) -> Tensor:
@@ -237,16 +245,21 @@ class Problem:
         mask[self.observed_actions[t]] = False
         return mask.nonzero().squeeze(-1)
 
-    def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """States [B, T, D] and outcomes [B] of action sequences [B, T]."""
-        states = self.observed_states[0].expand(len(actions), -1)
+    def replay(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """States [B, T, (M,) D] and sums of rewards [B, (M,)] of action sequences [B, T]."""
+        states = self.first_states.expand(len(actions), *self.first_states.shape)
         path = [states]
-        outcomes = self.rewards(0, states, actions[:, 0])
+        totals = self.rewards(0, states, actions[:, 0])
         for t in range(self.horizon - 1):
             states = self.step(t, states, actions[:, t])
             path.append(states)
-            outcomes = outcomes + self.rewards(t + 1, states, actions[:, t + 1])
-        return torch.stack(path, dim=1), outcomes
+            totals = totals + self.rewards(t + 1, states, actions[:, t + 1])
+        return torch.stack(path, dim=1), totals
+
+    def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """States [B, T, (M,) D] and outcomes [B] of action sequences [B, T]."""
+        states, totals = self.replay(actions)
+        return states, self.counted(totals)
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
         """The outcome of one action sequence [T], in the reward's units."""
@@ -273,10 +286,10 @@ class Problem:
 
     def decode(self, states: Tensor) -> FloatArray:
         """Scaled states [..., D] in original units."""
-        return self.model.scaler.states.decode(states.cpu().numpy())
+        return self.models[0].scaler.states.decode(states.cpu().numpy())
 
     def sequence_count(self) -> int:
-        """How many action sequences are admissible: the size of what exhaustive search must enumerate."""
+        """How many action sequences obey the rules: the size of what exhaustive search must enumerate, at most."""
         return count_sequences(*self._rules(), self.max_changes)
 
     def _check_feasible(self) -> None:
@@ -293,37 +306,9 @@ class Problem:
                 f"max_changes={self.max_changes}; allow more changes or require fewer."
             )
 
-    def _check_replay(self) -> None:
-        states, outcomes = self.rollout(self.observed_actions.unsqueeze(0))
-        errors = (states[0] - self.observed_states).abs()
-        scale = self.observed_states.abs().clamp(min=1.0)
-        wrong = ~(errors <= REPLAY_TOLERANCE * scale)
-        if wrong.any():
-            step, feature = (int(i) for i in wrong.nonzero()[0])
-            raise ReplayError(
-                f"episode {self.episode.id!r}, step {step}: replaying the observed actions misses the observed "
-                f"{self.episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
-                f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
-            )
-        if not outcomes.isfinite().all():
-            raise InputError(
-                f"episode {self.episode.id!r}: the observed outcome is {float(outcomes[0])}; the reward must be finite "
-                "at every recorded state and action."
-            )
 
-    def _check_reward(self) -> None:
-        """A reward must give one number per state and action, whatever else is in the batch."""
-        together = self.bound_reward(self.observed_states, self.observed_actions)
-        pairs = zip(self.observed_states, self.observed_actions, strict=True)
-        alone = torch.stack([self.bound_reward(*pair) for pair in pairs])
-        if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-9, atol=1e-12):
-            raise InputError(
-                f"episode {self.episode.id!r}: the reward of a step changes with what else is in the batch; it must "
-                "map states [..., D] and actions [...] to one number each [...], row by row."
-            )
-
-
-def _checked_changes(max_changes: Any, horizon: int) -> int:
+def checked_changes(max_changes: Any, horizon: int) -> int:
+    """A budget of changes: None, and more than there are steps, become the number of steps."""
     if max_changes is None:
         return horizon
     if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
@@ -331,14 +316,16 @@ def _checked_changes(max_changes: Any, horizon: int) -> int:
     return min(int(max_changes), horizon)
 
 
-def _checked_cost(change_cost: Any) -> float:
+def checked_cost(change_cost: Any) -> float:
+    """A cost of changes that is a number and not negative."""
     cost = as_number("change_cost", change_cost)
     if cost < 0:
         raise InputError(f"change_cost={change_cost!r}: must not be negative; it is the reward lost for every change.")
     return cost
 
 
-def _allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> BoolArray:
+def allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> BoolArray:
+    """The actions [T, A] that may be taken at each step, the recorded ones among them."""
     shape = (len(episode), len(episode.schema.actions))
     where = f"episode {episode.id!r}: allowed"
     if allowed is None:

@@ -1,0 +1,99 @@
+"""Panels and supported problems answered by brute force: every sequence, every member, step by step in plain loops."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ifonly.instances import HalfSpaces
+from ifonly.problem import Panel, Question
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Every admissible sequence of a question, with its outcome under each member and what counts of them."""
+
+    sequences: np.ndarray  # [n, T]
+    changes: np.ndarray  # [n]
+    member_outcomes: np.ndarray  # [n, M]
+    outcomes: np.ndarray  # [n]
+    last_rewards: np.ndarray  # [n, M, 2], of the last action, and of the recorded one in its place
+
+    def frontier(self, max_changes: int) -> list[float]:
+        """The best outcome for every budget; minus infinity where there is no sequence."""
+        return [
+            max(self.outcomes[self.changes <= budget].tolist(), default=-math.inf) for budget in range(max_changes + 1)
+        ]
+
+
+def counted(goal: str | float, outcomes: np.ndarray) -> np.ndarray:
+    """Mean, minimum or order statistic along the last axis."""
+    if goal == "mean":
+        return outcomes.mean(-1)
+    if goal == "worst":
+        return outcomes.min(-1)
+    count = outcomes.shape[-1]
+    # The smallest number that a share of at least `goal` of all numbers does not exceed.
+    place = next(k for k in range(1, count + 1) if k >= goal * count - 1e-9)
+    return np.sort(outcomes, axis=-1)[..., place - 1]
+
+
+def are_supported(support: HalfSpaces, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Whether each action [n] is, at its state [n, D]."""
+    return (support.normals.numpy()[actions] * states).sum(1) <= support.offsets.numpy()[actions]
+
+
+def truth(question: Question) -> Truth:
+    """By enumeration: states by the models' own steps, support state by state, outcomes added up by hand.
+
+    (Which sequences obey rules is tested against their definition elsewhere.)
+    """
+    recorded = [int(action) for action in question.episode.actions]
+    every = torch.tensor(list(itertools.product(range(question.action_count), repeat=question.horizon)))
+    taken = every[question.obey_rules(every)]
+    sequences = taken.numpy()
+    noise = question.noise if isinstance(question, Panel) else question.noise.unsqueeze(1)
+    outcomes, votes, lasts = [], np.zeros(sequences.shape, dtype=np.int64), []
+    for member, model in enumerate(question.models):
+        states = question.observed_states[:1].repeat(len(sequences), 1)
+        total = torch.zeros(len(sequences), dtype=torch.float64)
+        for t in range(question.horizon):
+            if isinstance(question.support, HalfSpaces):
+                votes[:, t] += are_supported(question.support, states.numpy(), sequences[:, t])
+            total = total + question.bound_reward(states, taken[:, t])
+            total = total - question.change_cost * (taken[:, t] != recorded[t]).double()
+            if t < question.horizon - 1:
+                states = model.step(states, question.context[t], taken[:, t], noise[t, member])
+        stays = torch.full_like(taken[:, -1], recorded[-1])
+        lasts.append(torch.stack([question.bound_reward(states, last) for last in (taken[:, -1], stays)], dim=-1))
+        outcomes.append(total)
+    member_outcomes = torch.stack(outcomes, dim=-1).numpy()
+    changed = sequences != np.array(recorded)
+    share = question.support_share if isinstance(question, Panel) else 1.0
+    fine = np.ones(len(sequences), dtype=bool)
+    if question.support is not None:
+        fine = (~changed | (votes >= share * len(question.models) - 1e-9)).all(1)
+    goal = question.objective.goal if isinstance(question, Panel) else "mean"
+    return Truth(
+        sequences[fine],
+        changed.sum(1)[fine],
+        member_outcomes[fine],
+        counted(goal, member_outcomes)[fine],
+        torch.stack(lasts, dim=1).numpy()[fine],
+    )
+
+
+def ranking(question: Question, every: Truth) -> list[tuple[float, tuple[int, ...]]]:
+    """All admissible sequences, best first, without those whose last change may be undone and changes no reward."""
+    known = {tuple(sequence) for sequence in every.sequences.tolist()}
+    last = int(question.episode.actions[-1])
+    same = (every.last_rewards[..., 0] == every.last_rewards[..., 1]).all(1)
+    rows = zip(every.outcomes.tolist(), map(tuple, every.sequences.tolist()), same.tolist(), strict=True)
+    listed = [
+        (value, sequence)
+        for value, sequence, idle in rows
+        if not (idle and sequence[-1] != last and (*sequence[:-1], last) in known)
+    ]
+    return sorted(listed, key=lambda row: -row[0])

@@ -1,0 +1,403 @@
+"""Panels: the exact search for the mean, the worst and quantiles of several models, against brute force."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from panel_oracles import Truth, counted, ranking, truth
+
+from ifonly.bounds.leading import make_child_bound
+from ifonly.bounds.taylor import can_expand
+from ifonly.constraints import Constraints
+from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.errors import InputError, StoreError, VerificationError
+from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.models import LinearModel, TransitionModel
+from ifonly.problem import Objective, Panel, Problem
+from ifonly.rewards import Custom, minus
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Limits
+from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
+from ifonly.search.batch import solve_batch
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.contributions import contributions
+from ifonly.search.exhaustive import Exhaustive, outcome_frontier
+from ifonly.search.result import Result, Status
+from ifonly.search.session import Session
+from ifonly.search.solve import solve
+from ifonly.search.verify import verify
+from ifonly.testing import check_child_bound, check_solver
+
+GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
+
+
+def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[Panel]:
+    """Every kind of model and reward, goal and budget, with and without rules, one to five members."""
+    for seed in range(start, start + count):
+        drawn = {
+            "model_kind": (*MODEL_KINDS, None)[seed % (len(MODEL_KINDS) + 1)],
+            "reward_kind": REWARD_KINDS[seed // 3 % len(REWARD_KINDS)],
+            "max_changes": (2, 0, 1, 3, None)[seed % 5],
+            "horizon": 2 + seed % 4,
+            "actions": 2 + seed % 2,
+            "rules": None,
+            "members": 1 + seed // 2 % 5,
+            "objective": GOALS[seed // 4 % len(GOALS)],
+        }
+        yield random_panel(seed, **{**drawn, **given_settings})
+
+
+def check_answer(result: Result, panel: Panel, every: Truth, *, proven: bool = True) -> None:
+    """The frontier, the answer and its members' outcomes against all sequences."""
+    tolerance = 10 * panel.tolerance
+    by_sequence = {tuple(row): number for number, row in enumerate(every.sequences.tolist())}
+    best = every.frontier(panel.max_changes)
+    for budget, wanted in zip(result.frontier, best, strict=bool(result.frontier)):
+        assert budget.upper_bound >= wanted - tolerance
+        if wanted == -math.inf:
+            assert budget.actions is None
+            continue
+        assert budget.actions is not None
+        assert budget.outcome is not None
+        number = by_sequence[tuple(budget.actions.tolist())]
+        assert every.changes[number] <= budget.max_changes
+        assert budget.outcome == pytest.approx(every.outcomes[number], abs=tolerance)
+        assert budget.member_outcomes == pytest.approx(every.member_outcomes[number], abs=tolerance)
+        if proven:
+            assert budget.outcome == pytest.approx(wanted, abs=tolerance)
+            assert budget.upper_bound == pytest.approx(wanted, abs=tolerance)
+    number = by_sequence[tuple(result.actions.tolist())]
+    assert result.outcome == pytest.approx(every.outcomes[number], abs=tolerance)
+    assert result.members is not None
+    assert result.members.outcomes == pytest.approx(every.member_outcomes[number], abs=tolerance)
+    assert result.upper_bound >= best[-1] - tolerance
+    if proven:
+        assert result.status is Status.OPTIMAL
+        assert result.certificate.proven
+        assert result.outcome == pytest.approx(best[-1], abs=tolerance)
+
+
+@pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
+def test_every_budget_equals_enumeration(bound: str) -> None:
+    for number, panel in enumerate(panels(70, constrained=bound == "lipschitz" or None)):
+        result = solve(panel, BranchAndBound(bound=bound, batch=1 + number % 5))
+        check_answer(result, panel, truth(panel))
+
+
+def smooth_panels(count: int, start: int, **given_settings: Any) -> Iterator[Panel]:
+    for panel in panels(10 * count, start, **given_settings):
+        if all(can_expand(member) for member in panel.members):
+            count -= 1
+            yield panel
+        if not count:
+            return
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_led_by_expansions_every_budget_equals_enumeration(goal: str | float) -> None:
+    given_settings = {"model_kind": "location-scale", "reward_kind": "linear", "objective": goal, "strength": 0.7}
+    for number, panel in enumerate(smooth_panels(20, 400, **given_settings)):
+        result = solve(panel, BranchAndBound(bound="taylor", batch=1 + number % 5))
+        check_answer(result, panel, truth(panel))
+        assert panel.max_changes == 0 or "taylor bounds" in result.certificate.method
+
+
+def test_exhaustive_search_equals_enumeration() -> None:
+    for panel in panels(60, start=800):
+        every = truth(panel)
+        result = solve(panel, Exhaustive(batch=7))
+        check_answer(result, panel, every)
+        assert outcome_frontier(panel).tolist() == pytest.approx(every.frontier(panel.max_changes), abs=1e-8)
+        assert result.certificate.details["objective"] == panel.objective.goal
+
+
+@pytest.mark.parametrize("bound", ["none", "lipschitz"])
+def test_best_few(bound: str) -> None:
+    for panel in panels(16, start=1000, constrained=True):
+        wanted = ranking(panel, truth(panel))
+        for number in (3, 10_000):
+            result = solve(panel, BranchAndBound(bound=bound, alternatives=number, batch=3))
+            values = [one.outcome for one in result.alternatives]
+            assert values == pytest.approx([value for value, _ in wanted[:number]], abs=1e-8)
+            for one in result.alternatives:
+                assert one.member_outcomes is not None
+                assert counted(panel.objective.goal, one.member_outcomes) == pytest.approx(one.outcome, abs=1e-8)
+
+
+@pytest.mark.parametrize("bound", ["lipschitz", "taylor"])
+def test_bounds_are_above_the_truth_at_every_node(bound: str) -> None:
+    kinds = {"model_kind": "location-scale", "reward_kind": "linear", "constrained": True, "max_changes": 3}
+    for panel in smooth_panels(12, 1200, **kinds):
+        check_child_bound(make_child_bound([panel], bound), [panel], samples=6)
+
+
+def test_too_low_a_bound_of_one_member_is_noticed() -> None:
+    """Of the member that counts, that is: the check of bounds can fail."""
+    panel = random_panel(3, members=2, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    bound = make_child_bound([panel], "lipschitz")
+    low = bound._bounds[0]  # type: ignore[attr-defined]
+    children, root = low.children, low.root
+    low.children, low.root = (lambda nodes: children(nodes) - 5.0), (lambda: root() - 5.0)
+    with pytest.raises(VerificationError, match="below the truth"):
+        check_child_bound(bound, [panel])
+
+
+def test_solvers_keep_their_contract() -> None:
+    few = list(panels(6, start=1400, constrained=True))
+    for solver in (BranchAndBound(), BranchAndBound(bound="lipschitz"), Greedy(), RandomSearch(samples=50), Beam(5)):
+        check_solver(solver, few)
+    check_solver(TopSingleChanges(), few)
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_a_panel_of_one_is_the_plain_problem(goal: str | float) -> None:
+    for seed in range(8):
+        problem = random_problem(seed, rules=None, max_changes=2 + seed % 2)
+        panel = Panel.from_problem(problem, [problem.model], objective=goal)
+        for solver in (BranchAndBound(alternatives=4), Exhaustive(), Greedy()):
+            one, other = solve(problem, solver), solve(panel, solver)
+            assert one.actions.tolist() == other.actions.tolist()
+            assert one.outcome == pytest.approx(other.outcome, abs=panel.tolerance)
+            assert one.states == pytest.approx(other.states)
+            assert [a.actions.tolist() for a in one.alternatives] == [a.actions.tolist() for a in other.alternatives]
+
+
+def opposites(offsets: list[list[float]]) -> tuple[Episode, list[TransitionModel]]:
+    """One feature that forgets its past; action 1 moves it by another offset under each member."""
+    schema = Schema((Feature("x", "dynamic"),), ActionSpace.categories(["wait", "act"]))
+    models: list[TransitionModel] = [
+        LinearModel(schema, np.zeros((2, 1, 1)), offsets=[[0.0], [offset]]) for (offset,) in offsets
+    ]
+    episode = Episode("case", schema, states=[[1.0], [2.0], [3.0]], actions=[0, 0, 0])
+    return episode, models
+
+
+def test_members_that_disagree_on_everything() -> None:
+    """What helps one member harms the other as much: the mean gains nothing, and the worst member only loses."""
+    episode, models = opposites([[-1.0], [1.0]])
+    for goal in ("mean", "worst", 0.5):
+        result = solve(Panel.from_episode(episode, models, minus("x"), None, objective=goal))
+        assert result.status is Status.OPTIMAL
+        assert result.changes == ()
+        assert result.outcome == pytest.approx(-6.0)
+    hopeful = solve(Panel.from_episode(episode, models, minus("x"), None, objective=0.51))
+    assert hopeful.outcome == pytest.approx(-4.0)  # the better of two members counts, and gains 1 at each of two steps
+
+
+def test_the_objectives_differ_as_by_hand() -> None:
+    """Offsets -3, 1, 1, 1: the mean gains nothing by acting (0 a step), the better quarter of members 3 a step."""
+    episode, models = opposites([[-3.0], [1.0], [1.0], [1.0]])
+
+    def best(goal: str | float) -> float:
+        return solve(Panel.from_episode(episode, models, minus("x"), 1, objective=goal)).improvement
+
+    assert best("mean") == pytest.approx(0.0)
+    assert best("worst") == best(0.75) == pytest.approx(0.0)
+    assert best(0.76) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("goal", ["mean", "worst", 0.4])
+def test_limits_leave_valid_brackets(goal: str | float) -> None:
+    stopped = 0
+    for number, panel in enumerate(panels(16, 1600, objective=goal, max_changes=3, constrained=True, horizon=4)):
+        every = truth(panel)
+        limits = (Limits(nodes=0), Limits(nodes=3), Limits(seconds=0.0), Limits(gap=0.5))[number % 4]
+        result = solve(panel, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
+        check_answer(result, panel, every, proven=False)
+        assert math.isfinite(result.upper_bound)  # anchors on the observed path at the least
+        stopped += result.status is not Status.OPTIMAL
+    assert stopped > 2
+
+
+def test_a_session_gives_the_answers_of_solve() -> None:
+    for panel in panels(10, start=1800, rules=True, actions=4, max_changes=3):
+        session = Session(panel.with_constraints(None))
+        rules = panel.constraints
+        for constraints in (None, rules, Constraints()):
+            fresh = panel.with_constraints(constraints)
+            wanted = truth(fresh).frontier(fresh.max_changes)[-1]
+            found = session.solve(constraints or Constraints())
+            assert found.outcome == pytest.approx(wanted, abs=10 * panel.tolerance)
+
+
+def test_panels_are_searched_together_like_one_by_one() -> None:
+    """Several episodes, the same members."""
+    panel = random_panel(11, members=3, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    others = [random_problem(seed, model_kind="linear", reward_kind="linear", rules=False) for seed in range(3)]
+    together = [panel]
+    for other in others:
+        episode = replace_actions(panel.episode, other.episode.actions)
+        together.append(Panel.from_episode(episode, panel.models, panel.reward, 2, objective="worst"))
+    for one, other in zip(solve_batch(together), [solve(each) for each in together], strict=True):
+        assert one.actions.tolist() == other.actions.tolist()
+        assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
+        assert one.model_fingerprint == other.model_fingerprint
+
+
+def replace_actions(episode: Episode, actions: np.ndarray) -> Episode:
+    return Episode(episode.id, episode.schema, states=episode.states, actions=actions, context=episode.context)
+
+
+def test_results_are_stored_and_verified() -> None:
+    for number, panel in enumerate(panels(12, start=2000)):
+        result = solve(panel, (BranchAndBound(alternatives=3), Exhaustive(), Greedy())[number % 3])
+        again = Result.from_json(result.to_json())
+        assert again.to_dict() == result.to_dict()
+        assert again.members is not None
+        assert again.members.objective == panel.objective.goal
+        reward = panel.reward if panel.reward.to_dict()["kind"] == "custom" else None
+        report = verify(again, panel.episode, panel.models, reward=reward)
+        assert any(check.claim == "outcomes of members" for check in report.checks)
+
+
+@pytest.mark.parametrize(
+    ("falsify", "complaint"),
+    [
+        (lambda r: replace(r, outcome=r.outcome + 0.1, upper_bound=r.upper_bound + 0.1), "outcome"),
+        (lambda r: replace(r, members=replace(r.members, objective="worst")), "outcome"),
+        (lambda r: replace(r, members=replace(r.members, outcomes=r.members.outcomes[::-1])), "outcomes of members"),
+        (lambda r: replace(r, members=replace(r.members, fingerprints=("0" * 16,) * 3)), "members"),
+        (lambda r: replace(r, states=r.states + 0.01), "states"),
+        (lambda r: replace(r, upper_bound=r.outcome - 1.0), "bracket"),
+    ],
+)
+def test_falsehoods_are_named(falsify: Any, complaint: str) -> None:
+    panel = random_panel(5, members=3, model_kind="location-scale", reward_kind="linear", masked=False)
+    result = solve(panel)
+    assert result.improvement > 0.1
+    verify(result, panel.episode, panel.models)
+    with pytest.raises(VerificationError, match=rf"\n  {complaint}: "):
+        verify(falsify(result), panel.episode, panel.models)
+
+
+def test_one_model_is_not_taken_for_several() -> None:
+    panel = random_panel(5, members=2, rules=False, reward_kind="linear")
+    with pytest.raises(VerificationError, match="list of at least one model"):
+        verify(solve(panel), panel.episode, panel.models[0])
+    problem = panel.members[0]
+    with pytest.raises(VerificationError, match="one model's"):
+        verify(solve(problem), problem.episode, panel.models)
+
+
+def test_what_is_said_about_the_answer() -> None:
+    panel = random_panel(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
+    result = solve(panel)
+    words = "the lower 0.5-quantile of 3 members (number 2 from below)"
+    assert result.statement == f"No admissible sequence does better for {words}."
+    assert str(result).splitlines()[0].endswith(words)
+    assert result.certificate.details["members"] == 3
+    led = solve(panel, BranchAndBound(bound="lipschitz"))
+    assert led.certificate.method == f"{words[4:]}: number 2 from below of their Lipschitz anchors bounds"
+
+
+def test_states_are_those_of_the_member_that_counts_or_the_mean() -> None:
+    for goal in GOALS:
+        panel = random_panel(8, members=4, objective=goal, rules=False, reward_kind="linear", max_changes=3)
+        result = solve(panel)
+        states, totals = panel.replay(torch.tensor(result.actions).unsqueeze(0))
+        if goal == "mean":
+            wanted = states[0].mean(1)
+        else:
+            (member,) = (totals[0] == panel.counted(totals)[0]).nonzero()[0].tolist()
+            wanted = states[0, :, member]
+        assert result.states == pytest.approx(panel.decode(wanted))
+        # So that a linear reward of the states shown adds up to the outcome that is told.
+        total = sum(
+            float(panel.rewards(t, s.expand(4, -1), torch.tensor(int(a)))[0])
+            for t, (s, a) in enumerate(zip(wanted, result.actions, strict=True))
+        )
+        assert total == pytest.approx(result.outcome)
+
+
+def test_shares_of_the_gain_add_up() -> None:
+    panel = random_panel(8, members=4, objective="worst", rules=False, max_changes=3)
+    result = solve(panel)
+    shared = contributions(panel, result.actions)
+    assert sum(change.share for change in shared.changes) == pytest.approx(result.improvement)
+
+
+def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> None:
+    episode, models = opposites([[-1.0], [50.0]])
+
+    def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return torch.where(states[..., 0] > 40, torch.inf, -states[..., 0]) + 0 * actions
+
+    panel = Panel.from_episode(episode, models, Custom(reward, {"x": 1.0}), 1, objective="worst")
+    with pytest.raises(InputError, match="NaN or infinite"):
+        solve(panel)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(
+    goal=st.sampled_from(["mean", "worst"]) | st.floats(0.001, 0.999),
+    outcomes=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=25),
+    raised=st.lists(st.floats(0, 1e3), min_size=25, max_size=25),
+)
+def test_objectives_are_monotone_and_commute_with_the_observed_outcome(
+    goal: str | float, outcomes: list[float], raised: list[float]
+) -> None:
+    objective, values = Objective(goal), torch.tensor(outcomes, dtype=torch.float64)
+    higher = values + torch.tensor(raised[: len(outcomes)], dtype=torch.float64)
+    slack = 1e-9 * (1 + float(values.abs().max()))
+    assert float(objective(higher)) >= float(objective(values)) - slack
+    assert min(outcomes) - slack <= float(objective(values)) <= max(outcomes) + slack
+    assert float(objective(values - 7.0)) == pytest.approx(float(objective(values)) - 7.0, abs=slack)
+    assert float(objective(values)) == pytest.approx(float(counted(goal, values.numpy())), abs=slack)
+    if goal != "mean":
+        assert float(objective(values)) in outcomes
+        assert values[objective.member(values)] == objective(values)
+
+
+def test_quantiles_at_the_edges() -> None:
+    assert [Objective(q).rank(10) for q in (1e-9, 0.1, 0.10001, 0.7, 0.95, 0.9999)] == [1, 1, 2, 7, 10, 10]
+    assert [Objective(q).rank(1) for q in (0.001, 0.5, 0.999)] == [1, 1, 1]
+    assert math.isnan(float(Objective(0.5)(torch.tensor([1.0, math.nan, 3.0]))))
+    for wrong in (0, 1, 0.0, 1.0, -0.1, 1.5, math.nan, True, "median", None):
+        with pytest.raises(InputError, match="choose 'mean', 'worst'"):
+            Objective(wrong)  # type: ignore[arg-type]
+
+
+def test_degenerate_panels_are_refused_in_words() -> None:
+    problem, other = (random_problem(seed, model_kind="linear", rules=False) for seed in (1, 2))
+    for nothing in ([], problem.model):
+        with pytest.raises(InputError, match="list of at least one model"):
+            Panel.from_problem(problem, nothing)
+    with pytest.raises(InputError, match=r"another scaling|differ"):
+        Panel.from_problem(problem, [problem.model, other.model])
+    with pytest.raises(InputError, match="member 0 is no model but str"):
+        Panel.from_problem(problem, ["model"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="answers for one model"):
+        solve(Panel.from_problem(problem, [problem.model]), AnchorAStar())
+
+
+def test_an_ensemble_is_asked_for_its_members() -> None:
+    problem = random_problem(4, rules=False)
+
+    class Pair:
+        members = (problem.model, problem.model)
+
+    panel = Panel.from_episode(problem.episode, Pair(), problem.reward, 1)
+    assert panel.models == Pair.members
+    assert all(isinstance(member, Problem) for member in panel.members)
+
+
+def test_stored_members_must_fit_together() -> None:
+    panel = random_panel(5, members=3, reward_kind="linear")
+    content = solve(panel).to_dict()
+    for change, message in (
+        ({"outcomes": [1.0, 2.0]}, "one for each of 3 members"),
+        ({"objective": "median"}, "choose 'mean'"),
+    ):
+        broken = {**content, "members": {**content["members"], **change}}
+        with pytest.raises(StoreError, match=message):
+            Result.from_dict(broken)
+    older = {
+        key: value for key, value in solve(panel.members[0]).to_dict().items() if key not in ("members", "support")
+    }
+    assert Result.from_dict({**older, "version": 2}).members is None

@@ -15,11 +15,11 @@ from ifonly.models import (
     PartitionModel,
     PostNonlinear,
     Spline,
+    kinds,
     load_model,
     register,
     save_model,
 )
-from ifonly.models import checkpoint as checkpoint_module
 from ifonly.models.checkpoint import registered_kinds
 from ifonly.models.fit import Counts, FitReport, FitSettings
 
@@ -202,7 +202,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
 
 @pytest.fixture
 def own_registry(monkeypatch):
-    monkeypatch.setattr(checkpoint_module, "_KINDS", dict(checkpoint_module._KINDS))
+    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -24,6 +24,7 @@ import ifonly.models
 from ifonly import ActionSpace, Cohort, Episode, Feature, LocationScale, Scaler, Schema
 from ifonly.errors import FitError, InputError, SchemaMismatchError
 from ifonly.models.base import TrainableModel
+from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import Counts, FitReport, FitSettings, evaluate, fit
 from ifonly.models.layers import spectral_norm
 from ifonly.progress import Tick
@@ -214,6 +215,7 @@ def trainable_kinds() -> list[type[TrainableModel]]:
         return [kind, *(leaf for child in kind.__subclasses__() for leaf in below(child))]
 
     kinds = [k for k in below(TrainableModel) if not inspect.isabstract(k) and k.__module__.startswith("ifonly.")]
+    kinds.remove(Ensemble)  # is fitted by fit_ensemble
     return sorted(kinds, key=lambda kind: kind.__name__)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from ifonly.cli import options
 from ifonly.cli.frame import ExitCode, Output
+from ifonly.cli.models import members_of
 from ifonly.cli.results import read_json, results_from, show_results
 from ifonly.errors import StoreError
 
@@ -90,7 +91,7 @@ def _describe_model(folder: Path, output: Output) -> None:
             "settings": model.settings(),
             "exact_norms": norms,
             "fingerprint": model.fingerprint(),
-            "fit_report": None if report is None else report.to_dict(),
+            "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
             "provenance": metadata["provenance"],
             "schema_fingerprint": model.schema.fingerprint,
             "schema": model.schema.to_dict(),
@@ -101,6 +102,7 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"settings: {_inline(model.settings())}",
         f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
         "not trained here" if report is None else str(report),
+        *members_of(model),
         f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
         f"context: {', '.join(feature.name for feature in model.schema.context) or 'none'}",
         f"actions: {_actions(model.schema)}",
@@ -129,9 +131,10 @@ def _describe_run(folder: Path, output: Output) -> None:
 
 def _exact_norms(model: TransitionModel) -> dict[str, float]:
     """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
+    from ifonly.models.ensemble import Ensemble
     from ifonly.models.layers import Network
 
-    networks = model.for_search().named_children()
+    networks = (model.centre if isinstance(model, Ensemble) else model).for_search().named_children()
     return {name: float(network.state_lipschitz()) for name, network in networks if isinstance(network, Network)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +18,12 @@ from ifonly.cli.results import check_plot_name, read_json
 from ifonly.errors import IfonlyError, StoreError
 
 if TYPE_CHECKING:
+    from ifonly.episodes.cohort import Cohort
     from ifonly.episodes.schema import Schema
-    from ifonly.models.base import TrainableModel
+    from ifonly.models.base import TrainableModel, TransitionModel
     from ifonly.models.crossval import CrossValidation
-    from ifonly.models.fit import FitReport
+    from ifonly.models.fit import FitReport, FitSettings
+    from ifonly.progress import Progress
 
 
 class Kind(StrEnum):
@@ -81,6 +83,7 @@ class ModelChoice:
 FIT_EXAMPLES = (
     "ifonly fit --episodes data/sepsis --out models/sepsis",
     "ifonly fit --episodes data/sepsis --out models/loose --lipschitz 1.2,0.2 --plot loss.png",
+    "ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20",
     "ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50",
 )
 
@@ -115,6 +118,16 @@ def fit(
             "--validation", metavar="SHARE", help="Share of subjects held out to choose the best epoch; 0: none."
         ),
     ] = 0.1,
+    ensemble: Annotated[
+        int | None,
+        typer.Option(
+            "--ensemble",
+            metavar="N",
+            min=1,
+            help="Also fit N members to bootstrap samples of subjects, 20 as a rule: they show what refitting changes.",
+            show_default="none",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     device: options.Device = "cpu",
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the loss curves.")] = None,
@@ -133,23 +146,50 @@ def fit(
     from ifonly.episodes.store import load_cohort
     from ifonly.models.checkpoint import save_model
     from ifonly.models.fit import FitSettings
-    from ifonly.models.fit import fit as fit_model
 
     settings = FitSettings(
         epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, validation=validation, device=device
     )
     cohort = load_cohort(episodes)
     with progress_bars() as bars:
-        model = fit_model(choice.build(cohort.schema), cohort, settings=settings, seed=seed, progress=bars)
+        model = _fitted(choice.build(cohort.schema), cohort, settings, ensemble, seed=seed, progress=bars)
     report = model.fit_report
     assert report is not None
     save_model(model, out, provenance={"made by": "ifonly fit", "cohort": cohort_origin(episodes)}, overwrite=force)
     if plot is not None:
         draw_losses(report, plot)
     output = Output(json)
-    output.document({"model": str(out), "fingerprint": model.fingerprint(), "fit_report": report.to_dict()})
-    output.show(str(report), f"{kind.value} model stored in {out}")
+    output.document({"model": str(out), "fingerprint": model.fingerprint(), "fit_report": model.describe_fit()})
+    output.show(
+        str(report), *members_of(model), f"{kind.value} {'model' if ensemble is None else 'ensemble'} stored in {out}"
+    )
     return ExitCode.DONE
+
+
+def _fitted(
+    model: TrainableModel,
+    cohort: Cohort,
+    settings: FitSettings,
+    members: int | None,
+    *,
+    seed: int,
+    progress: Progress,
+) -> TrainableModel:
+    """One model, or an ensemble."""
+    from ifonly.models.fit import fit as fit_model
+    from ifonly.models.fit_ensemble import available_cores, fit_ensemble
+
+    if members is None:
+        return fit_model(model, cohort, settings=settings, seed=seed, progress=progress)
+    together = replace(settings, threads=available_cores())
+    return fit_ensemble(model, cohort, members=members, settings=together, seed=seed, progress=progress)
+
+
+def members_of(model: TransitionModel) -> list[str]:
+    """What there is to say about an ensemble's members; nothing about other models."""
+    from ifonly.models.ensemble import Ensemble
+
+    return [model.describe_members()] if isinstance(model, Ensemble) else []
 
 
 def _chosen_limits(kind: Kind, text: str | None, unconstrained: bool) -> tuple[float | None, ...] | None:

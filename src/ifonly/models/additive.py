@@ -51,12 +51,13 @@ class Additive(NetworkModel):
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
-        location: Tensor = self.location(states, context, self.action_vectors[actions])
+        (location,) = self.outputs((self.location,), states, context, actions)
         return location + noise
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
         """The noise [..., D] and the log determinant [...], which is zero."""
-        noise = next_states - self.location(states, context, self.action_vectors[actions])
+        (location,) = self.outputs((self.location,), states, context, actions)
+        noise = next_states - location
         return noise, noise.new_zeros(noise.shape[:-1])
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:

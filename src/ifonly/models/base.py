@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
+from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
 
 if TYPE_CHECKING:
-    from ifonly.models.fit import FitReport
     from ifonly.models.smooth import SmoothStep
 
 
@@ -154,6 +154,14 @@ class TrainableModel(TransitionModel):
     prior: NoisePrior
     fit_report: FitReport | None = None
     """How training went; None for a model that was not trained here."""
+
+    def describe_fit(self) -> dict[str, Any] | None:
+        """How training went, as plain types for a checkpoint; None for a model that was not trained here."""
+        return None if self.fit_report is None else self.fit_report.to_dict()
+
+    def recall_fit(self, content: Mapping[str, Any]) -> None:
+        """Take over what `describe_fit` gave."""
+        self.fit_report = FitReport.from_dict(content)
 
     @abstractmethod
     def initialize(self, generator: torch.Generator) -> None:

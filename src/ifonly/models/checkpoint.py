@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -19,39 +19,23 @@ from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel
-from ifonly.models.fit import FitReport
+from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
+from ifonly.models.kinds import class_of, register, registered_kinds
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear
 from ifonly.version import __version__
+
+__all__ = ["load_model", "read_metadata", "register", "registered_kinds", "save_model"]
 
 FORMAT = "ifonly.model"
 VERSION = 1
 WEIGHTS = "model.safetensors"
 METADATA = "model.json"
+CHECK = "check.json"
+"""What a check of the model found (`ifonly.gate`), kept in the same folder."""
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-_KINDS: dict[str, type[TransitionModel]] = {}
-
-Model = TypeVar("Model", bound=type[TransitionModel])
-
-
-def register(model_class: Model) -> Model:
-    """Let checkpoints hold models of this class, under its `kind`; usable as a class decorator."""
-    kind = model_class.kind
-    if not kind:
-        raise InputError(f"{model_class.__name__}: give the class a `kind`, the name it has in checkpoints.")
-    known = _KINDS.setdefault(kind, model_class)
-    # A class that is defined anew (a reloaded module, a notebook cell) takes the place of its older self.
-    if known.__qualname__ != model_class.__qualname__:
-        raise InputError(f"{model_class.__name__}: the kind {kind!r} already belongs to {known.__name__}.")
-    _KINDS[kind] = model_class
-    return model_class
-
-
-def registered_kinds() -> tuple[str, ...]:
-    """The kinds of model that can be saved and loaded."""
-    return tuple(sorted(_KINDS))
 
 
 def save_model(
@@ -65,7 +49,7 @@ def save_model(
 
     `provenance` (seed, settings of the fit, name of the cohort, ...) is kept as it is; it must be JSON.
     """
-    if _KINDS.get(model.kind) is not type(model):
+    if class_of(model.kind) is not type(model):
         raise InputError(
             f"{type(model).__name__} is not registered for checkpoints; give it a `kind` and call "
             "ifonly.models.register on the class."
@@ -74,7 +58,6 @@ def save_model(
     for name, tensor in weights.items():
         if not torch.isfinite(tensor).all():
             raise InputError(f"save_model: {name} has entries that are not finite; the model is of no use.")
-    report = model.fit_report if isinstance(model, TrainableModel) else None
     with atomic_folder(path, overwrite=overwrite) as folder:
         save_file(weights, folder / WEIGHTS)
         content = {
@@ -89,9 +72,11 @@ def save_model(
             "fingerprint": model.fingerprint(),
             "sha256": sha256_of(folder / WEIGHTS),
             "provenance": {"schema": model.schema.fingerprint, **(provenance or {})},
-            "fit_report": None if report is None else report.to_dict(),
+            "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
         }
         (folder / METADATA).write_text(_to_json(content), encoding="utf-8")
+        if overwrite:
+            (Path(path) / CHECK).unlink(missing_ok=True)  # it is about the weights that are being replaced
 
 
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:
@@ -110,18 +95,19 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
         raise StoreError(f"{folder / METADATA}: broken or incomplete ({type(error).__name__}: {error}).") from None
     if schema is not None:
         schema.require_same(stored, here="the episodes", there=f"the model in {folder}")
-    if kind not in _KINDS:
+    model_class = class_of(kind)
+    if model_class is None:
         raise StoreError(
             f"{folder}: holds a model of kind {kind!r}, which is unknown here (known are "
             f"{', '.join(registered_kinds())}); import the module that registers it first."
         )
     weights = _read_weights(folder / WEIGHTS, checksum)
     try:
-        model = _KINDS[kind].from_settings(stored, settings, scaler).to(dtype)
+        model = model_class.from_settings(stored, settings, scaler).to(dtype)
         model.set_scaler(scaler)
         model.load_state_dict(weights)
         if report is not None and isinstance(model, TrainableModel):
-            model.fit_report = FitReport.from_dict(report)
+            model.recall_fit(report)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({error}).") from None
     if model.fingerprint() != expected:
@@ -175,5 +161,5 @@ def _to_json(content: Mapping[str, Any]) -> str:
         raise InputError(f"save_model: settings, provenance or fit report are not JSON ({error}).") from None
 
 
-for _model_class in (LocationScale, Additive, PostNonlinear, MonotoneFlow, LinearModel, PartitionModel):
+for _model_class in (LocationScale, Additive, PostNonlinear, MonotoneFlow, Ensemble, LinearModel, PartitionModel):
     register(_model_class)

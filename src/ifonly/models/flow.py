@@ -108,12 +108,10 @@ class MonotoneFlow(NetworkModel):
 
     def shape(self, states: Tensor, context: Tensor, actions: Tensor) -> Shape:
         """h, phi, eps and delta, each [..., D]."""
-        vectors = self.action_vectors[actions]
-        scale, skewness, tails = (
-            _squash(network(states, context, vectors), span)
-            for network, span in zip((self.scale, self.skewness, self.tails), self._spans(), strict=True)
-        )
-        return Shape(self.location(states, context, vectors), scale, skewness, tails)
+        networks = (self.location, self.scale, self.skewness, self.tails)
+        location, *others = self.outputs(networks, states, context, actions)
+        scale, skewness, tails = (_squash(values, span) for values, span in zip(others, self._spans(), strict=True))
+        return Shape(location, scale, skewness, tails)
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""

@@ -82,8 +82,8 @@ class LocationScale(NetworkModel):
 
     def location_and_scale(self, states: Tensor, context: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """h and phi, both [..., D]; phi is positive."""
-        vectors = self.action_vectors[actions]
-        return self.location(states, context, vectors), softplus(self.scale(states, context, vectors))
+        location, scale = self.outputs((self.location, self.scale), states, context, actions)
+        return location, softplus(scale)
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""

@@ -45,6 +45,17 @@ class NetworkModel(TrainableModel):
         """The networks, in the order in which they were made."""
         return [module for module in self.children() if isinstance(module, Network)]
 
+    def outputs(
+        self, networks: Sequence[Network], states: Tensor, context: Tensor, actions: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What each of these networks of the model says, [..., D] each.
+
+        Models call their networks here and nowhere else, and all at once: so the networks of several models can be
+        evaluated together (`ifonly.models.stacked`).
+        """
+        vectors = self.action_vectors[actions]
+        return tuple(network(states, context, vectors) for network in networks)
+
     def settings(self) -> dict[str, Any]:
         """Constructor arguments that all these models share."""
         return {

@@ -73,7 +73,7 @@ class Gaussian(NoisePrior):
         # One solve with many right-hand sides; a batch of small solves would be many times slower.
         columns = noise.reshape(-1, noise.shape[-1]).mT
         white = torch.linalg.solve_triangular(self.factor(), columns, upper=False).mT.reshape(noise.shape)
-        return _standard_normal(white) - self.log_diagonal.sum()
+        return standard_normal(white) - self.log_diagonal.sum()
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]."""
@@ -98,7 +98,7 @@ class IndependentGaussian(NoisePrior):
 
     def log_prob(self, noise: Tensor) -> Tensor:
         """Log density [...]."""
-        return _standard_normal(noise * (-self.log_scale).exp()) - self.log_scale.sum()
+        return standard_normal(noise * (-self.log_scale).exp()) - self.log_scale.sum()
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]."""
@@ -148,7 +148,8 @@ def make_prior(name: str, size: int) -> NoisePrior:
     return PRIORS[name](size)
 
 
-def _standard_normal(white: Tensor) -> Tensor:
+def standard_normal(white: Tensor) -> Tensor:
+    """Log density [...] of independent standard normal entries [..., D]."""
     return -0.5 * (white.square() + math.log(2 * math.pi)).sum(-1)
 
 

@@ -92,14 +92,15 @@ class PostNonlinear(NetworkModel):
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
-        location = self.location(states, context, self.action_vectors[actions])
+        (location,) = self.outputs((self.location,), states, context, actions)
         next_states: Tensor = self.distortion(location + noise)
         return next_states
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
         """The noise [..., D] and the log determinant [...] of its dependence on the next states."""
         undistorted, log_det = self.distortion.invert(next_states)
-        noise = undistorted - self.location(states, context, self.action_vectors[actions])
+        (location,) = self.outputs((self.location,), states, context, actions)
+        noise = undistorted - location
         return noise, log_det.expand(noise.shape[:-1])
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:

@@ -1,0 +1,180 @@
+"""Ensembles: one model fitted to everyone, and refits of it that show how far the data determine it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from ifonly.episodes.scaling import Scaler
+from ifonly.episodes.schema import Schema
+from ifonly.errors import InputError
+from ifonly.models.base import TrainableModel
+from ifonly.models.fit_report import FitReport
+from ifonly.models.kinds import class_of
+from ifonly.models.noise import NoisePrior
+from ifonly.models.smooth import SmoothStep
+
+
+class Ensemble(TrainableModel):
+    """M members of one class, schema and scaling, and the model that speaks for them, the `centre`.
+
+    `step`, `abduct`, `lipschitz`, `smooth`, density and samples are those of the centre, which `fit_ensemble` fits to
+    all subjects: the best single answer, and a bijective model because each of its class is. (An average of the
+    members would not do in general: the average of inverses is not the inverse of the average.) The `members` are
+    models like any other; put a question to each, or to all of them at once, to see what refitting changes.
+
+    Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member speaks.
+    """
+
+    kind: ClassVar[str] = "ensemble"
+
+    def __init__(
+        self, members: Sequence[TrainableModel], *, centre: TrainableModel | None = None, notes: Sequence[str] = ()
+    ) -> None:
+        if not members:
+            raise InputError("ensemble: needs at least one member.")
+        spokesman = centre if centre is not None else members[0]
+        _check_alike([spokesman, *members])
+        super().__init__(spokesman.schema, spokesman.scaler)
+        self.elementwise = spokesman.elementwise  # type: ignore[misc]  # that of the class it is made of
+        self.notes = tuple(notes)
+        """What a reader of the members' agreement should know: few subjects, actions that a refit never saw, ..."""
+        self.centre = spokesman
+        self.refits = nn.ModuleList(members)
+        self.set_scaler(spokesman.scaler)
+
+    @property
+    def members(self) -> tuple[TrainableModel, ...]:
+        """The refits [M]."""
+        return tuple(self.refits)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.refits)
+
+    def __getitem__(self, number: int) -> TrainableModel:
+        return self.members[number]
+
+    def __iter__(self) -> Iterator[TrainableModel]:
+        return iter(self.members)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def prior(self) -> NoisePrior:  # type: ignore[override]  # the centre holds it
+        """The noise prior of the centre."""
+        return self.centre.prior
+
+    def set_scaler(self, scaler: Scaler) -> None:
+        """Take over the coordinates that `scaler` defines, in all models."""
+        super().set_scaler(scaler)
+        for model in self._models():
+            model.set_scaler(scaler)
+
+    def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """The centre's next states [..., D]."""
+        return self.centre.step(states, context, actions, noise)
+
+    def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
+        """The centre's noise [..., D] and log determinant [...]."""
+        return self.centre.invert(states, context, actions, next_states)
+
+    def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+        """The centre's constants [...]."""
+        return self.centre.lipschitz(context, actions, noise)
+
+    def smooth(self) -> SmoothStep | None:
+        """The centre's."""
+        return self.centre.smooth()
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Refused: an ensemble is not trained as one model."""
+        raise InputError("an ensemble cannot be fitted as a model; call fit_ensemble with a model like its members.")
+
+    def bake_(self) -> None:
+        """Compute once what depends on the weights alone, in all models."""
+        for model in self._models():
+            model.bake_()
+
+    def is_baked(self) -> bool:
+        """Whether there is nothing to gain from `bake_`."""
+        return all(model.is_baked() for model in self._models())
+
+    def settings(self) -> dict[str, Any]:
+        """How many members there are, and of what kind; `centre` says whether another model speaks for them."""
+        return {
+            "members": len(self),
+            "of": self.centre.kind,
+            "centre": self.centre not in self.members,
+            "settings": self.centre.settings(),
+        }
+
+    @classmethod
+    def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
+        """The ensemble that `settings` described, before its weights are loaded."""
+        kind = class_of(settings["of"])
+        if kind is None or not issubclass(kind, TrainableModel) or issubclass(kind, Ensemble):
+            raise InputError(f"ensemble: {settings['of']!r} is no kind of model that an ensemble can be made of.")
+
+        def model() -> TrainableModel:
+            return kind.from_settings(schema, settings["settings"], scaler)
+
+        members = [model() for _ in range(int(settings["members"]))]
+        return cls(members, centre=model() if settings["centre"] else None)
+
+    def describe_fit(self) -> dict[str, Any] | None:
+        """The reports of all models, and the notes."""
+        return {
+            "centre": self.centre.describe_fit(),
+            "members": [member.describe_fit() for member in self.members],
+            "notes": list(self.notes),
+        }
+
+    def recall_fit(self, content: Mapping[str, Any]) -> None:
+        """Take over what `describe_fit` gave."""
+        for model, report in zip(self._models(), (content["centre"], *content["members"]), strict=True):
+            if report is not None:
+                model.recall_fit(report)
+        self.notes = tuple(str(note) for note in content["notes"])
+
+    @property
+    def fit_report(self) -> FitReport | None:  # type: ignore[override]  # the centre holds it
+        """How the centre's training went; the members have reports of their own."""
+        return self.centre.fit_report
+
+    def describe_members(self) -> str:
+        """How the members' training went, and the notes, in a few lines."""
+        reports = [member.fit_report for member in self.members if member.fit_report is not None]
+        lines = [f"{len(self)} {self.centre.kind} member{'s' if len(self) > 1 else ''}"]
+        held_out = [report.validation_loss[report.kept_epoch - 1] for report in reports if report.validation_loss]
+        if held_out:
+            kept = [report.kept_epoch for report in reports]
+            lines[0] += (
+                f": validation loss {min(held_out):.4f} to {max(held_out):.4f}, epoch {min(kept)} to {max(kept)} kept"
+            )
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def _models(self) -> list[TrainableModel]:
+        """The centre, then the members; none while the ensemble is being built."""
+        return [self.centre, *self.members] if "refits" in self._modules else []
+
+
+def _check_alike(models: Sequence[TrainableModel]) -> None:
+    first = models[0]
+    for model in models:
+        if not isinstance(model, TrainableModel) or isinstance(model, Ensemble):
+            raise InputError(f"ensemble: {type(model).__name__} cannot be a member; members are trainable models.")
+        if type(model) is not type(first) or model.settings() != first.settings():
+            raise InputError(
+                f"ensemble: members must be of one class with the same settings; found {type(first).__name__} "
+                f"{first.settings()} and {type(model).__name__} {model.settings()}."
+            )
+        first.schema.require_same(model.schema, here="the first model of the ensemble", there="another one")
+        if model.scaler.to_dict() != first.scaler.to_dict():
+            raise InputError(
+                "ensemble: members have different scalings, so their states and distances could not be compared; "
+                "fit them together with fit_ensemble."
+            )

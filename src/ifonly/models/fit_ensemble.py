@@ -1,0 +1,293 @@
+"""Fitting an ensemble: a model for everyone and bootstrap refits of it, all trained together.
+
+Each refit is trained on as many subjects as the first model, drawn with replacement from all, and is what `fit` would
+make of them: the same loss, batches and choice of the best epoch. The models' weights are stacked, so that a batch of
+every model costs one pass (`ifonly.models.stacked`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.scaling import Scaler
+from ifonly.errors import InputError
+from ifonly.models.base import TrainableModel
+from ifonly.models.bootstrap import Sample, Subjects, notes_on
+from ifonly.models.ensemble import Ensemble
+from ifonly.models.fit import (
+    EVALUATION_ROWS,
+    Rows,
+    Run,
+    broke_down,
+    check_seed,
+    chosen_device,
+    fresh_copy,
+    torch_threads,
+    train,
+)
+from ifonly.models.fit_report import FitReport, FitSettings
+from ifonly.models.stacked import STACKABLE, StackedModel, set_weights, weights_of
+from ifonly.progress import Progress, Tick, silent
+
+MEMBERS = 20
+"""How many refits an ensemble has unless told otherwise."""
+
+
+def fit_ensemble(
+    model: TrainableModel,
+    cohort: Cohort,
+    *,
+    members: int = MEMBERS,
+    settings: FitSettings | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Ensemble:
+    """An `Ensemble` of models like `model`: one fitted to everyone, and `members` bootstrap refits.
+
+    The centre is what `fit(model, cohort, settings=settings, seed=seed)` gives, up to rounding. Each member draws, with
+    replacement, as many subjects as the centre trains on, and holds out as many as the centre does, all from those it
+    did not draw, to choose its epoch.
+
+    All models share the centre's scaling, so that their states, distances and constants mean the same. Samples, initial
+    weights and batches of member i follow from `seed` and i alone, whatever the number of members; rounding apart, so
+    do its weights. `settings.threads` is the number of groups trained side by side, each by a thread of its own;
+    without settings there are as many as cores. `ensemble.notes` says what limits what the members' agreement can mean.
+
+    Models of the package's own classes are trained together; those of another class, or with frozen weights, one after
+    the other.
+
+    >>> from ifonly import simulate
+    >>> from ifonly.models import LocationScale
+    >>> cohort = simulate.simulate_cohort(40, seed=0)
+    >>> model = LocationScale(cohort.schema, hidden=(16,), lipschitz=(1.0, 0.1))
+    >>> ensemble = fit_ensemble(model, cohort, members=3, epochs=2)
+    >>> len(ensemble), ensemble[0].fit_report.settings.epochs
+    (3, 2)
+    """
+    settings = settings or FitSettings(threads=available_cores())
+    settings = settings if epochs is None else replace(settings, epochs=epochs)
+    started = time.perf_counter()
+    check_seed(seed)
+    _check_members(members)
+    model.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    subjects = Subjects.of(cohort)
+    samples = [subjects.everyone(settings, seed), *(subjects.draw(settings, seed, number) for number in range(members))]
+    scaler = Scaler.fit(cohort.filter(subjects.trained_on(samples[0])))
+    generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
+    device = chosen_device(settings)
+    models = [fresh_copy(model, scaler, generator).to(device) for generator in generators]
+    learners = [_Learner(*parts) for parts in zip(models, samples, generators, strict=True)]
+    rows = Rows.of(models[0], cohort)
+    if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
+        losses = _train_together(learners, rows, settings, progress)
+    else:
+        losses = _train_one_by_one(learners, rows, settings, progress)
+    for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
+        learner.model.fit_report = FitReport(
+            settings=settings,
+            seed=learner.sample.seed,
+            training=learner.sample.training,
+            validation=learner.sample.validation,
+            training_loss=tuple(training_loss),
+            validation_loss=tuple(validation_loss),
+            seconds=time.perf_counter() - started,
+        )
+    notes = notes_on(cohort, subjects, samples[1:])
+    return Ensemble([model.to("cpu") for model in models[1:]], centre=models[0].to("cpu"), notes=notes).eval()
+
+
+def _check_members(members: Any) -> None:
+    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
+        raise InputError(f"fit_ensemble: members={members!r} must be a whole number of at least 1.")
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Learner(NamedTuple):
+    """A model to be trained on a sample of the rows, with random numbers of its own."""
+
+    model: TrainableModel
+    sample: Sample
+    generator: torch.Generator
+
+
+_Losses = tuple[list[float], list[float]]
+"""Training and validation losses, epoch by epoch."""
+
+
+def _train_one_by_one(
+    learners: Sequence[_Learner], rows: Rows, settings: FitSettings, progress: Progress
+) -> list[_Losses]:
+    """Train each model as `fit` does."""
+    losses = []
+    for number, (model, sample, generator) in enumerate(learners):
+
+        def report(tick: Tick, before: int = number * settings.epochs) -> None:
+            progress(Tick(tick.stage, before + tick.done, len(learners) * settings.epochs, tick.figures))
+
+        held_rows = rows.take(sample.held_out) if sample.validation else None
+        with torch_threads(1):  # as `fit` by default: more gain nothing here
+            losses.append(train(model, rows.take(sample.rows), held_rows, Run(settings, generator, report)))
+        model.eval()
+    return losses
+
+
+def _train_together(
+    learners: Sequence[_Learner], rows: Rows, settings: FitSettings, progress: Progress
+) -> list[_Losses]:
+    """Train all models epoch by epoch, in as many groups as there are threads."""
+    # Longest first: in the last batches of an epoch those that still have rows are then the first ones.
+    order = sorted(range(len(learners)), key=lambda number: -len(learners[number].sample.rows))
+    count = min(settings.threads, len(learners))
+    places = [order[start::count] for start in range(count)]
+    groups = [_Group([learners[place] for place in group], rows, settings) for group in places]
+    losses: list[_Losses] = [([], []) for _ in learners]
+    with torch_threads(1), ThreadPoolExecutor(count) as pool:
+        for epoch in range(1, settings.epochs + 1):
+            found = list(pool.map(_Group.train_epoch, groups))
+            figures = torch.empty(len(learners), 2, dtype=torch.float64)
+            for group, values in zip(places, found, strict=True):
+                figures[group] = values
+            held_out = learners[0].sample.validation is not None
+            finite = figures[:, : 1 + held_out].isfinite().all(1)
+            if not finite.all():
+                raise broke_down(epoch, settings, where=f"fit_ensemble, in one or more of {len(learners)} models")
+            means = figures.mean(0).tolist()
+            for (training_loss, validation_loss), (training, validation) in zip(losses, figures.tolist(), strict=True):
+                training_loss.append(training)
+                if held_out:
+                    validation_loss.append(validation)
+            shown = dict(zip(("training loss", "validation loss"), means[: 1 + held_out], strict=False))
+            progress(Tick("fit", epoch, settings.epochs, shown))
+    for trained in groups:
+        trained.hand_out_weights()
+    return losses
+
+
+class _Group:
+    """Models that one thread trains together, those with the most rows first."""
+
+    def __init__(self, learners: Sequence[_Learner], rows: Rows, settings: FitSettings) -> None:
+        self._learners = learners
+        self._rows = rows
+        self._settings = settings
+        self._drawn = [learner.sample.rows.to(rows.actions.device) for learner in learners]
+        self._held_out = [learner.sample.held_out.to(rows.actions.device) for learner in learners]
+        self._validates = learners[0].sample.validation is not None
+        self._stacked = StackedModel(learners[0].model)
+        self._weights = torch.stack([weights_of(learner.model) for learner in learners])
+        self._optimizer = _Adam(self._weights, settings.learning_rate)
+        self._best = self._weights.clone()
+        self._lowest = torch.full((len(learners),), math.inf, dtype=torch.float64)
+
+    def train_epoch(self) -> Tensor:
+        """One pass over each model's rows; training and validation losses [K, 2] (NaN: none, or broken down)."""
+        losses = torch.full((len(self._learners), 2), math.nan, dtype=torch.float64)
+        try:
+            losses[:, 0] = self._pass_over_rows()
+            if self._validates:
+                losses[:, 1] = self._validation_losses()
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            return losses  # the norm of a matrix that is no longer finite
+        losses[~self._weights.isfinite().all(1).cpu()] = math.nan
+        if not (self._validates and self._settings.restore_best):
+            self._best = self._weights
+        else:
+            better = losses[:, 1] < self._lowest
+            self._lowest[better] = losses[better, 1]
+            self._best[better] = self._weights[better]
+        return losses
+
+    def hand_out_weights(self) -> None:
+        """Give every model the weights to keep."""
+        for learner, weights in zip(self._learners, self._best, strict=True):
+            set_weights(learner.model, weights)
+
+    def _pass_over_rows(self) -> Tensor:
+        """The mean loss [K] of each model's transitions while its weights move."""
+        shuffled = [
+            rows[torch.randperm(len(rows), generator=learner.generator)]
+            for rows, learner in zip(self._drawn, self._learners, strict=True)
+        ]
+        totals = torch.zeros(len(shuffled), dtype=torch.float64)
+        for batch in _batches(shuffled, self._settings.batch_size):
+            active = len(batch.positions)
+            weights = self._weights[:active].detach().requires_grad_()
+            losses = -(self._log_prob(weights, batch) * batch.counts).sum(1) / batch.sizes
+            losses.sum().backward()
+            assert weights.grad is not None
+            self._optimizer.step(weights.grad)
+            totals[:active] += (losses.detach() * batch.sizes).cpu()
+        return totals / torch.tensor([len(rows) for rows in shuffled])
+
+    @torch.no_grad()
+    def _validation_losses(self) -> Tensor:
+        """The mean loss [K] of the rows held out from each model."""
+        held_out = self._held_out
+        order = sorted(range(len(held_out)), key=lambda number: -len(held_out[number]))
+        totals = torch.zeros(len(held_out), dtype=torch.float64)
+        for batch in _batches([held_out[number] for number in order], max(1, EVALUATION_ROWS // len(held_out))):
+            places = order[: len(batch.positions)]
+            densities = self._log_prob(self._weights[places], batch).double() * batch.counts
+            totals[places] -= densities.sum(1).cpu()
+        return totals / torch.tensor([len(rows) for rows in held_out])
+
+    def _log_prob(self, weights: Tensor, batch: _Batch) -> Tensor:
+        return self._stacked.log_prob(weights, self._rows.take(batch.positions))
+
+
+class _Batch(NamedTuple):
+    """Rows for the first K models of a group; where a model has fewer than others, one of its rows fills up."""
+
+    positions: Tensor  # [K, B]
+    counts: Tensor  # [K, B], 0 for what merely fills up
+    sizes: Tensor  # [K], of rows that count
+
+
+def _batches(rows: Sequence[Tensor], size: int) -> list[_Batch]:
+    """The rows of each model, the longest first, in parts of at most `size`."""
+    batches = []
+    for start in range(0, len(rows[0]), size):
+        parts = [part[start : start + size] for part in rows if len(part) > start]
+        sizes = torch.tensor([len(part) for part in parts], device=rows[0].device)
+        width = len(parts[0])
+        positions = torch.stack([torch.cat((part, part[:1].expand(width - len(part)))) for part in parts])
+        counts = torch.arange(width, device=sizes.device) < sizes.unsqueeze(1)
+        batches.append(_Batch(positions, counts, sizes))
+    return batches
+
+
+class _Adam:
+    """Adam as torch has it, for weights [K, P] of models of which some take fewer steps than others."""
+
+    def __init__(self, weights: Tensor, learning_rate: float) -> None:
+        self._weights = weights
+        self._rate = learning_rate
+        self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
+        self._steps = torch.zeros(len(weights), 1, dtype=torch.float64, device=weights.device)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, betas: tuple[float, float] = (0.9, 0.999), tiny: float = 1e-8) -> None:
+        """Move the weights of the first K models, against their gradient [K, P]."""
+        active = len(gradient)
+        mean, square, steps = self._mean[:active], self._square[:active], self._steps[:active]
+        steps += 1
+        mean.lerp_(gradient, 1 - betas[0])
+        square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        root = square.sqrt().div_((1 - betas[1] ** steps).sqrt().to(square)).add_(tiny)
+        rates = (-self._rate / (1 - betas[0] ** steps)).to(mean)
+        self._weights[:active].addcdiv_(mean * rates, root)

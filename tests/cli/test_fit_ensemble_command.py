@@ -1,0 +1,52 @@
+"""`ifonly fit --ensemble`, and what `info` says about its folder."""
+
+import json
+from pathlib import Path
+
+from ifonly.models import Ensemble, load_model
+
+
+def test_fit_makes_an_ensemble_that_info_describes(
+    run, cohort_folder: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "ensemble"
+    command = ("fit", "--episodes", cohort_folder, "--out", out, "--epochs", 2, "--hidden", 16, "--ensemble", 3)
+    made = run(*command)
+    assert made.exit_code == 0, made.output
+    assert "3 location-scale members: validation loss" in made.stdout
+    assert "note: " in made.stdout
+    model = load_model(out)
+    assert isinstance(model, Ensemble)
+    assert len(model) == 3
+    centre, alone = model.fit_report, load_model(model_folder).fit_report
+    assert (centre.training, centre.seed) == (alone.training, alone.seed)
+
+    described = run("info", out)
+    assert "ensemble model" in described.stdout
+    assert "3 location-scale members" in described.stdout
+    content = json.loads(run("info", out, "--json").stdout)
+    assert content["kind"] == "ensemble"
+    assert set(content["exact_norms"]) == {"location", "scale"}
+    assert len(content["fit_report"]["members"]) == 3
+    assert content["fit_report"]["notes"] == list(model.notes)
+
+
+def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
+    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
+    content = json.loads(run(*command, "--ensemble", 2, "--kind", "additive", "--json").stdout)
+    assert content["fingerprint"] == load_model(tmp_path / "m").fingerprint()
+    assert [report["seed"] for report in content["fit_report"]["members"]] == [
+        member.fit_report.seed for member in load_model(tmp_path / "m")
+    ]
+
+
+def test_an_ensemble_answers_questions(run, cohort_folder: Path, tmp_path: Path) -> None:
+    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
+    assert run(*command, "--ensemble", 2).exit_code == 0
+    asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--episode", "patient-00001", "-k", 1)
+    solved = run("solve", *asked)
+    assert solved.exit_code == 0, solved.output
+
+
+def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> None:
+    assert run("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--ensemble", 0).exit_code == 2

@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 3
     LIMIT_REACHED = 4
     NOT_VERIFIED = 5
+    NOT_PASSED = 6
     INTERRUPTED = 130
 
 
@@ -42,6 +43,7 @@ EXIT_CODES = {
     ExitCode.BAD_INPUT: "bad input: a file, an id or a value; the message says which",
     ExitCode.LIMIT_REACHED: "a search stopped at a limit; its result, a valid bracket, is printed and saved",
     ExitCode.NOT_VERIFIED: "a result did not hold when it was verified",
+    ExitCode.NOT_PASSED: "a model failed its check, or could not be judged; the findings are printed and saved",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C; no file is left half-written",
 }
 

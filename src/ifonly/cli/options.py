@@ -1,5 +1,6 @@
 """Options that several commands share, and how lists of numbers are read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,3 +60,21 @@ def horizon(text: str, option: str) -> tuple[int, int]:
         return int(first), int(last or first)
     except ValueError:
         raise typer.BadParameter(f"{option} {text!r}: give a number of steps such as 12, or a range: 10-20.") from None
+
+
+def groupings(texts: Sequence[str]) -> dict[str, tuple[float, ...] | None]:
+    """What to group by, and at which edges.
+
+    >>> groupings(["gender", "age=50,70"])
+    {'gender': None, 'age': (50.0, 70.0)}
+    """
+    found: dict[str, tuple[float, ...] | None] = {}
+    for text in texts:
+        name, separator, edges = (part.strip() for part in text.partition("="))
+        if not name or name in found:
+            raise typer.BadParameter(f"--by {text!r}: give NAME or NAME=EDGES, each name once.")
+        try:
+            found[name] = tuple(float(edge) for edge in edges.split(",")) if separator else None
+        except ValueError:
+            raise typer.BadParameter(f"--by {text!r}: edges are numbers separated by commas, such as 50,70.") from None
+    return found

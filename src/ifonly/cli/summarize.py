@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +59,7 @@ def summarize(
     distribution, by number of changes, by horizon and by group, and the interesting cases. Improvements of episodes
     that were not solved to the end are lower bounds, and are said to be.
     """
-    groupings = _groupings(by or ())
+    groupings = options.groupings(by or ())
     from ifonly.files import check_writable
     from ifonly.report.improvements import Asked
     from ifonly.report.summary import summarize as summarize_table
@@ -91,24 +91,6 @@ def summarize(
         output.show(table, "")
     output.show(f"written: {target} ({len(written.files)} files)")
     return ExitCode.DONE
-
-
-def _groupings(texts: Sequence[str]) -> dict[str, tuple[float, ...] | None]:
-    """What to group by, and at which edges.
-
-    >>> _groupings(["gender", "age=50,70"])
-    {'gender': None, 'age': (50.0, 70.0)}
-    """
-    found: dict[str, tuple[float, ...] | None] = {}
-    for text in texts:
-        name, separator, edges = (part.strip() for part in text.partition("="))
-        if not name or name in found:
-            raise typer.BadParameter(f"--by {text!r}: give NAME or NAME=EDGES, each name once.")
-        try:
-            found[name] = tuple(float(edge) for edge in edges.split(",")) if separator else None
-        except ValueError:
-            raise typer.BadParameter(f"--by {text!r}: edges are numbers separated by commas, such as 50,70.") from None
-    return found
 
 
 def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | None:

@@ -13,7 +13,7 @@ import polars as pl
 
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray
-from ifonly.report.groups import make_groups
+from ifonly.episodes.groups import make_groups
 from ifonly.report.improvements import Asked, Statistics, improvements_by_budget, statistics_of
 from ifonly.runs.rows import COLUMNS, FAILED
 

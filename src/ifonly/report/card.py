@@ -11,11 +11,11 @@ import polars as pl
 
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray
+from ifonly.episodes.groups import make_groups
 from ifonly.episodes.schema import Axis, Feature
 from ifonly.errors import InputError
 from ifonly.report.breakdowns import round_up
 from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
-from ifonly.report.groups import make_groups
 from ifonly.report.intervals import mean_interval
 from ifonly.report.measured import Measured, measured_shares
 from ifonly.report.outcomes import Outcome

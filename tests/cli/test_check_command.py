@@ -1,0 +1,82 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ifonly
+from ifonly.gate.result import ModelCheck
+from ifonly.gate.stored import stored_check
+
+
+@pytest.fixture(scope="module")
+def others(run, tmp_path_factory) -> Path:
+    """Patients that the model was not fitted to."""
+    folder = tmp_path_factory.mktemp("check") / "others"
+    assert run("simulate", "--patients", 60, "--horizon", 6, "--seed", 4, "--out", folder).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def own(model_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the model, to be altered."""
+    return Path(shutil.copytree(model_folder, tmp_path / "own"))
+
+
+def test_a_bad_model_fails_and_the_check_is_kept(run, own: Path, others: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("check", "--model", own, "--episodes", others, "--by", "age=50,70", "--out", out, "--details")
+    assert result.exit_code == 6, result.output
+    words = " ".join(result.stdout.split())
+    assert "fail: of " in words
+    assert "worse than a linear model" in words
+    assert "taken as not seen in training" in words
+    check = stored_check(own)
+    assert check is not None
+    assert check == ModelCheck.load(out / "check.json")
+    assert check.model == ifonly.load_model(own).fingerprint()
+    assert check.cohort == ifonly.load(others).fingerprint()
+    assert {part.grouping for part in check.figures.parts} == {"action", "age (years)"}
+    assert (out / "noise.png").exists()
+
+
+def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path, others: Path) -> None:
+    truth = tmp_path / "truth"
+    ifonly.save_model(ifonly.simulate.SepsisWorld(), truth)
+    result = run("check", "--model", truth, "--episodes", others, "--no-save", "--json")
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content["verdict"] == "pass", result.stdout
+    assert ModelCheck.from_dict(content).to_dict() == content
+    assert stored_check(truth) is None
+
+
+def test_the_episodes_of_the_fit_are_recognised(run, own: Path, cohort_folder: Path) -> None:
+    result = run("check", "--model", own, "--episodes", cohort_folder, "--no-save", "--json")
+    assert json.loads(result.stdout)["seen_in_training"] is True
+
+
+def test_own_limits(run, own: Path, others: Path, tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("subjects: {judge: 100, enough: 200}\n")
+    result = run("check", "--model", own, "--episodes", others, "--thresholds", limits, "--no-save")
+    assert result.exit_code == 6
+    assert "cannot be judged" in result.stdout
+    assert not (own / "check.json").exists()
+
+
+def test_bad_requests_leave_nothing_behind(run, own: Path, others: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("distanse: {warn: 1, fail: 2}")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("")
+    for options, code, expected in (
+        (("--thresholds", wrong), 3, "distanse"),
+        (("--by", "age=x"), 2, "--by"),
+        (("--by", "height"), 3, "height"),
+        (("--out", full), 3, "mine"),
+    ):
+        result = run("check", "--model", own, "--episodes", others, *options)
+        assert (result.exit_code, expected in result.stderr) == (code, True), result.output
+        assert not (own / "check.json").exists()

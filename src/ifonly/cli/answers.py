@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ifonly.cli.behaviour import HEADINGS, Trust
 from ifonly.cli.details import Details
 from ifonly.cli.drawing import Watching
 from ifonly.cli.frame import ExitCode, Output, note
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ifonly.search.base import Solver
     from ifonly.search.contributions import Contributions
     from ifonly.search.result import Result
+    from ifonly.trust import Sensitivity, SupportReport
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Answers:
     """Episodes that were not tried, since the work ended before."""
     contributions: Mapping[str, Contributions] = field(default_factory=dict)
     """What the changes contribute, by episode, where that was asked for."""
+    trust: Mapping[str, Mapping[str, SupportReport | Sensitivity]] = field(default_factory=dict)
+    """How far to trust the answers, by episode and by its name in JSON, where that was asked for."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -100,6 +104,22 @@ def with_contributions(
     return replace(answers, contributions=found, failed=failed)
 
 
+def with_trust(
+    answers: Answers, question: Question, episodes: Sequence[Episode], model: TransitionModel, trust: Trust
+) -> Answers:
+    """The same answers and how far to trust them; where that cannot be said, the result stays."""
+    by_id = {episode.id: episode for episode in episodes}
+    found: dict[str, Mapping[str, SupportReport | Sensitivity]] = {}
+    failed = dict(answers.failed)
+    for result in answers.results:
+        try:
+            problem = question.about(by_id[result.episode_id], model)
+            found[result.episode_id] = trust.about(problem, result)
+        except IfonlyError as error:
+            failed[result.episode_id] = str(error)
+    return replace(answers, trust=found, failed=failed)
+
+
 @dataclass(frozen=True)
 class Delivery:
     """Where answers go, and what is told beside the best sequences."""
@@ -125,7 +145,9 @@ def deliver(answers: Answers, delivery: Delivery) -> ExitCode:
     out, plots, output = delivery.out, delivery.plots, delivery.output
     shares = answers.contributions
     documents = [
-        result.to_dict() | delivery.details.document(result, shares.get(result.episode_id))
+        result.to_dict()
+        | delivery.details.document(result, shares.get(result.episode_id))
+        | {name: told.to_dict() for name, told in answers.trust.get(result.episode_id, {}).items()}
         for result in answers.results
     ]
     content: Any = documents[0] if delivery.single else documents
@@ -138,6 +160,8 @@ def deliver(answers: Answers, delivery: Delivery) -> ExitCode:
     show_results(answers.results, output)
     for result in answers.results:
         output.show(*delivery.details.shown(result, shares.get(result.episode_id)))
+        for name, told in answers.trust.get(result.episode_id, {}).items():
+            output.show(f"\n{result.episode_id}, {HEADINGS[name]}: {told}")
     for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
         if path is not None:
             output.show(f"written: {path}")

@@ -1,5 +1,6 @@
 """Options of the commands that ask about episodes: what is asked, and by which solver it is answered."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ from ifonly.cli.questions import DEFAULT_FEATURE
 from ifonly.cli.solvers import SAMPLES, SolverName, Strategy
 
 RULES_PANEL, SOLVER_PANEL = "Which sequences may be considered", "The solver"
-LIMITS_PANEL = "Limits"
+LIMITS_PANEL, TRUST_PANEL = "Limits", "How far to trust it"
 
 MaxChanges = Annotated[
     str, typer.Option("--max-changes", "-k", metavar="N", help="At most this many changes; none: no limit.")
@@ -96,6 +97,32 @@ MaxJump = Annotated[
         metavar="[AXIS=]N",
         help="At most N levels away from the dose of the step before, on every axis or on this one; may be repeated.",
         rich_help_panel=RULES_PANEL,
+    ),
+]
+Behaviour = Annotated[
+    Path | None,
+    typer.Option(
+        "--behaviour",
+        metavar="FOLDER",
+        help="What `ifonly behaviour` learned: tell how usual each change would have been where it is made.",
+        rich_help_panel=TRUST_PANEL,
+    ),
+]
+MinSupport = Annotated[
+    float | None,
+    typer.Option(
+        "--min-support",
+        metavar="P",
+        help="Never change to an action less likely than this at the state then reached, such as 0.01.",
+        rich_help_panel=TRUST_PANEL,
+    ),
+]
+Sensitive = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity",
+        help="How large an unrecorded influence would have to be to undo the gain.",
+        rich_help_panel=TRUST_PANEL,
     ),
 ]
 SolverOption = Annotated[

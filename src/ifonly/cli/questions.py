@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
     from ifonly.episodes.schema import Schema
     from ifonly.models.base import TransitionModel
-    from ifonly.problem import Problem
+    from ifonly.problem import Problem, Support
     from ifonly.rewards import Reward
     from ifonly.search.base import Limits
 
@@ -41,6 +41,8 @@ class Question:
     change_cost: float = 0.0
     choices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """For some steps the actions that may be taken there; the recorded one always may."""
+    support: Support | None = None
+    """What changes must have behind them."""
 
     def allowed(self, episode: Episode) -> npt.NDArray[np.bool_]:
         """The actions allowed at each step [T, A]."""
@@ -76,6 +78,7 @@ class Question:
             constraints=self.constraints,
             allowed=self.allowed(episode),
             change_cost=self.change_cost,
+            support=self.support,
             device=self.device,
         )
 

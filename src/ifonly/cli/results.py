@@ -12,6 +12,7 @@ from urllib.parse import quote
 import typer
 
 from ifonly.cli import options
+from ifonly.cli.behaviour import support_for
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output
 from ifonly.errors import StoreError, VerificationError
@@ -19,6 +20,7 @@ from ifonly.errors import StoreError, VerificationError
 if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
     from ifonly.models.base import TransitionModel
+    from ifonly.problem import Support
     from ifonly.progress import Progress
     from ifonly.search.result import Result
 
@@ -96,6 +98,12 @@ def verify(
             "--enumerate-up-to", metavar="N", min=0, help="Try every sequence where there are at most this many."
         ),
     ] = 5_000_000,
+    behaviour: Annotated[
+        Path | None,
+        typer.Option(
+            "--behaviour", metavar="FOLDER", help="For results with --min-support: the same folder as was solved with."
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> ExitCode:
     """Check results again, from the model and the episodes alone.
@@ -112,7 +120,14 @@ def verify(
     output = Output(json)
     with progress_bars() as bars:
         documents = [
-            _verified(item, cohort[item.episode_id], learned, enumerate_up_to, bars.about(item.episode_id))
+            _verified(
+                item,
+                cohort[item.episode_id],
+                learned,
+                enumerate_up_to,
+                support_for(item, behaviour, learned),
+                bars.about(item.episode_id),
+            )
             for item in results
         ]
     output.document(documents)
@@ -122,13 +137,20 @@ def verify(
 
 
 def _verified(
-    result: Result, episode: Episode, model: TransitionModel, enumerate_up_to: int, progress: Progress
+    result: Result,
+    episode: Episode,
+    model: TransitionModel,
+    enumerate_up_to: int,
+    support: Support | None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """What came of verifying one result."""
     from ifonly.search.verify import verify as verify_result
 
     try:
-        found = verify_result(result, episode, model, exhaustive_up_to=enumerate_up_to, progress=progress)
+        found = verify_result(
+            result, episode, model, support=support, exhaustive_up_to=enumerate_up_to, progress=progress
+        )
     except VerificationError as error:
         return {"episode": result.episode_id, "verified": False, "statement": str(error), "checks": []}
     return {

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from ifonly.cli import asking, options
-from ifonly.cli.answers import Delivery, ask, deliver, with_contributions
+from ifonly.cli.answers import Delivery, ask, deliver, with_contributions, with_trust
 from ifonly.cli.asking import RULES_PANEL
+from ifonly.cli.behaviour import TrustChoice
 from ifonly.cli.details import Details
 from ifonly.cli.drawing import progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, require_free
@@ -34,6 +35,8 @@ SOLVE_EXAMPLES = (
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --all-budgets --target 60",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --alternatives 5 --within 0.5 "
     "--contributions --log",
+    "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --behaviour behaviour/sepsis "
+    "--min-support 0.01 --sensitivity",
 )
 
 
@@ -110,6 +113,9 @@ def solve(
             rich_help_panel=MORE_PANEL,
         ),
     ] = False,
+    behaviour: asking.Behaviour = None,
+    min_support: asking.MinSupport = None,
+    sensitivity: asking.Sensitive = False,
     solver: asking.SolverOption = SolverName.AUTO,
     samples: asking.Samples = None,
     anchors: asking.Anchors = None,
@@ -176,6 +182,7 @@ def solve(
         raise typer.BadParameter("--target counts changes itself; leave --change-cost out.")
     better = RewardChoice(minimize, maximize, weight or (), cost or ())
     rules = RuleChoice(lock or (), require or (), forbid or (), max_shift or (), max_jump or (), fix_last_action)
+    trust_choice = TrustChoice(behaviour, min_support, sensitivity)
     budget = changes_limit(max_changes)
     if allowed is not None and len(set(episode)) > 1:
         raise typer.BadParameter("--allowed is about the steps of one episode; give one --episode.")
@@ -187,23 +194,28 @@ def solve(
     from ifonly.search.base import Limits
 
     cohort = load_cohort(episodes)
+    device = _checked_device(device)
+    learned = load_model(model, schema=cohort.schema).for_search(device)
+    trust = trust_choice.build(cohort.schema, learned)
     question = Question(
         reward=better.build(cohort.schema),
         max_changes=budget,
         constraints=rules.build(cohort.schema),
         limits=Limits(seconds=seconds, nodes=nodes, gap=gap, memory=memory),
-        device=_checked_device(device),
+        device=device,
         change_cost=change_cost,
         choices={} if allowed is None else read_choices(allowed, cohort.schema),
+        support=trust.support,
     )
     wanted = [cohort[id] for id in dict.fromkeys(episode)]
     for item in wanted:
         question.check(item)  # a wrong step shows before the first search, not after it
-    learned = load_model(model, schema=cohort.schema).for_search(device)
     with progress_lines() if log else progress_bars() as shown:
         answers = ask(question, wanted, learned, choice.build(cohort), shown=shown)
         if contributions:
             answers = with_contributions(answers, question, wanted, learned)
+        if behaviour is not None or sensitivity:
+            answers = with_trust(answers, question, wanted, learned, trust)
     return deliver(answers, Delivery(details, single=len(wanted) == 1, out=out, plots=plots, output=Output(json)))
 
 

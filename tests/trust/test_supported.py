@@ -1,0 +1,151 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from made_courses import by_enumeration
+
+import ifonly
+from ifonly.errors import InputError
+from ifonly.instances import random_panel, random_problem
+from ifonly.problem import Problem
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.verify import verify
+from ifonly.support import BehaviourModel, ChoiceNetwork
+from ifonly.support.neighbours import Neighbours
+from ifonly.support.report import BehaviourReport, Part
+from ifonly.trust import support_of
+from ifonly.trust.words import moment, one_of
+
+PART = Part(1, 1)
+REPORT = BehaviourReport(PART, PART, PART, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), ())
+
+
+def made_behaviour(problem, seed: int, *, with_states: bool = True) -> BehaviourModel:
+    """A behaviour model of random weights, in other coordinates than the problem's model has."""
+    schema = problem.episode.schema
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (len(schema.dynamic), len(schema.context), len(schema.actions))
+    network = ChoiceNetwork(sizes, (8,), 6)
+    network.initialize(generator)
+    with torch.no_grad():
+        network.output.weight.normal_(std=1.5, generator=generator)
+    return BehaviourModel(
+        schema=schema,
+        scaler=ifonly.episodes.scaling.Scaler.identity(schema),
+        network=network.double().requires_grad_(False),
+        hidden=(8,),
+        temperature=0.8,
+        report=REPORT,
+        neighbours=Neighbours.of(torch.randn(20, sizes[0], generator=generator), k=3) if with_states else None,
+    )
+
+
+def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]:
+    problem = random_problem(seed, horizon=4, actions=3, max_changes=3, rules=False)
+    behaviour = made_behaviour(problem, seed)
+    question = Problem.from_episode(
+        problem.episode,
+        problem.model,
+        problem.reward,
+        3,
+        allowed=problem._mask,
+        support=behaviour.with_threshold(least, problem.model),
+    )
+    return question, behaviour
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_best_supported_sequence_is_that_of_brute_force(seed: int) -> None:
+    least = (0.05, 0.2, 0.35)[seed % 3]
+    problem, behaviour = supported_problem(seed, least)
+    best, fine = by_enumeration(problem, least, behaviour)
+    for solver in (None, BranchAndBound(bound="lipschitz" if seed % 2 else "none")):
+        result = ifonly.solve(problem, solver)
+        assert result.outcome == pytest.approx(best, abs=1e-9)
+        assert tuple(result.actions.tolist()) in fine
+        assert result.support == {"kind": "behaviour", "min_support": least, "behaviour": behaviour.fingerprint}
+    support = behaviour.with_threshold(least, problem.model)
+    assert verify(result, problem.episode, problem.model, reward=problem.reward, support=support).proof_repeated
+
+
+def test_a_support_does_exclude_something() -> None:
+    shares = []
+    for seed in range(5):
+        problem, behaviour = supported_problem(seed, 0.2)
+        _, fine = by_enumeration(problem, 0.2, behaviour)
+        shares.append(len(fine) / problem.sequence_count())
+    assert min(shares) > 0
+    assert max(shares) < 1
+
+
+def test_every_step_is_judged_at_its_counterfactual_state() -> None:
+    problem, behaviour = supported_problem(3, 0.2)
+    sequence = (problem.observed_actions + torch.tensor([0, 1, 0, 1])) % 3
+    report = support_of(problem, sequence, behaviour)
+    states = problem.rollout(sequence.unsqueeze(0))[0][0]
+    original = torch.as_tensor(problem.decode(states))
+    context = torch.as_tensor(np.array(problem.episode.context))
+    context = torch.as_tensor(behaviour.scaler.context.encode(context.numpy()))
+    for t, step in enumerate(report.steps):
+        given = behaviour.probabilities(original[t : t + 1], context[t : t + 1], t)[0]
+        assert step.probability == pytest.approx(float(given[sequence[t]]))
+        assert step.percentile == pytest.approx(float(behaviour.distance_percentile(original[t : t + 1])[0]))
+        assert (step.step, step.action, step.changed) == (t, int(sequence[t]), t in (1, 3))
+    assert json.loads(json.dumps(report.to_dict()))["steps"][1]["probability"] == report.steps[1].probability
+
+
+def test_flags_in_plain_words() -> None:
+    problem, behaviour = supported_problem(3, 0.2)
+    sequence = (problem.observed_actions + torch.tensor([0, 1, 0, 1])) % 3
+    report = support_of(problem, sequence, behaviour, unlikely=1.0, far=0.0)
+    assert [bool(step.flags) for step in report.steps] == [False, True, True, True]
+    assert report.steps[1].flags[0].startswith("at step 1 this action was chosen in about 1 of ")
+    assert report.steps[2].flags[0].startswith("the state at step 2 lies farther from the data than ")
+    assert report.summary == "3 steps go beyond what the data supports"
+    assert all(flag in str(report) for flag in report.flags)
+    calm = support_of(problem, sequence, behaviour, unlikely=0.0, far=100.0)
+    assert calm.flags == ()
+    assert "comparable situations" in str(calm)
+    assert support_of(problem, problem.observed_actions, behaviour, unlikely=1.0, far=0.0).flags == ()
+    behaviour.network.taken[int(sequence[1])] = False
+    never = support_of(problem, sequence, behaviour)
+    assert "at step 1 this action is one that nobody in the data ever chose" in never.flags
+
+
+def test_without_recorded_states_probabilities_remain() -> None:
+    problem, _ = supported_problem(3, 0.2)
+    report = support_of(problem, problem.observed_actions, made_behaviour(problem, 0, with_states=False))
+    assert {step.percentile for step in report.steps} == {None}
+    assert "nothing is changed" in report.summary
+
+
+def test_of_a_panel_the_least_supported_member_counts() -> None:
+    panel = random_panel(7, members=3, model_kind="linear", rules=False, masked=False, actions=3)
+    behaviour = made_behaviour(panel, 1)
+    sequence = (panel.observed_actions + 1) % 3
+    report = support_of(panel, sequence, behaviour)
+    alone = [support_of(member, sequence, behaviour) for member in panel.members]
+    for t, step in enumerate(report.steps):
+        assert step.probability == pytest.approx(min(one.steps[t].probability for one in alone))
+        assert step.percentile == pytest.approx(max(one.steps[t].percentile for one in alone))
+
+
+def test_bad_requests() -> None:
+    problem, behaviour = supported_problem(3, 0.2)
+    with pytest.raises(InputError, match="action sequence"):
+        support_of(problem, [0, 1], behaviour)
+    with pytest.raises(InputError, match="percentage"):
+        support_of(problem, problem.observed_actions, behaviour, far=101)
+
+
+def test_words() -> None:
+    assert [one_of(p) for p in (0.005, 0.0125, 0.25, 0.5, 0.99, 0.0)] == [
+        "about 1 of 200",
+        "about 1 of 80",
+        "about 1 of 4",
+        "about 5 of 10",
+        "nearly all",
+        "fewer than 1 of 10,000",
+    ]
+    assert moment(ifonly.simulate.sepsis_schema(), 2) == "hour 8"

@@ -37,6 +37,16 @@ def test_the_table_and_the_files(shown, run) -> None:
     assert not list(folder.rglob(".*"))
 
 
+def test_the_run_and_the_report_are_about_the_same_answers(shown) -> None:
+    _, folder = shown
+    table = ifonly.load_run(folder / "run").table()
+    for row in table.iter_rows(named=True):
+        result = ifonly.Result.load(folder / "results" / f"{row['episode']}.json")
+        assert (result.actions.tolist(), result.outcome) == (row["actions"], pytest.approx(row["outcome"]))
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(id in text for id in table["episode"])
+
+
 def test_solved_episodes_were_not_trained_on(shown) -> None:
     _, folder = shown
     cohort, model = ifonly.load(folder / "cohort"), ifonly.load_model(folder / "model")
@@ -49,9 +59,12 @@ def test_solved_episodes_were_not_trained_on(shown) -> None:
 def test_what_is_suggested_works(shown, run) -> None:
     result, _ = shown
     suggested = [line.split()[1:] for line in result.stdout.splitlines() if line.startswith("  ifonly ")]
-    assert {line[0] for line in suggested} == {"info", "solve", "verify"}
+    assert {line[0] for line in suggested} == {"info", "solve", "verify", "serve"}
     for line in suggested:
-        assert run(*line).exit_code == 0
+        if line[0] != "serve":  # which would go on for good
+            assert run(*line).exit_code == 0
+    (serve,) = (line for line in suggested if line[0] == "serve")
+    assert all(Path(place).is_dir() for place in serve[2::2])
 
 
 def test_a_second_run_makes_nothing(shown, run) -> None:
@@ -67,8 +80,11 @@ def test_a_second_run_makes_nothing(shown, run) -> None:
 @pytest.mark.parametrize(
     ("damaged", "kept"),
     [
-        ("loss.png", {"cohort/episodes.parquet", "model/model.json", "results"}),
-        ("results", {"cohort/episodes.parquet", "model/model.json", "loss.png"}),
+        ("loss.png", {"cohort/episodes.parquet", "model/model.json", "run", "results", "report.html"}),
+        ("results", {"cohort/episodes.parquet", "model/model.json", "run", "loss.png", "report.html"}),
+        ("run/rows.jsonl", {"cohort/episodes.parquet", "model/model.json", "loss.png"}),
+        ("run/run.json", {"cohort/episodes.parquet", "model/model.json", "loss.png"}),
+        ("report.html", {"cohort/episodes.parquet", "model/model.json", "run", "results", "loss.png"}),
         (RECORD, set()),
     ],
 )
@@ -102,9 +118,31 @@ def test_other_settings_make_what_depends_on_them(shown, run) -> None:
         "cohort",
         "model",
         "loss curve",
+        "run",
+        "report",
         f"result of {results[0].episode_id}",
         f"plot of {results[0].episode_id}",
     }
+
+
+def test_an_interrupted_run_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "out"
+    from ifonly.runs import folder as folders
+
+    added = folders.RunFolder.add
+
+    def add_and_stop(*args: object) -> None:
+        added(*args)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders.RunFolder, "add", add_and_stop)
+        patch.setattr("ifonly.runs.solving.CHUNK", 1)
+        assert run("demo", "--out", folder, *TINY).exit_code == 130
+    begun = (folder / "run" / "rows.jsonl").read_text()
+    assert begun.count("\n") == 1
+    assert run("demo", "--out", folder, *TINY).exit_code == 0
+    assert (folder / "run" / "rows.jsonl").read_text().startswith(begun)
 
 
 def test_a_folder_of_other_things_is_refused(run, tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def cohort(
         workers=workers,
         device=device,
         chunk=chunk,
+        sources={"episodes": episodes, "model": model},
     )
     learned = load_model(model, schema=everyone.schema)
     with nullcontext() if scheduler is None else cluster_at(scheduler) as client, _bar() as bar:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +20,10 @@ from ifonly.cli.frame import ExitCode, Output
 from ifonly.cli.models import DEFAULT_LIMITS, Kind, cohort_origin, draw_losses
 from ifonly.cli.results import draw_course, file_name
 from ifonly.cli.stages import Product, Stages
+from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
+    from ifonly.cases.opening import OpenedRun
     from ifonly.episodes.cohort import Cohort
     from ifonly.models.base import TransitionModel
     from ifonly.search.result import Result
@@ -29,6 +33,8 @@ TEST_SHARE = 0.1
 
 SECONDS = 40
 """Limit for each search, so that a slow machine shows a bracket rather than nothing."""
+
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,9 @@ def demo(
 ) -> ExitCode:
     """Show the whole idea: simulate a cohort, learn a causal model of it, solve a handful of episodes with proof.
 
-    Takes about half a minute. Every product is kept with the settings it was made from: a second run only shows the
-    table again, and one that was interrupted goes on where it stopped.
+    Takes about half a minute, and ends with a report to read and the command that serves the review page. Every product
+    is kept with the settings it was made from: a second run only shows the table again, and one that was interrupted
+    goes on where it stopped.
     """
     settings = DemoSettings(seed, patients, horizon, epochs, hidden, solved, max_changes)
     with progress_bars() as bars:
@@ -98,23 +105,32 @@ class _Demo:
         )
         self._tell("model", model)
         self.stages.make("loss curve", {"model": model.digest}, ["loss.png"], self._draw_losses)
-        test = self._split()[1]
-        results = [self._solved(id, model) for id in test.ids[: settings.solved]]
+        ids = self._split()[1].ids[: settings.solved]
+        run = self.stages.make(
+            "run",
+            {"model": model.digest, "episodes": ids, "max_changes": settings.max_changes, "seconds": SECONDS},
+            ["run/run.json", "run/rows.jsonl", "run/results.parquet"],
+            lambda: self._solve(ids),
+        )
+        self._tell("run", run)
+        results = [self._result(id, run) for id in ids]
+        if can_draw_pages():
+            report = self.stages.make("report", {"run": run.digest}, [REPORT], self._report)
+            self._tell("report", report)
         self.stages.discard_others()
         return results
 
-    def _solved(self, id: str, model: Product) -> Result:
+    def _result(self, id: str, run: Product) -> Result:
         from ifonly.search.result import Result
 
         name = file_name(id)
         file, plot = f"results/{name}.json", f"plots/{name}.png"
-        settings = {
-            "model": model.digest,
-            "max_changes": self.settings.max_changes,
-            "seconds": SECONDS,
-        }
-        found = self.stages.make(f"result of {id}", settings, [file], lambda: self._solve(id, self.folder / file))
-        self._tell(id, found)
+        found = self.stages.make(
+            f"result of {id}",
+            {"run": run.digest},
+            [file],
+            lambda: self._opened.result(id).save(self.folder / file, overwrite=True),
+        )
         result = Result.load(self.folder / file)
         self.stages.make(
             f"plot of {id}", {"result": found.digest}, [plot], lambda: draw_course(result, self.folder / plot)
@@ -137,8 +153,10 @@ class _Demo:
         return load_model(self.folder / "model", schema=self._cohort.schema)
 
     @cached_property
-    def _model_for_search(self) -> TransitionModel:
-        return self._model.for_search()
+    def _opened(self) -> OpenedRun:
+        from ifonly.cases.opening import open_run
+
+        return open_run(self.folder / "run", episodes=self._cohort, model=self._model)
 
     def _split(self) -> tuple[Cohort, Cohort]:
         return self._cohort.split(by="subject", test=TEST_SHARE, seed=self.settings.seed)
@@ -175,19 +193,47 @@ class _Demo:
         assert self._model.fit_report is not None
         draw_losses(self._model.fit_report, self.folder / "loss.png")
 
-    def _solve(self, id: str, file: Path) -> None:
-        from ifonly.problem import Problem
-        from ifonly.rewards import minus
-        from ifonly.search.base import Limits
-        from ifonly.search.result import Status
-        from ifonly.search.solve import solve
+    def _solve(self, ids: Sequence[str]) -> None:
+        """Go on with a run that was interrupted; drop one that is about something else, or was damaged."""
+        from ifonly.runs import load_run
 
-        settings = self.settings
-        problem = Problem.from_episode(self._cohort[id], self._model_for_search, minus("SOFA"), settings.max_changes)
-        result = solve(problem, limits=Limits(seconds=SECONDS), progress=self.bars.about(id))
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        result.save(file, overwrite=True)
+        try:
+            is_begun = (self.folder / "run").exists() and not load_run(self.folder / "run").is_finished
+            self._solve_run(ids, force=not is_begun)
+        except StoreError:
+            self._solve_run(ids, force=True)
+
+    def _solve_run(self, ids: Sequence[str], *, force: bool) -> None:
+        from ifonly.rewards import minus
+        from ifonly.runs import RunSettings, solve_cohort
+        from ifonly.search.base import Limits
+
+        settings = RunSettings(
+            limits=Limits(seconds=SECONDS),
+            episodes=ids,
+            workers=1,
+            sources={"episodes": self.folder / "cohort", "model": self.folder / "model"},
+        )
+        solve_cohort(
+            self._cohort,
+            self._model,
+            minus("SOFA"),
+            max_changes=self.settings.max_changes,
+            out=self.folder / "run",
+            settings=settings,
+            force=force,
+            progress=self.bars,
+        )
+
+    def _report(self) -> None:
+        from ifonly.report.case_report import write_report
+
+        write_report(self._opened, self.folder / REPORT, overwrite=True, progress=self.bars)
+
+
+def can_draw_pages() -> bool:
+    """Whether what the report is drawn with (ifonly[web]) is installed."""
+    return all(find_spec(package) is not None for package in ("jinja2", "plotly"))
 
 
 def _closing_words(folder: Path, result: Result) -> str:
@@ -198,14 +244,19 @@ def _closing_words(folder: Path, result: Result) -> str:
 The proof is about the learned model; how far that model is right is another question. Not treatment advice.
 
 In {folder}:
+  {REPORT}        the solved episodes to look at, in any browser{"" if can_draw_pages() else "; needs ifonly[web]"}
   cohort, model      the simulated stays, and the causal model learned from them
+  run                the answers for the solved episodes, as `ifonly cohort` keeps them
   results, plots     for each solved episode its result, and its course observed and counterfactual
   loss.png           how the fit went
 
 Try next:
   {command} info {place}/model
   {command} solve --episodes {place}/cohort --model {place}/model --episode {id} -k 1
-  {command} verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model"""
+  {command} verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model
+
+Question the answers yourself, in a page that this command serves:
+  {command} serve --episodes {place}/cohort --model {place}/model --run {place}/run"""
 
 
 def _command() -> str:

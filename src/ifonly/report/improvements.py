@@ -14,11 +14,8 @@ from ifonly.episodes.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.report.intervals import mean_interval
 from ifonly.rewards import Reward, reward_from_dict
-from ifonly.runs.rows import COLUMNS, FAILED
+from ifonly.runs.rows import COLUMNS, FAILED, ZERO
 from ifonly.search.result import Status
-
-ZERO = 1e-9
-"""Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
 
 ROUNDING = 1e-9
 """Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""

@@ -22,6 +22,7 @@ from ifonly.runs.manifest import (
     RUNNING,
     agreed_manifest,
     plain_manifest,
+    read_manifest,
     replace_file,
     write_manifest,
 )
@@ -95,7 +96,7 @@ def opened(folder: Path, description: Mapping[str, Any], *, force: bool = False)
     with alone(folder / ROWS, work=WORK):
         _remove_scratch(folder)
         begin = force or not (folder / MANIFEST).exists()
-        yield RunFolder(folder, _new_manifest(folder, wanted) if begin else agreed_manifest(folder, wanted))
+        yield RunFolder(folder, _new_manifest(folder, wanted) if begin else _resumed_manifest(folder, wanted))
 
 
 def _check_place(folder: Path, *, force: bool) -> None:
@@ -145,6 +146,14 @@ def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     rows_of(folder).cut(0)
     manifest = wanted | {"state": RUNNING}
     write_manifest(folder, manifest)
+    return manifest
+
+
+def _resumed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Go on with a run of the same question, and write down where its sources are now, if they have moved."""
+    manifest = agreed_manifest(folder, wanted)
+    if manifest != read_manifest(folder):
+        write_manifest(folder, manifest)
     return manifest
 
 

@@ -18,8 +18,10 @@ FORMAT = "ifonly.run"
 VERSION = 1
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
-PROGRESS_KEYS = {"state", "counts", "table"}
-"""What a manifest says about how far the run is; everything else says what was asked."""
+SOURCES = "sources"
+"""Where the run's episodes and model lay, relative to its folder; they may be elsewhere by now."""
+NOT_ASKED = {"state", "counts", "table", SOURCES}
+"""What a manifest says about how far the run is, and where things lay; everything else says what was asked."""
 REQUIRED: dict[str, Any] = {
     "ifonly": str,
     "state": str,
@@ -82,15 +84,39 @@ def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | N
 
 
 def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that is there, which must be of the same question."""
+    """The manifest that is there, which must be of the same question; sources that are given now replace its own."""
     found = read_manifest(folder)
-    differing = list(_differences({k: v for k, v in found.items() if k not in PROGRESS_KEYS}, wanted))
+    differing = list(_differences(_asked(found), _asked(wanted)))
     if differing:
         shown = "; ".join(differing[:5]) + ("; ..." if len(differing) > 5 else "")
         raise StoreError(
             f"{folder} holds another run ({shown}). Ask the same as there to go on with it, or choose another folder."
         )
-    return found
+    return found | {key: value for key, value in wanted.items() if key == SOURCES}
+
+
+def _asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key not in NOT_ASKED}
+
+
+def relative_sources(folder: Path, sources: Mapping[str, str | Path]) -> dict[str, str]:
+    """Where things lie as seen from a run's folder, so that a tree of folders can be moved as a whole."""
+    return {name: _seen_from(folder, place) for name, place in sources.items()}
+
+
+def source_of(folder: Path, manifest: Mapping[str, Any], name: str) -> Path | None:
+    """Where a run's "episodes" or "model" lay; None where the manifest does not say."""
+    sources = manifest.get(SOURCES)
+    place = sources.get(name) if isinstance(sources, dict) else None
+    return Path(os.path.normpath(folder / place)) if isinstance(place, str) else None
+
+
+def _seen_from(folder: Path, place: str | Path) -> str:
+    whole = os.path.realpath(place)
+    try:
+        return Path(os.path.relpath(whole, os.path.realpath(folder))).as_posix()
+    except ValueError:  # on another drive
+        return whole
 
 
 def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from ifonly.episodes.episode import Episode, FloatArray, IntArray
 from ifonly.errors import IfonlyError
@@ -60,6 +61,9 @@ that the upper bound rests on; null where nothing is proven.
 
 FAILED = "failed"
 
+ZERO = 1e-9
+"""Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
+
 
 def row_of(problem: Problem, result: Result) -> dict[str, Any]:
     """The row of an answered question, in plain types."""
@@ -102,7 +106,11 @@ def failed_row(episode: Episode, error: Exception) -> dict[str, Any]:
 def clipped_outcomes(problem: Problem, sequences: list[IntArray]) -> list[float]:
     """Outcomes of action sequences [T] with all states within the features' plausible ranges; no cost of changes."""
     actions = torch.as_tensor(np.stack(sequences), device=problem.device)
-    states, _ = problem.rollout(actions)
+    return clipped_sums(problem, problem.rollout(actions)[0], actions)
+
+
+def clipped_sums(problem: Problem, states: Tensor, actions: Tensor) -> list[float]:
+    """The same for states [B, T, D] that action sequences [B, T] were found to reach."""
     columns = problem.model.scaler.states
     shown = columns.decode(states.cpu().numpy())
     low, high = _ranges(problem)

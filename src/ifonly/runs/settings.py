@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from ifonly.search.base import Limits, Solver
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of `solve_cohort`. Answers depend on all but the last three; `seconds` in limits depend on the machine.
+    """Settings of `solve_cohort`. Answers depend on all but the last four; `seconds` in limits depend on the machine.
 
     >>> RunSettings(limits=Limits(nodes=10_000), episodes=["patient-00001"]).device
     'cpu'
@@ -38,6 +39,8 @@ class RunSettings:
     """Anything but the processor ("cuda") solves many episodes at once, in this process."""
     chunk: int | None = None
     """Episodes handed to a worker at a time; None leaves it to ifonly."""
+    sources: Mapping[str, str | Path] = field(default_factory=dict)
+    """Folders of the "episodes" and the "model", noted for whoever looks at the run later; no part of the question."""
 
     def __post_init__(self) -> None:
         _require(self.solver, Solver, "solver", "a solver with its settings, such as BranchAndBound()")

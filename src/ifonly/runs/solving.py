@@ -19,6 +19,7 @@ from ifonly.rewards import Reward, minus
 from ifonly.runs.clusters import share_over_dask
 from ifonly.runs.dispatch import Dispatch, Staff
 from ifonly.runs.folder import RunFolder, opened
+from ifonly.runs.manifest import SOURCES, relative_sources
 from ifonly.runs.rows import FAILED
 from ifonly.runs.run import Run, has_table, load_run
 from ifonly.runs.settings import RunSettings
@@ -78,6 +79,8 @@ def solve_cohort(
     task.check(wanted)
     about = {"episodes": len(wanted), "fingerprint": wanted.fingerprint()}
     description = {**task.describe(), "cohort": about, "schema": model.schema.to_dict()}
+    if settings.sources:
+        description[SOURCES] = relative_sources(Path(out), settings.sources)
     with opened(Path(out), description, force=force) as folder:
         if not has_table(folder.path, folder.manifest):
             folder.read_rows(wanted)

@@ -1,0 +1,168 @@
+"""A finished run together with the episodes and the model that it is about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import torch
+
+from ifonly.constraints import Constraints
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.store import load_cohort
+from ifonly.errors import InputError, StoreError
+from ifonly.models.base import TransitionModel
+from ifonly.models.checkpoint import load_model
+from ifonly.problem import Problem
+from ifonly.rewards import Reward, reward_from_dict
+from ifonly.runs.manifest import source_of
+from ifonly.runs.rows import FAILED
+from ifonly.runs.run import Run, load_run
+from ifonly.search.answers import Budget
+from ifonly.search.base import Finding, Monitor, Solver
+from ifonly.search.result import Certificate, Result, Stats, Status
+from ifonly.search.solve import solve
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """A run that can be asked about its episodes; `open_run` makes it."""
+
+    run: Run
+    table: pl.DataFrame
+    cohort: Cohort
+    model: TransitionModel
+    """Frozen for search."""
+    reward: Reward
+
+    def problem(self, episode: str) -> Problem:
+        """The run's question about one of its episodes."""
+        question = self.run.manifest["question"]
+        rules = question["constraints"]
+        return Problem.from_episode(
+            self.cohort[episode],
+            self.model,
+            self.reward,
+            question["max_changes"],
+            constraints=None if rules is None else Constraints.from_dict(rules),
+            change_cost=question["change_cost"],
+        )
+
+    def row(self, episode: str) -> dict[str, Any]:
+        """The run's row about an episode; one that failed, or that the run is not about, is refused."""
+        place = self._places.get(episode)
+        if place is None:
+            raise InputError(f"{self.run.folder}: this run has no episode {episode!r}; its table lists those it has.")
+        row = self.table.row(place, named=True)
+        if row["status"] == FAILED:
+            raise InputError(f"{self.run.folder}: episode {episode!r} has no answer; {row['reason']}")
+        return row
+
+    def result(self, episode: str) -> Result:
+        """The run's answer about an episode as a result; what a certificate knew beside its method is not kept."""
+        row = self.row(episode)
+        return replace(
+            solve(self.problem(episode), _Stored(row)),
+            stats=Stats(row["nodes"], model_steps=row["model_steps"], seconds_search=row["seconds"]),
+            solver=self.run.manifest["solver"],
+            limits=self.run.manifest["limits"],
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {id: place for place, id in enumerate(self.table["episode"])}
+
+
+@dataclass(frozen=True)
+class _Stored(Solver):
+    """Finds what a row of a run says was found."""
+
+    row: Mapping[str, Any]
+    name: ClassVar[str] = "stored"
+    exact: ClassVar[bool] = False
+
+    def search(self, problem: Any, monitor: Monitor) -> Finding:
+        method, bound = self.row["certificate"], self.row["upper_bound"]
+        return Finding(
+            actions=torch.tensor(self.row["actions"], device=problem.device),
+            status=Status(self.row["status"]),
+            upper_bound=math.inf if bound is None else bound,
+            certificate=Certificate(method or "none", method is not None, monitor.tolerance),
+            frontier=tuple(Budget.from_dict(entry) for entry in self.row["frontier"]),
+        )
+
+
+def open_run(
+    run: Run | str | Path,
+    *,
+    episodes: Cohort | str | Path | None = None,
+    model: TransitionModel | str | Path | None = None,
+    reward: Reward | None = None,
+) -> OpenedRun:
+    """A finished run with its episodes and its model, where it says they lay unless others are given.
+
+    They must be those that the run was about: fingerprints are compared. `reward` is needed for a run whose reward is
+    code, which is not stored.
+    """
+    found = run if isinstance(run, Run) else load_run(run)
+    if not found.is_finished:
+        raise InputError(
+            f"{found.folder}: this run is not finished; give the same `ifonly cohort` command again to go on with it."
+        )
+    table = found.table()
+    if table.is_empty():
+        raise InputError(f"{found.folder}: this run is about no episodes, so there is nothing to show.")
+    cohort = _checked_cohort(found, table, _given(found, "episodes", episodes))
+    learned = model if isinstance(model, TransitionModel) else load_model(_given(found, "model", model))
+    expected = found.manifest["model"].get("fingerprint")
+    if learned.fingerprint() != expected:
+        raise InputError(
+            f"{found.folder}: the model given is not what this run was about (fingerprint {learned.fingerprint()}, not "
+            f"{expected}); pass the right one with --model, or solve the cohort again."
+        )
+    learned.schema.require_same(cohort.schema, here="the model", there="the episodes")
+    return OpenedRun(found, table, cohort, learned.for_search(), _reward(found, reward))
+
+
+def _reward(run: Run, given: Reward | None) -> Reward:
+    stored = run.manifest["question"]["reward"]
+    if given is None:
+        return reward_from_dict(stored)
+    if given.to_dict() != stored:
+        raise InputError(f"{run.folder}: the reward given is not the one that this run was asked about.")
+    return given
+
+
+def _given(run: Run, name: str, given: Any) -> Any:
+    """What was given, or the place that the run remembers."""
+    if given is not None:
+        return given
+    place = source_of(run.folder, run.manifest, name)
+    if place is None:
+        raise InputError(f"{run.folder}: this run does not say where its {name} lay; pass --{name} ({name}=...).")
+    if not place.exists():
+        raise StoreError(f"{run.folder}: its {name} lay in {place}, which is gone; pass --{name} ({name}=...).")
+    return place
+
+
+def _checked_cohort(run: Run, table: pl.DataFrame, given: Cohort | str | Path) -> Cohort:
+    """The run's episodes out of a cohort, if they are what they were."""
+    cohort = given if isinstance(given, Cohort) else load_cohort(given)
+    ids, expected = table["episode"].to_list(), run.manifest["cohort"]["fingerprint"]
+    if missing := [id for id in ids if id not in cohort]:
+        raise InputError(
+            f"{run.folder}: {len(missing)} of the {len(ids)} episodes of this run are not in the cohort given; pass "
+            "the cohort that the run was about (--episodes)."
+        )
+    selected = cohort.select(ids)
+    if selected.fingerprint() != expected:
+        raise InputError(
+            f"{run.folder}: the episodes given are not what this run was about (fingerprint {selected.fingerprint()}, "
+            f"not {expected}); pass the right ones with --episodes, or solve the cohort again."
+        )
+    return selected

@@ -1,0 +1,263 @@
+// Charts: the same three courses everywhere, told apart by dash and marker as well as by colour.
+(function (ifonly) {
+  "use strict";
+
+  const INK = "#1c2127";
+  const MUTED = "#50575f";
+  const GRID = "#e6e9ec";
+  const ACCENT = "#0b5394";
+  const OWN = "#9a4a00";
+  const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
+  const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, showTips: false };
+
+  const STYLES = {
+    observed: { line: { color: INK, width: 2, dash: "solid" }, marker: { symbol: "circle", size: 6, color: INK } },
+    best: {
+      line: { color: ACCENT, width: 2, dash: "6px,4px" },
+      marker: { symbol: "circle-open", size: 8, color: ACCENT, line: { width: 1.6 } },
+    },
+    own: {
+      line: { color: OWN, width: 2, dash: "2px,3px" },
+      marker: { symbol: "diamond-open", size: 9, color: OWN, line: { width: 1.6 } },
+    },
+  };
+
+  function axis(extra) {
+    return {
+      fixedrange: true, showline: false, zeroline: false, gridcolor: GRID, tickcolor: GRID, ticks: "",
+      tickfont: { size: 11, color: MUTED }, automargin: false, ...extra,
+    };
+  }
+
+  function layout(extra) {
+    return {
+      font: { family: FONT, size: 12, color: INK }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      showlegend: false, dragmode: false, hovermode: "x unified",
+      hoverlabel: { bgcolor: "#ffffff", bordercolor: "#b9c0c7", font: { family: FONT, size: 12, color: INK } },
+      ...extra,
+    };
+  }
+
+  /** About as many ticks as fit, always on recorded moments. */
+  function ticks(times, width) {
+    const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(width / 44))));
+    return times.filter((_, index) => index % every === 0);
+  }
+
+  /** Room for every value, so that the axis stays where it is while courses change. */
+  function span(values) {
+    const known = values.filter((value) => value !== null && Number.isFinite(value));
+    if (!known.length) return [0, 1];
+    const low = Math.min(...known);
+    const high = Math.max(...known);
+    const room = high > low ? 0.08 * (high - low) : Math.max(1e-6, 0.1 * Math.abs(high) || 1);
+    return [low - room, high + room];
+  }
+
+  /** Round values within a range, about `count` of them. */
+  function roundValues([low, high], count) {
+    const rough = (high - low) / count;
+    const size = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 2.5, 5, 10].map((factor) => factor * size).find((value) => value >= rough) || rough;
+    const values = [];
+    for (let value = Math.ceil(low / step) * step; value <= high; value += step) values.push(Number(value.toPrecision(12)));
+    return values;
+  }
+
+  /**
+   * One feature over time. `series`: [{kind, name, values}]; `within`: all values the axis must hold;
+   * `levels`: values of the y axis where labels of both axes stand outside the chart; `changed`: moments at which the
+   * shown course acts differently; `limits`: the plausible range, drawn where it is near.
+   */
+  function featureChart(
+    place, { times, series, within, changed, limits, width, height, margin, pad, unit, levels, momentWord },
+  ) {
+    const edges = margin || { l: 46, r: 10, t: 6, b: 24 };
+    const [low, high] = span(within);
+    const step = times.length > 1 ? times[1] - times[0] : 1;
+    const room = pad === undefined ? Math.max(0.35, 0.015 * times.length) : pad;
+    const crowded = width < 10 * times.length; // dashes tell courses apart without markers, which would hide them
+    const shapes = (changed || []).map((at) => ({
+      type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, layer: "below",
+      line: { color: ACCENT, width: 1, dash: "1px,3px" },
+    }));
+    for (const limit of (limits || []).filter((value) => value > low && value < high)) {
+      shapes.push({
+        type: "line", xref: "paper", yref: "y", x0: 0, x1: 1, y0: limit, y1: limit, layer: "below",
+        line: { color: MUTED, width: 1, dash: "dot" },
+      });
+    }
+    const traces = series.map((one) => ({
+      type: "scatter", mode: crowded ? "lines" : "lines+markers", name: one.name, x: times, y: one.values,
+      ...STYLES[one.kind],
+      customdata: one.values.map(ifonly.number),
+      hovertemplate: `%{customdata}${unit ? ` ${unit.replace(/[<>&]/g, "")}` : ""}`,
+    }));
+    return Plotly.react(
+      place,
+      traces,
+      layout({
+        width, height, margin: edges, shapes,
+        xaxis: axis({
+          range: [times[0] - room * step, times[times.length - 1] + room * step], tickvals: ticks(times, width),
+          showgrid: false, showticklabels: !levels, unifiedhovertitle: { text: `${momentWord || "at"} %{x}` },
+        }),
+        yaxis: axis(levels ? {
+          range: [low, high], tickvals: levels, showticklabels: false,
+        } : { range: [low, high], nticks: 4 }),
+      }),
+      CONFIG,
+    );
+  }
+
+  /** A bound that is far away would flatten everything else: its bar then leaves the chart. */
+  function near(bound, values) {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const room = 2 * (high - low) || 0.1 * Math.abs(high) || 1;
+    return Math.min(Math.max(bound, low - room), high + room);
+  }
+
+  /** The outcome against the number of changes allowed; a bar up to what is still possible where nothing is proven. */
+  function frontierChart(place, { budgets, chosen, width, height, question }) {
+    const known = budgets.filter((budget) => budget.course !== null);
+    const open = known.filter((budget) => !budget.proven && budget.best_possible !== null);
+    const values = known.map((budget) => budget.course.outcome);
+    const traces = [
+      {
+        type: "scatter", mode: "lines+markers", name: "best found", x: known.map((budget) => budget.max_changes), y: values,
+        line: STYLES.best.line,
+        marker: {
+          symbol: known.map((budget) => (budget.max_changes === chosen ? "circle" : "circle-open")),
+          size: known.map((budget) => (budget.max_changes === chosen ? 11 : 9)), color: ACCENT, line: { width: 1.6 },
+        },
+        customdata: values.map(ifonly.outcome), hovertemplate: "%{customdata}",
+      },
+    ];
+    const shapes = open.map((budget) => ({
+      type: "line", x0: budget.max_changes, x1: budget.max_changes, y0: budget.course.outcome, y1: budget.best_possible,
+      line: { color: MUTED, width: 2 },
+    }));
+    if (open.length) {
+      traces.push({
+        type: "scatter", mode: "markers", name: "best possible", x: open.map((budget) => budget.max_changes),
+        y: open.map((budget) => budget.best_possible),
+        marker: { symbol: "line-ew", size: 16, line: { color: MUTED, width: 2 } },
+        customdata: open.map((budget) => ifonly.bestPossible(budget, question)), hovertemplate: "%{customdata}",
+      });
+    }
+    return Plotly.react(
+      place,
+      traces,
+      layout({
+        width, height, shapes, margin: { l: 52, r: 14, t: 8, b: 40 },
+        xaxis: axis({
+          range: [-0.4, budgets.length - 0.6], dtick: Math.max(1, Math.ceil(budgets.length / 12)), showgrid: false,
+          title: { text: "changes allowed", font: { size: 12, color: MUTED }, standoff: 8 },
+        }),
+        yaxis: axis({ range: span([...values, ...open.map((budget) => near(budget.best_possible, values))]), nticks: 5 }),
+      }),
+      CONFIG,
+    );
+  }
+
+  /** How improvements are spread, with a line at the threshold of interest. */
+  function spreadChart(place, { improvements, threshold, width, height }) {
+    const shares = improvements.filter((value) => value !== null).map((value) => 100 * value);
+    const top = Math.max(10, ...shares, threshold === null ? 0 : 110 * threshold);
+    const size = top > 60 ? 5 : top > 25 ? 2.5 : 1;
+    const shapes = [];
+    const annotations = [];
+    if (threshold !== null) {
+      const at = 100 * threshold;
+      shapes.push({
+        type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1,
+        line: { color: INK, width: 1.5, dash: "6px,4px" },
+      });
+      annotations.push({
+        x: at, xref: "x", y: 1, yref: "paper", xanchor: at > 0.7 * top ? "right" : "left", yanchor: "bottom",
+        showarrow: false, text: `threshold ${ifonly.percent(threshold)}`, font: { size: 11, color: INK },
+      });
+    }
+    return Plotly.react(
+      place,
+      [
+        {
+          type: "histogram", x: shares, xbins: {
+            start: Math.min(0, Math.floor(Math.min(0, ...shares) / size) * size), size,
+          },
+          marker: { color: "#9fbfdf", line: { color: ACCENT, width: 1 } }, hovertemplate: "%{y} episodes at %{x} %",
+          name: "",
+        },
+      ],
+      layout({
+        width, height, shapes, annotations, hovermode: "closest", bargap: 0.04, margin: { l: 46, r: 14, t: 24, b: 44 },
+        xaxis: axis({
+          showgrid: false, ticksuffix: " %",
+          title: { text: "improvement", font: { size: 12, color: MUTED }, standoff: 8 },
+        }),
+        yaxis: axis({ nticks: 5, rangemode: "tozero", title: { text: "episodes", font: { size: 12, color: MUTED } } }),
+      }),
+      CONFIG,
+    );
+  }
+
+  /** Mean improvement against the number of changes allowed, with its interval and the median. */
+  function budgetChart(place, { byChanges, width, height }) {
+    const at = byChanges.map((item) => item.max_changes);
+    const mean = byChanges.map((item) => (item.mean === null ? null : 100 * item.mean));
+    const above = byChanges.map((item) => (item.high == null || item.mean === null ? 0 : 100 * (item.high - item.mean)));
+    const below = byChanges.map((item) => (item.low == null || item.mean === null ? 0 : 100 * (item.mean - item.low)));
+    const median = byChanges.map((item) => (item.median == null ? null : 100 * item.median));
+    const top = Math.max(
+      1, ...mean.map((value, index) => (value || 0) + above[index]), ...median.map((value) => value || 0),
+    );
+    const shown = (values) => values.map((value) => (value === null ? "–" : `${value.toFixed(1)} %`));
+    return Plotly.react(
+      place,
+      [
+        {
+          type: "scatter", mode: "lines+markers", name: "mean", x: at, y: mean, ...STYLES.observed,
+          error_y: {
+            type: "data", symmetric: false, array: above, arrayminus: below, color: INK, thickness: 1.2, width: 4,
+          },
+          customdata: shown(mean), hovertemplate: "%{customdata}",
+        },
+        {
+          type: "scatter", mode: "lines+markers", name: "median", x: at, y: median, ...STYLES.best,
+          customdata: shown(median), hovertemplate: "%{customdata}",
+        },
+      ],
+      layout({
+        width, height, margin: { l: 50, r: 14, t: 24, b: 44 },
+        xaxis: axis({
+          showgrid: false, dtick: Math.max(1, Math.ceil(at.length / 12)),
+          title: { text: "changes allowed", font: { size: 12, color: MUTED }, standoff: 8 },
+        }),
+        yaxis: axis({ ticksuffix: " %", nticks: 5, range: [-0.05 * top, 1.08 * top] }),
+      }),
+      CONFIG,
+    );
+  }
+
+  /** A small sample of a course's line and marker, for legends and row labels. */
+  function sample(kind) {
+    const space = "http://www.w3.org/2000/svg";
+    const picture = document.createElementNS(space, "svg");
+    picture.setAttribute("class", `sample sample-${kind}`);
+    picture.setAttribute("viewBox", "0 0 34 12");
+    picture.setAttribute("aria-hidden", "true");
+    picture.setAttribute("focusable", "false");
+    const line = document.createElementNS(space, "path");
+    line.setAttribute("d", "M1 6H33");
+    const mark = document.createElementNS(space, kind === "own" ? "path" : "circle");
+    if (kind === "own") mark.setAttribute("d", "M17 1.5L21.5 6L17 10.5L12.5 6Z");
+    else for (const [name, value] of [
+      ["cx", 17], ["cy", 6], ["r", kind === "best" ? 4 : 3.4],
+    ]) mark.setAttribute(name, value);
+    mark.setAttribute("class", "mark");
+    picture.append(line, mark);
+    return picture;
+  }
+
+  Object.assign(ifonly, { span, roundValues, featureChart, frontierChart, spreadChart, budgetChart, sample });
+})((window.ifonly = window.ifonly || {}));

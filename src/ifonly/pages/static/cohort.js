@@ -1,0 +1,85 @@
+// A table of cases, as the list and the report show it.
+(function (ifonly) {
+  "use strict";
+  const { el } = ifonly;
+
+  const COLUMNS = [
+    { order: "episode", title: "Case", text: true },
+    { order: "steps", title: "Steps" },
+    { order: "observed", title: "As recorded" },
+    { order: "best", title: "Best found" },
+    { order: "improvement", title: "Improvement", falls: true },
+    { order: "changes", title: "Changes", falls: true },
+    { order: "status", title: "Answer", text: true },
+  ];
+  const ANSWERS = {
+    optimal: "proven best", "gap reached": "within the gap", "time limit": "time limit", "node limit": "work limit",
+    interrupted: "stopped", heuristic: "no proof", failed: "failed", unsolved: "not searched",
+  };
+
+  /** A row's answer in words; "proven" only where the bound says so. */
+  function answerTag(row) {
+    if (row.proven) return el("span", { class: "tag proven" }, "\u2713 proven best");
+    const words = row.status === "optimal" ? "not proven" : ANSWERS[row.status] || row.status || "not searched";
+    return el(
+      "span", { class: `tag ${row.status === "failed" ? "failed" : row.status === "unsolved" ? "" : "open"}` }, words,
+    );
+  }
+
+  function gain(row, largest) {
+    if (row.improvement === null || row.improvement === undefined) return "\u2013";
+    const share = Math.max(0, Math.min(1, row.improvement / largest));
+    return el("span", { class: "gain" },
+      el(
+        "span", { class: "gain-track", "aria-hidden": "true" },
+        el("span", { class: "bar-line", style: { width: `${100 * share}%` } }),
+      ),
+      el("span", {}, ifonly.tenths(row.improvement)));
+  }
+
+  /** One case; `href` null: it has no page here. */
+  function cohortRow(row, largest, href) {
+    return el("tr", { class: href ? "opens" : "" },
+      el("th", { scope: "row" }, href ? el("a", { href }, row.episode) : row.episode),
+      el("td", {}, String(row.steps)), el(
+        "td", {}, ifonly.outcome(row.observed),
+      ), el("td", {}, ifonly.outcome(row.best)),
+      el("td", {}, gain(row, largest)), el("td", {}, row.changes === null ? "\u2013" : String(row.changes)),
+      el("td", { class: "text" }, answerTag(row)));
+  }
+
+  /** Headings that sort; `query` has the order now, `onSort` is told the new one. */
+  function cohortHead(place, columns, query, onSort) {
+    const { order, descending } = query;
+    const focused = document.activeElement?.dataset?.order;
+    place.replaceChildren(...columns.map((column) => {
+      const chosen = column.order === order;
+      const sort = () => onSort({ order: column.order, descending: chosen ? !descending : Boolean(column.falls) });
+      return el("th", {
+        scope: "col", class: column.text ? "text" : "",
+        "aria-sort": chosen ? (descending ? "descending" : "ascending") : "none",
+      },
+        el("button", { type: "button", "data-order": column.order, on: { click: sort } }, column.title,
+          el("span", { class: "sign", "aria-hidden": "true" }, chosen ? (descending ? "\u25BE" : "\u25B4") : "")));
+    }));
+    if (focused) place.querySelector(`[data-order="${focused}"]`)?.focus();
+  }
+
+  /** A row opens wherever it is clicked; arrow keys move from case to case. */
+  function openRows(body) {
+    body.addEventListener("click", (event) => {
+      if (event.target.closest("a") || getSelection().toString()) return;
+      event.target.closest("tr")?.querySelector("a")?.click();
+    });
+    body.addEventListener("keydown", (event) => {
+      const links = [...body.querySelectorAll("th a")];
+      const at = links.indexOf(event.target);
+      const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: links.length - 1 }[event.key];
+      if (at < 0 || to === undefined) return;
+      event.preventDefault();
+      links[to]?.focus();
+    });
+  }
+
+  Object.assign(ifonly, { COLUMNS, ANSWERS, cohortRow, cohortHead, openRows });
+})((window.ifonly = window.ifonly || {}));

@@ -1,0 +1,168 @@
+// The list of cases: search, filters, order and pages, all kept in the address.
+(function (ifonly) {
+  "use strict";
+  const { el } = ifonly;
+
+  const PAUSE = 200;
+  const SIZE = 50;
+  const VERDICT = { order: "verdict", title: "Verdict", text: true };
+  const FILTERS = ["search", "status", "verdict", "at_least"];
+
+  class List {
+    constructor(first, query, about) {
+      this.query = {
+        order: query.order || null, descending: isTrue(query.descending), page: Number(query.page) || 1,
+        size: Number(query.size) || SIZE,
+      };
+      for (const name of FILTERS) this.query[name] = query[name] ?? "";
+      this.parts = Object.fromEntries([
+        "filters", "count", "trouble", "cohort", "empty", "paging", "asked",
+      ].map((id) => [id, document.getElementById(id)]));
+      this.about = about || {};
+      ifonly.setText(this.parts.asked, asked(this.about));
+      this.fillFilters();
+      this.draw(first);
+      this.listen();
+    }
+
+    fillFilters() {
+      for (const name of FILTERS) {
+        const field = this.parts.filters.elements[name];
+        const value = String(this.query[name]);
+        // An improvement that somebody wrote into the address by hand is offered as well.
+        if (field.tagName === "SELECT" && value && ![...field.options].some((option) => option.value === value)) {
+          field.append(el(
+            "option", { value }, name === "at_least" ? `at least ${ifonly.percent(Number(value))}` : value,
+          ));
+        }
+        field.value = value;
+      }
+    }
+
+    listen() {
+      const { filters, cohort } = this.parts;
+      filters.addEventListener("input", (event) => {
+        this.query[event.target.name] = event.target.value;
+        this.later({ page: 1 }, event.target.type === "search" ? PAUSE : 0);
+      });
+      filters.addEventListener("submit", (event) => event.preventDefault());
+      filters.addEventListener("reset", (event) => {
+        event.preventDefault();
+        for (const name of FILTERS) this.query[name] = "";
+        this.fillFilters();
+        this.later({ page: 1 }, 0);
+      });
+      ifonly.openRows(cohort.tBodies[0]);
+    }
+
+    later(part, pause) {
+      Object.assign(this.query, part);
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.fetch(), pause);
+    }
+
+    parameters() {
+      const { order, descending, page, size } = this.query;
+      const filters = Object.fromEntries(FILTERS.map((name) => [name, String(this.query[name]).trim()]));
+      return ifonly.query({
+        ...filters, order, descending: order ? descending : null, page: page > 1 ? page : null, size: size === SIZE ? null : size,
+      });
+    }
+
+    async fetch() {
+      const parameters = this.parameters();
+      const { cohort, count, trouble } = this.parts;
+      this.running?.abort();
+      this.running = new AbortController();
+      cohort.classList.add("busy");
+      cohort.setAttribute("aria-busy", "true");
+      trouble.replaceChildren();
+      const slow = setTimeout(() => ifonly.setText(count, "Loading …"), 400);
+      try {
+        const found = await ifonly.ask(`/api/episodes?${parameters}`, { signal: this.running.signal });
+        clearTimeout(slow);
+        history.replaceState(null, "", parameters ? `/?${parameters}` : "/");
+        this.draw(found);
+      } catch (problem) {
+        clearTimeout(slow);
+        if (problem.name === "AbortError") return;
+        ifonly.setText(count, "The list could not be loaded.");
+        trouble.replaceChildren(
+          ifonly.problemBox(problem),
+          el("p", {}, el("button", { type: "button", on: { click: () => this.fetch() } }, "Try again")),
+        );
+      }
+      cohort.classList.remove("busy");
+      cohort.removeAttribute("aria-busy");
+    }
+
+    draw(found) {
+      this.drawHead();
+      const largest = Math.max(0.1, ...found.rows.map((row) => row.improvement || 0));
+      this.parts.cohort.tBodies[0].replaceChildren(...found.rows.map((row) => {
+        const made = ifonly.cohortRow(row, largest, `/case?${ifonly.query({ episode: row.episode })}`);
+        made.append(el(
+          "td", { class: "text" }, row.verdict || (row.noted ? "note only" : el("span", { class: "unit" }, "\u2013")),
+        ));
+        return made;
+      }));
+      const filtered = FILTERS.some((name) => String(this.query[name]).trim());
+      const total = found.total.toLocaleString("en-US").replaceAll(",", "\u202f");
+      ifonly.setText(this.parts.count, `${total} case${found.total === 1 ? "" : "s"}${filtered ? " found" : ""}`);
+      this.parts.cohort.hidden = !found.rows.length;
+      this.parts.empty.hidden = found.rows.length > 0;
+      this.parts.empty.replaceChildren(filtered
+        ? "No case fits these filters. Clear some of them to see more."
+        : found.total ? "This page of the list is empty; go back to the first one." : "There are no cases in this cohort.");
+      this.drawPaging(found);
+      this.keep(found);
+    }
+
+    drawHead() {
+      // Unless told otherwise, the server sends the largest improvement first where there are answers.
+      const now = this.query.order || !this.about.run ? this.query : { order: "improvement", descending: true };
+      ifonly.cohortHead(
+        this.parts.cohort.tHead.rows[0], [...ifonly.COLUMNS, VERDICT], now,
+        (order) => this.later({ ...order, page: 1 }, 0),
+      );
+    }
+
+    drawPaging(found) {
+      const pages = Math.max(1, Math.ceil(found.total / found.size));
+      const go = (page) => () => { this.later({ page }, 0); window.scrollTo(0, 0); };
+      const button = (words, page, off) => el(
+        "button", { type: "button", disabled: off, on: { click: go(page) } }, words,
+      );
+      this.parts.paging.replaceChildren(button("Previous", Math.min(found.page - 1, pages), found.page <= 1),
+        el("span", {}, `Page ${found.page} of ${pages}`), button("Next", found.page + 1, found.page >= pages));
+      this.parts.paging.hidden = pages < 2 && found.page < 2;
+    }
+
+    /** So that a case can lead back to this list and on to the next of its cases. */
+    keep(found) {
+      try {
+        sessionStorage.setItem(
+          ifonly.LIST, JSON.stringify({ query: this.parameters(), episodes: found.rows.map((row) => row.episode) }),
+        );
+      } catch {
+        // Without storage a case leads back to the first page.
+      }
+    }
+  }
+
+  function isTrue(value) {
+    return value === true || value === "true" || value === "1";
+  }
+
+  /** What is asked, as far as the server says it. */
+  function asked({ question }) {
+    if (!question) return "";
+    return `Each case asks: ${ifonly.askedWords(question)} Choose a case to see what happened, what could have happened, ` +
+      "and how sure that is.";
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const first = ifonly.embedded("first-data");
+    if (first) new List(first, ifonly.embedded("query-data") || {}, ifonly.embedded("about-data"));
+  });
+})((window.ifonly = window.ifonly || {}));

@@ -1,0 +1,195 @@
+// The report file: a summary of the cohort and a page per case, in one document without a server.
+(function (ifonly) {
+  "use strict";
+  const { el } = ifonly;
+
+  const SIZE = 50;
+
+  class Report {
+    constructor(root, { summary, cases }) {
+      this.summary = summary;
+      this.cases = cases;
+      this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0 };
+      this.pages = cases.map((case_) => el(
+        "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": `Case ${case_.episode}` },
+      ));
+      this.views = new Map();
+      this.overview = summary ? this.buildSummary() : null;
+      root.replaceChildren(...[this.overview, ...this.pages].filter(Boolean));
+      window.addEventListener("hashchange", () => this.route(true));
+      ifonly.printing(() => {
+        this.cases.forEach((_, index) => this.view(index));
+        if (this.overview) this.drawSummary();
+        return [...this.views.values()];
+      });
+      new ResizeObserver(() => {
+        if (this.overview && !this.overview.hidden && this.overview.clientWidth !== this.width) this.drawSummary();
+      }).observe(root);
+      this.route(false);
+    }
+
+    address(index) {
+      return `#case=${encodeURIComponent(this.cases[index].episode)}`;
+    }
+
+    /** Show the page that the address names; the summary, or the only case, where it names none. */
+    route(moved) {
+      const named = /^#case=(.*)$/.exec(location.hash);
+      let index = named ? this.cases.findIndex((case_) => encodeURIComponent(case_.episode) === named[1]) : -1;
+      if (index < 0 && !this.overview) index = 0;
+      this.pages.forEach((page, at) => { page.hidden = at !== index; });
+      if (this.overview) this.overview.hidden = index >= 0;
+      if (index >= 0) this.view(index).draw();
+      else this.drawSummary();
+      document.title = `${index >= 0 ? this.cases[index].episode : this.summary.title} – ifonly`;
+      if (moved) {
+        window.scrollTo(0, 0);
+        (index >= 0 ? this.pages[index] : this.overview).focus({ preventScroll: true });
+      }
+    }
+
+    /** The view of a case, made when it is first needed. */
+    view(index) {
+      if (!this.views.has(index)) {
+        const place = el("div", {});
+        this.pages[index].append(...[this.navigation(index), place].filter(Boolean));
+        this.views.set(index, new ifonly.CaseView(place, this.cases[index], { level: 1 }));
+      }
+      return this.views.get(index);
+    }
+
+    navigation(index) {
+      if (!this.summary) return null;
+      const link = (at, words) => (this.cases[at] ? el("a", { href: this.address(at) }, words) : null);
+      return el("nav", { class: "case-nav", "aria-label": "Report" }, el("a", { href: "#summary" }, "Summary"),
+        link(index - 1, "\u2039 Previous case"), link(index + 1, "Next case \u203a"),
+        el("span", { class: "unit" }, `Case ${index + 1} of ${this.cases.length}`));
+    }
+
+    buildSummary() {
+      const { summary } = this;
+      const question = summary.question;
+      this.spread = el("div", { class: "chart" });
+      this.budgets = el("div", { class: "chart" });
+      this.count = el("p", { role: "status" });
+      this.head = el("tr", {});
+      this.body = el("tbody", {});
+      this.paging = el("nav", { class: "paging", "aria-label": "Pages of the table" });
+      ifonly.openRows(this.body);
+      const asked = ifonly.capital(ifonly.askedWords(question));
+      return el("section", { class: "report-summary", tabindex: "-1", "aria-label": "Summary" },
+        el("div", { class: "case-head" }, el("h1", {}, summary.title),
+          el("p", { class: "headline" }, asked)),
+        el("dl", { class: "report-counts" }, summary.counts.map((item) => el("div", {}, el(
+          "dt", {}, ifonly.capital(item.label),
+        ),
+          el("dd", {}, typeof item.value === "number" ? ifonly.number(item.value).replace(/\.0+$/, "") : String(item.value),
+            item.note ? el("span", { class: "note" }, item.note) : null)))),
+        el("div", { class: "overview" },
+          el("section", {}, el("h2", {}, "How much better it could have gone"), this.spread),
+          el("section", {}, el("h2", {}, "Improvement against the changes allowed"),
+            el(
+              "p", { class: "legend" },
+              el("span", { class: "key" }, ifonly.sample("observed"), "mean, with its 95 % interval"),
+              el("span", { class: "key" }, ifonly.sample("best"), "median"),
+            ),
+            this.budgets)),
+        el("section", { class: "summary-words" }, el("h2", {}, "What is proven"),
+          el("ul", {}, [...(summary.notes || []), ...question.rules].map((text) => el("li", {}, ifonly.capital(text))))),
+        el("section", { class: "report-table" }, el("h2", {}, "Cases"),
+          this.filters(), el("div", { class: "list-state" }, this.count),
+          el("div", { class: "wide" }, el("table", { class: "figures cohort" },
+            el("caption", { class: "unseen" }, "Cases, one per row; column headings sort"), el("thead", {}, this.head), this.body)),
+          this.paging));
+    }
+
+    filters() {
+      const change = (name, read) => (event) => { this.query[name] = read(event.target.value); this.query.page = 1; this.drawTable(); };
+      const statuses = [...new Set(this.summary.rows.map((row) => row.status))];
+      const field = (id, words, input) => el(
+        "div", { class: id === "find" ? "field search" : "field" }, el("label", { for: id }, words), input,
+      );
+      return el("form", {
+        class: "filters", role: "search", "aria-label": "Cases", on: { submit: (event) => event.preventDefault() },
+      },
+        field(
+          "find", "Search",
+          el(
+            "input",
+            {
+              type: "search", id: "find", placeholder: "Episode", autocomplete: "off",
+              on: { input: change("search", (text) => text.trim().toLowerCase()) },
+            },
+          ),
+        ),
+        field("ended", "Answer", el("select", {
+          id: "ended", on: { change: change("status", String) },
+        }, el("option", { value: "" }, "all"),
+          statuses.map((status) => el("option", { value: status }, ifonly.ANSWERS[status] || status)))),
+        field("least", "Improvement", el("select", { id: "least", on: { change: change("least", Number) } },
+          [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5].map((share) =>
+            el("option", { value: share }, share ? `at least ${Math.round(100 * share)} %` : "any")))));
+    }
+
+    drawSummary() {
+      const { summary } = this;
+      this.width = this.overview.clientWidth;
+      const size = (place) => ({ width: place.parentElement.clientWidth, height: 270 });
+      this.spread.setAttribute("role", "img");
+      this.spread.setAttribute(
+        "aria-label", "How many episodes improve by how much; the table below has every episode.",
+      );
+      this.budgets.setAttribute("role", "img");
+      this.budgets.setAttribute(
+        "aria-label",
+        summary.by_changes.map(({ max_changes: most, mean, median }) =>
+          `${ifonly.plural(most, "change")}: mean ${ifonly.percent(mean)}, median ${ifonly.percent(median)}`).join("; "),
+      );
+      ifonly.spreadChart(
+        this.spread, { improvements: summary.improvements, threshold: summary.threshold, ...size(this.spread) },
+      );
+      ifonly.budgetChart(this.budgets, { byChanges: summary.by_changes, ...size(this.budgets) });
+      this.drawTable();
+    }
+
+    found() {
+      const { search, status, least, order, descending } = this.query;
+      const kept = this.summary.rows.filter((row) => row.episode.toLowerCase().includes(search) &&
+        (!status || row.status === status) && (!least || (row.improvement !== null && row.improvement >= least)));
+      const sign = descending ? -1 : 1;
+      const missing = (value) => value === null || value === undefined;
+      return kept.sort((a, b) => {
+        const [left, right] = [a[order], b[order]];
+        if (missing(left) || missing(right)) return Number(missing(left)) - Number(missing(right));
+        return left === right ? 0 : sign * (left < right ? -1 : 1);
+      });
+    }
+
+    drawTable() {
+      const { query } = this;
+      const found = this.found();
+      const pages = Math.max(1, Math.ceil(found.length / SIZE));
+      const start = (query.page - 1) * SIZE;
+      const paged = new Map(this.cases.map((case_, index) => [case_.episode, index]));
+      const largest = Math.max(0.1, ...this.summary.rows.map((row) => row.improvement || 0));
+      ifonly.cohortHead(
+        this.head, ifonly.COLUMNS, query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
+      );
+      this.body.replaceChildren(...found.slice(start, start + SIZE).map((row) =>
+        ifonly.cohortRow(row, largest, paged.has(row.episode) ? this.address(paged.get(row.episode)) : null)));
+      const part = found.length > SIZE ? `, ${start + 1} to ${Math.min(start + SIZE, found.length)} shown` : "";
+      const count = ifonly.plural(found.length, "case");
+      ifonly.setText(this.count, `${ifonly.capital(count)}${part}; underlined ones have a page in this report`);
+      const go = (page) => () => { query.page = page; this.drawTable(); };
+      this.paging.hidden = pages < 2;
+      this.paging.replaceChildren(el(
+        "button", { type: "button", disabled: query.page < 2, on: { click: go(query.page - 1) } }, "Previous",
+      ),
+        el("span", {}, `Page ${query.page} of ${pages}`),
+        el("button", { type: "button", disabled: query.page >= pages, on: { click: go(query.page + 1) } }, "Next"));
+    }
+  }
+
+  const root = document.getElementById("report");
+  if (root) ifonly.report = new Report(root, ifonly.embedded("report-data"));
+})((window.ifonly = window.ifonly || {}));

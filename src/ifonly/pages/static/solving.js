@@ -1,0 +1,181 @@
+// The card of rules, and the search under them: progress, a stop button, the bracket so far.
+(function (ifonly) {
+  "use strict";
+  const { el } = ifonly;
+
+  const PAUSE = 350;
+  const ENDED = ["finished", "stopped", "failed"];
+  const SAID = { waiting: "Waiting for a free place …", running: "Searching …", stopping: "Stopping …" };
+
+  class RulesCard {
+    /**
+     * `hooks`: {rules(), most(), isAnswered() (whether the answer under these rules is shown), onRules(rules),
+     * onMost(number), onSolved(job, case, asked: {rules, most})}; `seconds`: the search's limit.
+     */
+    constructor(place, case_, hooks, seconds) {
+      this.case = case_;
+      this.hooks = hooks;
+      this.seconds = seconds;
+      this.job = null;
+      this.list = el("ul", { class: "rules" });
+      this.none = el("p", { class: "note" }, "No rules of your own yet. Select a dose in the table to keep, require or forbid it.");
+      this.limits = el("div", { class: "fields" });
+      this.most = el("input", {
+        type: "number", id: "most", min: 0, max: case_.time.at.length, step: 1, inputmode: "numeric",
+        on: { change: () => this.setMost() },
+      });
+      this.start = el(
+        "button", { type: "button", class: "main", on: { click: () => this.solve() } },
+        "Find the best under these rules",
+      );
+      this.progress = el("div", { class: "progress", hidden: true });
+      this.status = el("p", { role: "status", class: "note" });
+      this.trouble = el("div", {});
+      place.append(el("section", { class: "card", "aria-labelledby": "rules-title" },
+        el("h2", { id: "rules-title" }, "Ask again under your rules"), this.list, this.none,
+        case_.treatments.axes.length ? el("details", {}, el("summary", {}, "Limits on doses"), this.limits) : null,
+        el("div", { class: "fields" }, el("label", { for: "most" }, "Changes allowed, at most"), this.most),
+        el("div", { class: "asking" }, this.start, this.progress, this.status, this.trouble)));
+      window.addEventListener("pagehide", () => {
+        if (this.job) ifonly.ask(
+          `/api/jobs/${encodeURIComponent(this.job)}/stop`, { method: "POST", keepalive: true },
+        ).catch(() => {});
+      });
+    }
+
+    draw() {
+      const rules = this.hooks.rules();
+      const given = this.case.question.rules.map((text) => el("li", { class: "fixed" }, text));
+      this.list.replaceChildren(...given, ...rules.map((rule) => {
+        const words = ifonly.ruleWords(this.case, rule);
+        return el("li", {}, el("span", {}, words), el("button", {
+          type: "button", class: "link", "aria-label": `Remove the rule: ${words}`,
+          on: { click: () => { this.hooks.onRules(ifonly.without(this.hooks.rules(), rule)); this.start.focus(); } },
+        }, "Remove"));
+      }));
+      if (!this.job && !this.hooks.isAnswered()) this.tell("");
+      this.list.hidden = !this.list.children.length;
+      this.none.hidden = rules.length > 0;
+      if (document.activeElement !== this.most) this.most.value = this.hooks.most();
+      if (!this.limits.contains(document.activeElement)) this.drawLimits(rules);
+    }
+
+    drawLimits(rules) {
+      const kinds = { jump: "from one step to the next", shift: "from the recorded dose" };
+      this.limits.replaceChildren(...this.case.treatments.axes.flatMap((axis, index) =>
+        Object.entries(kinds).flatMap(([kind, words]) => {
+          const id = `${kind}-${index}`;
+          const set = rules.find((rule) => rule[0] === kind && rule[1] === index);
+          const choose = (event) => {
+            const value = event.target.value;
+            const rule = [kind, index, Number(value)];
+            this.hooks.onRules(value === "" ? ifonly.without(this.hooks.rules(), rule) : ifonly.withRule(this.hooks.rules(), rule));
+          };
+          const option = (value, text) => el(
+            "option", { value, selected: set ? set[2] === value : value === "" }, text,
+          );
+          return [el("label", { for: id }, `${ifonly.capital(axis.name)}, levels ${words}`),
+            el("select", { id, on: { change: choose } }, option("", "no limit"),
+              axis.levels.slice(0, -1).map((_, most) => option(most, most === 0 ? "none" : `\u00b1 ${most}`)))];
+        })));
+    }
+
+    setMost() {
+      const given = Math.round(Number(this.most.value));
+      const most = Number.isFinite(given) ? Math.min(Math.max(0, given), this.case.time.at.length) : this.hooks.most();
+      this.most.value = most;
+      this.hooks.onMost(most);
+    }
+
+    /** Start a search, or take up one that the server may still know; `earlier`: what that one was asked. */
+    async solve(known, earlier) {
+      this.setMost();
+      const asked = earlier || { rules: this.hooks.rules(), most: this.hooks.most() };
+      this.trouble.replaceChildren();
+      this.start.disabled = true;
+      this.tell(SAID.waiting);
+      try {
+        const answer = (known && (await this.recall(known))) || (await ifonly.ask("/api/jobs", { method: "POST", body: {
+          episode: this.case.episode, max_changes: asked.most, alternatives: 5, seconds: this.seconds,
+          constraints: ifonly.toConstraints(this.case, asked.rules),
+        } }));
+        this.job = answer.job;
+        const ended = await this.follow(answer);
+        this.tell(ended.state === "stopped" ? "Stopped: shown is the best found so far." : "Done: the answer under your rules is shown.");
+        this.hooks.onSolved(ended.job, ended.case, asked);
+      } catch (problem) {
+        this.trouble.replaceChildren(ifonly.problemBox(problem));
+        this.tell("");
+      }
+      this.job = null;
+      this.start.disabled = false;
+      this.progress.hidden = true;
+    }
+
+    async recall(job) {
+      try {
+        return await ifonly.ask(`/api/jobs/${encodeURIComponent(job)}`);
+      } catch (problem) {
+        if (problem.status === 404) return null;
+        throw problem;
+      }
+    }
+
+    /** What is known of a search when it has ended with an answer. */
+    async follow(first) {
+      let answer = first;
+      this.stopping = false;
+      while (!ENDED.includes(answer.state)) {
+        this.drawProgress(answer);
+        await new Promise((done) => setTimeout(done, PAUSE));
+        answer = await ifonly.ask(`/api/jobs/${encodeURIComponent(answer.job)}`);
+      }
+      if (answer.state === "failed" || !answer.case) {
+        const told = answer.error || "The search ended without an answer.";
+        throw new ifonly.Problem(500, told.what || told, told.do || "Change the rules, and try again.");
+      }
+      return answer;
+    }
+
+    drawProgress(answer) {
+      const said = SAID[this.stopping ? "stopping" : answer.state] || SAID.running;
+      this.tell(said);
+      const known = answer.progress || {};
+      const entries = [
+        ["Found so far", ifonly.outcome(known.found)],
+        ["Best possible", ifonly.bestPossible(known, this.case.question)],
+        ["Gap", ifonly.gapWords(known.gap)], ["Seconds", known.seconds == null ? "–" : known.seconds.toFixed(0)],
+      ];
+      if (this.progress.hidden) {
+        this.stop = el(
+          "button", { type: "button", on: { click: () => this.stopJob() } }, "Stop and show the bracket so far",
+        );
+        this.figures = el("dl", {});
+        this.progress.replaceChildren(el("div", { class: "working", "aria-hidden": "true" }), this.figures, this.stop);
+        this.progress.hidden = false;
+      }
+      this.stop.disabled = this.stopping;
+      this.figures.replaceChildren(...entries.map(([name, value]) => el(
+        "div", {}, el("dt", {}, name), el("dd", {}, value),
+      )));
+    }
+
+    async stopJob() {
+      this.stopping = true;
+      this.stop.disabled = true;
+      this.tell(SAID.stopping);
+      try {
+        await ifonly.ask(`/api/jobs/${encodeURIComponent(this.job)}/stop`, { method: "POST" });
+      } catch (problem) {
+        this.stopping = false;
+        this.trouble.replaceChildren(ifonly.problemBox(problem));
+      }
+    }
+
+    tell(words) {
+      ifonly.setText(this.status, words);
+    }
+  }
+
+  Object.assign(ifonly, { RulesCard });
+})((window.ifonly = window.ifonly || {}));

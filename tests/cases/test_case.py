@@ -1,0 +1,356 @@
+"""Cases against results, rows, frontiers and figures that are computed elsewhere; claims against certificates."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from dosed_problems import dosed
+
+from ifonly.cases import Case, case_from_row, case_of, course_of, observed_case, words
+from ifonly.constraints import Constraints
+from ifonly.errors import IfonlyError, InputError
+from ifonly.instances import random_problem
+from ifonly.problem import Problem
+from ifonly.report.improvements import Asked, improvements, improvements_by_budget
+from ifonly.rewards import Custom, Linear
+from ifonly.runs.rows import COLUMNS, failed_row, row_of
+from ifonly.search.astar import AnchorAStar
+from ifonly.search.base import Limits
+from ifonly.search.baselines import Greedy
+from ifonly.search.branch import BranchAndBound
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.result import Certificate, Result, Status
+from ifonly.search.solve import solve
+
+
+def drawn(seed: int) -> Problem:
+    return random_problem(seed, horizon=5, actions=4, max_changes=3, rules=None)
+
+
+def plain(case: Case) -> dict[str, Any]:
+    """As it is read back from JSON, which knows neither NaN nor infinity."""
+    content: dict[str, Any] = json.loads(json.dumps(case.to_dict(), allow_nan=False))
+    return content
+
+
+def table_of(problem: Problem, result: Result) -> tuple[pl.DataFrame, Asked]:
+    asked = Asked(problem.reward, 1, problem.max_changes, problem.change_cost)
+    return pl.DataFrame([row_of(problem, result)], schema=COLUMNS), asked
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_row_and_result_give_the_same_case(seed: int) -> None:
+    problem = drawn(seed)
+    result = solve(problem)
+    table, _ = table_of(problem, result)
+    from_result, from_row = plain(case_of(problem, result)), plain(case_from_row(problem, table.to_dicts()[0]))
+    assert from_result == from_row
+    assert from_result["answer"]["proven"]
+    assert from_result["observed"]["states"] == problem.episode.states.tolist()
+    assert from_result["answer"]["best"]["actions"] == result.actions.tolist()
+    assert from_result["answer"]["best"]["admissible"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_improvements_are_those_of_the_summary(seed: int) -> None:
+    problem = drawn(seed)
+    result = solve(problem, limits=Limits(nodes=1) if seed % 2 else None)
+    table, asked = table_of(problem, result)
+    answer = case_of(problem, result).answer
+    assert answer is not None
+    expected = improvements(table, asked)["improvement"][0]
+    assert answer.best.improvement == (expected if expected is None else pytest.approx(expected, abs=1e-7))
+    by_budget = dict(improvements_by_budget(table, asked).select("max_changes", "improvement").iter_rows())
+    for budget in answer.budgets:
+        if budget.max_changes in by_budget and budget.course is not None:
+            assert budget.course.improvement == pytest.approx(by_budget[budget.max_changes], abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_contributions_add_up_to_the_gain(seed: int) -> None:
+    problem = drawn(seed)
+    case = case_of(problem, solve(problem))
+    assert case.answer is not None
+    better = -1.0 if case.question["lower_is_better"] else 1.0
+    gain = better * (case.answer.best.outcome - case.observed.outcome)  # type: ignore[operator]
+    assert sum(one.share for one in case.answer.contributions) == pytest.approx(gain, abs=1e-6)
+    for one, change in zip(case.answer.contributions, case.answer.best.changes, strict=True):
+        alone = problem.episode.actions.copy()
+        alone[one.step] = change.after
+        shown = course_of(problem, alone).outcome
+        assert one.alone == pytest.approx(better * (shown - case.observed.outcome), abs=1e-6)  # type: ignore[operator]
+        assert (one.words, one.at) == (change.words, change.at)
+
+
+def test_many_changes_are_not_shared_out() -> None:
+    problem = random_problem(1, horizon=14, max_changes=None, model_kind="linear", reward_kind="linear", masked=False)
+    result = solve(problem, Greedy())
+    more = replace(result, actions=(problem.episode.actions + 1) % problem.action_count)
+    answer = case_of(problem, more).answer
+    assert answer is not None
+    assert len(answer.best.changes) == 14
+    assert answer.contributions == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_budgets_and_alternatives_are_those_of_the_search(seed: int) -> None:
+    problem = drawn(seed)
+    result = solve(problem, BranchAndBound(alternatives=4))
+    answer = case_of(problem, result).answer
+    assert answer is not None
+    assert [budget.max_changes for budget in answer.budgets] == list(range(problem.max_changes + 1))
+    for budget, found in zip(answer.budgets, result.frontier, strict=True):
+        assert budget.proven
+        assert (budget.course is None) == (found.actions is None)
+        if budget.course is not None and found.actions is not None:
+            assert budget.course.actions == tuple(found.actions.tolist())
+            assert budget.best_possible == budget.course.outcome
+    assert [course.actions for course in answer.alternatives] == [
+        tuple(o.actions.tolist()) for o in result.alternatives
+    ]
+    assert answer.alternatives[0] == answer.best
+    assert answer.alternatives_proven
+    every = solve(problem, Exhaustive())
+    assert answer.best.outcome == pytest.approx(every.shown[1].value, abs=1e-6)
+
+
+def with_certificate(result: Result, status: Status, gap: float, *, proven: bool) -> Result:
+    """The same answer under another claim."""
+    return replace(
+        result,
+        status=status,
+        upper_bound=result.outcome + gap,
+        certificate=Certificate("taylor", proven=proven),
+        frontier=(*result.frontier[:-1], replace(result.frontier[-1], upper_bound=result.outcome + gap)),
+    )
+
+
+STRONG = re.compile(r"no sequence .* does better|searched exactly|gap 0\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("gap", [0.0, 0.04996, 1.2345678, 98765.4321, math.inf])
+@pytest.mark.parametrize("proven", [True, False])
+@pytest.mark.parametrize("rules", [None, Constraints(locked=[1])])
+@pytest.mark.parametrize("cost", [0.0, 0.25])
+def test_no_claim_is_stronger_than_its_certificate(
+    status: Status, gap: float, proven: bool, rules: Constraints | None, cost: float
+) -> None:
+    problem = dosed(constraints=rules, change_cost=cost)
+    result = with_certificate(solve(problem), status, gap, proven=proven and math.isfinite(gap))
+    case = case_of(problem, result)
+    answer = case.answer
+    assert answer is not None
+    really = status is Status.OPTIMAL and proven and gap == 0
+    assert answer.proven == really
+    assert bool(STRONG.search(answer.statement)) == really
+    assert ("not proven" in answer.statement.lower()) != really
+    assert ("The answer is not proven to be the best." in case.cautions) != really
+    assert answer.budgets[-1].proven == really
+    assert ("keeps the rules" in answer.statement) == (rules is not None)
+    assert "under this model" in answer.statement or not math.isfinite(gap) or not proven
+    known = proven and math.isfinite(gap)
+    assert (answer.gap is not None) == known
+    assert (answer.best_possible is not None) == known
+    if known and not really:
+        (said,) = re.findall(r"by no more than ([\d.e+]+)", answer.statement)
+        assert float(said.rstrip(".")) >= gap
+        # Lower is better: nothing admissible gets below this, with costs or without.
+        assert answer.best_possible <= answer.best.outcome - gap + 1e-9  # type: ignore[operator]
+    if known:
+        assert ("counted as a loss of 0.25" in answer.statement) == bool(cost)
+    from_row = case_from_row(problem, row_of(problem, result))
+    assert plain(from_row) == plain(case)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_possible_outcome_is_possible_at_best(seed: int) -> None:
+    """Whatever stopped the search, no admissible sequence is shown to be better than what is said to be possible."""
+    problem = drawn(seed)
+    truth = solve(problem, Exhaustive()).shown[1]
+    for solver, limits in ((BranchAndBound(), Limits(nodes=1)), (Greedy(), None), (AnchorAStar(), Limits(nodes=3))):
+        try:
+            result = solve(problem, solver, limits=limits)
+        except IfonlyError:  # A* needs Lipschitz constants
+            continue
+        answer = case_of(problem, result).answer
+        assert answer is not None
+        if answer.best_possible is not None and not answer.proven:
+            better = 1 if truth.higher_is_better else -1
+            assert better * answer.best_possible >= better * truth.value - 1e-6
+        if answer.proven and not problem.change_cost:
+            assert answer.best.outcome == pytest.approx(truth.value, abs=1e-6)
+
+
+def test_statements_in_full() -> None:
+    def said(problem: Problem, **more: Any) -> str:
+        answer = case_of(problem, solve(problem, **more)).answer
+        assert answer is not None
+        return answer.statement
+
+    exactly = "searched exactly, gap 0."
+    assert said(dosed()) == f"No sequence with at most 2 changes does better under this model: {exactly}"
+    assert said(dosed(max_changes=1)).startswith("No sequence with at most 1 change does better")
+    assert said(dosed(max_changes=None)).startswith("No sequence with any number of changes does better")
+    kept = dosed(constraints=Constraints(locked=[0, 1, 2]))
+    assert said(kept) == (
+        f"No sequence with at most 2 changes that keeps the rules does better than what was done under this model: "
+        f"{exactly}"
+    )
+    assert said(dosed(), solver=Greedy()) == (
+        "Not proven: a quick method was used, which proves nothing. Other sequences with at most 2 changes may be "
+        "better, and it is not known by how much."
+    )
+    declared = Custom(lambda states, actions: -states[..., 0] + 0 * actions, {"SOFA": 1.0}, name="sum")
+    assert "as long as the declared limits of the outcome measure hold" in said(dosed(reward=declared))
+
+
+def test_what_is_asked_and_recorded() -> None:
+    rules = Constraints(
+        locked=[0],
+        forbidden={None: [5], 1: ["drug 20 mg, fluid 0 mL"]},
+        required={2: 4},
+        max_shift=1,
+        max_jump={"drug": 2},
+        last_action_fixed=True,
+    )
+    content = plain(observed_case(dosed(constraints=rules)))
+    assert content["answer"] is None
+    assert content["question"] == {
+        "max_changes": 2,
+        "objective": "cumulative SOFA",
+        "lower_is_better": True,
+        "rules": [
+            "Left as it was: the treatment at hour 0.",
+            "Left as it was: the last treatment.",
+            "Not to be changed to: drug 20 mg, fluid 80 mL.",
+            "Not to be changed to at hour 4: drug 20 mg, fluid 0 mL.",
+            "Required at hour 8: drug 20 mg, fluid 0 mL.",
+            "Every dose: at most 1 level away from what was given at that step.",
+            "drug: at most 2 levels away from the step before, except where it was recorded so.",
+        ],
+        "constraints": rules.to_dict(),
+        "change_cost": 0.0,
+    }
+    assert content["time"] == {"unit": "hour", "step": 4.0, "at": [0.0, 4.0, 8.0, 12.0]}
+    assert content["facts"] == [{"name": "age", "unit": "years", "value": 63.0}]
+    assert [feature["name"] for feature in content["features"]] == ["SOFA", "MAP", "ventilated"]
+    assert content["features"][1] == {
+        "name": "MAP",
+        "unit": "mmHg",
+        "label": "MAP (mmHg)",
+        "kind": "dynamic",
+        "plausible": None,
+        "observed": [60, 62, 70, 71],
+    }
+    assert content["treatments"]["axes"][0] == {
+        "name": "drug",
+        "unit": "mg",
+        "levels": [0, 5, 20],
+        "shown": ["0", "5", "20"],
+    }
+    levels = [action["levels"] for action in content["treatments"]["actions"]]
+    assert levels == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
+    assert any("ventilated" in sentence for sentence in content["assumptions"])
+
+
+def test_a_mask_is_a_rule_too_and_higher_may_be_better() -> None:
+    allowed = np.ones((4, 6), dtype=bool)
+    allowed[0, 5] = False
+    content = plain(observed_case(dosed(allowed=allowed, reward=Linear({"MAP": 1.0}))))
+    assert content["question"]["rules"] == ["At some steps only some treatments were considered."]
+    assert (content["question"]["objective"], content["question"]["lower_is_better"]) == ("cumulative MAP", False)
+
+
+class _Nothing:
+    """Supports no treatment anywhere."""
+
+    def supported(self, t: int, states: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(states), 6, dtype=torch.bool)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "nothing"}
+
+
+def test_support_is_a_rule_too() -> None:
+    problem = dosed(support=_Nothing())
+    case = case_of(problem, solve(problem))
+    assert case.question["rules"] == ["Only changes to treatments that the data supports at the state then reached."]
+    assert case.answer is not None
+    assert "that keeps the rules does better than what was done" in case.answer.statement
+
+
+def test_unordered_treatments_have_no_levels() -> None:
+    content = plain(observed_case(random_problem(2, rules=False)))
+    assert content["treatments"]["axes"] == []
+    assert all(action["levels"] == [] for action in content["treatments"]["actions"])
+
+
+def test_cautions_are_about_this_case() -> None:
+    cautions = case_of(dosed(max_changes=None), solve(dosed(max_changes=None))).cautions
+    assert cautions == (
+        "Under the other treatment, SOFA lies outside its plausible range, 0 to 10 at hours 8 and 12.",
+        "The relative improvement counts such values only up to the limits of their ranges.",
+        "drug: the dose differs by more than half of its scale at hour 0.",
+        "A change falls on the first step: what came before it is not in the record.",
+    )
+    kept = dosed(constraints=Constraints(locked=[0, 1, 2]))
+    assert case_of(kept, solve(kept)).cautions == ()
+    assert observed_case(dosed()).cautions == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([1], "hour 4"),
+        ([0, 1, 2], "hours 0, 4 and 8"),
+        ([0, 2, 3, 4, 5, 7], "hours 0, 8 to 20 and 28"),
+        ([0, 1, 2, 3], "hours 0 to 12"),
+    ],
+)
+def test_many_steps_in_a_row_are_said_as_one(steps: list[int], said: str) -> None:
+    assert words.times(dosed().episode.schema, steps) == said
+
+
+def test_a_failed_row_has_no_answer() -> None:
+    problem = dosed()
+    case = case_from_row(problem, failed_row(problem.episode, InputError("something")))
+    assert case.answer is None
+    assert case.cautions[0] == "This episode has no answer: solving it failed."
+
+
+def test_alternatives_join_a_row() -> None:
+    problem = drawn(4)
+    result = solve(problem, BranchAndBound(alternatives=3))
+    row = row_of(problem, result)
+    known = [one.actions for one in result.alternatives]
+    answer = case_from_row(problem, row, alternatives=known).answer
+    assert answer is not None
+    assert [course.actions for course in answer.alternatives] == [tuple(actions.tolist()) for actions in known]
+    others = case_from_row(problem, row, alternatives=known[1:]).answer
+    assert others is not None
+    assert [course.actions for course in others.alternatives] == [tuple(a.tolist()) for a in (known[0], known[1])]
+
+
+def test_alternatives_that_are_not_proven_are_said_to_be_so() -> None:
+    problem = random_problem(3, horizon=8, actions=6, max_changes=4, rules=False)
+    result = solve(problem, BranchAndBound(alternatives=4), limits=Limits(nodes=1))
+    assert result.status is Status.NODE_LIMIT
+    case = case_of(problem, result)
+    assert case.answer is not None
+    assert not case.answer.alternatives_proven
+    assert "The alternatives are those found so far; others may be better." in case.cautions
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    problem, other = dosed(), drawn(1)
+    with pytest.raises(InputError, match="the result is about episode"):
+        case_of(problem, solve(other))
+    with pytest.raises(InputError, match="the row is about episode"):
+        case_from_row(problem, row_of(other, solve(other)))

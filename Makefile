@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
 
-.PHONY: install demo test bench clean
+.PHONY: install browser demo test bench clean
 
 install: $(VENV)/.installed
 
@@ -17,7 +17,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/ifonly demo --out demo
 
-test: install
+# The tests of the pages need a browser; without the right to install one they are skipped, and say so.
+browser:
+	@command -v chromium > /dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+		  echo "installing chromium for the tests of the pages" && apt-get update -qq && \
+		  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; } || \
+		echo "no chromium here and none can be installed: the tests of the pages will be skipped"
+
+test: install browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -18,16 +18,18 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "journal"),
+    ("progress", "files", "journal", "pages"),
     ("episodes",),
     ("models", "constraints", "clinical"),
-    ("simulate", "rewards"),
+    ("simulate", "rewards", "support", "gate"),
     ("problem",),
     ("instances", "bounds"),
     ("search",),
+    ("trust",),
     ("runs",),
+    ("cases",),
     ("accuracy", "report"),
-    ("testing", "experiments"),
+    ("testing", "experiments", "web"),
     ("cli",),
     ("__main__",),
 )

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
         Schema,
     )
     from ifonly.episodes.store import load, load_schema, read_table, save_cohort, save_schema
+    from ifonly.gate.check import check_model
+    from ifonly.gate.result import ModelCheck
+    from ifonly.gate.stored import stored_check
     from ifonly.models import (
         Additive,
+        Ensemble,
         LinearModel,
         LocationScale,
         MonotoneFlow,
@@ -33,7 +37,9 @@ if TYPE_CHECKING:
     )
     from ifonly.models.crossval import cross_validate
     from ifonly.models.fit import FitSettings, fit
-    from ifonly.problem import Problem
+    from ifonly.models.fit_ensemble import fit_ensemble
+    from ifonly.problem import Panel, Problem
+    from ifonly.report.case_report import ReportSettings, write_report
     from ifonly.report.plots import plot_episode, plot_fit
     from ifonly.rewards import minus
     from ifonly.runs import Run, RunSettings, load_run, solve_cohort
@@ -49,6 +55,8 @@ if TYPE_CHECKING:
     from ifonly.search.session import Session
     from ifonly.search.solve import solve
     from ifonly.search.verify import verify
+    from ifonly.support import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
+    from ifonly.trust import sensitivity, support_of
 else:
     _HOMES = {
         "ifonly": ("accuracy", "errors", "rewards", "simulate"),
@@ -56,8 +64,12 @@ else:
         "ifonly.constraints": ("Constraints",),
         "ifonly.episodes": ("ActionSpace", "Axis", "Cohort", "Episode", "Feature", "Scaler", "Schema"),
         "ifonly.episodes.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
+        "ifonly.gate.check": ("check_model",),
+        "ifonly.gate.result": ("ModelCheck",),
+        "ifonly.gate.stored": ("stored_check",),
         "ifonly.models": (
             "Additive",
+            "Ensemble",
             "LinearModel",
             "LocationScale",
             "MonotoneFlow",
@@ -68,7 +80,9 @@ else:
         ),
         "ifonly.models.crossval": ("cross_validate",),
         "ifonly.models.fit": ("FitSettings", "fit"),
-        "ifonly.problem": ("Problem",),
+        "ifonly.models.fit_ensemble": ("fit_ensemble",),
+        "ifonly.problem": ("Panel", "Problem"),
+        "ifonly.report.case_report": ("ReportSettings", "write_report"),
         "ifonly.report.plots": ("plot_episode", "plot_fit"),
         "ifonly.rewards": ("minus",),
         "ifonly.runs": ("Run", "RunSettings", "load_run", "solve_cohort"),
@@ -84,6 +98,8 @@ else:
         "ifonly.search.session": ("Session",),
         "ifonly.search.solve": ("solve",),
         "ifonly.search.verify": ("verify",),
+        "ifonly.support": ("BehaviourSettings", "fit_behaviour", "load_behaviour", "save_behaviour"),
+        "ifonly.trust": ("sensitivity", "support_of"),
     }
 
     def __getattr__(name):
@@ -106,9 +122,11 @@ __all__ = [
     "AnchorAStar",
     "Axis",
     "Beam",
+    "BehaviourSettings",
     "BranchAndBound",
     "Cohort",
     "Constraints",
+    "Ensemble",
     "Episode",
     "Exhaustive",
     "FacilityLocation",
@@ -118,11 +136,14 @@ __all__ = [
     "Limits",
     "LinearModel",
     "LocationScale",
+    "ModelCheck",
     "MonotoneFlow",
     "MonteCarlo",
+    "Panel",
     "PostNonlinear",
     "Problem",
     "RandomSearch",
+    "ReportSettings",
     "Result",
     "Run",
     "RunSettings",
@@ -134,11 +155,15 @@ __all__ = [
     "TransitionModel",
     "__version__",
     "accuracy",
+    "check_model",
     "contributions",
     "cross_validate",
     "errors",
     "fit",
+    "fit_behaviour",
+    "fit_ensemble",
     "load",
+    "load_behaviour",
     "load_model",
     "load_run",
     "load_schema",
@@ -147,13 +172,18 @@ __all__ = [
     "plot_fit",
     "read_table",
     "rewards",
+    "save_behaviour",
     "save_cohort",
     "save_model",
     "save_schema",
     "search_log",
+    "sensitivity",
     "simulate",
     "solve",
     "solve_batch",
     "solve_cohort",
+    "stored_check",
+    "support_of",
     "verify",
+    "write_report",
 ]

@@ -10,17 +10,21 @@ import typer
 
 from ifonly.cli import (
     accuracy,
+    behaviour,
     card,
+    check,
     cohort,
     data,
     demo,
     info,
     mimic,
     models,
+    report,
     reproduce,
     results,
     schema,
     search,
+    serve,
     summarize,
 )
 from ifonly.cli.frame import EXIT_CODES, paragraphs, register
@@ -63,9 +67,13 @@ register(app, "mimic", mimic.mimic, mimic.MIMIC_EXAMPLES, about_values=True)
 register(app, "card", card.card, card.CARD_EXAMPLES, about_values=True)
 register(app, "fit", models.fit, models.FIT_EXAMPLES, about_values=True)
 register(app, "crossval", models.crossval, models.CROSSVAL_EXAMPLES)
+register(app, "check", check.check, check.CHECK_EXAMPLES)
+register(app, "behaviour", behaviour.behaviour, behaviour.BEHAVIOUR_EXAMPLES, about_values=True)
 register(app, "solve", search.solve, search.SOLVE_EXAMPLES)
 register(app, "cohort", cohort.cohort, cohort.COHORT_EXAMPLES)
 register(app, "summarize", summarize.summarize, summarize.SUMMARIZE_EXAMPLES)
+register(app, "report", report.report, report.REPORT_EXAMPLES)
+register(app, "serve", serve.serve, serve.SERVE_EXAMPLES)
 register(app, "verify", results.verify, results.VERIFY_EXAMPLES)
 register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
 register(app, "accuracy", accuracy.accuracy, accuracy.ACCURACY_EXAMPLES)

@@ -1,0 +1,226 @@
+"""The command that serves the review page: `serve`."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from ifonly.cli import asking, options
+from ifonly.cli.frame import ExitCode, Output, note
+from ifonly.cli.questions import RewardChoice, RuleChoice, changes_limit
+from ifonly.errors import InputError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ifonly.web.question import ReviewQuestion
+
+SERVE_EXAMPLES = (
+    "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open",
+    "ifonly serve --episodes data/sepsis --model models/sepsis --minimize SOFA -k 3",
+    "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --host 0.0.0.0 --token-file token.txt",
+)
+
+QUESTION_PANEL = "What is asked, where there is no run"
+ACCESS_PANEL = "Who may look"
+MAX_CHANGES = "3"
+NOTES_NAME, NOTES_IN_RUN = "ifonly-notes.sqlite", "notes.sqlite"
+SECONDS_TO_FINISH = 3
+"""For requests that are under way when the server is stopped."""
+MOST_CONNECTIONS = 512
+SECONDS_KEPT_OPEN = 60
+"""For a connection that nothing is asked on, so that a reviewer who reads need not connect again."""
+
+
+def serve(
+    episodes: options.Episodes,
+    model: options.ModelFolder,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            metavar="FOLDER",
+            help="A run of `ifonly cohort`: its question and its answers.",
+            show_default=False,
+        ),
+    ] = None,
+    max_changes: Annotated[
+        str | None,
+        typer.Option(
+            "--max-changes",
+            "-k",
+            metavar="N",
+            help="At most this many changes; none: no limit.",
+            show_default=MAX_CHANGES,
+            rich_help_panel=QUESTION_PANEL,
+        ),
+    ] = None,
+    minimize: asking.Minimize = None,
+    maximize: asking.Maximize = None,
+    weight: asking.Weights = None,
+    cost: asking.Costs = None,
+    change_cost: asking.ChangeCost = 0.0,
+    fix_last_action: asking.FixLastAction = False,
+    forbid: asking.Forbid = None,
+    max_shift: asking.MaxShift = None,
+    max_jump: asking.MaxJump = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs a token.", rich_help_panel=ACCESS_PANEL
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", metavar="N", min=0, max=65535, help="0: any that is free.", rich_help_panel=ACCESS_PANEL
+        ),
+    ] = 8377,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="What users must know, in a file that nobody else may read.",
+            rich_help_panel=ACCESS_PANEL,
+        ),
+    ] = None,
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            "--notes",
+            metavar="FILE",
+            help="Where reviewers' notes are kept (SQLite).",
+            show_default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, max=64, help="Searches at the same time.")] = 2,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="The longest that a search may take.")
+    ] = 60.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> ExitCode:
+    """Serve the review page: every case, what could have gone better, and room to try and to judge.
+
+    Needs ifonly[web]. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
+    Ctrl-C ends it.
+    """
+    asked = _Asked(
+        RewardChoice(minimize, maximize, weight or (), cost or ()),
+        RuleChoice((), (), forbid or (), max_shift or (), max_jump or (), fix_last_action),
+        max_changes,
+        change_cost,
+    )
+    if run is not None and asked != _Asked(RewardChoice(), RuleChoice(), None, 0.0):
+        raise typer.BadParameter("--run says what is asked; leave out -k and what else speaks of the question.")
+    _require_packages()
+    from ifonly.web.app import create_app
+    from ifonly.web.settings import ReviewSettings, check_address, read_token
+
+    token = None if token_file is None else read_token(token_file)
+    check_address(host, token)
+    with _listen(host, port) as listener:
+        settings = ReviewSettings(
+            episodes=episodes,
+            model=model,
+            notes=notes or (Path(NOTES_NAME) if run is None else run / NOTES_IN_RUN),
+            run=run,
+            question=asked.question(episodes) if run is None else None,
+            token=token,
+            jobs=jobs,
+            seconds=seconds,
+            report=lambda error: note("error", error, style="bold red"),
+        )
+        app = create_app(settings)
+        listener.listen()  # from now on whoever comes is answered
+        address = _address(host, listener.getsockname()[1])
+        Output().show(f"notes:  {settings.notes}", f"review: {address}", "Ctrl-C ends it.")
+        if open_page:
+            threading.Thread(
+                target=webbrowser.open, args=(address,), daemon=True
+            ).start()  # some browsers take the thread
+        _serve(app, listener)
+    return ExitCode.DONE
+
+
+class _Asked(NamedTuple):
+    """What the command line says about the question."""
+
+    better: RewardChoice
+    rules: RuleChoice
+    max_changes: str | None
+    change_cost: float
+
+    def question(self, episodes: Path) -> ReviewQuestion:
+        """As the server takes it; names that the cohort's schema does not know are refused."""
+        from ifonly.episodes.schema import Schema
+        from ifonly.episodes.store import load_metadata
+        from ifonly.web.question import ReviewQuestion
+
+        schema = Schema.from_dict(load_metadata(episodes)["schema"])
+        return ReviewQuestion(
+            reward=self.better.build(schema),
+            max_changes=changes_limit(MAX_CHANGES if self.max_changes is None else self.max_changes),
+            constraints=self.rules.build(schema),
+            change_cost=self.change_cost,
+        )
+
+
+def _require_packages() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("fastapi", "uvicorn", "jinja2", "plotly") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"the review page needs {', '.join(missing)}, which is not installed; install it: pip install 'ifonly[web]'"
+        )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket at the address, before anything is read: somebody else may be there."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"--host {host}: is no address of this machine ({error.strerror or error}).") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"nothing can be served at {host}, port {port} ({error.strerror or error}); choose another --port."
+        ) from None
+    return listener
+
+
+def _address(host: str, port: int) -> str:
+    """Where to look; an address that stands for all addresses of the machine is none to go to."""
+    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+
+def _serve(app: FastAPI, listener: socket.socket) -> None:
+    """Serve until Ctrl-C; requests are not logged, for they name patients."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=SECONDS_KEPT_OPEN,
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
+    )
+    with suppress(KeyboardInterrupt):  # this is how it ends
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,105 @@
+"""The application: everything put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import torch
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ifonly.errors import StoreError
+from ifonly.version import __version__
+from ifonly.web.api import Desk, api_router
+from ifonly.web.guard import Doorkeeper, Guard
+from ifonly.web.jobs import JobDesk, JobLimits
+from ifonly.web.notes import Notes
+from ifonly.web.refusals import DESCRIPTION, RefusalError, refusal_response
+from ifonly.web.review import Review
+from ifonly.web.settings import ReviewSettings
+from ifonly.web.site import site_router
+from ifonly.web.worker import Setup
+
+FIELD = re.compile(r"[a-z_]{1,20}")
+"""Names of fields are such; what else stands in the place of one is not repeated."""
+ABOUT = "Recorded episodes, what could have gone better, how sure that is, and what reviewers say about it."
+
+
+def create_app(settings: ReviewSettings) -> FastAPI:
+    """The application of `ifonly serve`; reads and checks everything first, starts workers when it is served.
+
+    Serve it at an address of this machine only, unless `settings.token` is given.
+    """
+    torch.set_num_threads(1)  # requests are many and small; each is quickest on one core
+    review = Review.load(settings)
+    notes = Notes(settings.notes, cohort=review.fingerprint, model=review.model.fingerprint())
+    setup = Setup(settings.model, review.model.fingerprint(), review.question)
+    jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
+    doorkeeper = Doorkeeper(settings.token)
+    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        jobs.open()
+        try:
+            yield
+        finally:
+            jobs.close()
+            notes.close()
+
+    app = FastAPI(
+        title="ifonly case review",
+        summary=ABOUT,
+        version=__version__,
+        docs_url=None,  # it would load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=DESCRIPTION,
+        lifespan=life,
+        redirect_slashes=False,
+    )
+    app.add_middleware(Guard, doorkeeper=doorkeeper, report=settings.report)
+    app.include_router(api_router(desk))
+    app.include_router(site_router(desk, doorkeeper))
+    _explain_errors(app)
+    return app
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Every refusal in the one shape; nothing that was sent is repeated."""
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RefusalError)
+        return refusal_response(request.url.path, error)
+
+    async def of_status(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return refusal_response(request.url.path, RefusalError.of_status(error.status_code, error.headers))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        refusal = RefusalError(
+            422, f"The request does not fit. {_first_problem(error)}", "See /openapi.json for what fits."
+        )
+        return refusal_response(request.url.path, refusal)
+
+    async def not_stored(request: Request, error: Exception) -> Response:
+        refusal = RefusalError(
+            503, "The notes cannot be read or written.", "Keep your text, and tell who runs the server."
+        )
+        return refusal_response(request.url.path, refusal)
+
+    app.add_exception_handler(RefusalError, refused)
+    app.add_exception_handler(HTTPException, of_status)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(StoreError, not_stored)
+
+
+def _first_problem(error: RequestValidationError) -> str:
+    """Which field, and what is expected of it."""
+    problem = error.errors()[0]
+    where = [part for part in problem["loc"][1:2] if FIELD.fullmatch(str(part))]
+    return f"{''.join(f'{part}: ' for part in where)}{problem['msg'].rstrip('.')}."

@@ -1,0 +1,221 @@
+"""Reviewers' notes: an SQLite file to which revisions are added, and from which nothing is ever taken away."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from ifonly.errors import IfonlyError, StoreError
+from ifonly.version import __version__
+
+Verdict = Literal["plausible", "implausible", "unsure"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+LONGEST_NOTE, LONGEST_REVIEWER = 10_000, 200
+"""Characters."""
+
+APPLICATION = 0x69664F6E  # "ifOn": SQLite keeps it in the file's header, by which we know our own
+VERSION = 1
+SECONDS_TO_WAIT = 10
+"""For another process that is writing."""
+
+_TABLES = (
+    "CREATE TABLE about (cohort TEXT NOT NULL) STRICT",
+    """
+    CREATE TABLE revisions (
+        episode TEXT NOT NULL,
+        revision INTEGER NOT NULL CHECK (revision >= 1),
+        verdict TEXT CHECK (verdict IN ('plausible', 'implausible', 'unsure')),
+        note TEXT NOT NULL,
+        reviewer TEXT NOT NULL,
+        updated TEXT NOT NULL,
+        model TEXT NOT NULL,
+        PRIMARY KEY (episode, revision)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE TRIGGER no_update BEFORE UPDATE ON revisions BEGIN SELECT RAISE(ABORT, 'revisions are never changed'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON revisions BEGIN SELECT RAISE(ABORT, 'revisions are never deleted'); END",
+)
+_LATEST = "SELECT episode, verdict, note, reviewer, updated, max(revision), model FROM revisions GROUP BY episode"
+"""The columns in the order of `Note`; beside max(), SQLite gives the other columns of the same row."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What reviewers say about one episode; revision 0: nothing yet."""
+
+    episode: str
+    verdict: Verdict | None = None
+    note: str = ""
+    reviewer: str = ""
+    updated: str | None = None
+    """When it was saved: ISO 8601, UTC."""
+    revision: int = 0
+    model: str = ""
+    """The fingerprint of the model whose answer was looked at."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return asdict(self)
+
+
+class ConflictError(IfonlyError):
+    """Somebody else has saved in the meantime."""
+
+
+class Notes:
+    """The notes on one cohort; safe to use from many threads, and from several processes."""
+
+    def __init__(self, path: Path, *, cohort: str, model: str) -> None:
+        """Open the file, or make it; `cohort` and `model` are fingerprints."""
+        self._path, self._model = path, model
+        self._lock = threading.Lock()
+        self._connection = _opened(path, cohort)
+        self._latest: dict[str, Note] = {}
+        self._seen: int | None = None
+        self.version = 0
+        """Grows with every note that is saved, here or elsewhere: what was made of the notes before is then old."""
+        with self._lock:
+            self._refresh()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    def get(self, episode: str) -> Note:
+        """The latest revision."""
+        return self.latest().get(episode) or Note(episode)
+
+    def latest(self) -> Mapping[str, Note]:
+        """The latest revision of every episode that has one; not to be changed."""
+        with self._lock, _explained(self._path):
+            self._refresh()
+            return self._latest
+
+    def save(self, note: Note) -> Note:
+        """Add what follows `note.revision`; it is on disk when this returns. Refused if that is not the latest."""
+        saved = Note(
+            episode=note.episode,
+            verdict=note.verdict,
+            note=note.note,
+            reviewer=note.reviewer,
+            updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            revision=note.revision + 1,
+            model=self._model,
+        )
+        with self._lock, _explained(self._path):
+            self._refresh()
+            latest = self._latest.get(note.episode)
+            if note.revision != (0 if latest is None else latest.revision):
+                raise ConflictError("somebody else has saved a note on this episode in the meantime.")
+            try:
+                self._connection.execute(
+                    "INSERT INTO revisions (episode, revision, verdict, note, reviewer, updated, model) "
+                    "VALUES (:episode, :revision, :verdict, :note, :reviewer, :updated, :model)",
+                    saved.to_dict(),
+                )
+            except sqlite3.IntegrityError:  # another process was quicker
+                raise ConflictError("somebody else has saved a note on this episode in the meantime.") from None
+            # A new mapping: whoever was given the old one may still be reading it.
+            self._latest = {**self._latest, saved.episode: saved}
+            self.version += 1
+        return saved
+
+    def to_csv(self) -> str:
+        """The latest notes as a table, safe to open in a spreadsheet."""
+        from ifonly.report.summary_files import FORMULA_STARTS  # brings matplotlib along, for which nobody waits here
+
+        rows = [note.to_dict() for _, note in sorted(self.latest().items())]
+        columns = {name: pl.Int64() if name == "revision" else pl.String() for name in asdict(Note(""))}
+        words = pl.col(pl.String)
+        is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)
+        safe = pl.when(is_formula).then(pl.lit("'") + words).otherwise(words).name.keep()
+        return pl.DataFrame(rows, schema=columns).with_columns(safe).write_csv()
+
+    def _refresh(self) -> None:
+        """Read again what another process has saved."""
+        (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if seen != self._seen:
+            self._seen = seen
+            self._latest = {row[0]: Note(*row) for row in self._connection.execute(_LATEST)}
+            self.version += 1
+
+
+def _opened(path: Path, cohort: str) -> sqlite3.Connection:
+    """A connection to the notes on this cohort; the file is made where it is missing."""
+    try:
+        # Made here rather than by SQLite, so that nobody else may read it.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreError(
+            f"notes {path}: cannot be written there ({error.strerror}); choose another place with --notes."
+        ) from None
+    connection = sqlite3.connect(path, timeout=SECONDS_TO_WAIT, check_same_thread=False, isolation_level=None)
+    try:
+        with _explained(path):
+            _check_format(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            # Acknowledged means on disk, not on its way there.
+            connection.execute("PRAGMA synchronous = FULL")
+            _prepare(connection, path, cohort)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is not ours, before anything in it is touched; an empty one will be ours."""
+    application, version = (_value(connection, f"PRAGMA {name}") for name in ("application_id", "user_version"))
+    if application == 0 and version == 0 and _value(connection, "SELECT count(*) FROM sqlite_schema") == 0:
+        return
+    if application != APPLICATION:
+        raise StoreError(f"notes {path}: holds no notes, but another program's data; choose another file with --notes.")
+    if version != VERSION:
+        raise StoreError(f"notes {path}: version {version}; ifonly {__version__} reads version {VERSION}.")
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, cohort: str) -> None:
+    """Make the tables, all or none of them; of two processes that begin at once, one does."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _value(connection, "PRAGMA application_id") == 0:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute("INSERT INTO about VALUES (?)", (cohort,))
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        elif _value(connection, "SELECT cohort FROM about") != cohort:
+            raise StoreError(
+                f"notes {path}: these are about another cohort, in which the same ids may stand for other patients; "
+                "choose another file with --notes."
+            )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _value(connection: sqlite3.Connection, query: str) -> Any:
+    return connection.execute(query).fetchone()[0]
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What SQLite says, as an error of ours; its messages hold no content."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"notes {path}: cannot be read or written ({error}); see that it is a file of notes, that its place can be "
+            "written to and that the disk is not full."
+        ) from None

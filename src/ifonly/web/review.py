@@ -1,0 +1,135 @@
+"""What is reviewed: the cohort, the model, the question and the run's answers, all in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ifonly.cases import Course, case_from_row, course_of, observed_case
+from ifonly.cases.opening import open_run
+from ifonly.constraints import Constraints
+from ifonly.episodes.cohort import Cohort
+from ifonly.episodes.episode import Episode
+from ifonly.episodes.store import load_cohort
+from ifonly.errors import IfonlyError, StoreError
+from ifonly.models.base import TransitionModel
+from ifonly.models.checkpoint import load_model
+from ifonly.problem import Problem
+from ifonly.runs import Run
+from ifonly.web.listing import Listing, list_rows
+from ifonly.web.question import ReviewQuestion, ruled
+from ifonly.web.refusals import RefusalError, unknown_episode, unusable_rules
+from ifonly.web.settings import ReviewSettings
+
+PROBLEMS_KEPT, CASES_KEPT = 512, 128
+"""Of the episodes looked at last, so that to try another dose costs one rollout."""
+EXAMPLES = 20
+"""Episodes to try, at most, before a model is said not to fit the cohort."""
+
+Plain = dict[str, Any]
+
+
+class Review:
+    """Cases and courses of a cohort under one question; safe to use from many threads."""
+
+    def __init__(
+        self, cohort: Cohort, model: TransitionModel, question: ReviewQuestion, run: Run | None = None
+    ) -> None:
+        """`model` is frozen for search; the run, if there is one, is about episodes of this cohort and this model."""
+        self.cohort, self.model, self.question, self.run = cohort, model, question, run
+        self.fingerprint = cohort.fingerprint()
+        self._table = None if run is None else run.table()
+        self._places = {} if self._table is None else {id: row for row, id in enumerate(self._table["episode"])}
+        self.listing = Listing(list_rows(cohort, model, question, table=self._table), solved=run is not None)
+        self._problem = lru_cache(PROBLEMS_KEPT)(self._new_problem)
+        self._case = lru_cache(CASES_KEPT)(self._new_case)
+        self.example = self._first_example()
+        """A case without an answer: what all cases have in common."""
+
+    @classmethod
+    def load(cls, settings: ReviewSettings) -> Review:
+        """Read everything, and check that it belongs together."""
+        cohort = load_cohort(settings.episodes)
+        model = load_model(settings.model, schema=cohort.schema).for_search()
+        if settings.question is not None:
+            return cls(cohort, model, settings.question)
+        assert settings.run is not None, "checked by the settings"
+        opened = open_run(settings.run, episodes=cohort, model=model)
+        return cls(cohort, opened.model, ReviewQuestion.of(opened.run.manifest), opened.run)
+
+    def require(self, episode: str) -> None:
+        """Refuse an episode that is not in the cohort."""
+        if episode not in self.cohort:
+            raise unknown_episode()
+
+    def case(self, episode: str) -> Plain:
+        """The case with the run's answer, if it has one; not to be changed."""
+        self.require(episode)
+        return self._case(episode)
+
+    def course(self, episode: str, actions: Sequence[int]) -> Course:
+        """How the episode would have gone under other actions [T]."""
+        problem = self.problem(episode)
+        known = range(problem.action_count)
+        if len(actions) != problem.horizon or any(action not in known for action in actions):
+            raise RefusalError(
+                422,
+                f"A course of this episode needs {problem.horizon} treatments, numbered 0 to {len(known) - 1}.",
+                "Reload the page, and try again.",
+            )
+        return course_of(problem, actions)
+
+    def problem(self, episode: str) -> Problem:
+        """The question, put to one episode."""
+        self.require(episode)
+        return self._problem(episode)
+
+    def check_rules(self, episode: str, max_changes: int, constraints: Constraints | None) -> None:
+        """Refuse rules that do not fit the episode, or contradict each other."""
+        problem = self.problem(episode)
+        try:
+            ruled(problem, max_changes, constraints)
+        except IfonlyError as error:
+            raise unusable_rules(error, max_changes) from None
+
+    def _new_problem(self, episode: str) -> Problem:
+        try:
+            with torch.no_grad():
+                return self._asked(self.cohort[episode])
+        except IfonlyError as error:
+            raise RefusalError(
+                422, str(error), "Choose another case; this one cannot be replayed under the model."
+            ) from None
+
+    def _asked(self, episode: Episode) -> Problem:
+        """The question; without its rules where they do not fit the episode: its record can be looked at all the same.
+
+        A run has no answer for such an episode, and a search for one is refused.
+        """
+        try:
+            return self.question.about(episode, self.model)
+        except IfonlyError:
+            if self.question.constraints is None:
+                raise
+            return replace(self.question, constraints=None).about(episode, self.model)
+
+    def _new_case(self, episode: str) -> Plain:
+        problem = self._problem(episode)
+        place = self._places.get(episode)
+        if place is None or self._table is None:
+            return observed_case(problem).to_dict()
+        return case_from_row(problem, self._table.row(place, named=True)).to_dict()
+
+    def _first_example(self) -> Plain:
+        """The first episode that the model explains; if none of the first does, none will."""
+        problem: RefusalError | None = None
+        for episode in self.cohort.ids[:EXAMPLES]:
+            try:
+                return observed_case(self._problem(episode)).to_dict()
+            except RefusalError as refusal:
+                problem = problem or refusal
+        raise StoreError(f"the model fits none of the first {EXAMPLES} episodes: {problem}")

@@ -1,0 +1,94 @@
+"""What a review server is told when it starts."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ifonly.errors import InputError
+from ifonly.web.question import ReviewQuestion
+
+SHORTEST_TOKEN = 16
+"""Characters; a token that can be guessed protects nothing."""
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+def report_to_nobody(_: str) -> None:
+    """The default: unexpected errors are reported to nobody."""
+
+
+@dataclass(frozen=True)
+class ReviewSettings:
+    """Where the data are, what is asked of them, and what users may ask of this machine."""
+
+    episodes: Path
+    """A stored cohort."""
+    model: Path
+    """A stored model."""
+    notes: Path
+    """The SQLite file of reviewers' notes; made where it is missing."""
+    run: Path | None = None
+    """A finished or unfinished run of the cohort, whose answers are shown; it also says what is asked."""
+    question: ReviewQuestion | None = None
+    """What is asked where there is no run."""
+    token: str | None = field(default=None, repr=False)
+    """What users must know; None: anybody on this machine may look, and nobody else."""
+    jobs: int = 2
+    """Searches at the same time, each in a process of its own."""
+    seconds: float = 60.0
+    """The longest that a search may take."""
+    report: Callable[[str], None] = report_to_nobody
+    """Told of unexpected errors: their kind and their place in the source, never what was asked."""
+
+    def __post_init__(self) -> None:
+        if (self.run is None) == (self.question is None):
+            raise InputError("review: pass either a run, which says what is asked, or a question.")
+        if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
+            raise InputError(f"review: jobs={self.jobs!r} must be a whole number of at least 1.")
+        if not 0 < self.seconds < float("inf"):
+            raise InputError(f"review: seconds={self.seconds!r} must be positive and finite.")
+        if self.token is not None:
+            check_token(self.token)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_address(host: str, token: str | None) -> None:
+    """Refuse to open an address to other machines unless users must know a token."""
+    if token is None and not is_loopback(host):
+        raise InputError(
+            f"address {host!r} can be reached from other machines, and the pages show patients' data: give a token "
+            "(--token-file), or stay with 127.0.0.1."
+        )
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that nobody else may read."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"token file {path}: cannot be read ({type(error).__name__}).") from None
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"token file {path}: other users of this machine may read or change it; chmod 600 {path}")
+    check_token(text, where=f"token file {path}")
+    return text
+
+
+def check_token(token: str, *, where: str = "token") -> None:
+    """Refuse a token that could be guessed, or that could not travel in a header."""
+    if len(token) < SHORTEST_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise InputError(
+            f"{where}: a token has at least {SHORTEST_TOKEN} characters, all of them plain letters, digits or signs; "
+            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )

@@ -1,0 +1,148 @@
+"""A real browser in front of a real server; every page is watched for errors and for requests to elsewhere."""
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+SWITCHES = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+def started_browser() -> Iterator[Any]:
+    """Debian's Chromium without a window; a skip, with the reason, where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium was found: install the package chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=list(SWITCHES))
+        yield browser
+        browser.close()
+
+
+def started_server(*arguments: object) -> Iterator[str]:
+    """The address of `ifonly serve` with these arguments, at a free port."""
+    command = [sys.executable, "-m", "ifonly", "serve", *map(str, arguments), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout is not None
+        said = []
+        try:
+            for line in server.stdout:
+                said.append(line)
+                if "http://" in line:
+                    yield line[line.index("http://") :].strip().rstrip("/")
+                    break
+            else:
+                raise AssertionError(f"the server has not started:\n{''.join(said)}")
+        finally:
+            server.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(20)
+            server.kill()
+
+
+@dataclass
+class Watch:
+    """What a page did that it must not do."""
+
+    home: str
+    wrong: list[str] = field(default_factory=list)
+    expected: tuple[str, ...] = ()
+    """Parts of messages that a test provokes."""
+
+    def over(self, page: Any) -> None:
+        page.on("console", self._message)
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("request", self._request)
+
+    def _message(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.wrong.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme not in ("data", "blob") and f"{address.scheme}://{address.netloc}" != self.home:
+            self.wrong.append(f"a request to {address.scheme}://{address.netloc}")
+
+    def check(self) -> None:
+        assert not [text for text in self.wrong if not any(part in text for part in self.expected)]
+
+
+@contextlib.contextmanager
+def reader(browser: Any) -> Iterator[Any]:
+    """A browser with a memory of its own, as another person would have."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(20_000)
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+@contextlib.contextmanager
+def watched_page(context: Any, home: str) -> Iterator[tuple[Any, Watch]]:
+    """A new page, and the watch over it, which must have seen nothing wrong in the end."""
+    page = context.new_page()
+    watch = Watch(home)
+    watch.over(page)
+    try:
+        yield page, watch
+        watch.check()
+    finally:
+        page.close()
+
+
+CARE = """() => {
+  const wrong = [];
+  const shown = (one) => one.checkVisibility() && !one.closest('[aria-hidden="true"]');
+  const named = (one) => (one.getAttribute('aria-label') || one.textContent || '').trim() ||
+    one.getAttribute('aria-labelledby') || (one.labels && one.labels.length);
+  for (const one of document.querySelectorAll('button, a[href], summary, input, select, textarea'))
+    if (shown(one) && !named(one)) wrong.push('no name: ' + one.outerHTML.slice(0, 80));
+  for (const one of document.querySelectorAll('input:not([type=hidden]), select, textarea'))
+    if (shown(one) && !one.labels.length && !one.getAttribute('aria-label'))
+      wrong.push('no label: ' + one.outerHTML.slice(0, 80));
+  for (const one of document.querySelectorAll('[role=img]'))
+    if (!one.getAttribute('aria-label')) wrong.push('no description: ' + one.outerHTML.slice(0, 80));
+  let last = 0;
+  for (const one of document.querySelectorAll('h1, h2, h3, h4')) {
+    if (!shown(one)) continue;
+    const level = Number(one.tagName[1]);
+    if (level > last + 1) wrong.push('heading out of order: ' + one.textContent);
+    last = level;
+  }
+  if ([...document.querySelectorAll('h1')].filter(shown).length !== 1) wrong.push('not one first heading');
+  const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+  if (new Set(ids).size !== ids.length) wrong.push('an id twice');
+  for (const one of document.querySelectorAll('[aria-labelledby]'))
+    if (!document.getElementById(one.getAttribute('aria-labelledby'))) wrong.push('a missing label');
+  const page = document.documentElement;
+  if (page.scrollWidth > page.clientWidth + 1) wrong.push('wider than the window');
+  return wrong;
+}"""
+
+
+def check_care(page: Any) -> None:
+    """Names, labels, headings in order, nothing wider than the window."""
+    assert page.evaluate(CARE) == []
+
+
+def single_file(folder: Path, text: str) -> str:
+    """A file's address, for pages that need no server."""
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    return path.as_uri()

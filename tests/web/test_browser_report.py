@@ -1,0 +1,166 @@
+"""The report file, opened from disk in a real browser, with cases of every kind."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from browser_review import Watch, check_care, reader, single_file, watched_page
+
+from ifonly import pages
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
+from made_cases import made_case, made_summary
+
+expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
+
+pytestmark = pytest.mark.xdist_group("browser")
+UNQUOTED = "!'()*-._~"  # what a browser's encodeURIComponent leaves
+HOSTILE = "<img src=x onerror=alert(1)>'\"#%&= /"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A long stay, one with treatments that have no order, one that is not proven, and one with a hostile id."""
+    cases = [
+        made_case("long", steps=60),
+        made_case("unordered", ordered=False),
+        made_case("open", proven=False),
+        made_case(HOSTILE, answered=False),
+    ]
+    text = pages.render("report.html", summary=made_summary(cases, others=70), cases=cases)
+    return single_file(tmp_path_factory.mktemp("report"), text)
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, report: str) -> Iterator[tuple[Any, Watch]]:
+    """Read once, since it is large; by a link to one of its cases."""
+    with reader(browser) as context, watched_page(context, "file://") as (page, watch):
+        page.goto(f"{report}#case={quote(HOSTILE, safe=UNQUOTED)}")
+        expect(page.locator(".report-case:visible h1")).to_have_text(HOSTILE)
+        yield page, watch
+
+
+@pytest.fixture
+def page(opened: tuple[Any, Watch]) -> Iterator[Any]:
+    page, watch = opened
+    page.evaluate("location.hash = '#summary'")
+    yield page
+    watch.check()
+
+
+def open_case(page: Any, name: str) -> Any:
+    """The visible page of one case."""
+    page.get_by_role("link", name=name, exact=True).click()
+    shown = page.locator(".report-case:visible")
+    expect(shown.get_by_role("heading", level=1)).to_have_text(name)
+    return shown
+
+
+def test_the_summary_is_searched_sorted_and_paged(page: Any) -> None:
+    rows = page.locator(".cohort tbody tr")
+    expect(page.locator(".overview .main-svg").first).to_be_visible()
+    expect(rows).to_have_count(50)
+    check_care(page)
+    page.get_by_role("button", name="Next").click()
+    expect(rows).to_have_count(24)
+    page.get_by_role("button", name="Improvement").click()
+    expect(rows.last.locator("th")).not_to_have_text("long")
+    page.get_by_label("Search").fill("other-1")
+    expect(rows).to_have_count(11)
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Improvement").select_option("0.1")  # they fall by 0.01 from 0.15
+    expect(rows).to_have_count(5)
+
+
+def test_cases_have_pages_of_their_own(page: Any) -> None:
+    shown = open_case(page, "long")
+    check_care(page)
+    board = shown.locator(".board")
+    assert board.evaluate("(one) => one.scrollWidth > 2 * one.clientWidth"), "a long stay scrolls inside its own frame"
+    left = shown.locator(".lanes tbody th").nth(1)
+    before = left.bounding_box()
+    expect(shown.locator(".charts .feature").first).to_have_text("SOFA")  # all of it, beside the part on the board
+    board.evaluate("(one) => { one.scrollLeft = 900; }")
+    assert left.bounding_box() == before, "the first column stays"
+    page.get_by_role("link", name="Next case").click()
+    expect(page.locator(".report-case:visible h1")).to_have_text("unordered")
+    page.go_back()
+    expect(page.locator(".report-case:visible h1")).to_have_text("long")
+    page.get_by_role("link", name="Summary").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Case review")
+
+
+def test_the_chart_and_the_lanes_share_their_columns(page: Any) -> None:
+    shown = open_case(page, "unordered")
+    heads = [head.bounding_box() for head in shown.locator(".lanes thead th").all()[1:]]
+    points = shown.locator(".board .scatterlayer .trace").first.locator(".point").all()
+    assert len(heads) == len(points) == 6
+    for head, point in zip(heads, points, strict=True):
+        box = point.bounding_box()
+        assert abs(head["x"] + head["width"] / 2 - box["x"] - box["width"] / 2) < 2
+
+
+def test_treatments_without_an_order_have_one_lane_of_labels(page: Any) -> None:
+    shown = open_case(page, "unordered")
+    expect(shown.locator(".lanes tr.axis")).to_have_text(["Treatment"])
+    expect(shown.locator(".lanes tr.best td.changed .arrow")).to_have_text(["◆", "◆"])
+    expect(shown.locator(".lanes tr.best")).to_contain_text("transfer to <another> ward")
+
+
+def test_what_is_not_proven_is_not_called_best(page: Any) -> None:
+    shown = open_case(page, "open")
+    expect(shown.locator(".seal")).to_have_text("Not proven")
+    expect(shown.locator(".certificate")).to_contain_text("stopped by hand")
+    expect(shown.locator(".outcome.best dt")).to_have_text("Best found with at most 2 changes")
+    expect(shown.locator(".frontier tbody tr").last).to_contain_text("30.0")
+    expect(shown.locator(".contributions")).to_contain_text("Of the best sequence found with at most 2 changes")
+    shown.get_by_role("slider").fill("1")
+    expect(shown.locator(".seal")).to_have_text("Proven")
+    expect(shown.locator(".certificate")).to_contain_text("Said of 1.")
+
+
+def test_numbers_are_rounded_so_that_they_claim_less(page: Any) -> None:
+    wrong = page.evaluate("""() => {
+        const read = (text) => Number(text.replaceAll('\u2212', '-').replaceAll('\u202f', ''));
+        const wrong = [];
+        for (let value = 3.3e-4; value < 9e6; value *= 1.37) for (const sign of [1, -1]) {
+            for (const lower of [true, false]) {
+                const best_possible = sign * value;
+                const shown = read(ifonly.bestPossible({best_possible, proven: false}, {lower_is_better: lower}));
+                const close = Math.abs(shown - best_possible) <= Math.max(0.1, 0.1 * value);
+                const more = lower ? shown > best_possible : shown < best_possible;
+                if (more || !close) wrong.push([best_possible, shown]);
+            }
+            const gap = read(ifonly.gapWords(value));
+            if (gap < value || gap > 1.1 * value + 0.01) wrong.push([value, gap]);
+        }
+        return wrong;
+    }""")
+    assert wrong == []
+    assert "10²²" in page.evaluate("ifonly.bestPossible({best_possible: -7.533e22}, {lower_is_better: true})")
+
+
+def test_an_id_with_markup_is_text(page: Any) -> None:
+    shown = open_case(page, HOSTILE)
+    expect(shown.locator(".seal")).to_have_text("No answer")
+    assert page.locator("img").count() == 0
+
+
+def test_everything_is_drawn_before_printing(page: Any) -> None:
+    page.evaluate("""() => window.addEventListener('beforeprint', () => {
+        const shown = (names) => [...document.querySelectorAll(names)].filter((one) => one.checkVisibility());
+        const width = document.querySelector('main').clientWidth;
+        window.printed = {
+            cases: shown('.report-case').length, charts: shown('.report-case .board .main-svg').length,
+            controls: shown('.controls').length,
+            wide: shown('.board').filter((one) => one.getBoundingClientRect().width > width + 1).length,
+        };
+    })""")
+    page.pdf()  # without a window there is no other way to print
+    printed = page.evaluate("window.printed")
+    assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
+    assert printed == {"cases": 4, "controls": 0, "wide": 0}
+    assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"

@@ -1,0 +1,346 @@
+"""What a reviewer does, done in a real browser against `ifonly serve`."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from browser_review import check_care, reader, started_server, watched_page
+
+expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
+expect.set_options(timeout=20_000)  # a busy machine is not a wrong page
+
+pytestmark = pytest.mark.xdist_group("browser")
+SOLVED = 16
+
+
+@pytest.fixture(scope="module")
+def home(browser: Any, place: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    notes = tmp_path_factory.mktemp("notes") / "notes.sqlite"
+    yield from started_server(
+        *("--episodes", place.episodes, "--model", place.model, "--run", place.run),
+        *("--notes", notes, "--jobs", 1, "--seconds", 120),
+    )
+
+
+@pytest.fixture(scope="module")
+def context(browser: Any) -> Iterator[Any]:
+    with reader(browser) as context:
+        yield context
+
+
+@pytest.fixture
+def seen(context: Any, home: str) -> Iterator[tuple[Any, Any]]:
+    with watched_page(context, home) as (page, watch):
+        yield page, watch
+
+
+@pytest.fixture
+def page(seen: tuple[Any, Any]) -> Any:
+    return seen[0]
+
+
+@pytest.fixture(scope="module")
+def longest(place: Any) -> str:
+    """A solved episode with the most steps."""
+    solved = place.cohort.ids[:SOLVED]
+    return max(solved, key=lambda id: len(place.cohort[id]))
+
+
+@contextlib.contextmanager
+def on_a_tablet(page: Any) -> Iterator[None]:
+    page.set_viewport_size({"width": 820, "height": 1180})
+    yield
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def open_case(page: Any, home: str, episode: str, more: str = "") -> None:
+    page.goto(f"{home}/case?episode={episode}{more}")
+    expect(page.locator(".headline")).to_contain_text("as recorded")
+
+
+def query_of(page: Any) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def first_dose(page: Any, words: str) -> Any:
+    return page.get_by_role("button", name=re.compile(words)).first
+
+
+def outcome(page: Any, kind: str) -> str:
+    return str(page.locator(f".outcome.{kind} .value").inner_text())
+
+
+def try_another_dose(page: Any, words: str) -> None:
+    """Open the dialog of a dose, and try the first one that it is not."""
+    first_dose(page, words).click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("input[type=radio]:not(:checked)").first.check()
+    dialog.get_by_role("button", name="Try this").click()
+    expect(page.locator(".outcome.own .value")).to_have_text(re.compile(r"\d"))
+
+
+def test_the_list_is_searched_filtered_sorted_and_leads_to_a_case(seen: tuple[Any, Any], home: str, place: Any) -> None:
+    page, watch = seen
+    page.goto(home)
+    rows = page.locator("#cohort tbody tr")
+    expect(rows).to_have_count(len(place.cohort))
+    expect(page.locator("#count")).to_have_text(f"{len(place.cohort)} cases")
+    check_care(page)
+    with on_a_tablet(page):
+        check_care(page)
+    improvements = [float(text.split()[0]) for text in page.locator("#cohort .gain").all_inner_texts()]
+    assert improvements == sorted(improvements, reverse=True)
+    assert len(improvements) == SOLVED
+
+    page.get_by_label("Answer").select_option("unsolved")
+    expect(rows).to_have_count(len(place.cohort) - SOLVED)
+    page.get_by_label("Search").fill("no such patient")
+    expect(page.get_by_text("No case fits these filters")).to_be_visible()
+    assert query_of(page) == {"search": "no such patient", "status": "unsolved"}
+    page.reload()
+    expect(page.get_by_text("No case fits these filters")).to_be_visible()
+    expect(page.get_by_label("Search")).to_have_value("no such patient")
+    page.get_by_role("button", name="Clear").click()
+    expect(rows).to_have_count(len(place.cohort))
+
+    page.get_by_role("button", name="Case", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Case")).to_have_attribute("aria-sort", "ascending")
+    expect(rows.first.locator("a")).to_have_text(min(place.cohort.ids))
+    rows.first.locator("a").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(sorted(place.cohort.ids)[1])
+    expect(page.get_by_role("link", name="Previous")).to_be_visible()
+    page.get_by_role("link", name="All cases").click()
+    expect(page).to_have_url(re.compile("order=episode"))
+
+    watch.expected = ("Failed to load resource",)
+    page.route("**/api/episodes*", lambda route: route.abort())
+    page.get_by_label("Verdict").select_option("unsure")
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    page.unroute("**/api/episodes*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#count")).to_have_text("0 cases found")
+    page.goto(f"{home}/case?episode=nobody")
+    expect(page.get_by_role("link", name="All cases")).to_be_visible()
+    check_care(page)
+
+
+def test_a_case_shows_what_the_api_says_for_every_budget(page: Any, home: str, longest: str) -> None:
+    open_case(page, home, longest)
+    case = page.request.get(f"{home}/api/case?episode={longest}").json()
+    best = case["answer"]["best"]
+    assert outcome(page, "observed") == f"{case['observed']['outcome']:.1f}"
+    assert outcome(page, "best") == f"{best['outcome']:.1f}"
+    expect(page.locator(".certificate")).to_contain_text(case["answer"]["statement"])
+    expect(page.locator(".chart .main-svg").first).to_be_visible()
+    charts = len([feature for feature in case["features"] if feature["kind"] == "dynamic"])
+    assert page.locator(".board .chart, .charts .chart").count() >= charts
+    changed = sum(direction != "same" for change in best["changes"] for direction in change["directions"].values())
+    expect(page.locator(".lanes tr.best td.changed")).to_have_count(changed)
+    for text in page.locator(".lanes tr.best td.changed").all_inner_texts():
+        assert text[0] in "▲▼"
+    check_care(page)
+    page.get_by_text("Values as a table").click()
+    expect(page.locator(".values tbody tr")).to_have_count(2 * charts + len(case["features"]) - charts)
+    with on_a_tablet(page):
+        check_care(page)
+
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    slider = page.get_by_label("Changes allowed", exact=True)
+    slider.focus()
+    budgets = case["answer"]["budgets"]
+    for budget in (budgets[1], budgets[0]):
+        page.keyboard.press("ArrowLeft")
+        assert outcome(page, "best") == f"{budget['course']['outcome']:.1f}"
+        expect(page.locator(".lanes tr.best td.changed")).to_have_count(
+            sum(way != "same" for change in budget["course"]["changes"] for way in change["directions"].values())
+        )
+    assert not [address for address in asked if "/api/" in address]
+    assert query_of(page)["k"] == "0"
+    if case["cautions"]:
+        expect(page.locator(".cautions")).to_contain_text("About the sequence found with at most 2 changes")
+    page.get_by_role("button", name="Undo").click()
+    expect(slider).to_have_value("2")
+    expect(page.locator(".cautions")).not_to_contain_text("About the sequence")
+
+
+def test_a_dose_is_tried_undone_and_kept_in_the_link(seen: tuple[Any, Any], home: str, longest: str) -> None:
+    page, watch = seen
+    open_case(page, home, longest)
+    first_dose(page, "Hour 0, vasopressors, as recorded").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("at hour 4")
+    check_care(page)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert "Hour 4" in page.evaluate("document.activeElement.getAttribute('aria-label')"), "the focus comes back"
+
+    try_another_dose(page, "Hour 4, fluids, as recorded")
+    actions = [int(action) for action in query_of(page)["actions"].split(",")]
+    told = page.request.post(f"{home}/api/course", data={"episode": longest, "actions": actions}).json()
+    assert outcome(page, "own") == f"{told['outcome']:.1f}"
+    assert len(told["changes"]) == 1
+    notice = page.locator(".notice")
+    expect(notice).to_contain_text("others may be better")
+    assert "optimal" not in notice.inner_text()
+    expect(page.locator(".lanes tr.own td.changed")).to_have_count(1)
+    check_care(page)
+
+    own = outcome(page, "own")
+    page.reload()
+    expect(page.locator(".outcome.own .value")).to_have_text(own)
+    watch.expected = ("Failed to load resource",)
+    page.route("**/api/course", lambda route: route.abort())
+    first_dose(page, "Hour 0, fluids, your version").click()
+    page.get_by_role("dialog").locator("input[type=radio]:not(:checked)").first.check()
+    page.get_by_role("button", name="Try this").click()
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    assert outcome(page, "own") == own, "what could not be worked out is not shown, nor linked to"
+    assert [int(action) for action in query_of(page)["actions"].split(",")] == actions
+    page.unroute("**/api/course")
+    page.get_by_role("button", name="Discard my version").click()
+    expect(page.locator(".outcome.own")).to_have_count(0)
+    page.keyboard.press("Control+z")
+    expect(page.locator(".outcome.own .value")).to_have_text(own)
+    page.get_by_role("button", name="Reset").click()
+    assert set(query_of(page)) == {"episode"}
+
+
+def test_pinned_and_forbidden_doses_are_kept_by_the_next_answer(seen: tuple[Any, Any], home: str, longest: str) -> None:
+    page, watch = seen
+    open_case(page, home, longest)
+    case = page.request.get(f"{home}/api/case?episode={longest}").json()
+    step = case["answer"]["best"]["changes"][0]["step"]
+    first_dose(page, f"Hour {4 * step}, vasopressors, as recorded").click()
+    page.get_by_role("button", name=f"Leave hour {4 * step} as it was").click()
+    first_dose(page, "Hour 0, fluids, as recorded").click()
+    page.get_by_role("dialog").get_by_role("radio", name="850 mL/4 h").check()
+    page.get_by_role("button", name="at any step").click()
+    page.get_by_text("Limits on doses").click()
+    page.get_by_label("Vasopressors, levels from the recorded dose").select_option("1")
+    expect(page.locator(".rules li")).to_have_count(3)
+    expect(page.locator(".lanes thead .mark")).to_have_text("kept")
+
+    page.get_by_role("button", name="Find the best under these rules").click()
+    expect(page.get_by_text("the answer under your rules is shown")).to_be_visible()
+    job = page.request.get(f"{home}/api/jobs/{query_of(page)['job']}").json()
+    best = job["case"]["answer"]["best"]
+    assert outcome(page, "best") == f"{best['outcome']:.1f}"
+    recorded, levels = case["observed"]["actions"], [action["levels"] for action in case["treatments"]["actions"]]
+    assert best["actions"][step] == recorded[step]
+    for now, before in zip(best["actions"], recorded, strict=True):
+        assert now == before or levels[now][1] != 4
+        assert abs(levels[now][0] - levels[before][0]) <= 1
+    check_care(page)
+
+    page.get_by_role("button", name="Next alternative").click()
+    expect(page.locator(".certificate")).to_contain_text("Alternative 1 of")
+    page.get_by_role("button", name="Next alternative").click()
+    shown, rules = outcome(page, "best"), page.locator(".rules li").all_inner_texts()
+    assert shown == f"{job['case']['answer']['alternatives'][1]['outcome']:.1f}"
+    notice = page.locator(".notice")
+    expect(notice).to_contain_text("the answer under your rules")
+    page.get_by_role("button", name="Remove the rule").first.click()
+    expect(page.locator(".rules li")).to_have_count(2)
+    expect(page.get_by_text("the answer under your rules is shown")).to_have_count(0)
+    expect(notice).to_contain_text(f"under your earlier rules ({rules[0].removesuffix('Remove').strip()}")
+    watch.expected = ("404",)  # a search that the server has forgotten is done again, under the rules that it had
+    page.goto(page.url.replace(query_of(page)["job"], "A" * 16))
+    expect(page.locator(".pager-at")).to_have_text(re.compile("^2 of"))
+    assert outcome(page, "best") == shown
+    expect(page.locator(".rules li")).to_have_count(2)
+    expect(notice).to_contain_text("under your earlier rules")
+    page.get_by_role("button", name="Back to the first answer").click()
+    assert outcome(page, "best") == f"{case['answer']['best']['outcome']:.1f}"
+
+
+def test_contradictions_are_told_and_a_search_is_stopped_with_its_bracket(
+    seen: tuple[Any, Any], home: str, longest: str
+) -> None:
+    page, watch = seen
+    watch.expected = ("422",)
+    open_case(page, home, longest)
+    first_dose(page, "Hour 0, fluids, as recorded").click()
+    dialog = page.get_by_role("dialog")
+    other = dialog.locator("input[type=radio]:not(:checked)").first
+    other.check()
+    dialog.get_by_role("button", name="Require at hour 0").click()
+    page.get_by_label("Changes allowed, at most").fill("0")
+    find = page.get_by_role("button", name="Find the best under these rules")
+    find.click()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_label("Changes allowed, at most").fill("8")
+    find.click()
+    expect(page.locator(".progress dd").first).to_have_text(re.compile(r"\d"))
+    page.get_by_role("button", name="Stop and show the bracket so far").click()
+    expect(page.get_by_text("Stopped: shown is the best found so far")).to_be_visible()
+    expect(page.locator(".seal")).to_have_text("Not proven")
+    expect(page.locator(".certificate")).to_contain_text("stopped by hand")
+    expect(page.locator(".outcome.best dt")).to_contain_text("Best found with at most")
+    expect(page.get_by_role("columnheader", name="Best possible")).to_be_visible()
+    expect(page.locator(".contributions")).not_to_contain_text("best sequence with")
+
+
+def test_a_case_without_an_answer_is_judged_and_reviewers_do_not_overwrite_each_other(
+    seen: tuple[Any, Any], context: Any, home: str, place: Any
+) -> None:
+    page, watch = seen
+    episode = place.cohort.ids[-1]
+    open_case(page, home, episode)
+    expect(page.locator(".seal")).to_have_text("No answer")
+    check_care(page)
+    expect(page.get_by_text("Nothing saved yet")).to_be_visible()
+    with watched_page(context, home) as (other, _):
+        open_case(other, home, episode)
+        other.get_by_label("Implausible").check()
+        other.get_by_label("Note").fill("No <b>such</b> dose\nis given here.")
+        other.get_by_label("Reviewer").fill("A. Reviewer")
+        expect(other.get_by_text("Not saved yet")).to_be_visible()
+        with other.expect_event("dialog") as asked:
+            other.once("dialog", lambda dialog: dialog.dismiss())
+            other.get_by_role("link", name="All cases").click(no_wait_after=True)
+        assert asked.value.type == "beforeunload"
+        other.get_by_role("button", name="Save").click()
+        expect(other.get_by_text("by A. Reviewer")).to_be_visible()
+    watch.expected = ("409",)
+    page.get_by_label("Unsure").check()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("A. Reviewer saved meanwhile: Implausible, “No <b>such</b> dose")
+    page.get_by_role("button", name="Save mine over it").click()
+    expect(page.get_by_text(re.compile(r"^Saved \d"))).to_be_visible()
+    page.get_by_role("button", name="Find the best under these rules").click()
+    expect(page.locator(".outcome.best .value")).to_have_text(re.compile(r"\d"))
+    page.goto(f"{home}/?verdict=unsure")
+    expect(page.locator("#cohort tbody a")).to_have_text(episode)
+    assert "unsure" in page.request.get(f"{home}/api/notes.csv").text()
+
+
+def test_a_case_is_exported(page: Any, context: Any, home: str, longest: str, tmp_path: Path) -> None:
+    open_case(page, home, longest)
+    try_another_dose(page, "Hour 0, fluids, as recorded")
+    exported = {}
+    for kind in ("HTML", "PNG", "JSON"):
+        page.get_by_text("Export").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name=kind).click()
+        exported[kind] = tmp_path / download.value.suggested_filename
+        download.value.save_as(exported[kind])
+        assert exported[kind].suffix == f".{kind.lower()}"
+        page.keyboard.press("Escape")
+    assert exported["PNG"].read_bytes().startswith(b"\x89PNG")
+    assert longest in json.dumps(json.loads(exported["JSON"].read_text(encoding="utf-8")))
+    with watched_page(context, "file://") as (report, _):
+        report.goto(exported["HTML"].as_uri())
+        expect(report.get_by_role("heading", level=1)).to_have_text(longest)
+        expect(report.locator(".chart .main-svg").first).to_be_visible()
+        check_care(report)

@@ -1,0 +1,214 @@
+"""Notes: nothing that was acknowledged is ever lost, nobody overwrites anybody unknowingly."""
+
+import csv
+import io
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ifonly.errors import StoreError
+from ifonly.web.notes import APPLICATION, ConflictError, Note, Notes
+
+
+def opened(path: Path, cohort: str = "c0", model: str = "m0") -> Notes:
+    return Notes(path, cohort=cohort, model=model)
+
+
+def test_a_note_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    notes = opened(tmp_path / "n.sqlite")
+    assert notes.get("a") == Note("a")
+    saved = notes.save(Note("a", "unsure", "two\nlines, \u00e9\U0001f600", "Ann"))
+    assert (saved.revision, saved.model) == (1, "m0")
+    assert notes.get("a") == saved
+    notes.close()
+    again = opened(tmp_path / "n.sqlite", model="m1")
+    assert again.get("a") == saved
+    assert again.save(replace(saved, note="other")).model == "m1"
+    again.close()
+
+
+def test_revisions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "n.sqlite"
+    notes = opened(path)
+    for revision in range(3):
+        notes.save(Note("a", note=f"text {revision}", revision=revision))
+    notes.close()
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT revision, note FROM revisions ORDER BY revision").fetchall()
+        assert rows == [(1, "text 0"), (2, "text 1"), (3, "text 2")]
+        for statement in ("UPDATE revisions SET note = ''", "DELETE FROM revisions"):
+            with pytest.raises(sqlite3.IntegrityError, match="never"):
+                database.execute(statement)
+    database.close()
+
+
+def test_an_old_revision_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    notes = opened(tmp_path / "n.sqlite")
+    first = notes.save(Note("a", note="first"))
+    for revision in (0, 2, 7):
+        with pytest.raises(ConflictError):
+            notes.save(Note("a", note="second", revision=revision))
+    assert notes.get("a") == first
+    notes.close()
+
+
+def test_another_process_is_noticed(tmp_path: Path) -> None:
+    ours, theirs = opened(tmp_path / "n.sqlite"), opened(tmp_path / "n.sqlite")
+    version = ours.version
+    saved = theirs.save(Note("a", "plausible"))
+    assert ours.get("a") == saved
+    assert ours.version > version
+    with pytest.raises(ConflictError):
+        ours.save(Note("a", "implausible"))
+    ours.close()
+    theirs.close()
+
+
+def test_of_many_at_once_exactly_one_wins_each_round(tmp_path: Path) -> None:
+    shared = [opened(tmp_path / "n.sqlite") for _ in range(2)]
+    outcomes: list[tuple[int, str]] = []
+    barrier = threading.Barrier(8)
+
+    def review(number: int) -> None:
+        notes = shared[number % 2]
+        for revision in range(5):
+            barrier.wait()
+            try:
+                notes.save(Note("a", note=str(number), revision=revision))
+                outcomes.append((revision, str(number)))
+            except ConflictError:
+                pass
+
+    threads = [threading.Thread(target=review, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(revision for revision, _ in outcomes) == [0, 1, 2, 3, 4]
+    assert shared[0].get("a").note == dict(outcomes)[4]
+    for notes in shared:
+        notes.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from ifonly.web.notes import Note, Notes
+notes = Notes(Path(sys.argv[1]), cohort="c0", model="m0")
+number = 0
+while True:
+    episode = f"e{number % 7}"
+    saved = notes.save(Note(episode, "unsure", "x" * 3000 + str(number), "Ann", revision=notes.get(episode).revision))
+    sys.stdout.write(f"{episode} {saved.revision} {number}\\n")
+    sys.stdout.flush()
+    number += 1
+"""
+
+
+def test_killed_while_writing_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "n.sqlite"
+    acknowledged: dict[tuple[str, int], str] = {}
+    for count in (1, 23, 60):
+        with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(count):
+                episode, revision, number = writer.stdout.readline().split()
+                acknowledged[episode, int(revision)] = "x" * 3000 + number
+            writer.kill()
+            for line in writer.stdout.read().splitlines(keepends=True):  # written before it died
+                if line.endswith("\n"):
+                    episode, revision, number = line.split()
+                    acknowledged[episode, int(revision)] = "x" * 3000 + number
+    notes = opened(path)
+    notes.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        kept = {(e, r): note for e, r, note in database.execute("SELECT episode, revision, note FROM revisions")}
+    database.close()
+    assert len(acknowledged) >= 84
+    assert acknowledged.items() <= kept.items()
+    for episode in {episode for episode, _ in kept}:
+        assert sorted(r for e, r in kept if e == episode) == list(range(1, 1 + sum(e == episode for e, _ in kept)))
+
+
+def test_only_the_owner_may_read(tmp_path: Path) -> None:
+    notes = opened(tmp_path / "n.sqlite")
+    notes.save(Note("a"))
+    for file in tmp_path.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    notes.close()
+
+
+def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("not a database, but long enough to look like one" * 50)
+    foreign = tmp_path / "foreign.sqlite"
+    with sqlite3.connect(foreign) as database:
+        database.execute("CREATE TABLE patients (name TEXT)")
+    database.close()
+    newer = tmp_path / "newer.sqlite"
+    with sqlite3.connect(newer) as database:
+        database.execute(f"PRAGMA application_id = {APPLICATION}")
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    other = tmp_path / "other.sqlite"
+    opened(other, cohort="another").close()
+    for path, words in [
+        (text, "not a database"),
+        (foreign, "another program"),
+        (newer, "version 99"),
+        (other, "another cohort"),
+        (tmp_path, "cannot be written"),
+        (tmp_path / "missing" / "n.sqlite", "cannot be written"),
+    ]:
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises(StoreError, match=words):
+            opened(path)
+        assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="cannot be written"):
+        opened(tmp_path / "n.sqlite")
+    tmp_path.chmod(0o700)
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    notes = opened(tmp_path / "n.sqlite")
+    first = notes.save(Note("a", note="kept"))
+    pages = notes._connection.execute("PRAGMA page_count").fetchone()[0]
+    notes._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="full"):
+        notes.save(replace(first, note="x" * 100_000))
+    assert notes.get("a") == first
+    notes.close()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.text(min_size=1), st.text(), min_size=1, max_size=5))
+def test_csv_gives_text_back_and_starts_no_formula(tmp_path: Path, texts: dict[str, str]) -> None:
+    storable = {k: v for k, v in texts.items() if "\0" not in k + v and "\r" not in k + v}
+    (tmp_path / "n.sqlite").unlink(missing_ok=True)
+    notes = opened(tmp_path / "n.sqlite")
+    for episode, text in storable.items():
+        notes.save(Note(episode, note=text))
+    rows = list(csv.DictReader(io.StringIO(notes.to_csv(), newline="")))
+    notes.close()
+    assert len(rows) == len(storable)
+    for row in rows:
+        for cell in (row["episode"], row["note"]):
+            assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert sorted(row["note"].removeprefix("'") for row in rows) == sorted(
+        v.removeprefix("'") for v in storable.values()
+    )

@@ -1,0 +1,248 @@
+"""Searches as jobs: their answers are those of `solve`; they can be stopped, they can break, they are limited."""
+
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ifonly
+from ifonly.cases import case_of
+from ifonly.web.app import create_app
+from ifonly.web.jobs import DIED, SILENT, JobDesk, JobLimits
+from ifonly.web.question import ReviewQuestion
+from ifonly.web.refusals import RefusalError
+from ifonly.web.worker import Setup, Work
+
+
+def start(client: Any, **body: Any) -> dict[str, Any]:
+    answer = client.post("/api/jobs", json=body)
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def longest(place: Any) -> str:
+    """An episode with many steps: with as many changes no search is through with it soon."""
+    return place.cohort.ids[int(np.argmax(place.cohort.lengths))]
+
+
+def until(client: Any, job: str, wanted: Any, seconds: float = 60) -> dict[str, Any]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = client.get(f"/api/jobs/{job}").json()
+        if wanted(answer):
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"never came: {answer}")
+
+
+RULES = [
+    None,
+    {"locked": [0, 1]},
+    {"required": {"2": 7}},
+    {"forbidden": {"every": [24, 23], "1": [0]}, "max_shift": {"fluids": 1}},
+    {"max_jump": 2, "last_action_fixed": True},
+]
+
+
+def test_answers_are_those_of_solve(client: Any, place: Any, ended: Any) -> None:
+    """One after the other on one worker, whose session keeps its bound from rules to rules."""
+    episode = next(id for id in place.cohort.ids if place.cohort[id].actions[1] != 0)  # 0 is forbidden there below
+    model = ifonly.load_model(place.model).for_search()
+    for rules in RULES:
+        constraints = None if rules is None else ifonly.Constraints.from_dict(rules)
+        problem = ifonly.Problem.from_episode(
+            place.cohort[episode], model, ifonly.minus("SOFA"), 2, constraints=constraints
+        )
+        expected = case_of(problem, ifonly.solve(problem, ifonly.BranchAndBound(alternatives=3))).to_dict()
+        job = start(client, episode=episode, max_changes=2, constraints=rules, alternatives=3)
+        answer = ended(client, job["job"])
+        assert answer["state"] == "finished", answer
+        found = answer["case"]
+        assert found["answer"]["proven"]
+        assert found["answer"]["best"]["outcome"] == pytest.approx(expected["answer"]["best"]["outcome"], abs=1e-7)
+        assert found["question"] == expected["question"]
+        outcomes = [course["outcome"] for course in found["answer"]["alternatives"]]
+        assert outcomes == pytest.approx([course["outcome"] for course in expected["answer"]["alternatives"]], abs=1e-7)
+        for budget, other in zip(found["answer"]["budgets"], expected["answer"]["budgets"], strict=True):
+            assert (budget["course"] is None) == (other["course"] is None)
+            if budget["course"] is not None:
+                assert budget["course"]["outcome"] == pytest.approx(other["course"]["outcome"], abs=1e-7)
+
+
+def test_stopped_the_answer_is_a_bracket(client: Any, place: Any, ended: Any) -> None:
+    episode = longest(place)
+    job = start(client, episode=episode, max_changes=8, seconds=20)["job"]
+    progress = until(client, job, lambda answer: answer["progress"] is not None)["progress"]
+    assert progress["found"] is not None
+    assert progress["nodes"] >= 0
+    assert client.get("/api/about").status_code == 200  # others are not kept waiting
+    assert client.post(f"/api/jobs/{job}/stop").status_code == 200
+    answer = ended(client, job, seconds=15)
+    assert answer["state"] == "stopped"
+    found = answer["case"]["answer"]
+    assert found["status"] == "interrupted"
+    assert not found["proven"]
+    assert "stopped by hand" in found["statement"]
+    assert found["best"]["outcome"] <= answer["case"]["observed"]["outcome"] + 1e-9
+    assert found["best_possible"] is None or found["best_possible"] <= found["best"]["outcome"] + 1e-9
+    again = client.post(f"/api/jobs/{job}/stop").json()
+    assert again["state"] == "stopped"
+
+
+def test_seconds_are_limited(client: Any, place: Any, ended: Any) -> None:
+    job = start(client, episode=longest(place), max_changes=8, seconds=3600)["job"]
+    answer = ended(client, job, seconds=client.get("/api/about").json()["limits"]["seconds"] + 30)
+    assert answer["state"] == "finished"
+    assert answer["case"]["answer"]["status"] == "time limit"
+    assert not answer["case"]["answer"]["proven"]
+
+
+def test_a_worker_that_dies_fails_its_job_and_is_replaced(
+    place: Any, settings: Any, client_of: Any, ended: Any
+) -> None:
+    before = set(multiprocessing.active_children())
+    with client_of(create_app(settings)) as client:
+        job = start(client, episode=longest(place), max_changes=8, seconds=60)["job"]
+        until(client, job, lambda answer: answer["progress"] is not None)
+        (worker,) = set(multiprocessing.active_children()) - before
+        os.kill(worker.pid, signal.SIGKILL)
+        answer = ended(client, job)
+        assert (answer["state"], answer["error"]) == ("failed", DIED)
+        again = ended(client, start(client, episode=longest(place), max_changes=1)["job"])
+        assert again["state"] == "finished"
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_closing_ends_a_search_at_once(place: Any, settings: Any, client_of: Any) -> None:
+    before = set(multiprocessing.active_children())
+    with client_of(create_app(settings)) as client:
+        jobs = [start(client, episode=longest(place), max_changes=8)["job"] for _ in range(3)]
+        until(client, jobs[0], lambda answer: answer["state"] == "running")
+    assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"locked": [99]}, "no step 99"),
+        ({"locked": [0], "required": {"0": 3}}, "locked and has a required action"),
+        ({"required": {"0": "no such treatment"}}, "no action"),
+        ({"required": {"0": 25}}, "no action"),
+        ({"max_jump": {"wine": 1}}, "no axis"),
+        ({"required": {"0": 1, "1": 2, "2": 3, "3": 4}}, "at least"),
+    ],
+)
+def test_rules_that_cannot_be_kept(client: Any, place: Any, rules: Any, words: str) -> None:
+    episode = place.cohort.ids[0]
+    answer = client.post("/api/jobs", json={"episode": episode, "max_changes": 1, "constraints": rules})
+    assert answer.status_code == 422
+    assert words in "".join(answer.json()["error"].values())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"max_changes": -1},
+        {"max_changes": 2.5},
+        {"max_changes": None},
+        {"constraints": {"loked": [1]}},
+        {"constraints": {"locked": [-1]}},
+        {"constraints": {"forbidden": {"sometimes": [1]}}},
+        {"constraints": {"required": {"1": 1.5}}},
+        {"constraints": {"max_jump": -1}},
+        {"constraints": []},
+        {"alternatives": 0},
+        {"alternatives": 21},
+        {"seconds": 0},
+        {"seconds": 1e9},
+    ],
+)
+def test_requests_that_do_not_fit(client: Any, place: Any, body: Any) -> None:
+    answer = client.post("/api/jobs", json={"episode": place.cohort.ids[0], "max_changes": 1} | body)
+    assert answer.status_code == 422
+
+
+def test_unknown_jobs(client: Any) -> None:
+    for method, path in (("GET", "/api/jobs/AAAAAAAAAAAAAAAA"), ("POST", "/api/jobs/AAAAAAAAAAAAAAAA/stop")):
+        assert client.request(method, path).status_code == 404
+    assert client.get("/api/jobs/..%2f..%2fx").status_code in (404, 422)
+
+
+@pytest.fixture
+def work(place: Any) -> Work:
+    return Work(place.cohort[0], 1, None, 1, 10.0)
+
+
+@pytest.fixture
+def setup(place: Any) -> Setup:
+    fingerprint = ifonly.load_model(place.model).fingerprint()
+    return Setup(place.model, fingerprint, ReviewQuestion(ifonly.minus("SOFA")))
+
+
+def test_too_many_jobs_are_refused(setup: Setup, work: Work) -> None:
+    desk = JobDesk(setup, JobLimits(waiting=3, per_client=2))  # never opened: all of them wait
+    first = desk.submit("ann", work)
+    desk.submit("ann", work)
+    with pytest.raises(RefusalError, match="You have too many") as caught:
+        desk.submit("ann", work)
+    assert caught.value.status == 429
+    assert "Retry-After" in caught.value.headers
+    desk.submit("bob", work)
+    with pytest.raises(RefusalError, match="Too many searches are waiting"):
+        desk.submit("eve", work)
+    assert desk.stop(first["job"])["state"] == "stopped"
+    assert desk.submit("ann", work)["state"] == "waiting"
+
+
+def test_jobs_that_ended_are_forgotten_some_time(setup: Setup, work: Work) -> None:
+    desk = JobDesk(setup, JobLimits(waiting=100, per_client=100, kept=3))
+    jobs = [desk.submit("ann", work)["job"] for _ in range(6)]
+    for job in jobs[:5]:
+        desk.stop(job)
+    for job in jobs[:2]:
+        with pytest.raises(RefusalError, match="no such search"):
+            desk.look(job)
+    assert [desk.look(job)["state"] for job in jobs[2:]] == ["stopped"] * 3 + ["waiting"]
+    brief = JobDesk(setup, JobLimits(seconds_kept=0.0))
+    job = brief.submit("ann", work)["job"]
+    brief.stop(job)
+    time.sleep(0.01)
+    with pytest.raises(RefusalError, match="no such search"):
+        brief.look(job)
+
+
+def wait_for(desk: JobDesk, job: str) -> dict[str, Any]:
+    end = time.monotonic() + 60
+    while (answer := desk.look(job))["state"] in ("waiting", "running") and time.monotonic() < end:
+        time.sleep(0.02)
+    return answer
+
+
+def test_a_model_that_changed_is_noticed(setup: Setup, work: Work) -> None:
+    desk = JobDesk(replace(setup, fingerprint="another"), JobLimits(workers=1))
+    desk.open()
+    try:
+        answer = wait_for(desk, desk.submit("ann", work)["job"])
+        assert answer["state"] == "failed"
+        assert "changed since the server was started" in answer["error"]
+    finally:
+        desk.close()
+
+
+def test_a_search_that_never_ends_is_given_up(
+    setup: Setup, work: Work, place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ifonly.web.jobs.GRACE", -1e6)  # its time is over as soon as it begins
+    desk = JobDesk(setup, JobLimits(workers=1))
+    desk.open()
+    try:
+        long = replace(work, episode=place.cohort[longest(place)], max_changes=8, seconds=60.0)
+        answer = wait_for(desk, desk.submit("ann", long)["job"])
+        assert (answer["state"], answer["error"]) == ("failed", SILENT)
+    finally:
+        desk.close()

@@ -1,4 +1,8 @@
-"""Networks with the weights of many members stacked, evaluated and differentiated as batches of matrix products."""
+"""Networks of many members evaluated together: weights stacked, hidden layers in place, derivatives by hand.
+
+A training step of one small network is dominated by the cost of calling operations. Here one call serves all members,
+and automatic differentiation sees a single operation, from all weights to all outputs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ifonly.models.layers import BoundedLinear, Network, softplus, tanh
@@ -16,148 +19,181 @@ CHUNK = 6
 """Networks worked on at a time: with batches of 256 and 200 hidden units their values stay in a processor's cache."""
 
 
-class Workspace:
-    """Memory for hidden layers that is used again and again: fresh pages for every batch would cost more than the work.
+class Perceptrons:
+    """N networks of the same widths and activation, each with the weights of K members; for one thread at a time."""
 
-    What was computed with it is lost with the next call: differentiate before you evaluate again.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, networks: Sequence[Network]) -> None:
+        first = networks[0]
+        self.networks = len(networks)
+        self.shapes = [parameter.shape for parameter in first.parameters()]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.depth = len(first.layers)
+        """Layers after the first."""
+        self.is_tanh = first.activate is tanh
+        self.curve = _CURVES[first.activate]
+        # For each matrix that may be limited, the state's and those of the later layers: the norms in each network.
+        self.norms = [
+            [matrix.norm for matrix in matrices]
+            for matrices in zip(*(_limited_matrices(network) for network in networks), strict=True)
+        ]
         self._buffers: dict[int, Tensor] = {}
 
-    def take(self, layer: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Uninitialised memory of this shape for a hidden layer (0, 1, ...) or gradients of it (-1, -2, ...)."""
+    def __call__(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, ...]:
+        """Outputs [K, B, O] of each network at inputs [K, B, I], given its weights [K, P].
+
+        Differentiable in the weights, not in the inputs; differentiate before you call again.
+        """
+        outputs: Tensor = _Evaluation.apply(self, torch.cat(list(weights)), inputs)  # type: ignore[no-untyped-call]
+        return tuple(outputs.unflatten(0, (self.networks, -1)))
+
+    def pieces(self, weights: Tensor) -> _Pieces:
+        """Views of weights [N K, P], in the order of a network's parameters."""
+        parts = weights.split(self.sizes, dim=1)
+        views = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return _Pieces(views[0], views[1], views[2], views[3 : 3 + self.depth], views[3 + self.depth :])
+
+    def wanted_norms(self, number: int, matrices: Tensor) -> Tensor | None:
+        """The norm of each of `matrices` [N K, ...], NaN where it is free; None where all are."""
+        norms = self.norms[number]
+        if all(norm is None for norm in norms):
+            return None
+        wanted = matrices.new_tensor([math.nan if norm is None else norm for norm in norms])
+        return wanted.repeat_interleave(len(matrices) // len(norms)).view(-1, 1, 1)
+
+    def memory(self, number: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Uninitialised memory that is used again and again: fresh pages for every batch would cost more."""
         size = torch.Size(shape).numel()
-        buffer = self._buffers.get(layer)
+        buffer = self._buffers.get(number)
         if buffer is None or buffer.numel() < size:
-            buffer = self._buffers[layer] = like.new_empty(size)
+            buffer = self._buffers[number] = like.new_empty(size)
         return buffer[:size].view(shape)
 
 
-def evaluate_networks(networks: Sequence[Network], inputs: Tensor, workspace: Workspace) -> tuple[Tensor, ...]:
-    """Outputs [K, B, O] of each of N networks of the same widths, with weights stacked [K, ...], at inputs [K, B, I].
+def _limited_matrices(network: Network) -> list[BoundedLinear]:
+    return [network.state, *(layer for layer in network.layers if isinstance(layer, BoundedLinear))]
 
-    Differentiable in the weights, not in the inputs.
+
+class _Pieces(NamedTuple):
+    """The weights of networks by their role, each [N K, ...]."""
+
+    state: Tensor
+    context: Tensor
+    action: Tensor
+    layers: list[Tensor]
+    biases: list[Tensor]
+
+
+class _Scaling(NamedTuple):
+    """How matrices were scaled to their norms: by which factors, along which singular vectors."""
+
+    factors: Tensor  # [N, 1, 1]
+    left: Tensor
+    right: Tensor
+    inverse_norms: Tensor  # [N, 1, 1], 0 where the norm is free
+
+
+def _scaling(matrices: Tensor, norms: Tensor | None) -> _Scaling | None:
+    """From matrices [N, out, in] to those of the wanted norms, exactly as `BoundedLinear` does it."""
+    if norms is None:
+        return None
+    wide = matrices.shape[1] < matrices.shape[2]
+    gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
+    vectors = torch.linalg.eigh(gram)[1][..., -1:]
+    images = (matrices.mT if wide else matrices) @ vectors
+    top = torch.linalg.vector_norm(images, dim=1, keepdim=True)
+    others = images / top
+    left, right = (vectors, others) if wide else (others, vectors)
+    return _Scaling((norms / top).nan_to_num_(1.0), left, right, (1 / norms).nan_to_num_(0.0))
+
+
+def _raw_gradient(gradient: Tensor, effective: Tensor, scaling: _Scaling | None) -> Tensor:
+    """The derivative in the raw matrices, given that in the effective ones W = raw norm / s.
+
+    The largest singular value s has the derivative u v^T, so that less goes along u v^T by (G.W) / norm.
     """
-    first = torch.cat(
-        (
-            _effective([network.state for network in networks]),
-            _effective([network.context for network in networks]),
-            _effective([network.action for network in networks]),
-            # The bias is the weight of a further input, which is always one.
-            torch.cat([network.biases[0] for network in networks]).unsqueeze(-1),
-        ),
-        dim=-1,
-    )
-    later = zip(
-        *([layer for layer in network.layers if isinstance(layer, BoundedLinear)] for network in networks), strict=True
-    )
-    matrices = [_effective(layers) for layers in later]
-    biases = [torch.cat([network.biases[n + 1] for network in networks]) for n in range(len(matrices))]
-    curve = _CURVES[networks[0].activate]
-    if networks[0].activate is tanh:
-        first, matrices, biases = _as_logistic(first, matrices, biases)
-    every = F.pad(inputs, (0, 1), value=1.0).repeat(len(networks), 1, 1)
-    outputs: Tensor = _Perceptrons.apply(  # type: ignore[no-untyped-call]
-        workspace, curve, every, first, *matrices, *biases
-    )
-    return tuple(outputs.unflatten(0, (len(networks), -1)))
+    if scaling is None:
+        return gradient
+    along = (gradient * effective).sum((1, 2), keepdim=True) * scaling.inverse_norms
+    return torch.baddbmm(gradient, scaling.left * along, scaling.right.mT, alpha=-1).mul_(scaling.factors)
 
 
-def _as_logistic(
-    first: Tensor, matrices: Sequence[Tensor], biases: Sequence[Tensor]
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Weights with which logistic units do what tanh units did: tanh(z) = 2 s(2z) - 1.
+class _Evaluation(torch.autograd.Function):
+    """From weights [N K, P] and inputs [K, B, I] to outputs [N K, B, O].
 
-    In float32 torch computes the logistic function four times as fast.
+    tanh(z) = 2 s(2z) - 1 with the logistic s, which torch computes four times as fast in float32: its factors go into
+    the weights. The first bias is the weight of a further input, always one. Products have their long side last.
     """
-    into_hidden = [2] * (len(matrices) - 1) + [1]
-    return (
-        2 * first,
-        [matrix * (2 * factor) for matrix, factor in zip(matrices, into_hidden, strict=True)],
-        [(bias - matrix.sum(-1)) * factor for bias, matrix, factor in zip(biases, matrices, into_hidden, strict=True)],
-    )
-
-
-def _effective(layers: Sequence[BoundedLinear]) -> Tensor:
-    """The effective matrices of N networks' layers, all with stacked weights, as one batch [N * K, out, in]."""
-    raw = torch.cat([layer.raw for layer in layers])
-    norms = [layer.norm for layer in layers]
-    if all(norm is None for norm in norms):
-        return raw
-    wanted = raw.new_tensor([math.nan if norm is None else norm for norm in norms])
-    effective: Tensor = _Bounded.apply(raw, wanted.repeat_interleave(len(raw) // len(norms)))  # type: ignore[no-untyped-call]
-    return effective
-
-
-class _Bounded(torch.autograd.Function):
-    """Matrices scaled to given spectral norms, as `BoundedLinear` scales its own; where the norm is NaN left alone."""
 
     @staticmethod
-    def forward(ctx: Any, matrices: Tensor, norms: Tensor) -> Tensor:
-        """[N, out, in] scaled to `norms` [N]."""
-        wide = matrices.shape[1] < matrices.shape[2]
-        gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
-        vectors = torch.linalg.eigh(gram)[1][..., -1:]
-        images = (matrices.mT if wide else matrices) @ vectors
-        top = torch.linalg.vector_norm(images, dim=1, keepdim=True)
-        norms = norms.view(-1, 1, 1)
-        factors = (norms / top).nan_to_num(1.0)
-        scaled: Tensor = matrices * factors
-        left, right = (vectors, images / top) if wide else (images / top, vectors)
-        ctx.save_for_backward(scaled, factors, left, right, (1 / norms).nan_to_num(0.0))
-        return scaled
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """With singular vectors u, v of the largest singular value s, ds = u.dW.v: minus (G.W / norm) u v^T."""
-        (gradient,) = gradients
-        scaled, factors, left, right, inverse = ctx.saved_tensors
-        along = (gradient * scaled).sum((1, 2), keepdim=True) * inverse
-        return torch.baddbmm(gradient, left * along, right.mT, alpha=-1).mul_(factors), None
-
-
-class _Perceptrons(torch.autograd.Function):
-    """Hidden layers in place, a few networks at a time; products have their long side last, as BLAS likes."""
-
-    @staticmethod
-    def forward(ctx: Any, workspace: Workspace, curve: _Curve, inputs: Tensor, first: Tensor, *rest: Tensor) -> Tensor:
-        """Outputs [N, B, O] at inputs [N, B, I]; `rest` holds the later matrices, then their biases."""
-        matrices, biases = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+    def forward(ctx: Any, plan: Perceptrons, weights: Tensor, inputs: Tensor) -> Tensor:
+        """A few networks at a time, so that hidden layers are still in the cache when they are needed."""
+        pieces = plan.pieces(weights)
+        limited = [pieces.state, *pieces.layers]
+        scalings = [_scaling(matrices, plan.wanted_norms(n, matrices)) for n, matrices in enumerate(limited)]
+        effective = [m if s is None else m * s.factors for m, s in zip(limited, scalings, strict=True)]
+        first = torch.cat((effective[0], pieces.context, pieces.action, pieces.biases[0].unsqueeze(-1)), dim=2)
+        matrices, biases = effective[1:], pieces.biases[1:]
+        if plan.is_tanh:
+            first.mul_(2)
+            biases = [
+                (bias - matrix.sum(2)) * f for bias, matrix, f in zip(biases, matrices, _folds(plan), strict=True)
+            ]
+            matrices = [matrix * (2 * f) for matrix, f in zip(matrices, _folds(plan), strict=True)]
+        every = torch.cat((inputs, inputs.new_ones(*inputs.shape[:2], 1)), dim=2).repeat(plan.networks, 1, 1)
         widths = [first.shape[1], *(matrix.shape[1] for matrix in matrices[:-1])]
-        hidden = [workspace.take(number, (*inputs.shape[:2], width), inputs) for number, width in enumerate(widths)]
-        outputs = inputs.new_empty(len(inputs), matrices[-1].shape[1], inputs.shape[1])
-        for part in _parts(len(inputs)):
-            values = hidden[0][part]
-            curve.apply(torch.bmm(inputs[part], first[part].mT, out=values))
+        hidden = [plan.memory(n, (*every.shape[:2], width), every) for n, width in enumerate(widths)]
+        outputs = every.new_empty(len(every), matrices[-1].shape[1], every.shape[1])
+        for part in _parts(len(every)):
+            values = plan.curve.apply(torch.bmm(every[part], first[part].mT, out=hidden[0][part]))
             for matrix, bias, following in zip(matrices, biases, hidden[1:], strict=False):
                 torch.baddbmm(bias[part].unsqueeze(1), values, matrix[part].mT, out=following[part])
-                values = curve.apply(following[part])
-            torch.baddbmm(biases[-1][part].unsqueeze(-1), matrices[-1][part], values.mT, out=outputs[part])
-        ctx.curve, ctx.workspace = curve, workspace
-        ctx.save_for_backward(inputs, *matrices, *hidden)
+                values = plan.curve.apply(following[part])
+            torch.baddbmm(biases[-1][part].unsqueeze(2), matrices[-1][part], values.mT, out=outputs[part])
+        ctx.state = (plan, every, effective, scalings, matrices, hidden)
+        ctx.size = weights.shape[1]
         return outputs.mT
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Derivatives in the weights."""
+        """The derivative in the weights."""
         (outer,) = gradients
-        inputs, *rest = ctx.saved_tensors
-        matrices, hidden = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        of_first = inputs.new_empty(len(inputs), inputs.shape[2], hidden[0].shape[2])
+        plan, every, effective, scalings, matrices, hidden = ctx.state
+        of_first = every.new_empty(len(every), every.shape[2], hidden[0].shape[2])
         of_matrices = [torch.empty_like(matrix) for matrix in matrices]
         of_biases = [matrix.new_empty(matrix.shape[:2]) for matrix in matrices]
-        for part in _parts(len(inputs)):
+        for part in _parts(len(every)):
             gradient = outer[part]
-            for number in reversed(range(len(matrices))):
-                values = hidden[number][part]
-                torch.bmm(gradient.mT, values, out=of_matrices[number][part])
-                torch.sum(gradient, 1, out=of_biases[number][part])
-                slopes = ctx.workspace.take(-1 - number, values.shape, values)
-                gradient = torch.bmm(gradient, matrices[number][part], out=slopes)
-                ctx.curve.multiply_by_slope(gradient, values)
-            torch.bmm(inputs[part].mT, gradient, out=of_first[part])
-        return None, None, None, of_first.mT, *of_matrices, *of_biases
+            for n in reversed(range(len(matrices))):
+                values = hidden[n][part]
+                torch.bmm(gradient.mT, values, out=of_matrices[n][part])
+                torch.sum(gradient, 1, out=of_biases[n][part])
+                slopes = plan.memory(-1 - n, values.shape, values)
+                gradient = torch.bmm(gradient, matrices[n][part], out=slopes)
+                plan.curve.multiply_by_slope(gradient, values)
+            torch.bmm(every[part].mT, gradient, out=of_first[part])
+        if plan.is_tanh:
+            of_first.mul_(2)
+            for n, fold in enumerate(_folds(plan)):
+                of_biases[n].mul_(fold)
+                of_matrices[n].mul_(2 * fold).sub_(of_biases[n].unsqueeze(2))
+        derivative = every.new_empty(len(every), ctx.size)
+        pieces = plan.pieces(derivative)
+        state, context, action, bias = of_first.mT.split(
+            [pieces.state.shape[2], pieces.context.shape[2], pieces.action.shape[2], 1], dim=2
+        )
+        pieces.context.copy_(context)
+        pieces.action.copy_(action)
+        for target, values in zip(pieces.biases, (bias.squeeze(2), *of_biases), strict=True):
+            target.copy_(values)
+        limited = (pieces.state, *pieces.layers)
+        for target, values, matrix, scaling in zip(limited, (state, *of_matrices), effective, scalings, strict=True):
+            target.copy_(_raw_gradient(values, matrix, scaling))
+        return None, derivative, None
+
+
+def _folds(plan: Perceptrons) -> list[int]:
+    """The factors of the layers after the first: 2 for one that leads to tanh units again."""
+    return [2] * (plan.depth - 1) + [1]
 
 
 def _parts(count: int) -> list[slice]:
@@ -177,7 +213,7 @@ def _logistic_slope(gradient: Tensor, values: Tensor) -> None:
 
 _LOGISTIC = _Curve(torch.sigmoid_, _logistic_slope)
 _CURVES: dict[Callable[[Tensor], Tensor], _Curve] = {
-    tanh: _LOGISTIC,  # after `_as_logistic`
+    tanh: _LOGISTIC,  # with its factors in the weights
     torch.sigmoid: _LOGISTIC,
     torch.relu: _Curve(torch.relu_, lambda gradient, values: gradient.mul_(values > 0)),
     softplus: _Curve(

@@ -13,7 +13,6 @@ from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from zuko.transforms import MonotonicRQSTransform
 
 from ifonly.models.additive import Additive
@@ -23,7 +22,7 @@ from ifonly.models.layers import Network
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.networks import NetworkModel
 from ifonly.models.noise import Gaussian, IndependentGaussian, Laplace, standard_normal
-from ifonly.models.perceptrons import Workspace, evaluate_networks
+from ifonly.models.perceptrons import Perceptrons
 from ifonly.models.post_nonlinear import Distortion, PostNonlinear
 
 STACKABLE: tuple[type[TrainableModel], ...] = (LocationScale, Additive, PostNonlinear, MonotoneFlow)
@@ -34,18 +33,24 @@ class StackedModel:
     """The log density of K models like `model`, as a function of their weights [K, P]; for one thread at a time."""
 
     def __init__(self, model: TrainableModel) -> None:
-        self._density = _Density(_with_twins(model))
-        parameters = dict(self._density.named_parameters())
-        self._names = list(parameters)
-        self._shapes = [parameter.shape for parameter in parameters.values()]
-        self._sizes = [shape.numel() for shape in self._shapes]
+        self._twin = _twin_of(model)
+        # Where the weights go: networks get theirs in a row, other parts each of theirs by name.
+        self._places: list[tuple[nn.Module, str, torch.Size]] = []
+        for module in self._twin.modules():
+            if isinstance(module, Network):
+                size = sum(parameter.numel() for parameter in module.parameters())
+                self._places.append((module, _WEIGHTS, torch.Size([size])))
+            elif type(module) in _TWINS.values():
+                parameters = module.named_parameters(recurse=False)
+                self._places += [(module, name, parameter.shape) for name, parameter in parameters]
+        self._sizes = [shape.numel() for _, _, shape in self._places]
 
     def log_prob(self, weights: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """Log densities [K, B] of transitions [K, B, ...], in the order of a model's `log_prob`."""
-        parts = zip(weights.split(self._sizes, dim=1), self._shapes, strict=True)
-        named = dict(zip(self._names, [part.unflatten(1, shape) for part, shape in parts], strict=True))
-        found: Tensor = functional_call(self._density, named, tuple(rows), tie_weights=False)
-        return found
+        for part, (module, name, shape) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
+            # Found before the parameter of that name, which a module keeps elsewhere.
+            module.__dict__[name] = part.unflatten(1, shape)
+        return self._twin.log_prob(*rows)
 
 
 def weights_of(model: TrainableModel) -> Tensor:
@@ -61,26 +66,16 @@ def set_weights(model: TrainableModel, weights: Tensor) -> None:
         parameter.copy_(values.view_as(parameter))
 
 
-class _Density(nn.Module):
-    """`log_prob` as a module's call."""
-
-    def __init__(self, model: TrainableModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *rows: Tensor) -> Tensor:
-        return self.model.log_prob(*rows)
+_WEIGHTS = "stacked_weights"
 
 
-def _with_twins(model: TrainableModel) -> TrainableModel:
+def _twin_of(model: TrainableModel) -> TrainableModel:
     """A copy of the model whose parts expect stacked weights; a twin differs from its original in methods alone."""
     assert type(model) in STACKABLE
     twin = copy.deepcopy(model)
     for module in twin.modules():
         module.__class__ = _TWINS.get(type(module), type(module))
     twin.__class__ = _twin_class(type(model))
-    assert isinstance(twin, _Stacked)
-    twin.workspace = Workspace()
     return twin
 
 
@@ -92,13 +87,15 @@ def _twin_class(model_class: type[TrainableModel]) -> type[TrainableModel]:
 class _Stacked(NetworkModel):
     """A model that evaluates all its networks together."""
 
-    workspace: Workspace
+    perceptrons: Perceptrons | None = None
 
     def outputs(
         self, networks: Sequence[Network], states: Tensor, context: Tensor, actions: Tensor
     ) -> tuple[Tensor, ...]:
+        if self.perceptrons is None:
+            self.perceptrons = Perceptrons(networks)
         inputs = torch.cat((states, context, self.action_vectors[actions]), dim=-1)
-        return evaluate_networks(networks, inputs, self.workspace)
+        return self.perceptrons([getattr(network, _WEIGHTS) for network in networks], inputs)
 
 
 class _Gaussian(Gaussian):

@@ -192,7 +192,8 @@ class Benchmark:
         options = self.options
         for name in options.models:
             model = self.models.get(name, training=options.training, epochs=options.epochs)
-            question = Question(model, SLOW_CHANGES, options.batch, (10, 20), device=options.device)
+            changes = min(SLOW_CHANGES, max(SLOW_CHANGES if k is None else k for k in options.changes))
+            question = Question(model, changes, options.batch, (10, 20), device=options.device)
             self.status.update(f"solve_batch: {name}, {options.batch} stays")
             self.content["batch"].append({"model": name, **in_child(run_batch, question, sample=options.count)})
             self.save()

@@ -69,7 +69,7 @@ def check_frontier(result: Result, problem: Problem, *, proven: bool = True) -> 
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, problem in enumerate(problems(150)):
+    for number, problem in enumerate(problems(120)):
         result = solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5))
         assert result.status is Status.OPTIMAL
         assert result.certificate.proven
@@ -108,7 +108,7 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_best_few(bound: str) -> None:
-    for problem in problems(40, start=500, constrained=True):
+    for problem in problems(24, start=500, constrained=True):
         wanted = ranking(problem)
         for number in (2, 5, 10_000):
             result = solve(problem, BranchAndBound(bound=bound, alternatives=number, batch=3))

@@ -85,7 +85,7 @@ def check_answer(result: Result, panel: Panel, every: Truth, *, proven: bool = T
 
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, panel in enumerate(panels(70, constrained=bound == "lipschitz" or None)):
+    for number, panel in enumerate(panels(60, constrained=bound == "lipschitz" or None)):
         result = solve(panel, BranchAndBound(bound=bound, batch=1 + number % 5))
         check_answer(result, panel, truth(panel))
 

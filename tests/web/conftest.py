@@ -52,9 +52,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(folder / "cohort", folder / "model", folder / "run", cohort)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One for all tests that need one."""
+    """One for all tests of a module; ended with it, for its event loop is in the way of others."""
     yield from started_browser()
 
 

@@ -3,7 +3,7 @@
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,6 +11,9 @@ import pytest
 import ifonly
 from ifonly.cases import case_from_row, course_of
 from ifonly.web.app import create_app
+from ifonly.web.listing import ListQuery
+from ifonly.web.notes import Note, Notes
+from ifonly.web.review import Review
 
 
 @pytest.fixture
@@ -185,11 +188,34 @@ def test_hostile_json(client: Any, first: str, content: bytes) -> None:
     error_of(answer, answer.status_code)
 
 
-def test_notes_that_cannot_be_stored_are_an_error_of_its_own(quiet_client: Any, settings: Any, first: str) -> None:
+def test_notes_that_cannot_be_stored_are_an_error_of_its_own(settings: Any, first: str, client_of: Any) -> None:
+    told: list[str] = []
+    client = client_of(create_app(replace(settings, report=told.append)))
     with sqlite3.connect(settings.notes) as database:
         database.execute("DROP TABLE revisions")
     database.close()
-    error_of(quiet_client.put("/api/notes", json={"episode": first, "revision": 0}), 503)
+    error_of(client.put("/api/notes", json={"episode": first, "revision": 0}), 503)
+    for _ in range(2):  # what could not be read is not taken for read
+        error_of(client.get("/api/notes", params={"episode": first}), 503)
+    assert len(told) == 3
+    assert all(text.startswith("notes ") and first not in text for text in told)
+
+
+def test_a_note_saved_while_the_list_is_made_is_seen_next_time(settings: Any, first: str) -> None:
+    class Busy(Notes):
+        coming: ClassVar = [Note(first, "unsure")]
+
+        def latest(self) -> Any:
+            found = super().latest()
+            if self.coming:
+                self.save(self.coming.pop())
+            return found
+
+    review = Review.load(settings)
+    notes = Busy(settings.notes, cohort=review.fingerprint, model="m")
+    verdicts = [review.listing.page(ListQuery(search=first), notes)["rows"][0]["verdict"] for _ in range(2)]
+    notes.close()
+    assert verdicts == [None, "unsure"]
 
 
 def test_addresses_that_do_not_exist(client: Any) -> None:

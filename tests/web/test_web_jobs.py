@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import ifonly
 from ifonly.cases import case_of
 from ifonly.web.app import create_app
-from ifonly.web.jobs import DIED, SILENT, JobDesk, JobLimits
+from ifonly.web.jobs import DIED, SILENT, JobDesk, JobLimits, _Worker
 from ifonly.web.question import ReviewQuestion
 from ifonly.web.refusals import RefusalError
 from ifonly.web.worker import Setup, Work
@@ -246,3 +247,88 @@ def test_a_search_that_never_ends_is_given_up(
         assert (answer["state"], answer["error"]) == ("failed", SILENT)
     finally:
         desk.close()
+
+
+def test_to_stop_again_gives_no_more_time(setup: Setup, work: Work) -> None:
+    desk = JobDesk(setup)  # never opened: nobody listens
+    id = desk.submit("ann", work)["job"]
+    job = desk._jobs[id]
+    job.state = "running"
+    desk.stop(id)
+    until = job.deadline
+    assert until is not None
+    desk.stop(id)
+    assert job.deadline == until
+
+
+def test_stopped_while_its_worker_is_replaced(
+    setup: Setup, work: Work, place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = replace(work, episode=place.cohort[longest(place)], max_changes=8, seconds=60.0)
+    desk = JobDesk(setup, JobLimits(workers=1))
+    begin = _Worker.begin
+
+    def stopped_and_replaced(worker: _Worker) -> None:
+        for job in [job for job in desk._jobs.values() if job.state == "running"]:
+            desk.stop(job.id)
+            worker.end()
+        begin(worker)
+
+    monkeypatch.setattr(_Worker, "begin", stopped_and_replaced)
+    desk.open()
+    try:
+        answer = wait_for(desk, desk.submit("ann", long)["job"])
+        assert (answer["state"], answer["error"]) == ("stopped", None)
+        assert answer["case"]["answer"]["status"] == "interrupted"
+    finally:
+        desk.close()
+
+
+def test_a_worker_that_cannot_be_started_at_first(setup: Setup, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, failures = _Worker.begin, [OSError("no memory"), OSError("no memory")]
+
+    def begin_later(worker: _Worker) -> None:
+        if failures:
+            raise failures.pop()
+        begin(worker)
+
+    monkeypatch.setattr(_Worker, "begin", begin_later)
+    desk = JobDesk(setup, JobLimits(workers=1))
+    desk.open()
+    try:
+        failed = wait_for(desk, desk.submit("ann", work)["job"])
+        assert failed["state"] == "failed"
+        assert "OSError" in failed["error"]
+        assert "memory" not in failed["error"]
+        assert wait_for(desk, desk.submit("ann", work)["job"])["state"] == "finished"
+    finally:
+        desk.close()
+
+
+def test_a_worker_that_does_not_read_can_be_ended(setup: Setup, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = _Worker.begin
+
+    def begin_asleep(worker: _Worker) -> None:
+        begin(worker)
+        os.kill(worker._process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(_Worker, "begin", begin_asleep)
+    desk = JobDesk(setup, JobLimits(workers=1))
+    desk.open()
+    large: Any = "x" * 5_000_000  # more than a pipe holds
+    job = desk.submit("ann", replace(work, constraints=large))["job"]
+    while desk.look(job)["state"] == "waiting":
+        time.sleep(0.02)
+    time.sleep(0.2)  # until the order is stuck
+
+    def end() -> None:
+        desk.stop(job)
+        desk.close()
+
+    closing = threading.Thread(target=end, daemon=True)
+    closing.start()
+    closing.join(20)
+    if is_stuck := closing.is_alive():
+        desk._workers[0]._process.kill()
+    assert not is_stuck
+    assert desk.look(job)["state"] == "failed"

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import threading
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from ifonly import pages
+from ifonly.web import exports
 
 FILES = sorted(pages.static_files())
 
@@ -115,6 +117,16 @@ def test_a_picture_as_a_file(client: Any, place: Any) -> None:
         assert file.headers["content-type"] == "image/png"
         assert file.content.startswith(b"\x89PNG")
         assert len(file.content) > 20_000
+
+
+def test_pictures_do_not_keep_everybody_waiting(client: Any, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = {"episode": place.cohort.ids[0], "kind": "png"}
+    monkeypatch.setattr("ifonly.web.exports._TURNS", threading.BoundedSemaphore(1))
+    with exports._TURNS:
+        refused = client.get("/api/export", params=query)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["do"]
+    assert [client.get("/api/export", params=query).status_code for _ in range(2)] == [200, 200]
 
 
 def test_a_page_as_a_file(client: Any, place: Any) -> None:

@@ -27,7 +27,7 @@ def test_every_answer_carries_its_headers(client: Any, path: str) -> None:
     assert "unsafe" not in policy["script-src"] + policy["style-src"]
     assert not any("http" in sources for sources in policy.values())
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"  # "no-referrer" makes browsers say "Origin: null" at the login
     assert headers["x-frame-options"] == "DENY"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cache-control"] == ("no-cache" if path.startswith("/static/") else "no-store")
@@ -44,7 +44,9 @@ def test_foreign_names_are_refused(client: Any, path: str, host: str) -> None:
     assert "content-security-policy" in answer.headers
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9", "localhost:8377", "LOCALHOST", "[::1]:8377"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:9", "localhost:8377", "LOCALHOST", "[::1]:8377", "127.0.0.2:8377"]
+)
 def test_own_names_are_taken(client: Any, host: str) -> None:
     assert client.get("/api/about", headers={"host": host}).status_code == 200
 
@@ -52,6 +54,8 @@ def test_own_names_are_taken(client: Any, host: str) -> None:
 FOREIGN = [
     {"origin": "http://evil.example"},
     {"origin": "null"},
+    {"origin": "http://["},
+    {"origin": "127.0.0.1:8377"},
     {"origin": "http://127.0.0.1:9999"},
     {"sec-fetch-site": "cross-site"},
     {"sec-fetch-site": "same-site"},
@@ -206,6 +210,20 @@ def test_who_signed_in_is_signed_out_some_time(monkeypatch: pytest.MonkeyPatch) 
     later = int(until) + 1
     monkeypatch.setattr("ifonly.web.guard.time.time", lambda: later)
     assert not keeper.admits(none, shown)
+
+
+@pytest.mark.parametrize("path", ["/stat%09ic/ifonly.css", "/log%0Ain", "/static", "/login/", "//static/x", "/Login"])
+def test_only_the_login_and_its_files_are_for_strangers(guarded_client: Any, path: str) -> None:
+    assert guarded_client.get(path).status_code == 303
+
+
+@pytest.mark.parametrize(("origin", "secure"), [("https://review.example", True), ("http://review.example", False)])
+def test_behind_a_proxy_with_encryption_the_cookie_stays_there(guarded_client: Any, origin: str, secure: bool) -> None:
+    headers = {"host": "review.example", "origin": origin}
+    answer = guarded_client.post("/login", data={"token": TOKEN}, headers=headers)
+    assert answer.status_code == 303
+    (morsel,) = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert bool(morsel["secure"]) == secure
 
 
 def test_under_a_token_any_name_will_do(settings: Any, client_of: Any) -> None:

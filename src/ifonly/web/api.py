@@ -41,7 +41,7 @@ _ERRORS = {
     415: "The content of the request is not JSON.",
     421: "The server is not known by this name.",
     422: "The request does not fit: a value, an episode's length, rules that contradict each other.",
-    429: "Too many searches are waiting or under way.",
+    429: "Too many searches, or pictures, are waiting or under way.",
     500: "Something unexpected went wrong.",
     503: "The notes cannot be read or written at the moment.",
 }
@@ -199,7 +199,7 @@ def _add_notes(router: APIRouter, desk: Desk) -> None:
 def _add_export(router: APIRouter, desk: Desk) -> None:
     kinds = _file("text/html", "application/json", "image/png")
 
-    @router.get("/export", response_class=Response, responses=_errors(*_ALWAYS, 404) | kinds)
+    @router.get("/export", response_class=Response, responses=_errors(*_ALWAYS, 404, 429) | kinds)
     def export_case(
         episode: Episode,
         kind: Annotated[Literal["html", "json", "png"], Query(description="What kind of file.")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import torch
@@ -64,12 +64,12 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     app.add_middleware(Guard, doorkeeper=doorkeeper, report=settings.report)
     app.include_router(api_router(desk))
     app.include_router(site_router(desk, doorkeeper))
-    _explain_errors(app)
+    _explain_errors(app, settings.report)
     return app
 
 
-def _explain_errors(app: FastAPI) -> None:
-    """Every refusal in the one shape; nothing that was sent is repeated."""
+def _explain_errors(app: FastAPI, report: Callable[[str], None]) -> None:
+    """Every refusal in the one shape; who runs the server is told of notes that cannot be stored."""
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, RefusalError)
@@ -87,6 +87,7 @@ def _explain_errors(app: FastAPI) -> None:
         return refusal_response(request.url.path, refusal)
 
     async def not_stored(request: Request, error: Exception) -> Response:
+        report(str(error))  # the file, and what SQLite says of it
         refusal = RefusalError(
             503, "The notes cannot be read or written.", "Keep your text, and tell who runs the server."
         )

@@ -9,11 +9,15 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ifonly.web.refusals import RefusalError
+
 _DRAWING = threading.Lock()
 """Matplotlib's fonts and caches are shared, and not made for several threads at once.
 
 It and what reports need are imported when the first file is asked for, so that nobody waits for them at the start.
 """
+_TURNS = threading.BoundedSemaphore(8)
+"""Pictures that are drawn or wait for it; more of them would take the threads that answer everybody else."""
 
 
 def exported(case: Mapping[str, Any], kind: str, *, edited: Mapping[str, Any] | None = None) -> tuple[bytes, str]:
@@ -35,7 +39,12 @@ def exported(case: Mapping[str, Any], kind: str, *, edited: Mapping[str, Any] | 
 def _picture(case: Mapping[str, Any], edited: Mapping[str, Any] | None) -> bytes:
     from ifonly.report.case_picture import plot_case
 
-    file = io.BytesIO()
-    with _DRAWING:
-        plot_case(case, edited=edited).savefig(file, format="png")
-    return file.getvalue()
+    if not _TURNS.acquire(blocking=False):
+        raise RefusalError(429, "Too many pictures are being drawn.", "Try again in a few seconds.")
+    try:
+        file = io.BytesIO()
+        with _DRAWING:
+            plot_case(case, edited=edited).savefig(file, format="png")
+        return file.getvalue()
+    finally:
+        _TURNS.release()

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ifonly.web.refusals import RefusalError, is_api, refusal_response
-from ifonly.web.settings import LOOPBACK_NAMES
+from ifonly.web.settings import is_loopback
 
 MOST_BYTES = 64 * 1024
 """Of a request's body."""
@@ -48,7 +48,8 @@ POLICY = "; ".join(
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    # Not "no-referrer": under it browsers hide the origin of our own login form, too.
+    "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -149,7 +150,7 @@ class Guard:
         if self._doorkeeper.is_open:
             _check_host(request.headers)
         _check_origin(request)
-        if is_api(request.url.path) and not self._doorkeeper.admits(request.headers, request.cookies):
+        if is_api(request.scope["path"]) and not self._doorkeeper.admits(request.headers, request.cookies):
             raise RefusalError(
                 401,
                 "This server asks for a token.",
@@ -158,7 +159,7 @@ class Guard:
             )
 
     def _must_sign_in(self, request: Request) -> bool:
-        path = request.url.path
+        path = request.scope["path"]  # by which requests are routed; the URL is made up with what the client says
         return (
             path != LOGIN
             and not path.startswith(STATIC)
@@ -174,26 +175,27 @@ def _to_login(request: Request) -> RedirectResponse:
 def _check_host(headers: Headers) -> None:
     """Refuse other names for this machine: a foreign page could have its name point here, and read along.
 
+    An address of this machine cannot be made to point elsewhere, so that any of them will do.
     With a token there is no need: a browser shows what it was given here under this name only.
     """
     try:
         name = urlsplit(f"//{headers.get('host', '')}").hostname
     except ValueError:
         name = None
-    if name not in LOOPBACK_NAMES:
+    if name is None or not is_loopback(name):
         raise RefusalError(421, "This server is not known by that name.", "Use http://127.0.0.1 or http://localhost.")
 
 
 def _check_origin(request: Request) -> None:
     """Refuse what a page of another site has sent; browsers say so."""
-    headers, api = request.headers, is_api(request.url.path)
+    headers, api = request.headers, is_api(request.scope["path"])
     writes = request.method not in SAFE_METHODS
     if not writes and not api:
         return
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     foreign = site is not None and site not in ("same-origin", "none")
     if writes and origin is not None:
-        foreign = foreign or urlsplit(origin).netloc != headers.get("host")
+        foreign = foreign or origin.partition("://")[2] != headers.get("host")
     if foreign:
         raise RefusalError(403, "This request comes from a page of another site.", "Open the review page itself.")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -22,6 +22,8 @@ State = Literal["waiting", "running", "finished", "stopped", "failed"]
 GRACE = 30.0
 """Seconds beyond its limit, or after it was told to stop, before a worker that does not answer is replaced."""
 SECONDS_TO_END = 5.0
+SECONDS_BETWEEN_LOOKS = 0.2
+"""At what was asked of a search that says nothing itself."""
 
 DIED = "The process that searched has ended unexpectedly; start the search again."
 SILENT = "The search did not end in time and was given up; allow fewer changes, or add rules, and start it again."
@@ -55,6 +57,8 @@ class Job:
     error: str | None = None
     deadline: float | None = None
     ended: float | None = None
+    is_stopping: bool = False
+    """Somebody wants the answer so far."""
 
     @property
     def is_open(self) -> bool:
@@ -86,7 +90,6 @@ class JobDesk:
         self._attendants = [
             threading.Thread(target=self._attend, args=(worker,), daemon=True) for worker in self._workers
         ]
-        self._doing: dict[str, _Worker] = {}
 
     def open(self) -> None:
         """Start the workers; they get ready while the server answers already."""
@@ -132,9 +135,9 @@ class JobDesk:
             if job.state == "waiting":
                 self._waiting.remove(job)
                 _end(job, "stopped")
-            elif job.state == "running":
+            elif job.state == "running" and not job.is_stopping:
+                job.is_stopping = True
                 job.deadline = time.monotonic() + GRACE
-                self._doing[id].send(Order(id))
             return job.to_dict()
 
     def _find(self, id: str) -> Job:
@@ -156,18 +159,17 @@ class JobDesk:
     def _attend(self, worker: _Worker) -> None:
         """One worker's thread: gives it the next job, and writes down what it says."""
         try:
-            worker.begin()
-            while (job := self._next(worker)) is not None:
+            with suppress(Exception):  # it is tried again, and said, when there is work
+                worker.begin()
+            while (job := self._next()) is not None:
                 try:
                     self._have_done(job, worker)
                 except Exception as error:  # no process can be started: memory, or handles, are short
                     self._fail(job, f"No search can be started ({type(error).__name__}); try again later.")
-                with self._changed:
-                    del self._doing[job.id]
         finally:
             worker.retire()
 
-    def _next(self, worker: _Worker) -> Job | None:
+    def _next(self) -> Job | None:
         """The job that has waited longest; None when the desk is closed."""
         with self._changed:
             while not self._waiting and not self._is_closed:
@@ -177,14 +179,17 @@ class JobDesk:
             job = self._waiting.popleft()
             job.state = "running"
             job.deadline = time.monotonic() + job.work.seconds + GRACE
-            self._doing[job.id] = worker
             return job
 
     def _have_done(self, job: Job, worker: _Worker) -> None:
         worker.begin()
         worker.send(Order(job.id, job.work))
+        is_told = False
         while job.is_open:
-            message = worker.listen(seconds=1.0)
+            if job.is_stopping and not is_told:
+                worker.send(Order(job.id))
+                is_told = True
+            message = worker.listen(seconds=SECONDS_BETWEEN_LOOKS)
             if message is not None:
                 self._note(job, message)
             elif not worker.is_alive:
@@ -209,7 +214,10 @@ class JobDesk:
 
 
 class _Worker:
-    """A process that is started when it is needed, and again when it has died."""
+    """A process that is started when it is needed, and again when it has died.
+
+    One thread attends to it; others may only end it.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -240,8 +248,11 @@ class _Worker:
             self._process, self._connection = process, ours
 
     def send(self, order: Order) -> None:
-        """Tell the process; one that has died is not told."""
-        with self._lock, suppress(OSError):
+        """Tell the process; one that has died is not told.
+
+        Without the lock: a process that does not read must not keep anybody from ending it.
+        """
+        with suppress(OSError):
             if self._connection is not None:
                 self._connection.send(order)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from ifonly.report.improvements import improvements
 from ifonly.rewards import Reward
 from ifonly.runs.rows import FAILED
 from ifonly.search.result import Status
-from ifonly.web.notes import Notes
+from ifonly.web.notes import Note, Notes
 from ifonly.web.question import ReviewQuestion
 
 UNSOLVED = "unsolved"
@@ -52,7 +53,7 @@ class Listing:
     def __init__(self, rows: pl.DataFrame, *, solved: bool) -> None:
         self._rows = rows.with_columns(key=pl.concat_str("episode", "subject", separator="\n").str.to_lowercase())
         self._solved = solved
-        self._noted: tuple[int, pl.DataFrame] | None = None
+        self._noted: tuple[Mapping[str, Note], pl.DataFrame] | None = None
 
     def page(self, query: ListQuery, notes: Notes) -> dict[str, Any]:
         """One page of what the query leaves, in plain types."""
@@ -72,15 +73,15 @@ class Listing:
 
     def _with_verdicts(self, notes: Notes) -> pl.DataFrame:
         """The rows with what reviewers say; made again only when they have said something more."""
-        latest, version, kept = notes.latest(), notes.version, self._noted
-        if kept is not None and kept[0] == version:
+        latest, kept = notes.latest(), self._noted
+        if kept is not None and kept[0] is latest:
             return kept[1]
         found = [latest.get(episode) for episode in self._rows["episode"]]
         rows = self._rows.with_columns(
             verdict=pl.Series([None if note is None else note.verdict for note in found], dtype=pl.String),
             noted=pl.Series([note is not None for note in found], dtype=pl.Boolean),
         )
-        self._noted = (version, rows)
+        self._noted = (latest, rows)
         return rows
 
     @staticmethod

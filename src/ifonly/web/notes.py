@@ -81,8 +81,6 @@ class Notes:
         self._connection = _opened(path, cohort)
         self._latest: dict[str, Note] = {}
         self._seen: int | None = None
-        self.version = 0
-        """Grows with every note that is saved, here or elsewhere: what was made of the notes before is then old."""
         with self._lock:
             self._refresh()
 
@@ -96,7 +94,10 @@ class Notes:
         return self.latest().get(episode) or Note(episode)
 
     def latest(self) -> Mapping[str, Note]:
-        """The latest revision of every episode that has one; not to be changed."""
+        """The latest revision of every episode that has one; not to be changed.
+
+        It is the same object until something more is saved, here or elsewhere.
+        """
         with self._lock, _explained(self._path):
             self._refresh()
             return self._latest
@@ -127,7 +128,6 @@ class Notes:
                 raise ConflictError("somebody else has saved a note on this episode in the meantime.") from None
             # A new mapping: whoever was given the old one may still be reading it.
             self._latest = {**self._latest, saved.episode: saved}
-            self.version += 1
         return saved
 
     def to_csv(self) -> str:
@@ -145,9 +145,8 @@ class Notes:
         """Read again what another process has saved."""
         (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
         if seen != self._seen:
-            self._seen = seen
             self._latest = {row[0]: Note(*row) for row in self._connection.execute(_LATEST)}
-            self.version += 1
+            self._seen = seen  # last: what could not be read is tried again
 
 
 def _opened(path: Path, cohort: str) -> sqlite3.Connection:

@@ -14,7 +14,6 @@ from ifonly.web.question import ReviewQuestion
 
 SHORTEST_TOKEN = 16
 """Characters; a token that can be guessed protects nothing."""
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 def report_to_nobody(_: str) -> None:
@@ -42,7 +41,8 @@ class ReviewSettings:
     seconds: float = 60.0
     """The longest that a search may take."""
     report: Callable[[str], None] = report_to_nobody
-    """Told of unexpected errors: their kind and their place in the source, never what was asked."""
+    """Told of unexpected errors: their kind and their place in the source, never what was asked; and of a file of notes
+    that cannot be read or written."""
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.question is None):

@@ -103,7 +103,8 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
             await asyncio.sleep(SECONDS_AFTER_WRONG_TOKEN)
             return HTMLResponse(pages.render("login.html", failed=True, next=next_page), 401)
         response = RedirectResponse(next_page, 303)
-        secure = request.url.scheme == "https"
+        # Behind a proxy with TLS only the browser knows that the connection is encrypted.
+        secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
         response.set_cookie(COOKIE, doorkeeper.sign_in(), httponly=True, samesite="strict", secure=secure, path="/")
         return response
 

@@ -1,6 +1,6 @@
 """What an ensemble costs, as ratios inside one run: training it, against one fit.
 
-    python benchmarks/ensemble_cost.py              # 20 members, 2,000 episodes of 10 to 20 steps, 2 epochs, 7 rounds
+    python benchmarks/ensemble_cost.py              # 20 members, 2,000 episodes of 10 to 20 steps, 4 epochs, 5 rounds
     python benchmarks/ensemble_cost.py --quick      # the same with little of everything, to see it work
 
 Every round fits once and trains the ensemble once, one after the other, so that what else the machine does touches
@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--members", type=int, default=20)
     parser.add_argument("--hidden", type=int, default=200)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the ensemble")
     parser.add_argument("--quick", action="store_true", help="little of everything")
     chosen = parser.parse_args()

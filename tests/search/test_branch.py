@@ -123,7 +123,7 @@ def test_best_few(bound: str) -> None:
 
 
 def test_all_within_a_distance() -> None:
-    for problem in problems(40, start=700, max_changes=3):
+    for problem in problems(24, start=700, max_changes=3):
         wanted = ranking(problem)
         spread = wanted[0][0] - wanted[-1][0]
         # A distance that no outcome lies at by accident.
@@ -141,7 +141,7 @@ def test_all_within_a_distance() -> None:
 @pytest.mark.parametrize("bound", ["none", "lipschitz"])
 def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
     statuses = set()
-    for problem in problems(30, start=900, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(18, start=900, max_changes=3, horizon=5, actions=4, constrained=True):
         result = solve(problem, BranchAndBound(bound=bound, batch=1), limits=limits)
         check_frontier(result, problem, proven=False)
         assert result.certificate.proven == math.isfinite(result.upper_bound)
@@ -151,7 +151,7 @@ def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
 
 def test_gap_is_respected_and_told() -> None:
     reached = 0
-    for problem in problems(40, start=1100, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(24, start=1100, max_changes=3, horizon=5, actions=4, constrained=True):
         truth = float(outcome_frontier(problem)[-1])
         gap = 0.3 * abs(truth - problem.observed_outcome) + 0.05
         result = solve(problem, BranchAndBound(bound="lipschitz"), limits=Limits(gap=gap))
@@ -205,7 +205,7 @@ def test_interruption_in_the_middle_of_the_work(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_little_memory_gives_the_same_answer(bound: str) -> None:
     went_deep = 0
-    for problem in problems(25, start=1500, max_changes=4, horizon=5, actions=4, constrained=True):
+    for problem in problems(15, start=1500, max_changes=4, horizon=5, actions=4, constrained=True):
         result = solve(problem, BranchAndBound(bound=bound), limits=Limits(memory=0.0))
         check_frontier(result, problem)
         went_deep += result.certificate.details["depth_first"]

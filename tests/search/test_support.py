@@ -91,7 +91,7 @@ def check_against(result: Result, question: Question, every: Truth, *, proven: b
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
     kept, seen = 0, 0
-    for number, question in enumerate(questions(50, constrained=bound == "lipschitz" or None)):
+    for number, question in enumerate(questions(40, constrained=bound == "lipschitz" or None)):
         every = truth(question)
         check_against(solve(question, BranchAndBound(bound=bound, batch=1 + number % 5)), question, every)
         kept, seen = kept + len(every.outcomes), seen + question.sequence_count()

@@ -46,7 +46,7 @@ def test_linear_problems_have_the_answer_in_closed_form(seed: int) -> None:
         assert item.harmless_below <= exact
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(18))
 def test_witnesses_leave_no_gain_and_are_never_below_the_bound(seed: int) -> None:
     kind, reward = MODEL_KINDS[seed % len(MODEL_KINDS)], REWARD_KINDS[seed // 5 % len(REWARD_KINDS)]
     problem = random_problem(seed, model_kind=kind, reward_kind=reward, masked=False, horizon=4)

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "journal", "pages"),
+    ("progress", "files", "journal", "intervals", "pages"),
     ("episodes",),
     ("models", "constraints", "clinical"),
     ("simulate", "rewards", "support", "gate"),

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ifonly.episodes import ActionSpace, Axis, Cohort, Feature, Schema
 from ifonly.errors import InputError, StoreError
+from ifonly.intervals import mean_interval
 from ifonly.report.card import data_card
 from ifonly.report.card_files import write_card
 from ifonly.report.card_plots import card_figures, plot_measured, plot_severity
-from ifonly.report.intervals import mean_interval
 from ifonly.report.outcomes import Outcome
 from ifonly.report.overview import values_of
 from ifonly.report.small_cells import Discretion

@@ -138,6 +138,16 @@ def test_nothing_ends_the_element_it_is_in(opened: OpenedRun, written: Page) -> 
         }
 
 
+def test_what_is_claimed_is_not_rounded(opened: OpenedRun) -> None:
+    """Six digits of a bound might promise more than the bound does."""
+    episode = opened.cohort.ids[0]
+    case = case_from_row(opened.problem(episode), {**opened.row(episode), "upper_bound": -1.0000000123}).to_dict()
+    (shown,) = Page(single_case_html(case)).data["cases"]
+    assert shown["answer"]["best_possible"] == case["answer"]["best_possible"] == pytest.approx(1.0, abs=1e-6) != 1.0
+    assert shown["answer"]["gap"] == case["answer"]["gap"]
+    assert shown["observed"]["outcome"] == float(f"{case['observed']['outcome']:.6g}")
+
+
 def test_the_file_stands_alone(opened: OpenedRun, written: Page) -> None:
     for tag, attributes in written.elements:
         assert "src" not in attributes, (tag, attributes)

@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+ELSEWHERE = "review.test"
+"""A name of this machine that a browser trusts no more than any other machine's."""
 SWITCHES = (
+    f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",

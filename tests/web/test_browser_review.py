@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser_review import check_care, reader, started_server, watched_page
+from browser_review import ELSEWHERE, check_care, reader, started_server, watched_page
 
 expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
 expect.set_options(timeout=20_000)  # a busy machine is not a wrong page
@@ -344,3 +344,23 @@ def test_a_case_is_exported(page: Any, context: Any, home: str, longest: str, tm
         expect(report.get_by_role("heading", level=1)).to_have_text(longest)
         expect(report.locator(".chart .main-svg").first).to_be_visible()
         check_care(report)
+
+
+def test_with_a_token_one_signs_in_first(browser: Any, place: Any, tmp_path: Path) -> None:
+    token, file = "a-token-that-nobody-guesses", tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text(token, encoding="utf-8")
+    arguments = ["--episodes", place.episodes, "--model", place.model, "--run", place.run]
+    server = contextlib.contextmanager(started_server)(*arguments, "--notes", tmp_path / "n", "--token-file", file)
+    with server as home, reader(browser) as context:
+        page = context.new_page()
+        page.goto(f"{home}/case?episode={place.cohort.ids[0]}".replace("127.0.0.1", ELSEWHERE))
+        expect(page.get_by_role("heading")).to_have_text("Sign in")
+        check_care(page)
+        page.get_by_label("Token").fill(token[::-1])
+        page.get_by_role("button").click()
+        expect(page.get_by_role("alert")).to_contain_text("not the token")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button").click()
+        expect(page.locator(".headline")).to_contain_text("as recorded")
+        assert token not in page.url

@@ -19,6 +19,7 @@ from ifonly.problem import Problem
 from ifonly.runs.rows import FAILED
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result, Status
+from ifonly.trust.words import unit_of_time
 from ifonly.version import __version__
 
 FORMAT = "ifonly.case"
@@ -133,7 +134,7 @@ def _case(problem: Problem, found: Found | None) -> Case:
         episode=episode.id,
         subject=episode.subject,
         time={
-            "unit": words.unit_of(schema),
+            "unit": unit_of_time(schema),
             "step": schema.step_length,
             "at": [step * schema.step_length for step in range(len(episode))],
         },

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 import torch
@@ -24,9 +24,9 @@ from ifonly.runs.manifest import source_of
 from ifonly.runs.rows import FAILED
 from ifonly.runs.run import Run, load_run
 from ifonly.search.answers import Budget
-from ifonly.search.base import Finding, Monitor, Solver
+from ifonly.search.base import Finding
+from ifonly.search.making import make_result
 from ifonly.search.result import Certificate, Result, Stats, Status
-from ifonly.search.solve import solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,36 +65,27 @@ class OpenedRun:
 
     def result(self, episode: str) -> Result:
         """The run's answer about an episode as a result; what a certificate knew beside its method is not kept."""
-        row = self.row(episode)
-        return replace(
-            solve(self.problem(episode), _Stored(row)),
-            stats=Stats(row["nodes"], model_steps=row["model_steps"], seconds_search=row["seconds"]),
-            solver=self.run.manifest["solver"],
-            limits=self.run.manifest["limits"],
+        row, problem = self.row(episode), self.problem(episode)
+        method, bound = row["certificate"], row["upper_bound"]
+        finding = Finding(
+            actions=torch.tensor(row["actions"], device=problem.device),
+            status=Status(row["status"]),
+            upper_bound=math.inf if bound is None else bound,
+            certificate=Certificate(method or "none", method is not None, problem.tolerance),
+            frontier=tuple(Budget.from_dict(entry) for entry in row["frontier"]),
         )
+        with torch.no_grad():
+            return make_result(
+                problem,
+                finding,
+                stats=Stats(row["nodes"], model_steps=row["model_steps"], seconds_search=row["seconds"]),
+                solver=self.run.manifest["solver"],
+                limits=self.run.manifest["limits"],
+            )
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
         return {id: place for place, id in enumerate(self.table["episode"])}
-
-
-@dataclass(frozen=True)
-class _Stored(Solver):
-    """Finds what a row of a run says was found."""
-
-    row: Mapping[str, Any]
-    name: ClassVar[str] = "stored"
-    exact: ClassVar[bool] = False
-
-    def search(self, problem: Any, monitor: Monitor) -> Finding:
-        method, bound = self.row["certificate"], self.row["upper_bound"]
-        return Finding(
-            actions=torch.tensor(self.row["actions"], device=problem.device),
-            status=Status(self.row["status"]),
-            upper_bound=math.inf if bound is None else bound,
-            certificate=Certificate(method or "none", method is not None, monitor.tolerance),
-            frontier=tuple(Budget.from_dict(entry) for entry in self.row["frontier"]),
-        )
 
 
 def open_run(

@@ -14,9 +14,7 @@ from ifonly.episodes.schema import Feature, Schema
 from ifonly.problem import Problem
 from ifonly.rewards import declared_constants
 from ifonly.search.result import Status
-
-UNITS = {"h": "hour", "hr": "hour", "min": "minute", "d": "day", "s": "second", "w": "week"}
-"""Abbreviations of units of time that are written out."""
+from ifonly.trust.words import unit_of_time
 
 STOPPED = {
     Status.OPTIMAL: "the search ended without a proof",
@@ -86,12 +84,7 @@ def declared(problem: Problem) -> bool:
 
 def has_rules(problem: Problem) -> bool:
     """Whether anything but the number of changes decides which sequences may be considered."""
-    return problem.is_restricted or needs_support(problem) or not bool(problem.allowed.all())
-
-
-def needs_support(problem: Problem) -> bool:
-    """Whether only changes are considered that data supports."""
-    return getattr(problem, "support", None) is not None
+    return problem.is_restricted or problem.support is not None or not bool(problem.allowed.all())
 
 
 def rounded_up(value: float) -> str:
@@ -110,14 +103,9 @@ def rounded_up(value: float) -> str:
     return repr(value)
 
 
-def unit_of(schema: Schema) -> str:
-    """The unit of time as a word: hour for h."""
-    return UNITS.get(schema.step_unit, schema.step_unit) or "step"
-
-
 def times(schema: Schema, steps: Iterable[int]) -> str:
     """The times of some steps, such as "hours 0, 8 and 16 to 28"."""
-    unit, given = unit_of(schema), list(steps)
+    unit, given = unit_of_time(schema), list(steps)
     shown = [
         " to ".join(f"{step * schema.step_length:g}" for step in dict.fromkeys(ends)) for ends in _stretches(given)
     ]
@@ -148,7 +136,7 @@ def rules(problem: Problem) -> list[str]:
     said = True if given is None else torch.as_tensor(given.allowed(problem.episode), device=problem.device)
     if bool((problem.allowed != said).any()):
         found.append("At some steps only some treatments were considered.")
-    if needs_support(problem):
+    if problem.support is not None:
         found.append("Only changes to treatments that the data supports at the state then reached.")
     return found
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,9 +113,7 @@ class _Demo:
         )
         self._tell("run", run)
         results = [self._result(id, run) for id in ids]
-        if can_draw_pages():
-            report = self.stages.make("report", {"run": run.digest}, [REPORT], self._report)
-            self._tell("report", report)
+        self._tell("report", self.stages.make("report", {"run": run.digest}, [REPORT], self._report))
         self.stages.discard_others()
         return results
 
@@ -231,11 +228,6 @@ class _Demo:
         write_report(self._opened, self.folder / REPORT, overwrite=True, progress=self.bars)
 
 
-def can_draw_pages() -> bool:
-    """Whether what the report is drawn with (ifonly[web]) is installed."""
-    return all(find_spec(package) is not None for package in ("jinja2", "plotly"))
-
-
 def _closing_words(folder: Path, result: Result) -> str:
     place = shlex.quote(str(folder))
     command = _command()
@@ -244,7 +236,7 @@ def _closing_words(folder: Path, result: Result) -> str:
 The proof is about the learned model; how far that model is right is another question. Not treatment advice.
 
 In {folder}:
-  {REPORT}        the solved episodes to look at, in any browser{"" if can_draw_pages() else "; needs ifonly[web]"}
+  {REPORT}        the solved episodes to look at, in any browser
   cohort, model      the simulated stays, and the causal model learned from them
   run                the answers for the solved episodes, as `ifonly cohort` keeps them
   results, plots     for each solved episode its result, and its course observed and counterfactual
@@ -255,7 +247,7 @@ Try next:
   {command} solve --episodes {place}/cohort --model {place}/model --episode {id} -k 1
   {command} verify {place}/results/{file}.json --episodes {place}/cohort --model {place}/model
 
-Question the answers yourself, in a page that this command serves:
+Question the answers yourself, in a page that this command (of ifonly[web]) serves:
   {command} serve --episodes {place}/cohort --model {place}/model --run {place}/run"""
 
 

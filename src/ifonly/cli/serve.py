@@ -175,7 +175,7 @@ class _Asked(NamedTuple):
 def _require_packages() -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in ("fastapi", "uvicorn", "jinja2", "plotly") if find_spec(name) is None]
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InputError(
             f"the review page needs {', '.join(missing)}, which is not installed; install it: pip install 'ifonly[web]'"

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from ifonly.report.intervals import Interval, mean_interval, share_interval
+from ifonly.intervals import Interval, mean_interval, share_interval
 
 
 @dataclass(frozen=True)

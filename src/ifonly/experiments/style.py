@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from ifonly.episodes.episode import FloatArray
 from ifonly.experiments.estimates import Estimate
-from ifonly.report.intervals import Interval
+from ifonly.intervals import Interval
 from ifonly.report.paper_style import LOOK, SERIF
 from ifonly.report.summary_text import plural
 

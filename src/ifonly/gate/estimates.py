@@ -9,9 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ifonly.episodes.episode import FloatArray, IntArray
-
-NORMAL_QUANTILE = 1.959964
-"""The 97.5 % quantile of the normal distribution."""
+from ifonly.intervals import NORMAL_QUANTILE, student_quantile
 
 
 @dataclass(frozen=True)
@@ -81,22 +79,3 @@ def _ratio(numerator: FloatArray, denominator: FloatArray, numbers: IntArray) ->
     error = math.sqrt(count / (count - 1) * float(deviations @ deviations)) / total
     margin = student_quantile(count - 1) * error
     return Estimate(value, value - margin, value + margin)
-
-
-def student_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t distribution with so many degrees of freedom.
-
-    By its expansion in 1 / freedom, exact for 1 and 2 and within 1 % from 3 on.
-
-    >>> [round(student_quantile(freedom), 2) for freedom in (1, 2, 5, 100)]
-    [12.71, 4.3, 2.57, 1.98]
-    """
-    if freedom <= 2:
-        return 12.706 if freedom == 1 else 4.303
-    z = NORMAL_QUANTILE
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, start=1))

@@ -25,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from ifonly.errors import InputError
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
@@ -97,23 +97,14 @@ def _hashes(names: Sequence[str]) -> str:
 
 
 def _plotly_file() -> Path:
-    found = find_spec("plotly")
-    if found is None or found.origin is None:
-        raise _missing("plotly")
+    found = find_spec("plotly")  # to import it would take longer than the page
+    assert found is not None
+    assert found.origin is not None
     return Path(found.origin).parent / "package_data" / PLOTLY
-
-
-def _missing(package: str) -> InputError:
-    return InputError(f"pages: the Python package {package} is not installed; install ifonly[web].")
 
 
 @cache
 def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from markupsafe import Markup
-    except ModuleNotFoundError as error:
-        raise _missing("jinja2") from error
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

@@ -14,9 +14,9 @@ from ifonly.episodes.episode import FloatArray
 from ifonly.episodes.groups import make_groups
 from ifonly.episodes.schema import Axis, Feature
 from ifonly.errors import InputError
+from ifonly.intervals import mean_interval
 from ifonly.report.breakdowns import round_up
 from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
-from ifonly.report.intervals import mean_interval
 from ifonly.report.measured import Measured, measured_shares
 from ifonly.report.outcomes import Outcome
 from ifonly.report.overview import values_of

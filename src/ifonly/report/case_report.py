@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html"
 DIGITS = 6
 """Significant digits of numbers in the file: more than anybody reads, in half the space."""
+CLAIMS = ("best_possible", "gap")
+"""Numbers that are kept as they are: rounded, they might claim more than was proven."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,6 @@ def write_report(
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     check_writable(target)
-    pages.static_files()  # where the packages of ifonly[web] are missing, better now than after the work
     opened = run if isinstance(run, OpenedRun) else open_run(run, episodes=episodes, model=model)
     summary = _summarized(opened, settings.threshold)
     cases = cases_of_run(
@@ -167,7 +168,7 @@ def _counts(summary: Summary) -> list[dict[str, Any]]:
 def _short(content: Any) -> Any:
     """Numbers with as many digits as are of use."""
     if isinstance(content, Mapping):
-        return {key: _short(value) for key, value in content.items()}
+        return {key: value if key in CLAIMS else _short(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_short(value) for value in content]
     if isinstance(content, float) and math.isfinite(content):

@@ -12,7 +12,7 @@ import polars as pl
 
 from ifonly.episodes.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.report.intervals import mean_interval
+from ifonly.intervals import mean_interval
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.rows import COLUMNS, FAILED, ZERO
 from ifonly.search.result import Status

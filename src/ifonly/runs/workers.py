@@ -112,13 +112,13 @@ class LocalWorkers(Executor):
                 "under `if __name__ == '__main__':`; if it does, memory may be short for so many workers."
             )
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=_begin_worker, initargs=(self._listening,))
-        with _without_interrupts():  # the process takes over what is held back here
+        with without_interrupts():  # the process takes over what is held back here
             place.pool, place.born = pool, pool.submit(_be_born)
         return pool
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """Hold Ctrl-C back, for it goes to all processes of a terminal: to end workers is up to whoever began them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ifonly.pages import EMPTY_STYLE
 from ifonly.web.refusals import RefusalError, is_api, refusal_response
 from ifonly.web.settings import is_loopback
 
@@ -36,7 +37,7 @@ POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         # plotly adds an empty style element, and sets styles of single elements.
-        "style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='",
+        f"style-src 'self' {EMPTY_STYLE}",
         "style-src-attr 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "connect-src 'self'",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import secrets
-import signal
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
+from ifonly.runs.workers import without_interrupts
 from ifonly.web.refusals import RefusalError, unknown_job
 from ifonly.web.worker import Message, Order, Setup, Work, work_for
 
@@ -242,7 +241,7 @@ class _Worker:
                 self._connection.close()
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=work_for, args=(theirs, self._setup), daemon=True)
-            with _without_interrupts():
+            with without_interrupts():  # the server ends its workers itself
                 process.start()
             theirs.close()
             self._process, self._connection = process, ours
@@ -282,16 +281,6 @@ class _Worker:
         if self._process is not None and self._process.is_alive():
             self._process.kill()
             self._process.join(SECONDS_TO_END)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back, for it goes to all processes of a terminal: the server ends its workers itself."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(job: Job, state: State, *, error: str | None = None) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ifonly.report.intervals import mean_interval, share_interval, student_quantile
+from ifonly.intervals import mean_interval, share_interval, student_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 7, 14, 29, 30, 31, 32, 50, 120, 5000])

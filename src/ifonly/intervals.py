@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ifonly.episodes.episode import FloatArray
+import numpy as np
+import numpy.typing as npt
 
 NORMAL_QUANTILE = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -38,7 +39,7 @@ def student_quantile(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def mean_interval(values: FloatArray) -> Interval | None:
+def mean_interval(values: npt.NDArray[np.float64]) -> Interval | None:
     """The 95 % interval of the mean of values [N] by Student's t distribution; None for fewer than two."""
     count = len(values)
     if count < 2:

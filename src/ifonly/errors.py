@@ -13,6 +13,10 @@ class SchemaMismatchError(InputError):
     """Two things that must speak of the same features and actions do not."""
 
 
+class FailedModelError(InputError):
+    """A model that failed its check is asked without permission."""
+
+
 class StoreError(IfonlyError):
     """A file is missing, cut off, of another version, or in the way."""
 

@@ -154,7 +154,7 @@ def _answers(
 ) -> tuple[_Answer, dict[str, _Answer]]:
     """The true answer, and each method's."""
     sequences = torch.as_tensor(actions)
-    truth, learned = (Problem.from_episode(episode, m, reward, None) for m in (world, model))
+    truth, learned = (Problem.from_episode(episode, m, reward, None, allow_failed_model=True) for m in (world, model))
     observed = learned.observed_actions.expand(len(actions), -1)
     return _answer(truth, sequences), {
         LEARNED: _answer(learned, sequences),

@@ -62,6 +62,7 @@ def check_model(
     `by` names: features, or columns of the table `values` (column `episode`, a row for each), with edges at which
     numbers are cut or None. `seen_in_training` says that the episodes are those of the fit, which a check then warns
     about; nothing in a model tells. Whatever the input, the answer is a `ModelCheck`: what cannot be judged is said.
+    The model keeps the verdict (`model.standing`), and whoever asks it anything gets the verdict with the answer.
 
     >>> from ifonly import simulate
     >>> print(check_model(simulate.SepsisWorld(), simulate.simulate_cohort(100, seed=5)).headline())
@@ -79,7 +80,7 @@ def check_model(
         text = f"only {subjects} subjects: only gross errors would be noticed"
         found.append(Finding("subjects", Level.WARN, text))
     findings = tuple(sorted(found, key=lambda finding: SEVERITY[finding.level]))
-    return ModelCheck(
+    check = ModelCheck(
         verdict=_verdict(findings),
         findings=findings,
         figures=figures,
@@ -92,6 +93,8 @@ def check_model(
         seed=seed,
         thresholds=limits,
     )
+    model.standing = check.standing
+    return check
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ifonly.errors import StoreError
 from ifonly.files import write_text_atomically
 from ifonly.gate.estimates import Estimate
 from ifonly.gate.thresholds import Thresholds, default_thresholds
+from ifonly.models.standing import Standing
 from ifonly.version import __version__
 
 FORMAT, VERSION = "ifonly.model-check", 1
@@ -195,6 +196,11 @@ class ModelCheck:
         parts = [f"{count} {word}" for count, word in ((failed, "failed"), (warned, "warn")) if count]
         return f"{self.verdict.value}: of {len(self.findings)} checks {', '.join(parts)}"
 
+    @property
+    def standing(self) -> Standing:
+        """What models and results carry of the check."""
+        return Standing(self.verdict.value, self.headline(), self.episodes, self.cohort)
+
     def __str__(self) -> str:
         lines = [f"model {self.model}: {self.headline()}", f"  {self._about()}"]
         lines += [f"  {finding.level.value:<10}  {finding.text}" for finding in self.concerns()]
@@ -220,7 +226,8 @@ class ModelCheck:
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; `from_dict` gives the check back."""
         content = asdict(self)
-        return {"format": FORMAT, "version": VERSION, "ifonly": content.pop("version"), **_plain(content)}
+        head = {"format": FORMAT, "version": VERSION, "ifonly": content.pop("version"), "summary": self.headline()}
+        return {**head, **_plain(content)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ModelCheck:

@@ -21,6 +21,7 @@ from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
 from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
+from ifonly.models.standing import Standing
 
 if TYPE_CHECKING:
     from ifonly.models.smooth import SmoothStep
@@ -37,6 +38,9 @@ class TransitionModel(nn.Module, ABC):
     """The name under which checkpoints know this class."""
     elementwise: ClassVar[bool] = True
     """Whether feature i of the next state depends on noise i alone: then counterfactuals are identifiable."""
+
+    standing: Standing | None = None
+    """What `ifonly.check_model` concluded about this model, as it is; None for one that was not checked."""
 
     action_vectors: Tensor
 

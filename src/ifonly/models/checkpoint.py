@@ -24,6 +24,7 @@ from ifonly.models.flow import MonotoneFlow
 from ifonly.models.kinds import class_of, register, registered_kinds
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear
+from ifonly.models.standing import Standing
 from ifonly.version import __version__
 
 __all__ = ["load_model", "read_metadata", "register", "registered_kinds", "save_model"]
@@ -101,7 +102,7 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
             f"{folder}: holds a model of kind {kind!r}, which is unknown here (known are "
             f"{', '.join(registered_kinds())}); import the module that registers it first."
         )
-    weights = _read_weights(folder / WEIGHTS, checksum)
+    weights = read_tensors(folder / WEIGHTS, checksum)
     try:
         model = model_class.from_settings(stored, settings, scaler).to(dtype)
         model.set_scaler(scaler)
@@ -115,27 +116,49 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
             f"{folder}: the model read has fingerprint {model.fingerprint()}, the one saved had {expected}; "
             f"{METADATA} was altered, or comes from another checkpoint."
         )
+    model.standing = _stored_standing(folder, expected)
     return model.eval()
+
+
+def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
+    """What a check of these weights concluded, if one is kept in the folder."""
+    file = folder / CHECK
+    if not file.exists():
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return Standing.from_dict(content) if content["model"] == fingerprint else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); check the model again "
+            "(ifonly check), or delete the file."
+        ) from None
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """The content of a checkpoint's `model.json`, its format and version checked."""
-    file = Path(path) / METADATA
+    expected = "a checkpoint is a folder written by save_model"
+    return read_document(Path(path) / METADATA, FORMAT, VERSION, kind="model", expected=expected)
+
+
+def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
+    """A JSON document of this format and version; `kind` and what was `expected` are for messages."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: cannot be read ({error}); a checkpoint is a folder written by save_model.") from None
+        raise StoreError(f"{file}: cannot be read ({error}); {expected}.") from None
     except json.JSONDecodeError as error:
         raise StoreError(f"{file}: not valid JSON ({error}); it may be cut off.") from None
     found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise StoreError(f"{file}: not a model: expected format {FORMAT!r}, found {found!r}.")
-    if content.get("version") != VERSION:
-        raise StoreError(f"{file}: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
+    if found != format:
+        raise StoreError(f"{file}: not a {kind}: expected format {format!r}, found {found!r}.")
+    if content.get("version") != version:
+        raise StoreError(f"{file}: version {content.get('version')!r}; this ifonly reads version {version}.")
     return dict(content)
 
 
-def _read_weights(file: Path, checksum: str) -> dict[str, Tensor]:
+def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, whose checksum must be the recorded one."""
     try:
         found = sha256_of(file)
         if found != checksum:

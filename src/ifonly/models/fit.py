@@ -244,6 +244,7 @@ def fresh_copy(model: Model, scaler: Scaler, generator: torch.Generator) -> Mode
     shared = {id(frozen): frozen for frozen in (model.schema, model.scaler)}  # never modified, so never copied
     fresh = copy.deepcopy(model, shared).to(device="cpu", dtype=torch.float32)
     fresh.set_scaler(scaler)
+    fresh.standing = None  # a check was about other weights
     fresh.initialize(generator)
     return fresh
 

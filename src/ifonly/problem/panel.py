@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,9 +17,10 @@ from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
+from ifonly.models.standing import Standing, worst_of
 from ifonly.problem.objective import Objective
 from ifonly.problem.problem import Problem
-from ifonly.problem.question import Question
+from ifonly.problem.question import Question, checked_standing
 from ifonly.problem.support import Support
 from ifonly.rewards import Reward
 
@@ -64,6 +65,7 @@ class Panel(Question):
         change_cost: float = 0.0,
         support: Support | None = None,
         support_share: float = 1.0,
+        allow_failed_model: bool = False,
         device: torch.device | str = "cpu",
     ) -> Panel:
         """Abduct the episode's noise under each of `models`, a list or an ensemble; all must share their scaling.
@@ -73,6 +75,7 @@ class Panel(Question):
         The other arguments are those of `Problem.from_episode`.
         """
         members = _members(models)
+        standing = checked_standing(_standing(models), allow_failed_model=allow_failed_model)
         first = Problem.from_episode(
             episode,
             members[0],
@@ -83,8 +86,10 @@ class Panel(Question):
             last_action_fixed=last_action_fixed,
             change_cost=change_cost,
             support=support,
+            allow_failed_model=True,  # asked above, of all of them
             device=device,
         )
+        first = replace(first, standing=standing)
         return cls.from_problem(first, [first.model, *members[1:]], objective=objective, support_share=support_share)
 
     @classmethod
@@ -175,6 +180,13 @@ class Panel(Question):
 def _shared(question: Question) -> dict[str, Any]:
     """What a question has whoever answers it."""
     return {field.name: getattr(question, field.name) for field in fields(Question)}
+
+
+def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> Standing | None:
+    """What a check concluded: about an ensemble as a whole, or about the worst of a list."""
+    if isinstance(models, Sequence):
+        return worst_of([getattr(model, "standing", None) for model in models])
+    return getattr(models, "standing", None)
 
 
 def _members(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:

@@ -15,7 +15,7 @@ from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode, FloatArray
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
-from ifonly.problem.question import Question, allowed_mask, checked_changes, checked_cost
+from ifonly.problem.question import Question, allowed_mask, checked_changes, checked_cost, checked_standing
 from ifonly.problem.support import Support
 from ifonly.rewards import Reward
 
@@ -46,6 +46,7 @@ class Problem(Question):
         last_action_fixed: bool = False,
         change_cost: float = 0.0,
         support: Support | None = None,
+        allow_failed_model: bool = False,
         device: torch.device | str = "cpu",
     ) -> Problem:
         """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
@@ -53,7 +54,8 @@ class Problem(Question):
         `constraints` are rules in words; `allowed` [T, A] restricts the actions per step, and the observed action must
         stay allowed. `max_changes=None` means no limit. `last_action_fixed` keeps the last step's action (a
         discharge). `change_cost` is the reward lost for every step that differs. `support` keeps out changes, required
-        ones too, where it does not hold at the counterfactual state that their own sequence reaches.
+        ones too, where it does not hold at the counterfactual state that their own sequence reaches. A model that
+        failed its check (`ifonly.check_model`) is refused unless `allow_failed_model` says otherwise.
         """
         frozen = _frozen(model, episode, device)
         columns = frozen.scaler
@@ -77,6 +79,7 @@ class Problem(Question):
             max_changes=checked_changes(max_changes, len(episode)),
             change_cost=checked_cost(change_cost),
             support=support,
+            standing=checked_standing(model.standing, allow_failed_model=allow_failed_model),
             _mask=allowed_mask(episode, allowed, last_action_fixed),
         )
         problem = problem._abducted().with_constraints(constraints)

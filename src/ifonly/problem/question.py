@@ -16,8 +16,9 @@ from torch import Tensor
 from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
 from ifonly.episodes.episode import Episode, FloatArray, IntArray
 from ifonly.episodes.plain import as_number
-from ifonly.errors import InputError
+from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
+from ifonly.models.standing import Standing
 from ifonly.problem.support import Support
 from ifonly.rewards import BoundReward, Reward
 
@@ -50,6 +51,8 @@ class Question(ABC):
     constraints: Constraints | None = None
     support: Support | None = None
     """Which changes are admissible at the states that sequences reach; None: all."""
+    standing: Standing | None = None
+    """What a check concluded about what answers; None where nothing was checked."""
     _mask: BoolArray | None = field(default=None, repr=False)
     """The actions allowed [T, A] before the constraints; None: every one."""
 
@@ -305,6 +308,17 @@ class Question(ABC):
                 f"episode {self.episode.id!r}: the constraints require at least {needed} changes, but "
                 f"max_changes={self.max_changes}; allow more changes or require fewer."
             )
+
+
+def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> Standing | None:
+    """What a check concluded; a model that failed is refused unless it was asked for in so many words."""
+    if standing is not None and standing.failed and not allow_failed_model:
+        raise FailedModelError(
+            f"the model failed its check ({standing.summary}), so what is best under it means little. Fit a better one "
+            "(docs/model-checks.md tells how to read a check), or ask for it all the same: allow_failed_model=True, "
+            "--allow-failed-model; every result will say so."
+        )
+    return standing
 
 
 def checked_changes(max_changes: Any, horizon: int) -> int:

@@ -66,6 +66,7 @@ def make_result(
         change_cost=problem.change_cost,
         support=None if problem.support is None else dict(problem.support.settings()),
         members=_members(problem, totals[1]),
+        model_check=problem.standing,
         frontier=_with_members(problem, finding.frontier),
         alternatives=_with_members(problem, finding.alternatives),
     )

@@ -17,14 +17,16 @@ from ifonly.episodes.episode import FloatArray, IntArray, as_actions
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
+from ifonly.models.standing import Standing
 from ifonly.rewards import Shown
 from ifonly.search.answers import Alternative, Budget, Members, fewest_changes
 from ifonly.version import __version__
 
 FORMAT = "ifonly.result"
-VERSION = 3
-READABLE = (1, 2, VERSION)
-"""Version 1 knew neither constraints, a cost of changes, a frontier nor alternatives; version 2 no panels, no support.
+VERSION = 4
+READABLE = (1, 2, 3, VERSION)
+"""Version 1 knew neither constraints, a cost of changes, a frontier nor alternatives; version 2 no panels, no support;
+version 3 neither checks of models nor what else speaks for trust.
 """
 
 
@@ -168,6 +170,10 @@ class Result:
     """The settings of what every change must have behind it; None when nothing was asked."""
     members: Members | None = None
     """The members of a panel and their outcomes; None when one model was asked."""
+    model_check: Standing | None = None
+    """What a check concluded about what answered; None where nothing was checked. One that failed was allowed to be."""
+    trust: Mapping[str, Any] | None = None
+    """How far to trust the answer, as `ifonly.trust.Trust.to_dict` writes it; None where nobody asked."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """The limits that the search was given."""
     frontier: tuple[Budget, ...] = ()
@@ -184,6 +190,12 @@ class Result:
     @property
     def statement(self) -> str:
         """What is claimed, in a sentence."""
+        if self.model_check is not None and self.model_check.failed:
+            return f"{self._claim} But the model failed its check: it was asked all the same."
+        return self._claim
+
+    @property
+    def _claim(self) -> str:
         if self.status.at_limit and math.isinf(self.upper_bound):
             return f"Stopped ({self.status.value}) without an upper bound: better sequences may exist."
         if self.status is Status.OPTIMAL and (self.members is not None or self.support is not None):
@@ -228,6 +240,8 @@ class Result:
         )
         if self.members is not None:
             head += f" | {self.members.words}"
+        if self.model_check is not None:
+            head += f" | model check: {self.model_check.verdict}"
         return "\n".join([head, *(f"  step {change.step}: {change.words}" for change in self.changes)])
 
     def __repr__(self) -> str:
@@ -258,6 +272,8 @@ class Result:
             "change_cost": self.change_cost,
             "support": None if self.support is None else dict(self.support),
             "members": None if self.members is None else self.members.to_dict(),
+            "model_check": None if self.model_check is None else self.model_check.to_dict(),
+            "trust": None if self.trust is None else dict(self.trust),
             "frontier": [budget.to_dict() for budget in self.frontier],
             "alternatives": [alternative.to_dict() for alternative in self.alternatives],
             "certificate": {**asdict(self.certificate), "details": dict(self.certificate.details)},
@@ -284,8 +300,10 @@ class Result:
             )
         if content["version"] == 1:
             content = {**content, "constraints": None, "change_cost": 0.0, "frontier": [], "alternatives": []}
-        if content["version"] < VERSION:
+        if content["version"] < 3:
             content = {**content, "support": None, "members": None}
+        if content["version"] < VERSION:
+            content = {**content, "model_check": None, "trust": None}
         try:
             result = cls(
                 episode_id=content["episode"],
@@ -311,6 +329,8 @@ class Result:
                 change_cost=float(content["change_cost"]),
                 support=None if content["support"] is None else dict(content["support"]),
                 members=None if content["members"] is None else Members.from_dict(content["members"]),
+                model_check=None if content["model_check"] is None else Standing.from_dict(content["model_check"]),
+                trust=None if content["trust"] is None else dict(content["trust"]),
                 frontier=tuple(Budget.from_dict(budget) for budget in content["frontier"]),
                 alternatives=tuple(Alternative.from_dict(one) for one in content["alternatives"]),
                 version=content["ifonly"],

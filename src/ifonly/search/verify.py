@@ -121,6 +121,7 @@ def _rebuild(
             "allowed": allowed,
             "change_cost": result.change_cost,
             "support": support,
+            "allow_failed_model": True,  # what is checked here is the result, which says so
         }
         reward = reward or reward_from_dict(result.reward)
         if result.members is None:

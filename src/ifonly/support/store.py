@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of
+from ifonly.models.checkpoint import read_document, read_tensors
 from ifonly.support.behaviour import BehaviourModel, ChoiceNetwork
 from ifonly.support.neighbours import Neighbours
 from ifonly.support.report import BehaviourReport
@@ -102,19 +102,8 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    file = folder / METADATA
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: cannot be read ({error}); expected what `ifonly behaviour` wrote.") from None
-    except json.JSONDecodeError as error:
-        raise StoreError(f"{file}: not valid JSON ({error}); it may be cut off.") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise StoreError(f"{file}: not a behaviour model: expected format {FORMAT!r}, found {found!r}.")
-    if content.get("version") != VERSION:
-        raise StoreError(f"{file}: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
-    return dict(content)
+    expected = "expected what `ifonly behaviour` wrote"
+    return read_document(folder / METADATA, FORMAT, VERSION, kind="behaviour model", expected=expected)
 
 
 def _read_states(folder: Path, content: Mapping[str, Any] | None, size: int) -> Neighbours | None:
@@ -128,12 +117,7 @@ def _read_states(folder: Path, content: Mapping[str, Any] | None, size: int) -> 
 
 
 def _read(file: Path, checksum: str) -> dict[str, Tensor]:
-    try:
-        if sha256_of(file) != checksum:
-            raise StoreError(f"{file}: its checksum is not the recorded one; the file was cut off or altered.")
-        columns: dict[str, Tensor] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise StoreError(f"{file}: cannot be read ({error}).") from None
+    columns = read_tensors(file, checksum)
     if not all(torch.isfinite(tensor).all() for tensor in columns.values() if tensor.is_floating_point()):
         raise StoreError(f"{file}: has entries that are not finite.")
     return columns

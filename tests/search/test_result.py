@@ -170,7 +170,7 @@ def _stored() -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(version=99), "version 99; this ifonly reads versions up to 3"),
+        (lambda c: c.update(version=99), "version 99; this ifonly reads versions up to 4"),
         (lambda c: c.update(format="something"), "expected format 'ifonly.result', found 'something'"),
         (lambda c: c.update(status="splendid"), "broken or incomplete.*splendid"),
         (lambda c: c.update(outcome="good"), "broken or incomplete"),

@@ -37,6 +37,8 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n`]*$
 OPT_OUT = re.compile(r"^\s*<!-- not run: \S.* -->\s*$")
 STATIC = re.compile(r"^(make|pip install|git clone|cd|python3? -m (venv|pip install))\b")
 """Commands about getting and installing the package itself: their words are checked, they are not run."""
+SHELL = re.compile(r"[|<>&;$*()`]|^(?!ifonly |#|\s|$)", re.MULTILINE)
+"""What needs a shell; other blocks are calls of `ifonly` alone, which need no process of their own."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Runner:
             for command in commands:
                 check_command(command, where)
             return ""
+        if SHELL.search(block.text) is None:
+            return "".join(run_here(command, where) for command in block.text.replace("\\\n", " ").splitlines())
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
@@ -143,6 +147,20 @@ class Runner:
         )
         assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+
+def run_here(command: str, where: str) -> str:
+    """What one call of `ifonly`, as a shell would read it, prints on stdout."""
+    words = shlex.split(command, comments=True)
+    if not words:
+        return ""
+    from typer.testing import CliRunner
+
+    from ifonly.cli import app
+
+    done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "120"})
+    assert done.exit_code == 0, f"{where}: exit code {done.exit_code}\n{done.output}\n{done.exception!r}"
+    return done.stdout
 
 
 def same_output(expected: str, printed: str) -> bool:

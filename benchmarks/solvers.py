@@ -183,7 +183,7 @@ class Benchmark:
             model=self.models.get(name, training=training, epochs=epochs, width=width),
             changes=value if axis == "k" else USUAL_CHANGES,
             count=count,
-            horizon=value if axis == "T" else SLOW_HORIZON,
+            horizon=value if axis == "T" else min(SLOW_HORIZON, max(self.options.horizons)),
             actions=value if axis == "A" else None,
         )
 

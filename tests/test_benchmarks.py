@@ -69,6 +69,17 @@ def test_lipschitz_limits_are_compared(tmp_path: Path) -> None:
     assert all(row["realised"] <= row["attainable"] for row in rows)  # nothing beats the true optimum
 
 
+def test_ensembles_are_timed(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    printed = run("ensemble_cost.py", "--quick", "--json", figures)
+    assert "times one fit (median)" in printed
+    content = json.loads(figures.read_text(encoding="utf-8"))
+    assert set(content["use"]) == {"mean", "worst", "0.1"}
+    for stay in content["stays"]:
+        assert all(solved["proven"] for solved in stay.values())
+        assert stay["worst"]["improvement"] <= stay["mean"]["improvement"]
+
+
 def episode(outcome: float, upper_bound: float | None) -> dict[str, Any]:
     return {"outcome": outcome, "upper_bound": upper_bound, "proven": outcome == upper_bound}
 

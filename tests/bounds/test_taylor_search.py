@@ -84,8 +84,8 @@ def check_every_budget(problem: Problem, result: Result) -> None:
 
 
 def families() -> Iterator[list[Problem]]:
-    """40 models, 840 problems; weak networks, whose bounds prune, as often as strong ones."""
-    for number, problem in enumerate(smooth_problems(40, start=10_000)):
+    """24 models, 504 problems; weak networks, whose bounds prune, as often as strong ones."""
+    for number, problem in enumerate(smooth_problems(24, start=10_000)):
         yield siblings(problem, 21, seed=number)
 
 

@@ -286,7 +286,7 @@ def test_the_grid_is_what_plain_code_gives(rows: Rows) -> None:
             assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-9), (name, step)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(event_rows(), event_rows(), st.integers(0, 11))
 def test_nothing_comes_from_the_future(rows: Rows, others: Rows, step: int) -> None:
     """Whatever is charted after the end of a step, nothing at or before this step changes."""

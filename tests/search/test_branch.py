@@ -108,7 +108,7 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_best_few(bound: str) -> None:
-    for problem in problems(24, start=500, constrained=True):
+    for problem in problems(15, start=500, constrained=True):
         wanted = ranking(problem)
         for number in (2, 5, 10_000):
             result = solve(problem, BranchAndBound(bound=bound, alternatives=number, batch=3))

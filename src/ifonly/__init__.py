@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ifonly.search.solve import solve
     from ifonly.search.verify import verify
     from ifonly.support import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
-    from ifonly.trust import sensitivity, support_of
+    from ifonly.trust import Trust, agreement, examine, sensitivity, support_of
 else:
     _HOMES = {
         "ifonly": ("accuracy", "errors", "rewards", "simulate"),
@@ -99,7 +99,7 @@ else:
         "ifonly.search.solve": ("solve",),
         "ifonly.search.verify": ("verify",),
         "ifonly.support": ("BehaviourSettings", "fit_behaviour", "load_behaviour", "save_behaviour"),
-        "ifonly.trust": ("sensitivity", "support_of"),
+        "ifonly.trust": ("Trust", "agreement", "examine", "sensitivity", "support_of"),
     }
 
     def __getattr__(name):
@@ -153,12 +153,15 @@ __all__ = [
     "Status",
     "TopSingleChanges",
     "TransitionModel",
+    "Trust",
     "__version__",
     "accuracy",
+    "agreement",
     "check_model",
     "contributions",
     "cross_validate",
     "errors",
+    "examine",
     "fit",
     "fit_behaviour",
     "fit_ensemble",

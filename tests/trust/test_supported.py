@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from made_courses import by_enumeration
+from random_behaviour import made_behaviour
 
 import ifonly
 from ifonly.errors import InputError
@@ -11,34 +12,9 @@ from ifonly.instances import random_panel, random_problem
 from ifonly.problem import Problem
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.verify import verify
-from ifonly.support import BehaviourModel, ChoiceNetwork
-from ifonly.support.neighbours import Neighbours
-from ifonly.support.report import BehaviourReport, Part
+from ifonly.support import BehaviourModel
 from ifonly.trust import support_of
 from ifonly.trust.words import moment, one_of
-
-PART = Part(1, 1)
-REPORT = BehaviourReport(PART, PART, PART, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), ())
-
-
-def made_behaviour(problem, seed: int, *, with_states: bool = True) -> BehaviourModel:
-    """A behaviour model of random weights, in other coordinates than the problem's model has."""
-    schema = problem.episode.schema
-    generator = torch.Generator().manual_seed(seed)
-    sizes = (len(schema.dynamic), len(schema.context), len(schema.actions))
-    network = ChoiceNetwork(sizes, (8,), 6)
-    network.initialize(generator)
-    with torch.no_grad():
-        network.output.weight.normal_(std=1.5, generator=generator)
-    return BehaviourModel(
-        schema=schema,
-        scaler=ifonly.episodes.scaling.Scaler.identity(schema),
-        network=network.double().requires_grad_(False),
-        hidden=(8,),
-        temperature=0.8,
-        report=REPORT,
-        neighbours=Neighbours.of(torch.randn(20, sizes[0], generator=generator), k=3) if with_states else None,
-    )
 
 
 def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]:

@@ -18,7 +18,7 @@ from ifonly.problem import Problem
 from ifonly.trust import robustness, witnesses
 from ifonly.trust.sequences import checked_sequence
 from ifonly.trust.shifts import Course
-from ifonly.trust.words import moment, rounded_down, rounded_up
+from ifonly.trust.words import finite, moment, rounded_down, rounded_up
 
 LARGEST = 10.0
 """Standard deviations up to which shifts are tried."""
@@ -108,18 +108,18 @@ class Sensitivity:
         """Plain types for JSON; what is infinite is null."""
         return {
             "summary": self.summary,
-            "gain": _finite(self.gain),
+            "gain": finite(self.gain),
             "largest_tried": self.largest,
             "steps": [
                 {
                     "step": step.step,
-                    "harmless_below": _finite(step.harmless_below),
+                    "harmless_below": finite(step.harmless_below),
                     "undone_by": step.undone_by,
                     "effect": dict(zip(self._names, step.effect, strict=True)),
                 }
                 for step in self.steps
             ],
-            "features": [{**vars(item), "harmless_below": _finite(item.harmless_below)} for item in self.features],
+            "features": [{**vars(item), "harmless_below": finite(item.harmless_below)} for item in self.features],
         }
 
     @property
@@ -245,7 +245,3 @@ def _harmless(bound: float) -> str:
 
 def _size(item: FeatureSensitivity) -> float:
     return abs(item.undone_by or 0.0)
-
-
-def _finite(number: float) -> float | None:
-    return None if math.isinf(number) else number

@@ -13,14 +13,9 @@ from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
 from ifonly.problem import Question
 from ifonly.support import BehaviourModel
+from ifonly.trust.limits import FAR, UNLIKELY
 from ifonly.trust.sequences import checked_sequence
 from ifonly.trust.words import moment, one_of
-
-UNLIKELY = 0.01
-"""A changed action is flagged where it is less likely than this."""
-
-FAR = 99.0
-"""A state is flagged where it lies farther from the data than this share of recorded states, in percent."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,9 @@ class SupportReport:
             return "nothing is changed, so nothing needs support"
         flagged = sum(bool(step.flags) for step in self.steps)
         if not flagged:
-            return "every change was made in comparable situations, and no state lies far from the data"
+            known = all(step.percentile is not None for step in self.steps)
+            distances = ", and no state lies far from the data" if known else ""
+            return f"every change was made in comparable situations{distances}"
         return f"{'one step goes' if flagged == 1 else f'{flagged} steps go'} beyond what the data supports"
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Steps, shares and rounded numbers in words."""
+"""Steps, shares and numbers as people and files read them."""
 
 from __future__ import annotations
 
@@ -53,3 +53,12 @@ def rounded_up(value: float) -> str:
     '1.21'
     """
     return f"{math.ceil(value * 100) / 100:.2f}"
+
+
+def finite(number: float) -> float | None:
+    """A number that JSON knows; None for others.
+
+    >>> finite(1.5), finite(math.inf)
+    (1.5, None)
+    """
+    return number if math.isfinite(number) else None

@@ -46,13 +46,16 @@ def test_flags_support_and_sensitivity_are_told(
     result = run(*solving(cohort_folder, model_folder, *more))
     assert result.exit_code == 0, result.output
     words = " ".join(result.stdout.split())
-    assert "patient-00001, what the data supports: " in words
-    assert "patient-00001, what would undo the gain: " in words
+    assert "patient-00001, how far to trust it: the model was not checked; " in words
+    assert "what the data supports: " in words
+    assert "what would undo the gain: " in words
     content = json.loads(run(*solving(cohort_folder, model_folder, *more, "--json")).stdout)
     assert content["support"] is None
-    assert len(content["support_by_step"]["steps"]) == 6
-    assert content["support_by_step"]["behaviour"] == load_behaviour(behaviour_folder).fingerprint
-    assert content["sensitivity"]["gain"] == pytest.approx(content["outcome"] - content["observed_outcome"])
+    trust = content["trust"]
+    assert len(trust["support"]["steps"]) == 6
+    assert trust["support"]["behaviour"] == load_behaviour(behaviour_folder).fingerprint
+    assert trust["sensitivity"]["gain"] == pytest.approx(content["outcome"] - content["observed_outcome"])
+    assert (trust["model_check"], trust["refits"]) == (None, None)
 
 
 def test_unsupported_actions_are_kept_out_and_the_result_is_verified(
@@ -61,10 +64,10 @@ def test_unsupported_actions_are_kept_out_and_the_result_is_verified(
     file = tmp_path / "result.json"
     more: tuple[object, ...] = ("--behaviour", behaviour_folder, "--json")
     free = json.loads(run(*solving(cohort_folder, model_folder, *more)).stdout)
-    least = 1.01 * min(step["probability"] for step in free["support_by_step"]["steps"] if step["changed"])
+    least = 1.01 * min(step["probability"] for step in free["trust"]["support"]["steps"] if step["changed"])
     more = (*more, "--min-support", least, "--out", file)
     content = json.loads(run(*solving(cohort_folder, model_folder, *more)).stdout)
-    changed = [step for step in content["support_by_step"]["steps"] if step["changed"]]
+    changed = [step for step in content["trust"]["support"]["steps"] if step["changed"]]
     assert changed
     assert min(step["probability"] for step in changed) >= least
     assert content["outcome"] < free["outcome"]

@@ -97,6 +97,9 @@ def test_a_selection_and_all_that_can_be_asked(cohort, tmp_path: Path) -> None:
         "max_changes": None,
         "change_cost": 0.5,
         "constraints": ifonly.Constraints(locked=[0], forbidden={None: [24]}, max_jump=1).to_dict(),
+        "objective": None,
+        "support": None,
+        "examination": {"behaviour": None, "each_refit": False, "sensitivity": False},
     }
     assert run.manifest["limits"]["nodes"] == 500
     assert all(0 not in steps for steps in run.table()["changed_steps"].to_list())

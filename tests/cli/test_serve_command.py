@@ -1,7 +1,9 @@
 """`ifonly serve` as a process: it starts, answers, says nothing about patients, and leaves nobody behind."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +18,8 @@ import httpx
 import pytest
 
 from ifonly.cli.frame import ExitCode
+from ifonly.models import load_model
+from ifonly.models.standing import Standing
 
 PROGRAM = """
 import signal
@@ -134,12 +138,27 @@ def test_what_it_refuses(run, server_arguments: list[object], tmp_path: Path) ->
     assert "chmod 600" in words("--host", "0.0.0.0", "--token-file", token)
     assert "--run says what is asked" in words("--run", tmp_path, "-k", 2)
     assert "--run says what is asked" in words("--run", tmp_path, "--minimize", "SOFA")
+    assert "--run says what is asked" in words("--run", tmp_path, "--objective", "mean")
     assert "is no run" in words("--run", tmp_path)
+    assert "--min-support needs --behaviour" in words("--min-support", 0.1)
+    assert "has no refits to compare" in words("--objective", "worst", "--port", 0)
     assert "not a dynamic feature" in words("--minimize", "wealth", "--port", 0)
     assert "is no address" in words("--host", "no.such.host.invalid", "--token-file", _private(token))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "choose another --port" in words("--port", taken.getsockname()[1])
     assert not (tmp_path / "n.sqlite").exists()
+
+
+def test_a_failed_model_is_served_only_with_permission(
+    run, server_arguments, model_folder: Path, tmp_path: Path
+) -> None:
+    failed = Path(shutil.copytree(model_folder, tmp_path / "failed"))
+    check = Standing("fail", "fail: of 9 checks 2 failed", 40, "c0").to_dict()
+    (failed / "check.json").write_text(json.dumps(check | {"model": load_model(failed).fingerprint()}))
+    result = run("serve", *server_arguments, "--model", failed, "--port", 0)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "of 9 checks 2 failed" in result.output
+    assert "--allow-failed-model" in result.output
 
 
 def _private(token: Path) -> Path:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 import ifonly
 from ifonly.episodes import Cohort, Scaler
-from ifonly.models import LinearModel
+from ifonly.models import Ensemble, LinearModel, LocationScale
 from ifonly.models.base import TransitionModel
 from ifonly.runs import Run, RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
+from ifonly.support import BehaviourModel, BehaviourSettings, fit_behaviour
 
 REWARD = ifonly.minus("SOFA")
 HERE = RunSettings(workers=1)
@@ -86,6 +87,23 @@ def small_model(
     model = TroubledModel(cohort.schema, matrices, offsets=offsets, scaler=Scaler.fit(cohort))
     model.trouble, model.pause, model.diary = dict(trouble or {}), pause, diary
     return model
+
+
+def small_ensemble(cohort: Cohort, members: int = 3, seed: int = 0) -> Ensemble:
+    """Networks of random weights in the cohort's coordinates, and another one that speaks for them."""
+    scaler = Scaler.fit(cohort)
+    models = [LocationScale(cohort.schema, hidden=(4,), scaler=scaler) for _ in range(members + 1)]
+    for number, model in enumerate(models):
+        model.initialize(torch.Generator().manual_seed(seed + number))
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.mul_(3.0)  # else treatments hardly matter
+    return Ensemble(models[1:], centre=models[0])
+
+
+def small_behaviour(cohort: Cohort) -> BehaviourModel:
+    """What clinicians do in a cohort, roughly."""
+    return fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=3), seed=0)
 
 
 def solve_small(cohort: Cohort, model: TransitionModel, out: Path, settings: RunSettings = HERE, **more: object) -> Run:

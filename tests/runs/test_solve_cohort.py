@@ -74,7 +74,11 @@ def test_the_manifest_says_what_was_asked(whole) -> None:
         "max_changes": 2,
         "change_cost": 0.0,
         "constraints": None,
+        "objective": None,
+        "support": None,
+        "examination": {"behaviour": None, "each_refit": False, "sensitivity": False},
     }
+    assert manifest["model_check"] is None
     assert manifest["solver"]["name"] == "branch-and-bound"
     assert manifest["model"]["fingerprint"] == MODEL.fingerprint()
     assert manifest["cohort"] == {"episodes": 8, "fingerprint": COHORT.fingerprint()}

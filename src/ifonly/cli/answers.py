@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ifonly.cli.behaviour import HEADINGS, Trust
 from ifonly.cli.details import Details
 from ifonly.cli.drawing import Watching
 from ifonly.cli.frame import ExitCode, Output, note
 from ifonly.cli.questions import Question
 from ifonly.cli.results import draw_course, show_results
 from ifonly.errors import IfonlyError
+from ifonly.progress import silent
 
 if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ifonly.search.base import Solver
     from ifonly.search.contributions import Contributions
     from ifonly.search.result import Result
-    from ifonly.trust import Sensitivity, SupportReport
+    from ifonly.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Answers:
     """Episodes that were not tried, since the work ended before."""
     contributions: Mapping[str, Contributions] = field(default_factory=dict)
     """What the changes contribute, by episode, where that was asked for."""
-    trust: Mapping[str, Mapping[str, SupportReport | Sensitivity]] = field(default_factory=dict)
-    """How far to trust the answers, by episode and by its name in JSON, where that was asked for."""
+    trust: Mapping[str, Trust] = field(default_factory=dict)
+    """How far to trust the answers, by episode, where anything is known of that; `results` have it too."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -105,19 +105,38 @@ def with_contributions(
 
 
 def with_trust(
-    answers: Answers, question: Question, episodes: Sequence[Episode], model: TransitionModel, trust: Trust
+    answers: Answers,
+    question: Question,
+    episodes: Sequence[Episode],
+    model: TransitionModel,
+    solver: Solver,
+    *,
+    shown: Watching,
 ) -> Answers:
-    """The same answers and how far to trust them; where that cannot be said, the result stays."""
+    """The same answers and how far to trust them; where that cannot be said, the result stays, as after Ctrl-C."""
+    examination = question.examination
+    if examination is None or not examination.has_answers(model) or answers.interrupted:
+        return answers
     by_id = {episode.id: episode for episode in episodes}
-    found: dict[str, Mapping[str, SupportReport | Sensitivity]] = {}
+    found: dict[str, Trust] = {}
     failed = dict(answers.failed)
+    interrupted = False
     for result in answers.results:
+        id = result.episode_id
+        progress = shown.about(id, "refits") if examination.each_refit else silent
         try:
-            problem = question.about(by_id[result.episode_id], model)
-            found[result.episode_id] = trust.about(problem, result)
+            problem = question.about(by_id[id], model)
+            found[id] = examination.of(problem, result, limits=question.limits, solver=solver, progress=progress)
         except IfonlyError as error:
-            failed[result.episode_id] = str(error)
-    return replace(answers, trust=found, failed=failed)
+            failed[id] = str(error)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+    told = tuple(
+        replace(result, trust=found[result.episode_id].to_dict()) if result.episode_id in found else result
+        for result in answers.results
+    )
+    return replace(answers, results=told, trust=found, failed=failed, interrupted=interrupted)
 
 
 @dataclass(frozen=True)
@@ -145,9 +164,7 @@ def deliver(answers: Answers, delivery: Delivery) -> ExitCode:
     out, plots, output = delivery.out, delivery.plots, delivery.output
     shares = answers.contributions
     documents = [
-        result.to_dict()
-        | delivery.details.document(result, shares.get(result.episode_id))
-        | {name: told.to_dict() for name, told in answers.trust.get(result.episode_id, {}).items()}
+        result.to_dict() | delivery.details.document(result, shares.get(result.episode_id))
         for result in answers.results
     ]
     content: Any = documents[0] if delivery.single else documents
@@ -160,8 +177,9 @@ def deliver(answers: Answers, delivery: Delivery) -> ExitCode:
     show_results(answers.results, output)
     for result in answers.results:
         output.show(*delivery.details.shown(result, shares.get(result.episode_id)))
-        for name, told in answers.trust.get(result.episode_id, {}).items():
-            output.show(f"\n{result.episode_id}, {HEADINGS[name]}: {told}")
+        if trust := answers.trust.get(result.episode_id):
+            # Of one answer all details; of several a line each, with the details in their JSON.
+            output.show(f"\n{result.episode_id}, how far to trust it: {trust if delivery.single else trust.summary}")
     for path in (out, *(plots[result.episode_id] for result in answers.results if plots)):
         if path is not None:
             output.show(f"written: {path}")

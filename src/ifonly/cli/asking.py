@@ -99,6 +99,25 @@ MaxJump = Annotated[
         rich_help_panel=RULES_PANEL,
     ),
 ]
+Goal = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        metavar="mean|worst|Q",
+        help="Of an ensemble, the one sequence that is best for the mean over its refits, for the worst of them, or "
+        "for the lower quantile of level Q, such as 0.1.",
+        show_default="the ensemble's centre alone is asked",
+        rich_help_panel=TRUST_PANEL,
+    ),
+]
+EachRefit = Annotated[
+    bool,
+    typer.Option(
+        "--each-refit",
+        help="Of an ensemble, solve the question for each refit, too, and tell how many change the same steps.",
+        rich_help_panel=TRUST_PANEL,
+    ),
+]
 Behaviour = Annotated[
     Path | None,
     typer.Option(
@@ -122,6 +141,14 @@ Sensitive = Annotated[
     typer.Option(
         "--sensitivity",
         help="How large an unrecorded influence would have to be to undo the gain.",
+        rich_help_panel=TRUST_PANEL,
+    ),
+]
+AllowFailedModel = Annotated[
+    bool,
+    typer.Option(
+        "--allow-failed-model",
+        help="Ask a model although it failed its check (`ifonly check`); every answer says so.",
         rich_help_panel=TRUST_PANEL,
     ),
 ]

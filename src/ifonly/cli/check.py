@@ -94,6 +94,8 @@ def check(
     if save:
         found.save(model / CHECK)
         output.show(f"kept in {model / CHECK}")
+        if found.verdict is Level.FAIL:
+            output.show("ifonly solve and ifonly cohort now refuse this model, unless --allow-failed-model is given.")
     if out is not None:
         output.show(f"written: {out} ({', '.join(write_check(found, out).files)})")
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED

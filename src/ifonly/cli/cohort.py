@@ -20,6 +20,7 @@ from ifonly.cli import asking, options
 from ifonly.cli.frame import ExitCode, Output, note, notes
 from ifonly.cli.questions import RewardChoice, RuleChoice, changes_limit
 from ifonly.cli.solvers import SolverChoice, SolverName
+from ifonly.cli.trust import TrustChoice
 from ifonly.errors import InputError
 from ifonly.progress import Tick
 
@@ -37,6 +38,8 @@ COHORT_EXAMPLES = (
     "--only patient-00002 --solver greedy --json",
     "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/k3 --scheduler tcp://head:8786",
     "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/k3 --device cuda",
+    "ifonly cohort --episodes data/sepsis --model models/ensemble --out runs/worst --objective worst "
+    "--behaviour behaviour/sepsis --sensitivity",
 )
 
 
@@ -109,6 +112,12 @@ def cohort(
             rich_help_panel=WORK_PANEL,
         ),
     ] = None,
+    objective: asking.Goal = None,
+    each_refit: asking.EachRefit = False,
+    behaviour: asking.Behaviour = None,
+    min_support: asking.MinSupport = None,
+    sensitivity: asking.Sensitive = False,
+    allow_failed_model: asking.AllowFailedModel = False,
     solver: asking.SolverOption = SolverName.AUTO,
     samples: asking.Samples = None,
     anchors: asking.Anchors = None,
@@ -141,6 +150,7 @@ def cohort(
     )
     better = RewardChoice(minimize, maximize, weight or (), cost or ())
     rules = RuleChoice(lock or (), require or (), forbid or (), max_shift or (), max_jump or (), fix_last_action)
+    trust = TrustChoice(objective, each_refit, behaviour, min_support, sensitivity, allow_failed_model)
     budget = changes_limit(max_changes)
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers and --scheduler exclude each other.")
@@ -155,11 +165,17 @@ def cohort(
         limits=Limits(seconds=seconds, nodes=nodes, gap=gap, memory=memory),
         constraints=rules.build(everyone.schema),
         change_cost=change_cost,
+        objective=trust.goal,
+        behaviour=trust.examination(everyone.schema).behaviour,
+        min_support=min_support,
+        each_refit=each_refit,
+        sensitivity=sensitivity,
+        allow_failed_model=allow_failed_model,
         episodes=_chosen(only, only_in),
         workers=workers,
         device=device,
         chunk=chunk,
-        sources={"episodes": episodes, "model": model},
+        sources={"episodes": episodes, "model": model, **({} if behaviour is None else {"behaviour": behaviour})},
     )
     learned = load_model(model, schema=everyone.schema)
     with nullcontext() if scheduler is None else cluster_at(scheduler) as client, _bar() as bar:
@@ -298,6 +314,8 @@ def _deliver(run: Run, output: Output) -> ExitCode:
         "median_improvement": _median_improvement(table),
         "seconds": {"median": table["seconds"].median(), "total": table["seconds"].sum()},
         "failed": dict(zip(failed["episode"], failed["reason"], strict=True)),
+        "model_check": run.manifest["model_check"],
+        "with_warnings": _with_warnings(table),
     }
     output.document(document)
     output.show(_figures(document), f"written: {run.folder / TABLE}", f"next: ifonly summarize {run.folder}")
@@ -305,6 +323,11 @@ def _deliver(run: Run, output: Output) -> ExitCode:
         first = failed["reason"][0]
         more = f" (and {failed.height - 1:,} more, with their reasons in the table)" if failed.height > 1 else ""
         note("error", f"{first}{more}", style="bold red")
+    check = document["model_check"]
+    if check is not None and check["used_although_failed"]:
+        note(
+            "warning", f"the model failed its check and was asked all the same ({check['summary']}).", style="bold red"
+        )
     return _exit_code(run.counts)
 
 
@@ -313,6 +336,12 @@ def _median_improvement(table: pl.DataFrame) -> float | None:
 
     median = improvements(table)["improvement"].median()
     return float(median) if isinstance(median, float) else None
+
+
+def _with_warnings(table: pl.DataFrame) -> int | None:
+    """How many answers have something that speaks against trusting them; None where nothing was asked."""
+    known = table["warnings"].drop_nulls()
+    return int((known.list.len() > 0).sum()) if len(known) else None
 
 
 def _figures(document: dict[str, Any]) -> Table:
@@ -328,6 +357,10 @@ def _figures(document: dict[str, Any]) -> Table:
     if document["seconds"]["median"] is not None:
         table.add_row("median seconds", f"{document['seconds']['median']:.3g}")
         table.add_row("seconds of all workers", f"{document['seconds']['total']:,.0f}")
+    if document["model_check"] is not None:
+        table.add_row("model check", document["model_check"]["verdict"])
+    if document["with_warnings"] is not None:
+        table.add_row("answers with warnings", f"{document['with_warnings']:,}")
     return table
 
 

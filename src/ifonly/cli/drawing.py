@@ -24,6 +24,7 @@ STAGES = {
     "distances": "Measuring distances",
     "bounds": "Computing bounds",
     "search": "Searching",
+    "refits": "Asking refits about",
     "cohort": "Solving episodes",
     "cases": "Finding alternatives",
     "accuracy": "Comparing with the truth",
@@ -36,8 +37,8 @@ STAGES = {
 class Watching(Protocol):
     """Whatever shows how work about several subjects goes on."""
 
-    def about(self, subject: str) -> Callback:
-        """A callback for the work about one subject, such as an episode."""
+    def about(self, subject: str, stage: str = "search") -> Callback:
+        """A callback for the work about one subject, such as an episode, which begins with this stage."""
 
 
 class Lines:
@@ -46,11 +47,11 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def about(self, subject: str) -> Callback:
-        """A callback that writes a line per report, below the subject's name."""
+    def about(self, subject: str, stage: str = "search") -> Callback:
+        """A callback that writes a line per report of a search, below the subject's name."""
         from ifonly.search.log import search_log
 
-        self._write(f"{STAGES['search']} {subject}")
+        self._write(f"{STAGES[stage]} {subject}")
         return search_log(self._write)
 
     def _write(self, line: str) -> None:
@@ -69,8 +70,8 @@ class Bars:
         """Draw a tick."""
         self._draw(tick, STAGES.get(tick.stage, tick.stage))
 
-    def about(self, subject: str) -> Callback:
-        """A callback whose bars also say what the work is about, such as an episode."""
+    def about(self, subject: str, stage: str = "search") -> Callback:
+        """A callback whose bars also say what the work is about, such as an episode; they name stages as they come."""
 
         def draw(tick: Tick) -> None:
             self._draw(tick, f"{STAGES.get(tick.stage, tick.stage)} {subject}")

@@ -118,6 +118,7 @@ def _describe_run(folder: Path, output: Output) -> None:
     manifest = run.manifest
     output.document({"holds": "run", **manifest})
     counts = ", ".join(f"{count:,} {status}" for status, count in run.counts.items()) or "none yet"
+    check = manifest["model_check"]
     output.show(
         f"cohort run, written by ifonly {manifest['ifonly']}: {manifest['state']}",
         f"{manifest['cohort']['episodes']:,} episodes; answered: {counts}",
@@ -125,6 +126,7 @@ def _describe_run(folder: Path, output: Output) -> None:
         f"solver: {_inline(manifest['solver'])}",
         f"limits: {_inline(manifest['limits'])}",
         f"model: {_inline(manifest['model'])}; cohort: {manifest['cohort']['fingerprint']}",
+        f"model check: {'none' if check is None else check['summary']}",
         f"next: ifonly summarize {folder}" if run.is_finished else "give the same `ifonly cohort` command to go on",
     )
 

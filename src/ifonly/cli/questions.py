@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from ifonly.episodes.episode import Episode
     from ifonly.episodes.schema import Schema
     from ifonly.models.base import TransitionModel
-    from ifonly.problem import Problem, Support
+    from ifonly.problem import Panel, Problem, Support
     from ifonly.rewards import Reward
     from ifonly.search.base import Limits
+    from ifonly.trust import Examination
 
 DEFAULT_FEATURE = "SOFA"
 """What is minimised unless something else is said: the paper's reward."""
@@ -41,8 +42,13 @@ class Question:
     change_cost: float = 0.0
     choices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """For some steps the actions that may be taken there; the recorded one always may."""
+    objective: str | float | None = None
+    """What counts of the outcomes under an ensemble's refits; None: one model is asked."""
     support: Support | None = None
     """What changes must have behind them."""
+    examination: Examination | None = None
+    """What to tell of every answer, beside what is known of the model; None: nothing at all."""
+    allow_failed_model: bool = False
 
     def allowed(self, episode: Episode) -> npt.NDArray[np.bool_]:
         """The actions allowed at each step [T, A]."""
@@ -66,19 +72,21 @@ class Question:
             self.constraints.allowed(episode)
             self.constraints.links(episode)
 
-    def about(self, episode: Episode, model: TransitionModel) -> Problem:
+    def about(self, episode: Episode, model: TransitionModel) -> Problem | Panel:
         """The question, put to one episode."""
-        from ifonly.problem import Problem
+        from ifonly.problem import put_question
 
-        return Problem.from_episode(
+        return put_question(
             episode,
             model,
             self.reward,
             self.max_changes,
+            objective=self.objective,
             constraints=self.constraints,
             allowed=self.allowed(episode),
             change_cost=self.change_cost,
             support=self.support,
+            allow_failed_model=self.allow_failed_model,
             device=self.device,
         )
 

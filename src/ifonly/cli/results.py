@@ -12,9 +12,9 @@ from urllib.parse import quote
 import typer
 
 from ifonly.cli import options
-from ifonly.cli.behaviour import support_for
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output
+from ifonly.cli.trust import support_for
 from ifonly.errors import StoreError, VerificationError
 
 if TYPE_CHECKING:

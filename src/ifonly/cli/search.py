@@ -11,13 +11,13 @@ import typer
 from ifonly.cli import asking, options
 from ifonly.cli.answers import Delivery, ask, deliver, with_contributions, with_trust
 from ifonly.cli.asking import RULES_PANEL
-from ifonly.cli.behaviour import TrustChoice
 from ifonly.cli.details import Details
 from ifonly.cli.drawing import progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, require_free
 from ifonly.cli.questions import Question, RewardChoice, RuleChoice, changes_limit, read_choices
 from ifonly.cli.results import check_plot_name, file_name
 from ifonly.cli.solvers import SolverChoice, SolverName
+from ifonly.cli.trust import TrustChoice
 from ifonly.errors import InputError
 
 MORE_PANEL, OUTPUT_PANEL = "Beside the best sequence", "Output"
@@ -37,6 +37,8 @@ SOLVE_EXAMPLES = (
     "--contributions --log",
     "ifonly solve --episodes data/sepsis --model models/sepsis --episode patient-00007 --behaviour behaviour/sepsis "
     "--min-support 0.01 --sensitivity",
+    "ifonly solve --episodes data/sepsis --model models/ensemble --episode patient-00007 --objective worst "
+    "--each-refit",
 )
 
 
@@ -113,9 +115,12 @@ def solve(
             rich_help_panel=MORE_PANEL,
         ),
     ] = False,
+    objective: asking.Goal = None,
+    each_refit: asking.EachRefit = False,
     behaviour: asking.Behaviour = None,
     min_support: asking.MinSupport = None,
     sensitivity: asking.Sensitive = False,
+    allow_failed_model: asking.AllowFailedModel = False,
     solver: asking.SolverOption = SolverName.AUTO,
     samples: asking.Samples = None,
     anchors: asking.Anchors = None,
@@ -182,7 +187,7 @@ def solve(
         raise typer.BadParameter("--target counts changes itself; leave --change-cost out.")
     better = RewardChoice(minimize, maximize, weight or (), cost or ())
     rules = RuleChoice(lock or (), require or (), forbid or (), max_shift or (), max_jump or (), fix_last_action)
-    trust_choice = TrustChoice(behaviour, min_support, sensitivity)
+    trust = TrustChoice(objective, each_refit, behaviour, min_support, sensitivity, allow_failed_model)
     budget = changes_limit(max_changes)
     if allowed is not None and len(set(episode)) > 1:
         raise typer.BadParameter("--allowed is about the steps of one episode; give one --episode.")
@@ -196,7 +201,8 @@ def solve(
     cohort = load_cohort(episodes)
     device = _checked_device(device)
     learned = load_model(model, schema=cohort.schema).for_search(device)
-    trust = trust_choice.build(cohort.schema, learned)
+    chosen, examination = choice.build(cohort), trust.examination(cohort.schema)
+    trust.check(learned, chosen, examination)
     question = Question(
         reward=better.build(cohort.schema),
         max_changes=budget,
@@ -205,17 +211,19 @@ def solve(
         device=device,
         change_cost=change_cost,
         choices={} if allowed is None else read_choices(allowed, cohort.schema),
-        support=trust.support,
+        objective=trust.goal,
+        support=trust.support(learned, examination),
+        examination=examination,
+        allow_failed_model=allow_failed_model,
     )
     wanted = [cohort[id] for id in dict.fromkeys(episode)]
     for item in wanted:
         question.check(item)  # a wrong step shows before the first search, not after it
     with progress_lines() if log else progress_bars() as shown:
-        answers = ask(question, wanted, learned, choice.build(cohort), shown=shown)
+        answers = ask(question, wanted, learned, chosen, shown=shown)
         if contributions:
             answers = with_contributions(answers, question, wanted, learned)
-        if behaviour is not None or sensitivity:
-            answers = with_trust(answers, question, wanted, learned, trust)
+        answers = with_trust(answers, question, wanted, learned, chosen, shown=shown)
     return deliver(answers, Delivery(details, single=len(wanted) == 1, out=out, plots=plots, output=Output(json)))
 
 

@@ -74,7 +74,7 @@ class Panel(Question):
         is admissible where at least `support_share` of the members are in a state that supports it (1: all of them).
         The other arguments are those of `Problem.from_episode`.
         """
-        members = _members(models)
+        members = members_of(models)
         standing = checked_standing(_standing(models), allow_failed_model=allow_failed_model)
         first = Problem.from_episode(
             episode,
@@ -102,7 +102,7 @@ class Panel(Question):
         support_share: float = 1.0,
     ) -> Panel:
         """The question of `problem` put to each of `models`, which share the scaling of its own model."""
-        members = _members([problem.model, *_members(models)])[1:]
+        members = members_of([problem.model, *members_of(models)])[1:]
         if not 0 < support_share <= 1:
             raise InputError(
                 f"panel: support_share={support_share} must be a share of the members, above 0 and up to 1."
@@ -132,6 +132,19 @@ class Panel(Question):
             Problem(**{**_shared(self), "noise": self.noise[:, number]}, model=model)
             for number, model in enumerate(self.member_models)
         )
+
+    def on(
+        self,
+        device: torch.device | str,
+        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
+        *,
+        support: Support | None = None,
+    ) -> Panel:
+        """The same question on another device, where `models` are the frozen copies of the members.
+
+        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
+        """
+        return self._moved(device, support, member_models=tuple(members_of(models)))
 
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """Every member's step, each from its own states under its own noise."""
@@ -177,6 +190,24 @@ class Panel(Question):
         return claims
 
 
+def put_question(
+    episode: Episode,
+    model: TransitionModel,
+    reward: Reward,
+    max_changes: int | None,
+    *,
+    objective: str | float | None = None,
+    **rules: Any,
+) -> Problem | Panel:
+    """The question put to one model or, where there is an `objective`, to all refits of an ensemble at once.
+
+    `rules` and whatever else is passed are those of `Problem.from_episode`.
+    """
+    if objective is None:
+        return Problem.from_episode(episode, model, reward, max_changes, **rules)
+    return Panel.from_episode(episode, model, reward, max_changes, objective=objective, **rules)
+
+
 def _shared(question: Question) -> dict[str, Any]:
     """What a question has whoever answers it."""
     return {field.name: getattr(question, field.name) for field in fields(Question)}
@@ -189,10 +220,14 @@ def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) 
     return getattr(models, "standing", None)
 
 
-def _members(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:
+def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:
+    """The models of a panel, from a list or an ensemble; all must share their scaling."""
     given = models if isinstance(models, Sequence) else getattr(models, "members", None)
     if not given:
-        raise InputError("panel: give a list of at least one model, or an ensemble.")
+        raise InputError(
+            "panel: a single model has no refits to compare; give a list of at least one model, or an ensemble "
+            "(fit_ensemble, `ifonly fit --ensemble 20`)."
+        )
     members = list(given)
     for number, model in enumerate(members):
         if not isinstance(model, TransitionModel):

@@ -111,22 +111,13 @@ class Problem(Question):
         """The one model."""
         return (self.model,)
 
-    def on(self, device: torch.device | str, model: TransitionModel) -> Problem:
+    def on(self, device: torch.device | str, model: TransitionModel, *, support: Support | None = None) -> Problem:
         """The same question on another device, where `model` is the frozen copy of this one's model.
 
+        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
         Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
         """
-        return replace(
-            self,
-            model=model,
-            bound_reward=self.reward.bind(self.episode.schema, model.scaler, device),
-            observed_states=self.observed_states.to(device),
-            observed_actions=self.observed_actions.to(device),
-            context=self.context.to(device),
-            noise=self.noise.to(device),
-            allowed=self.allowed.to(device),
-            links=None if self.links is None else self.links.to(device),
-        )
+        return self._moved(device, support, model=model)
 
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The model's step."""

@@ -86,6 +86,21 @@ class Question(ABC):
     def fingerprint(self) -> str:
         """A hash of what answers: the model, or the members."""
 
+    def _moved(self, device: torch.device | str, support: Support | None, **answering: Any) -> Self:
+        """The same question on another device, with what answers there; a support without a copy there stays."""
+        return replace(
+            self,
+            bound_reward=self.reward.bind(self.episode.schema, self.models[0].scaler, device),
+            observed_states=self.observed_states.to(device),
+            observed_actions=self.observed_actions.to(device),
+            context=self.context.to(device),
+            noise=self.noise.to(device),
+            allowed=self.allowed.to(device),
+            links=None if self.links is None else self.links.to(device),
+            support=self.support if support is None else support,
+            **answering,
+        )
+
     @abstractmethod
     def claims(self) -> Mapping[str, Any]:
         """What a certificate must say about the question, as plain types."""

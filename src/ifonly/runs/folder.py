@@ -26,7 +26,7 @@ from ifonly.runs.manifest import (
     replace_file,
     write_manifest,
 )
-from ifonly.runs.rows import COLUMNS
+from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS
 from ifonly.runs.task import Answer
 
 ROWS, TABLE = "rows.jsonl", "results.parquet"
@@ -150,7 +150,7 @@ def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resumed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Go on with a run of the same question, and write down where its sources are now, if they have moved."""
+    """Go on with a run of the same question, and write down what is new beside it: moved sources, a check."""
     manifest = agreed_manifest(folder, wanted)
     if manifest != read_manifest(folder):
         write_manifest(folder, manifest)
@@ -193,8 +193,8 @@ def _part(journal: Journal, lines: Sequence[Line]) -> pl.DataFrame:
 
 
 def _row(journal: Journal, line: Line) -> dict[str, Any]:
-    """The row in a line, and its position."""
-    row = journal.checked(line, {"position", *COLUMNS})
+    """The row in a line, and its position; rows of runs of version 1 lack what came later."""
+    row = dict.fromkeys(COLUMNS) | journal.checked(line, {"position", *FIRST_COLUMNS})
     if type(row["position"]) is not int or not isinstance(row["status"], str):
         raise journal.broken(line.number)
     return row

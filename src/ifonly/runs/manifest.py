@@ -15,13 +15,16 @@ from ifonly.files import atomic_file
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
-VERSION = 1
+VERSION = 2
+"""Version 1 knew neither panels nor support, and told nothing of how far to trust answers."""
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
-"""Where the run's episodes and model lay, relative to its folder; they may be elsewhere by now."""
-NOT_ASKED = {"state", "counts", "table", SOURCES}
-"""What a manifest says about how far the run is, and where things lay; everything else says what was asked."""
+"""Where the run's episodes and models lay, relative to its folder; they may be elsewhere by now."""
+MODEL_CHECK = "model_check"
+"""What a check concluded about the model; it may be checked again later."""
+NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK}
+"""What a manifest says about how far the run is, and what lies beside it; everything else says what was asked."""
 REQUIRED: dict[str, Any] = {
     "ifonly": str,
     "state": str,
@@ -52,7 +55,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a run, its format and version checked."""
+    """The manifest of a run, its format and version checked; one of an older version as it would be written now."""
     source = folder / MANIFEST
     try:
         content = json.loads(source.read_text(encoding="utf-8"))
@@ -64,12 +67,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{source}: is not the manifest of a run.")
-    if content.get("version") != VERSION:
-        raise StoreError(f"{source}: version {content.get('version')!r}; ifonly {__version__} reads version {VERSION}.")
+    if content.get("version") not in (1, VERSION):
+        raise StoreError(
+            f"{source}: version {content.get('version')!r}; ifonly {__version__} reads versions 1 to {VERSION}."
+        )
     required = REQUIRED | ({"counts": dict} if content.get("state") == FINISHED else {})
     if missing := _missing(content, required):
         raise StoreError(f"{source}: {missing!r} is missing or of a wrong kind; {DAMAGED}.")
-    return content
+    return _of_today(content) if content["version"] == 1 else content
+
+
+def _of_today(content: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of version 1 as it would be written now."""
+    examination = {"behaviour": None, "each_refit": False, "sensitivity": False}
+    later = {"objective": None, "support": None, "examination": examination}
+    return content | {"version": VERSION, "question": content["question"] | later, MODEL_CHECK: None}
 
 
 def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
@@ -84,7 +96,7 @@ def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | N
 
 
 def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that is there, which must be of the same question; sources that are given now replace its own."""
+    """The manifest that is there, which must be of the same question; sources and checks known now replace its own."""
     found = read_manifest(folder)
     differing = list(_differences(_asked(found), _asked(wanted)))
     if differing:
@@ -92,7 +104,7 @@ def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         raise StoreError(
             f"{folder} holds another run ({shown}). Ask the same as there to go on with it, or choose another folder."
         )
-    return found | {key: value for key, value in wanted.items() if key == SOURCES}
+    return found | {key: wanted[key] for key in (SOURCES, MODEL_CHECK) if wanted.get(key)}
 
 
 def _asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +117,7 @@ def relative_sources(folder: Path, sources: Mapping[str, str | Path]) -> dict[st
 
 
 def source_of(folder: Path, manifest: Mapping[str, Any], name: str) -> Path | None:
-    """Where a run's "episodes" or "model" lay; None where the manifest does not say."""
+    """Where a run's "episodes", "model" or "behaviour" model lay; None where the manifest does not say."""
     sources = manifest.get(SOURCES)
     place = sources.get(name) if isinstance(sources, dict) else None
     return Path(os.path.normpath(folder / place)) if isinstance(place, str) else None

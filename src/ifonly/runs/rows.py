@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ifonly.episodes.episode import Episode, FloatArray, IntArray
 from ifonly.errors import IfonlyError
-from ifonly.problem import Problem
+from ifonly.problem import Question
+from ifonly.search.answers import Budget
 from ifonly.search.result import Result
 
-BUDGET: pl.DataType = pl.Struct(
+BUDGET = pl.Struct(
     {
         "max_changes": pl.Int64,
         "outcome": pl.Float64,
@@ -25,7 +26,7 @@ BUDGET: pl.DataType = pl.Struct(
     }
 )
 
-COLUMNS = pl.Schema(
+FIRST_COLUMNS = pl.Schema(
     {
         "episode": pl.String(),
         "subject": pl.String(),
@@ -50,6 +51,25 @@ COLUMNS = pl.Schema(
         "seconds": pl.Float64(),
     }
 )
+"""The columns that runs of version 1 have."""
+
+TRUST_COLUMNS = pl.Schema(
+    {
+        "trust": pl.String(),
+        "warnings": pl.List(pl.String()),
+        "refits_agree": pl.Float64(),
+        "refit_improvements": pl.List(pl.Float64()),
+        "step_agreement": pl.List(pl.Float64()),
+        "change_support": pl.List(pl.Float64()),
+        "farthest": pl.Float64(),
+        "unsupported_steps": pl.List(pl.Int64()),
+        "harmless_below": pl.Float64(),
+        "undone_by": pl.Float64(),
+    }
+)
+"""How far each answer may be trusted; null where nobody asked, or where nothing is changed."""
+
+COLUMNS = pl.Schema({**FIRST_COLUMNS, **TRUST_COLUMNS})
 """The columns of a run's table.
 
 `status` is a `Status` value, or "failed" with a `reason` and nothing else known. Outcomes are sums of the reward, in
@@ -57,6 +77,13 @@ its original units; `clipped_outcome` is the same with every state first brought
 range, as a score that ends at 24 must be. `frontier` holds the best for every budget, if the solver gives it. An upper
 bound that is not known is null. `states` [T][D], original units, are those of `actions`. `certificate` names the method
 that the upper bound rests on; null where nothing is proven.
+
+`trust` says in a few words how far to trust the answer, `warnings` what speaks against it. Of an ensemble,
+`refits_agree` is the share of refits under which the changes help and `refit_improvements` what each gains;
+`step_agreement` is, for each of `changed_steps`, the share of refits whose own best sequence changes it too. By a
+behaviour model, `change_support` is the probability of each change, `farthest` the largest distance percentile of a
+state after the first change, `unsupported_steps` those beyond what the data supports. No unrecorded influence at one
+step below `harmless_below` standard deviations undoes the gain; one of `undone_by` does.
 """
 
 FAILED = "failed"
@@ -65,8 +92,8 @@ ZERO = 1e-9
 """Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
 
 
-def row_of(problem: Problem, result: Result) -> dict[str, Any]:
-    """The row of an answered question, in plain types."""
+def row_of(problem: Question, result: Result) -> dict[str, Any]:
+    """The row of an answered question, in plain types; of how far to trust it nothing is known yet."""
     budgets = [budget for budget in result.frontier if budget.actions is not None]
     sequences = [problem.observed_actions.cpu().numpy(), result.actions, *(budget.actions for budget in budgets)]
     observed, found, *clipped = clipped_outcomes(problem, sequences)  # type: ignore[arg-type]
@@ -86,41 +113,48 @@ def row_of(problem: Problem, result: Result) -> dict[str, Any]:
         "observed_actions": result.observed_actions.tolist(),
         "actions": result.actions.tolist(),
         "states": result.states.tolist(),
-        "frontier": [
-            budget.to_dict() | {"clipped_outcome": known.get(budget.max_changes)} for budget in result.frontier
-        ],
+        "frontier": [_entry(budget, known.get(budget.max_changes)) for budget in result.frontier],
         "certificate": result.certificate.method if result.certificate.proven else None,
         "nodes": result.stats.nodes_expanded,
         "model_steps": result.stats.model_steps,
         "seconds": result.stats.seconds,
+        **dict.fromkeys(TRUST_COLUMNS),
     }
 
 
+def _entry(budget: Budget, clipped_outcome: float | None) -> dict[str, Any]:
+    content = budget.to_dict() | {"clipped_outcome": clipped_outcome}
+    return {field.name: content[field.name] for field in BUDGET.fields}
+
+
 def failed_row(episode: Episode, error: Exception) -> dict[str, Any]:
-    """The row of an episode that could not be solved; the reason never holds a patient's values."""
+    """The row of an episode that could not be solved."""
+    return dict.fromkeys(COLUMNS) | _who(episode) | {"status": FAILED, "reason": reason_of(error)}
+
+
+def reason_of(error: Exception) -> str:
+    """Why something failed, never with a patient's values."""
     # Our own errors are written for people; of others only the kind is safe to keep.
-    reason = str(error) if isinstance(error, IfonlyError) else f"unexpected {type(error).__name__}"
-    return dict.fromkeys(COLUMNS) | _who(episode) | {"status": FAILED, "reason": reason}
+    return str(error) if isinstance(error, IfonlyError) else f"unexpected {type(error).__name__}"
 
 
-def clipped_outcomes(problem: Problem, sequences: list[IntArray]) -> list[float]:
+def clipped_outcomes(problem: Question, sequences: list[IntArray]) -> list[float]:
     """Outcomes of action sequences [T] with all states within the features' plausible ranges; no cost of changes."""
     actions = torch.as_tensor(np.stack(sequences), device=problem.device)
     return clipped_sums(problem, problem.rollout(actions)[0], actions)
 
 
-def clipped_sums(problem: Problem, states: Tensor, actions: Tensor) -> list[float]:
-    """The same for states [B, T, D] that action sequences [B, T] were found to reach."""
-    columns = problem.model.scaler.states
+def clipped_sums(problem: Question, states: Tensor, actions: Tensor) -> list[float]:
+    """The same for states [B, T, (M,) D] that action sequences [B, T] were found to reach."""
+    columns = problem.models[0].scaler.states
     shown = columns.decode(states.cpu().numpy())
-    low, high = _ranges(problem)
-    clipped = torch.as_tensor(columns.encode(np.clip(shown, low, high)), device=problem.device)
-    rewards: list[float] = problem.bound_reward(clipped, actions).sum(1).tolist()
-    return rewards
+    clipped = torch.as_tensor(columns.encode(np.clip(shown, *_ranges(problem))), device=problem.device)
+    outcomes: list[float] = problem.counted(problem.free_rewards(clipped, actions).sum(1)).tolist()
+    return outcomes
 
 
-def _ranges(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    ranges = [feature.plausible or (-math.inf, math.inf) for feature in problem.model.schema.dynamic]
+def _ranges(problem: Question) -> tuple[FloatArray, FloatArray]:
+    ranges = [feature.plausible or (-math.inf, math.inf) for feature in problem.episode.schema.dynamic]
     return np.array([low for low, _ in ranges]), np.array([high for _, high in ranges])
 
 

@@ -13,7 +13,7 @@ from ifonly.errors import StoreError
 from ifonly.files import sha256_of
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
 from ifonly.runs.manifest import FINISHED, read_manifest
-from ifonly.runs.rows import COLUMNS
+from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,8 @@ class Run:
                 "it made from the rows."
             )
         frame = pl.read_parquet(io.BytesIO((self.folder / TABLE).read_bytes()))
+        if frame.schema == FIRST_COLUMNS:  # written by version 1
+            return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in TRUST_COLUMNS.items())
         if frame.schema != COLUMNS:
             raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
         return frame

@@ -58,7 +58,7 @@ def solve_cohort(
     `reward` is `minus("SOFA")` unless another is given. Every answer is written down when it is found: a run that was
     stopped, however, goes on where it was when the same is asked again, and one that is finished does nothing. A folder
     of another question is refused, unless `force` starts again in its place. An episode that cannot be solved has a row
-    with the reason.
+    with the reason. With an ensemble as `model`, rows also tell what its refits say of each answer.
 
     Work is done by processes on this machine, or by any `executor` of `concurrent.futures`, or by the workers of a
     Dask client. The table does not depend on who does it, nor on how many they are, unless `limits` are in seconds.
@@ -75,6 +75,10 @@ def solve_cohort(
         solver=settings.solver or BranchAndBound(),
         limits=settings.limits or Limits(),
         device=settings.device,
+        objective=settings.objective,
+        min_support=settings.min_support,
+        examination=settings.examination,
+        allow_failed_model=settings.allow_failed_model,
     )
     task.check(wanted)
     about = {"episodes": len(wanted), "fingerprint": wanted.fingerprint()}

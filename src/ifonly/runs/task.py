@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,13 +18,15 @@ from ifonly.episodes.episode import Episode
 from ifonly.episodes.plain import as_number
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
-from ifonly.problem import Problem
+from ifonly.problem import Objective, Panel, Problem, Support, checked_standing, members_of, put_question
 from ifonly.rewards import Reward
-from ifonly.runs.rows import failed_row, row_of
+from ifonly.runs.manifest import MODEL_CHECK
+from ifonly.runs.rows import TRUST_COLUMNS, failed_row, reason_of, row_of
 from ifonly.search.base import Limits, Solver
 from ifonly.search.batch import solve_batch
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
+from ifonly.trust import Examination
 
 Placed = tuple[int, Episode]
 """An episode and its position in the run's cohort."""
@@ -50,6 +52,12 @@ class Task:
     solver: Solver
     limits: Limits
     device: str
+    objective: str | float | None = None
+    """What counts of the outcomes under an ensemble's refits; None: one model is asked."""
+    min_support: float | None = None
+    """How likely every change must be, by the examination's behaviour model."""
+    examination: Examination = field(default_factory=Examination)
+    allow_failed_model: bool = False
 
     def describe(self) -> dict[str, Any]:
         """What tells this task from others, in plain types."""
@@ -59,6 +67,9 @@ class Task:
                 "max_changes": self.max_changes,
                 "change_cost": self.change_cost,
                 "constraints": None if self.constraints is None else self.constraints.to_dict(),
+                "objective": self.objective,
+                "support": None if self._support is None else dict(self._support.settings()),
+                "examination": self.examination.to_dict(),
             },
             "solver": {"name": self.solver.name, **self.solver.settings()},
             "limits": asdict(self.limits),
@@ -66,6 +77,7 @@ class Task:
                 "kind": self.model.kind or type(self.model).__qualname__,
                 "fingerprint": self.model.fingerprint(),
             },
+            MODEL_CHECK: None if self.model.standing is None else self.model.standing.to_dict(),
             "device": torch.device(self.device).type,
         }
 
@@ -78,6 +90,11 @@ class Task:
             raise InputError(f"change_cost={self.change_cost!r}: must be zero or positive.")
         self.model.schema.require_same(cohort.schema, here="the model", there="the cohort")
         self.reward.bind(cohort.schema, self.model.scaler)
+        checked_standing(self.model.standing, allow_failed_model=self.allow_failed_model)
+        if self.objective is not None:
+            Objective(self.objective)
+            members_of(self.model)
+        self.examination.check(self.model, self.solver)
 
     def answer(self, episodes: Sequence[Placed]) -> list[Answer]:
         """One answer per episode; an episode that fails is answered by the reason, and costs no other one.
@@ -90,23 +107,43 @@ class Task:
             return [self._alone(*placed) for placed in episodes]
         return list(self._together(episodes))
 
-    def _problem(self, episode: Episode) -> Problem:
-        return Problem.from_episode(
+    def _problem(self, episode: Episode) -> Problem | Panel:
+        return put_question(
             episode,
             self.model,
             self.reward,
             self.max_changes,
+            objective=self.objective,
             constraints=self.constraints,
             change_cost=self.change_cost,
+            support=self._support,
+            allow_failed_model=self.allow_failed_model,
         )
+
+    @cached_property
+    def _support(self) -> Support | None:
+        return self._support_for(self.model)
 
     @cached_property
     def _model_there(self) -> TransitionModel:
         """The model on `device`."""
         return self.model.for_search(self.device)
 
-    def _moved(self, problem: Problem) -> Problem:
-        return problem if self._is_here else problem.on(self.device, self._model_there)
+    @cached_property
+    def _support_there(self) -> Support | None:
+        return self._support_for(self._model_there)
+
+    def _support_for(self, model: TransitionModel) -> Support | None:
+        """What changes must have behind them, where this copy of the model is; one for all episodes."""
+        behaviour = self.examination.behaviour
+        if behaviour is None or self.min_support is None:
+            return None
+        return behaviour.with_threshold(self.min_support, model)
+
+    def _moved(self, problem: Problem | Panel) -> Problem | Panel:
+        if self._is_here:
+            return problem
+        return problem.on(self.device, self._model_there, support=self._support_there)
 
     @property
     def _is_here(self) -> bool:
@@ -115,13 +152,13 @@ class Task:
     def _alone(self, position: int, episode: Episode) -> Answer:
         try:
             problem = self._problem(episode)
-            row = _finished_row(problem, solve(self._moved(problem), self.solver, limits=self.limits))
+            row = self._row(problem, solve(self._moved(problem), self.solver, limits=self.limits))
         except Exception as error:  # whatever a model or a reward of somebody else raises
             row = failed_row(episode, error)
         return answer_of(position, row)
 
     def _together(self, episodes: Sequence[Placed]) -> Iterator[Answer]:
-        problems: dict[int, Problem] = {}
+        problems: dict[int, Problem | Panel] = {}
         for position, episode in episodes:
             try:
                 problems[position] = self._problem(episode)
@@ -135,18 +172,29 @@ class Task:
             return
         for (position, problem), result in zip(problems.items(), results, strict=True):
             try:
-                row = _finished_row(problem, result)
+                row = self._row(problem, result)
             except Exception as error:
                 row = failed_row(problem.episode, error)
             yield answer_of(position, row)
 
+    def _row(self, problem: Problem | Panel, result: Result | Exception) -> dict[str, Any]:
+        if isinstance(result, Exception):
+            raise result
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return row_of(problem, result) | self._trust(problem, result)
 
-def _finished_row(problem: Problem, result: Result | Exception) -> dict[str, Any]:
-    if isinstance(result, Exception):
-        raise result
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    return row_of(problem, result)
+    def _trust(self, problem: Problem | Panel, result: Result) -> dict[str, Any]:
+        """How far to trust an answer; an answer that cannot be examined is still one, and says so."""
+        if not self.examination.has_answers(self.model):
+            return {}
+        # Replaying is quicker on a processor; only to solve the question again for every refit pays elsewhere.
+        asked = self._moved(problem) if self.examination.each_refit else problem
+        try:
+            return self.examination.of(asked, result, limits=self.limits, solver=self.solver).to_row()
+        except Exception as error:
+            words = f"could not be examined: {reason_of(error)}"
+            return dict.fromkeys(TRUST_COLUMNS) | {"trust": words, "warnings": [words]}
 
 
 def answer_of(position: int, row: dict[str, Any]) -> Answer:

@@ -237,6 +237,7 @@ def test_what_is_asked_and_recorded() -> None:
         ],
         "constraints": rules.to_dict(),
         "change_cost": 0.0,
+        "judged_by": None,
     }
     assert content["time"] == {"unit": "hour", "step": 4.0, "at": [0.0, 4.0, 8.0, 12.0]}
     assert content["facts"] == [{"name": "age", "unit": "years", "value": 63.0}]

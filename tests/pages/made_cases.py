@@ -50,10 +50,86 @@ def treatments(*, ordered: bool) -> dict[str, Any]:
     return {"axes": AXES, "actions": actions}
 
 
+NOT_EXAMINED = {
+    "statement": "The model was not checked. This answer was not examined any further.",
+    "examined": False,
+    "warnings": [],
+    "refits": None,
+    "support": None,
+    "sensitivity": None,
+}
+NOT_CHECKED = {"check": None, "said": "The model was not checked.", "caution": None}
+FAILED_CHECK = {
+    "check": {
+        "verdict": "fail",
+        "summary": "fail: of 9 checks 2 failed",
+        "episodes": 400,
+        "cohort": "0123456789abcdef",
+        "used_although_failed": True,
+    },
+    "said": "Model check: fail.",
+    "caution": "The model failed its check (fail: of 9 checks 2 failed). It was asked all the same.",
+}
+
+
+def made_trust() -> dict[str, Any]:
+    """All there can be to say of the case's changes at hours 4 and 8."""
+    return {
+        "statement": "The model failed its check; 4 of 5 refits agree; one step goes beyond what the data supports.",
+        "examined": True,
+        "warnings": ["One step goes beyond what the data supports."],
+        "refits": {
+            "summary": "4 of 5 refits agree.",
+            "refits": 5,
+            "helping": 4,
+            "improvements": [6.0, 5.5, -1.0, 7.25, 6.0],
+            "own": 6.0,
+            "median": 6.0,
+            "low": 0.3,
+            "high": 7.0,
+            "steps": [
+                {"step": step, "at": 4.0 * step, "words": "a -> b", "same_step": 0.8, "same_action": 0.6}
+                for step in (1, 2)
+            ],
+            "unsolved": 1,
+            "notes": ["only 7 subjects"],
+        },
+        "support": {
+            "summary": "One step goes beyond what the data supports.",
+            "steps": [
+                {
+                    "step": 1,
+                    "at": 4.0,
+                    "changed": True,
+                    "beyond": False,
+                    "words": ["At hour 4 this action was chosen in about 1 of 3 comparable situations."],
+                },
+                {
+                    "step": 2,
+                    "at": 8.0,
+                    "changed": True,
+                    "beyond": True,
+                    "words": ["At hour 8 this action is one that nobody in the data ever chose."],
+                },
+            ],
+        },
+        "sensitivity": {
+            "summary": "An unrecorded influence at hour 8 would be enough to undo the gain.",
+            "details": ["A steady push of platelets would be enough with 6.15, about -341 10^9/L a step."],
+        },
+    }
+
+
 def made_case(
-    episode: str = "stay-1", *, steps: int = 6, ordered: bool = True, answered: bool = True, proven: bool = True
+    episode: str = "stay-1",
+    *,
+    steps: int = 6,
+    ordered: bool = True,
+    answered: bool = True,
+    proven: bool = True,
+    examined: bool = False,
 ) -> dict[str, Any]:
-    """A case of `steps` steps with answers for up to two changes, or none."""
+    """A case of `steps` steps with answers for up to two changes, or none; one that is examined has a failed model."""
     recorded = [step % 2 for step in range(steps)]
     one, two = list(recorded), list(recorded)
     one[1] = two[1] = 3
@@ -95,7 +171,7 @@ def made_case(
     }
     return {
         "format": "ifonly.case",
-        "version": 1,
+        "version": 2,
         "ifonly": "0.1.0",
         "episode": episode,
         "subject": "somebody",
@@ -127,12 +203,15 @@ def made_case(
             "rules": [],
             "constraints": None,
             "change_cost": 0.0,
+            "judged_by": None,
         },
         "observed": observed,
         "answer": answer if answered else None,
+        "trust": made_trust() if examined else NOT_EXAMINED,
         "assumptions": ["Courses under other treatments come from a model."],
         "cautions": [] if proven else ["The answer is not proven to be the best."],
-        "model": {"kind": "location-scale", "fingerprint": "0123456789abcdef"},
+        "model": {"kind": "location-scale", "fingerprint": "0123456789abcdef", "refits": None}
+        | (FAILED_CHECK if examined else NOT_CHECKED),
     }
 
 
@@ -147,6 +226,9 @@ def made_summary(cases: list[dict[str, Any]], others: int = 3) -> dict[str, Any]
             "changes": 2,
             "status": "optimal" if place % 2 == 0 else "time limit",
             "proven": place % 2 == 0,
+            "refits_agree": 0.8 if place < 4 else None,
+            "refits": 5 if place < 4 else None,
+            "warnings": place % 2 if place < 4 else None,
         }
         for place, id in enumerate([*(case["episode"] for case in cases), *(f"other-{n}" for n in range(others))])
     ]
@@ -161,4 +243,22 @@ def made_summary(cases: list[dict[str, Any]], others: int = 3) -> dict[str, Any]
         ],
         "rows": rows,
         "notes": ["Nothing is proven about patients."],
+        "model": cases[0]["model"],
+        "trust": {
+            "examined": 4,
+            "without_warnings": 2,
+            "median_agreement": 0.8,
+            "groups": [
+                {
+                    "standing": "all answers",
+                    "episodes": len(rows),
+                    "median": 0.1,
+                    "lower_quartile": 0.05,
+                    "upper_quartile": None,
+                    "cases": 3,
+                }
+            ],
+            "warnings": [{"warning": "refits disagree", "episodes": 2, "share": 0.5}],
+            "agreement": [{"low": 0.8, "high": 0.9, "episodes": 4}],
+        },
     }

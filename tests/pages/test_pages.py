@@ -15,7 +15,12 @@ from ifonly import pages
 from ifonly.errors import InputError
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;{{ 7*7 }}"
-ABOUT = {"question": made_case()["question"], "limits": {"seconds": 60}}
+ABOUT = {
+    "question": made_case()["question"],
+    "limits": {"seconds": 60},
+    "model": made_case(examined=True)["model"],
+    "run": {"examined": True},
+}
 ROW = made_summary([made_case()])["rows"][0] | {"verdict": None, "noted": False}
 
 

@@ -1,5 +1,6 @@
 """The report file, opened from disk in a real browser, with cases of every kind."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,9 @@ HOSTILE = "<img src=x onerror=alert(1)>'\"#%&= /"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A long stay, one with treatments that have no order, one that is not proven, and one with a hostile id."""
+    """A long stay that was examined, one with treatments that have no order, one not proven, one with a hostile id."""
     cases = [
-        made_case("long", steps=60),
+        made_case("long", steps=60, examined=True),
         made_case("unordered", ordered=False),
         made_case("open", proven=False),
         made_case(HOSTILE, answered=False),
@@ -141,6 +142,32 @@ def test_numbers_are_rounded_so_that_they_claim_less(page: Any) -> None:
     }""")
     assert wrong == []
     assert "10²²" in page.evaluate("ifonly.bestPossible({best_possible: -7.533e22}, {lower_is_better: true})")
+
+
+def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
+    expect(page.locator(".report-summary [role=note]")).to_contain_text("failed its check")
+    expect(page.locator(".trust-summary")).to_contain_text("2 of 4 examined answers raise no warning")
+    page.get_by_label("Warnings").select_option("none")
+    expect(page.locator(".cohort tbody tr")).to_have_count(2)
+    page.get_by_label("Warnings").select_option("")
+    shown = open_case(page, "long")
+    expect(shown.get_by_role("note")).to_contain_text("Caution. The model failed its check")
+    expect(shown.locator(".trust-line")).to_contain_text("1 warning")
+    expect(shown.locator(".trust-line")).to_contain_text("4 of 5 refits agree")
+    assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
+    shown.get_by_text("How far to trust this").click()
+    expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
+    expect(shown.get_by_role("img", name="nine of ten between 0.3 and 7.00")).to_be_visible()
+    shown.get_by_text("Every refit as a table").click()
+    expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
+    expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
+    expect(shown.locator(".trust-parts")).to_contain_text("about \u2212341 10\u2079/L a step")
+    check_care(page)
+    shown.get_by_role("slider").fill("1")
+    expect(shown.locator(".trust-line")).to_contain_text("About the sequence found with at most 2 changes")
+    page.get_by_role("link", name="Summary").click()
+    plain = open_case(page, "unordered")
+    expect(plain.locator(".trust-line")).to_have_text(re.compile("not examined any further"))
 
 
 def test_an_id_with_markup_is_text(page: Any) -> None:

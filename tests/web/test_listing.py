@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ifonly
+from ifonly.cases.question import CaseQuestion
 from ifonly.web.listing import ORDERS, STATUSES, Listing, ListQuery
 from ifonly.web.notes import Note, Notes
-from ifonly.web.question import ReviewQuestion
 from ifonly.web.review import Review
 
 
@@ -71,6 +71,7 @@ queries = st.builds(
     search=st.sampled_from(["", "PATIENT-0001", "subject", "01", "nobody", ".*", "000\n"]),
     status=st.none() | st.sampled_from(STATUSES),
     verdict=st.none() | st.sampled_from(["plausible", "implausible", "unsure", "none"]),
+    warnings=st.none() | st.sampled_from(["none", "some"]),
     at_least=st.none() | st.floats(-0.1, 0.5),
     order=st.none() | st.sampled_from(ORDERS),
     descending=st.booleans(),
@@ -88,6 +89,7 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
             (text in row["episode"].lower() or text in row["subject"].lower())
             and query.status in (None, row["status"])
             and (query.verdict is None or (row["verdict"] or "none") == query.verdict)
+            and (query.warnings is None or (row["warnings"], query.warnings) in ((0, "none"), (1, "some")))
             and (query.at_least is None or (row["improvement"] is not None and row["improvement"] >= query.at_least))
         )
 
@@ -106,7 +108,7 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
 
 
 def test_without_a_run_everything_is_unsolved_and_in_the_cohorts_order(place: Any, notes: Notes) -> None:
-    question = ReviewQuestion(ifonly.minus("SOFA"))
+    question = CaseQuestion(ifonly.minus("SOFA"))
     review = Review.load(place.settings(Path("unused"), run=None, question=question))
     page = review.listing.page(ListQuery(size=200), notes)
     assert [row["episode"] for row in page["rows"]] == list(place.cohort.ids)

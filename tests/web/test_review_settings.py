@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import ifonly
+from ifonly.cases.question import CaseQuestion
 from ifonly.errors import InputError, StoreError
 from ifonly.web.app import create_app
-from ifonly.web.question import ReviewQuestion
 from ifonly.web.settings import ReviewSettings, check_address, is_loopback, read_token
 
-QUESTION = ReviewQuestion(ifonly.minus("SOFA"))
+QUESTION = CaseQuestion(ifonly.minus("SOFA"))
 
 
 def test_either_a_run_or_a_question(place: Any, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_about(client: Any, place: Any) -> None:
     assert about["question"]["objective"] == "cumulative SOFA"
     assert about["cohort"]["episodes"] == 24
     assert about["cohort"]["fingerprint"] == place.cohort.fingerprint()
-    assert about["run"] == {"episodes": 16, "finished": True, "counts": {"optimal": 16}}
+    assert about["run"] == {"episodes": 16, "finished": True, "counts": {"optimal": 16}, "examined": False}
     assert len(about["treatments"]["actions"]) == len(place.cohort.schema.actions)
     assert about["signs_in"] is False
 
@@ -78,7 +78,7 @@ def test_a_course_is_a_rollout(client: Any, place: Any, first: str) -> None:
     for _ in range(5):
         actions = random.integers(0, problem.action_count, problem.horizon).tolist()
         course = client.post("/api/course", json={"episode": first, "actions": actions}).json()
-        assert course == course_of(problem, actions).to_dict()
+        assert course == {**course_of(problem, actions).to_dict(), "support": None}
         assert course["outcome"] == pytest.approx(-problem.outcome(actions))
     recorded = client.post(
         "/api/course", json={"episode": first, "actions": place.cohort[first].actions.tolist()}

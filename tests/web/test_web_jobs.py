@@ -13,9 +13,9 @@ import pytest
 
 import ifonly
 from ifonly.cases import case_of
+from ifonly.cases.question import CaseQuestion
 from ifonly.web.app import create_app
 from ifonly.web.jobs import DIED, SILENT, JobDesk, JobLimits, _Worker
-from ifonly.web.question import ReviewQuestion
 from ifonly.web.refusals import RefusalError
 from ifonly.web.worker import Setup, Work
 
@@ -182,7 +182,7 @@ def work(place: Any) -> Work:
 @pytest.fixture
 def setup(place: Any) -> Setup:
     fingerprint = ifonly.load_model(place.model).fingerprint()
-    return Setup(place.model, fingerprint, ReviewQuestion(ifonly.minus("SOFA")))
+    return Setup(place.model, fingerprint, CaseQuestion(ifonly.minus("SOFA")))
 
 
 def test_too_many_jobs_are_refused(setup: Setup, work: Work) -> None:

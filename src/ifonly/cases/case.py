@@ -12,18 +12,20 @@ import numpy as np
 from ifonly.cases import words
 from ifonly.cases.answers import Answer, Found, answered
 from ifonly.cases.courses import Course, action_levels, courses_of
+from ifonly.cases.trust import failure_words, model_words, trust_in_row, trust_of
 from ifonly.episodes.episode import IntArray
 from ifonly.episodes.schema import ActionSpace
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Panel, Question
 from ifonly.runs.rows import FAILED
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result, Status
+from ifonly.trust.examination import Examination
 from ifonly.trust.words import unit_of_time
 from ifonly.version import __version__
 
 FORMAT = "ifonly.case"
-VERSION = 1
+VERSION = 2
 
 Plain = Mapping[str, Any]
 
@@ -41,6 +43,8 @@ class Case:
     question: Plain
     observed: Course
     answer: Answer | None
+    trust: Plain
+    """How far to trust the answer: `statement`, and what it rests on (`ifonly.cases.trust.trust_of`)."""
     assumptions: tuple[str, ...]
     cautions: tuple[str, ...]
     model: Plain
@@ -60,18 +64,19 @@ class Case:
             "question": dict(self.question),
             "observed": self.observed.to_dict(),
             "answer": None if self.answer is None else self.answer.to_dict(),
+            "trust": dict(self.trust),
             "assumptions": list(self.assumptions),
             "cautions": list(self.cautions),
             "model": dict(self.model),
         }
 
 
-def observed_case(problem: Problem) -> Case:
+def observed_case(problem: Question) -> Case:
     """The case as it was recorded, with what is asked about it and no answer."""
     return _case(problem, None)
 
 
-def case_of(problem: Problem, result: Result) -> Case:
+def case_of(problem: Question, result: Result) -> Case:
     """The case with the answer that solving `problem` gave."""
     if result.episode_id != problem.episode.id or len(result.actions) != problem.horizon:
         raise InputError(
@@ -90,14 +95,17 @@ def case_of(problem: Problem, result: Result) -> Case:
         alternatives=[one.actions for one in result.alternatives],
         alternatives_proven=bool(certificate.details.get("alternatives_proven")),
     )
-    return _case(problem, found)
+    return _case(problem, found, result.trust)
 
 
-def case_from_row(problem: Problem, row: Plain, *, alternatives: Sequence[IntArray] = ()) -> Case:
+def case_from_row(
+    problem: Question, row: Plain, *, alternatives: Sequence[IntArray] = (), again: Examination | None = None
+) -> Case:
     """The case with the answer in a row of a run's table; nothing is solved. A failed row's case has no answer.
 
     `alternatives` [T] each, if a later search gave them, must be proven to be the best ones; the row's own answer is
-    put before them where it is not among them, which happens between equals.
+    put before them where it is not among them, which happens between equals. What the run examined is told as far as
+    the row keeps it, or is examined `again`, as far as that says.
     """
     if row["episode"] != problem.episode.id:
         raise InputError(f"a case of episode {problem.episode.id!r}: the row is about episode {row['episode']!r}.")
@@ -118,10 +126,10 @@ def case_from_row(problem: Problem, row: Plain, *, alternatives: Sequence[IntArr
         alternatives=alternatives,
         alternatives_proven=len(alternatives) > 0,
     )
-    return _case(problem, found)
+    return _case(problem, found, trust_in_row(problem, row, again))
 
 
-def _case(problem: Problem, found: Found | None) -> Case:
+def _case(problem: Question, found: Found | None, trust: Plain | None = None) -> Case:
     episode, schema = problem.episode, problem.episode.schema
     if found is None:
         (observed,), answer, claim = courses_of(problem, [episode.actions]), None, None
@@ -148,16 +156,26 @@ def _case(problem: Problem, found: Found | None) -> Case:
         question=_question(problem),
         observed=observed,
         answer=answer,
+        trust=trust_of(problem, None if answer is None else answer.best, trust),
         assumptions=tuple(words.assumptions(problem)),
         cautions=tuple(cautions),
-        model={
-            "kind": problem.model.kind or type(problem.model).__qualname__,
-            "fingerprint": problem.model.fingerprint(),
-        },
+        model=_model(problem),
     )
 
 
-def _features(problem: Problem) -> list[dict[str, Any]]:
+def _model(problem: Question) -> dict[str, Any]:
+    first = problem.models[0]
+    return {
+        "kind": first.kind or type(first).__qualname__,
+        "fingerprint": problem.fingerprint(),
+        "refits": len(problem.models) if isinstance(problem, Panel) else None,
+        "check": None if problem.standing is None else problem.standing.to_dict(),
+        "said": model_words(problem.standing),
+        "caution": failure_words(problem.standing),
+    }
+
+
+def _features(problem: Question) -> list[dict[str, Any]]:
     episode, schema = problem.episode, problem.episode.schema
     columns = [
         *zip(schema.dynamic, episode.states.T, strict=True),
@@ -195,7 +213,7 @@ def _treatments(space: ActionSpace) -> dict[str, Any]:
     }
 
 
-def _question(problem: Problem) -> dict[str, Any]:
+def _question(problem: Question) -> dict[str, Any]:
     shown = problem.reward.show(0.0)
     return {
         "max_changes": problem.max_changes,
@@ -204,4 +222,5 @@ def _question(problem: Problem) -> dict[str, Any]:
         "rules": words.rules(problem),
         "constraints": None if problem.constraints is None else problem.constraints.to_dict(),
         "change_cost": problem.change_cost,
+        "judged_by": words.refits_together(problem) if isinstance(problem, Panel) else None,
     }

@@ -16,7 +16,7 @@ from torch import Tensor
 from ifonly.episodes.episode import FloatArray, IntArray, as_actions
 from ifonly.episodes.schema import ActionSpace, Feature
 from ifonly.errors import InputError
-from ifonly.problem import Problem
+from ifonly.problem import Question
 from ifonly.runs.rows import ZERO, clipped_sums
 
 ROUNDING = 1e-9
@@ -85,7 +85,7 @@ class Course:
         }
 
 
-def course_of(problem: Problem, actions: npt.ArrayLike | Tensor) -> Course:
+def course_of(problem: Question, actions: npt.ArrayLike | Tensor) -> Course:
     """The course under `actions` [T], whether or not they keep the rules of the question."""
     given = actions.tolist() if isinstance(actions, Tensor) else actions
     sequence = as_actions("a course", given, locate=lambda step: f"a course, step {step}")
@@ -98,14 +98,16 @@ def course_of(problem: Problem, actions: npt.ArrayLike | Tensor) -> Course:
 
 
 @torch.no_grad()
-def courses_of(problem: Problem, sequences: Sequence[IntArray]) -> list[Course]:
+def courses_of(problem: Question, sequences: Sequence[IntArray]) -> list[Course]:
     """The courses under several sequences [T] of actions, replayed together."""
     batch = torch.as_tensor(np.stack([problem.episode.actions, *sequences]), device=problem.device)
-    states, outcomes = problem.rollout(batch)
+    states, totals = problem.replay(batch)
+    outcomes = problem.counted(totals)
     clipped = clipped_sums(problem, states, batch)
     # Whole numbers times a number would be of single precision.
     without_cost = (outcomes + problem.change_cost * problem.changes(batch).to(outcomes.dtype)).tolist()
     fine = problem.admissible(batch).tolist()
+    shown = problem.decode(problem.shown_states(states, totals))
     return [
         _course(
             problem,
@@ -115,12 +117,12 @@ def courses_of(problem: Problem, sequences: Sequence[IntArray]) -> list[Course]:
             improvement=_relative(clipped[place], clipped[0]),
             admissible=fine[place],
         )
-        for place, (actions, path) in enumerate(zip(sequences, problem.decode(states)[1:], strict=True), start=1)
+        for place, (actions, path) in enumerate(zip(sequences, shown[1:], strict=True), start=1)
     ]
 
 
 def _course(
-    problem: Problem,
+    problem: Question,
     actions: IntArray,
     path: FloatArray,
     *,
@@ -144,7 +146,7 @@ def _course(
     )
 
 
-def _change(problem: Problem, step: int, after: int) -> Change:
+def _change(problem: Question, step: int, after: int) -> Change:
     schema = problem.episode.schema
     before = int(problem.episode.actions[step])
     levels = action_levels(schema.actions)

@@ -12,13 +12,14 @@ from typing import Any
 import polars as pl
 import torch
 
-from ifonly.constraints import Constraints
+from ifonly.cases.question import CaseQuestion
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.store import load_cohort
 from ifonly.errors import InputError, StoreError
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
-from ifonly.problem import Problem
+from ifonly.models.standing import Standing, worst_of
+from ifonly.problem import Question
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.manifest import source_of
 from ifonly.runs.rows import FAILED
@@ -27,6 +28,8 @@ from ifonly.search.answers import Budget
 from ifonly.search.base import Finding
 from ifonly.search.making import make_result
 from ifonly.search.result import Certificate, Result, Stats, Status
+from ifonly.support import BehaviourModel, load_behaviour
+from ifonly.trust.examination import Examination
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +40,25 @@ class OpenedRun:
     table: pl.DataFrame
     cohort: Cohort
     model: TransitionModel
-    """Frozen for search."""
+    """Frozen for search; its standing is the worse of what it is now and what it was to the run."""
     reward: Reward
+    behaviour: BehaviourModel | None = None
+    """What the run knew of clinicians' choices; None where it did not ask, or where it is gone and can be missed."""
 
-    def problem(self, episode: str) -> Problem:
-        """The run's question about one of its episodes."""
-        question = self.run.manifest["question"]
-        rules = question["constraints"]
-        return Problem.from_episode(
-            self.cohort[episode],
-            self.model,
-            self.reward,
-            question["max_changes"],
-            constraints=None if rules is None else Constraints.from_dict(rules),
-            change_cost=question["change_cost"],
-        )
+    @cached_property
+    def question(self) -> CaseQuestion:
+        """What the run asked about every episode."""
+        return CaseQuestion.of(self.run.manifest, self.reward)
+
+    @property
+    def examination(self) -> Examination:
+        """What the run had examined, but for what would take as long again: solving every refit."""
+        asked = _examined(self.run)
+        return Examination(behaviour=self.behaviour, sensitivity=bool(asked.get("sensitivity")))
+
+    def problem(self, episode: str) -> Question:
+        """The run's question about one of its episodes; a panel where it was put to the refits of an ensemble."""
+        return self.question.about(self.cohort[episode], self.model, self.behaviour)
 
     def row(self, episode: str) -> dict[str, Any]:
         """The run's row about an episode; one that failed, or that the run is not about, is refused."""
@@ -93,11 +100,13 @@ def open_run(
     *,
     episodes: Cohort | str | Path | None = None,
     model: TransitionModel | str | Path | None = None,
+    behaviour: BehaviourModel | str | Path | None = None,
     reward: Reward | None = None,
 ) -> OpenedRun:
     """A finished run with its episodes and its model, where it says they lay unless others are given.
 
-    They must be those that the run was about: fingerprints are compared. `reward` is needed for a run whose reward is
+    They must be those that the run was about: fingerprints are compared. So must the behaviour model, if it was asked
+    about one. A model that failed its check is opened, too: cases say so. `reward` is needed for a run whose reward is
     code, which is not stored.
     """
     found = run if isinstance(run, Run) else load_run(run)
@@ -117,7 +126,50 @@ def open_run(
             f"{expected}); pass the right one with --model, or solve the cohort again."
         )
     learned.schema.require_same(cohort.schema, here="the model", there="the episodes")
-    return OpenedRun(found, table, cohort, learned.for_search(), _reward(found, reward))
+    frozen = learned.for_search()
+    frozen.standing = worst_of([learned.standing, _standing(found)])
+    return OpenedRun(found, table, cohort, frozen, _reward(found, reward), _behaviour(found, behaviour))
+
+
+def _standing(run: Run) -> Standing | None:
+    """What a check had concluded about the model when the run was made."""
+    check = run.manifest.get("model_check")
+    return None if check is None else Standing.from_dict(check)
+
+
+def _examined(run: Run) -> Mapping[str, Any]:
+    return run.manifest["question"].get("examination") or {}
+
+
+def expected_behaviour(run: Run) -> str | None:
+    """The fingerprint of the behaviour model that a run was asked about; None where it was asked about none."""
+    support = run.manifest["question"].get("support")
+    found: str | None = _examined(run).get("behaviour") if support is None else support["behaviour"]
+    return found
+
+
+def _behaviour(run: Run, given: BehaviourModel | str | Path | None) -> BehaviourModel | None:
+    """The behaviour model that the run was asked about.
+
+    One that only examined the answers can be missed: the table keeps what it said.
+    """
+    expected = expected_behaviour(run)
+    if expected is None:
+        if given is not None:
+            raise InputError(f"{run.folder}: this run was not asked about a behaviour model; leave out --behaviour.")
+        return None
+    if given is None and run.manifest["question"].get("support") is None:
+        place = source_of(run.folder, run.manifest, "behaviour")
+        if place is None or not place.exists():
+            return None
+    found = _given(run, "behaviour", given)
+    behaviour = found if isinstance(found, BehaviourModel) else load_behaviour(found)
+    if behaviour.fingerprint != expected:
+        raise InputError(
+            f"{run.folder}: the behaviour model given is not what this run was about (fingerprint "
+            f"{behaviour.fingerprint}, not {expected}); pass the right one with --behaviour."
+        )
+    return behaviour
 
 
 def _reward(run: Run, given: Reward | None) -> Reward:

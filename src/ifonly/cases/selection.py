@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ifonly.cases.case import Case, case_from_row, case_of
 from ifonly.cases.opening import OpenedRun
@@ -47,14 +48,15 @@ def cases_of_run(
 
 def _case(opened: OpenedRun, id: str, solver: BranchAndBound, limits: Limits) -> Case:
     problem, row = opened.problem(id), opened.row(id)
-    case = case_from_row(problem, row)
+    again = opened.examination
     if solver.alternatives == 1:
-        return case
+        return case_from_row(problem, row, again=again)
     result = solve(problem, solver, limits=limits)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if result.status is not Status.OPTIMAL or not result.certificate.details["alternatives_proven"]:
-        return case
+        return case_from_row(problem, row, again=again)
+    case = case_from_row(problem, row, alternatives=[one.actions for one in result.alternatives], again=again)
     if case.answer is None or not case.answer.proven:
-        return case_of(problem, result)
-    return case_from_row(problem, row, alternatives=[one.actions for one in result.alternatives])
+        return case_of(problem, replace(result, trust=again.of(problem, result).to_dict()))
+    return case

@@ -11,7 +11,7 @@ import torch
 from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
 from ifonly.episodes.schema import Feature, Schema
-from ifonly.problem import Problem
+from ifonly.problem import Panel, Question
 from ifonly.rewards import declared_constants
 from ifonly.search.result import Status
 from ifonly.trust.words import unit_of_time
@@ -48,7 +48,7 @@ class Claim:
     """Whether the answer changes anything."""
 
 
-def statement(problem: Problem, claim: Claim, max_changes: int | None = None) -> str:
+def statement(problem: Question, claim: Claim, max_changes: int | None = None) -> str:
     """The certificate in one sentence, never stronger than it; `max_changes` where fewer are allowed than asked."""
     most = problem.max_changes if max_changes is None else max_changes
     which = f"{_changes_allowed(problem, most)}{' that keeps the rules' if has_rules(problem) else ''}"
@@ -56,33 +56,45 @@ def statement(problem: Problem, claim: Claim, max_changes: int | None = None) ->
     relying = " and as long as the declared limits of the outcome measure hold" if declared(problem) else ""
     if claim.proven:
         than = "" if claim.differs else " than what was done"
-        return f"No sequence {which} does better{than} under this model{relying}{costs}: searched exactly, gap 0."
+        return f"No sequence {which} does better{than} {judged(problem)}{relying}{costs}: searched exactly, gap 0."
     stopped = STOPPED[claim.status]
     if math.isinf(claim.gap):
         return f"Not proven: {stopped}. Other sequences {which} may be better, and it is not known by how much."
     return (
-        f"Not proven: {stopped}. Another sequence {which} may be better, but under this model{relying} by no more than "
-        f"{rounded_up(claim.gap)}{costs}."
+        f"Not proven: {stopped}. Another sequence {which} may be better, but {judged(problem)}{relying} by no more "
+        f"than {rounded_up(claim.gap)}{costs}."
     )
 
 
-def no_sequence(problem: Problem, max_changes: int) -> str:
+def judged(problem: Question) -> str:
+    """By whom outcomes are judged: the model alone, or its refits together."""
+    if not isinstance(problem, Panel):
+        return "under this model"
+    return f"for {refits_together(problem)} of this model"
+
+
+def refits_together(problem: Panel) -> str:
+    """What counts of the outcomes of a panel's members, such as "the mean over 20 refits"."""
+    return problem.objective.words(len(problem.models)).replace("members", "refits")
+
+
+def no_sequence(problem: Question, max_changes: int) -> str:
     """What is said of a budget for which there is no sequence."""
     return f"No sequence {_changes_allowed(problem, max_changes)} that keeps the rules was found."
 
 
-def _changes_allowed(problem: Problem, most: int) -> str:
+def _changes_allowed(problem: Question, most: int) -> str:
     if most >= problem.horizon:
         return "with any number of changes"
     return f"with at most {most} change{'' if most == 1 else 's'}"
 
 
-def declared(problem: Problem) -> bool:
+def declared(problem: Question) -> bool:
     """Whether a proof may rest on constants that somebody declared."""
     return bool(declared_constants(problem.reward))
 
 
-def has_rules(problem: Problem) -> bool:
+def has_rules(problem: Question) -> bool:
     """Whether anything but the number of changes decides which sequences may be considered."""
     return problem.is_restricted or problem.support is not None or not bool(problem.allowed.all())
 
@@ -129,7 +141,7 @@ def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:
     ]
 
 
-def rules(problem: Problem) -> list[str]:
+def rules(problem: Question) -> list[str]:
     """The rules of the question, a sentence each."""
     given = problem.constraints
     found = [] if given is None else [*_rules_about_steps(given, problem.episode.schema), *_rules_about_doses(given)]
@@ -137,8 +149,17 @@ def rules(problem: Problem) -> list[str]:
     if bool((problem.allowed != said).any()):
         found.append("At some steps only some treatments were considered.")
     if problem.support is not None:
-        found.append("Only changes to treatments that the data supports at the state then reached.")
+        found.append(_support_rule(problem.support.settings().get("min_support")))
     return found
+
+
+def _support_rule(least: float | None) -> str:
+    if least is None:
+        return "Only changes to treatments that the data supports at the state then reached."
+    return (
+        f"Only changes to treatments that clinicians chose in at least {100 * least:.3g} % of situations comparable to "
+        "the one then reached."
+    )
 
 
 def _rules_about_steps(given: Constraints, schema: Schema) -> Iterable[str]:
@@ -176,7 +197,7 @@ def _levels(number: int) -> str:
     return f"{number} level{'' if number == 1 else 's'}"
 
 
-def assumptions(problem: Problem) -> list[str]:
+def assumptions(problem: Question) -> list[str]:
     """What every counterfactual course takes for granted."""
     found = [
         "Courses under other treatments come from a model, not from observation. The model may be wrong: what is "
@@ -186,13 +207,22 @@ def assumptions(problem: Problem) -> list[str]:
         "This is hindsight: it uses the whole record, which nobody had at the bedside.",
         "It is meant for review by clinicians, and is no advice on treatment.",
     ]
+    if isinstance(problem, Panel):
+        found[0] += f" It was refitted {len(problem.models)} times: {_panel_words(problem)}"
     kept = [feature.name for feature in problem.episode.schema.context if feature.kind == "contextual"]
     if kept:
         found.insert(2, f"These are kept as recorded, whatever the treatment: {_listed(kept)}.")
     return found
 
 
-def cautions(problem: Problem, observed: Course, best: Course | None, claim: Claim | None) -> list[str]:
+def _panel_words(problem: Panel) -> str:
+    outcomes = f"outcomes under other treatments are {refits_together(problem)}"
+    if problem.objective.goal == "mean":
+        return f"{outcomes}, and measurements are their mean."
+    return f"{outcomes}, and measurements are those of the refit that counts."
+
+
+def cautions(problem: Question, observed: Course, best: Course | None, claim: Claim | None) -> list[str]:
     """What to be careful with in this case."""
     schema = problem.episode.schema
     found = []

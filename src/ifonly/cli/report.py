@@ -32,6 +32,12 @@ def report(
         Path | None,
         typer.Option("--model", metavar="FOLDER", help="The run's model.", show_default="where it lay"),
     ] = None,
+    behaviour: Annotated[
+        Path | None,
+        typer.Option(
+            "--behaviour", metavar="FOLDER", help="The run's behaviour model, if any.", show_default="where it lay"
+        ),
+    ] = None,
     cases: Annotated[int, typer.Option("--cases", metavar="N", min=1, help="Show the N most improved episodes.")] = 20,
     episode: Annotated[
         list[str] | None,
@@ -64,19 +70,30 @@ def report(
     It has the run's summary and a page for each chosen case: what happened, what could have happened, how sure that is.
     It holds patients' data: treat the file as you treat the cohort.
     """
+    from ifonly.cases.opening import open_run
     from ifonly.report.case_report import ReportSettings, write_report
 
     target = run / "report.html" if out is None else out
     require_free(target, force=force)
     settings = ReportSettings(tuple(episode or ()), cases, alternatives, seconds, threshold)
     with progress_bars() as bars:
-        written = write_report(run, target, settings, episodes=episodes, model=model, overwrite=force, progress=bars)
+        opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
+        written = write_report(opened, target, settings, overwrite=force, progress=bars)
     answers = {case.episode: case.answer for case in written.cases if case.answer is not None}
+    trust = {case.episode: case.trust for case in written.cases}
+    if written.summary.trust.model_failed:
+        note("caution", "the model of this run failed its check; the report says so on every page.", style="bold red")
     document: dict[str, Any] = {
         "report": str(target),
         "bytes": target.stat().st_size,
         "cases": [
-            {"episode": id, "improvement": answer.best.improvement, "statement": answer.statement}
+            {
+                "episode": id,
+                "improvement": answer.best.improvement,
+                "statement": answer.statement,
+                "trust": trust[id]["statement"],
+                "warnings": trust[id]["warnings"],
+            }
             for id, answer in answers.items()
         ],
         "without_alternatives": [id for id, answer in answers.items() if not answer.alternatives],

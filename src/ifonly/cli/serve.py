@@ -14,12 +14,13 @@ import typer
 from ifonly.cli import asking, options
 from ifonly.cli.frame import ExitCode, Output, note
 from ifonly.cli.questions import RewardChoice, RuleChoice, changes_limit
+from ifonly.cli.trust import TrustChoice
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ifonly.web.question import ReviewQuestion
+    from ifonly.cases.question import CaseQuestion
 
 SERVE_EXAMPLES = (
     "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open",
@@ -70,6 +71,10 @@ def serve(
     forbid: asking.Forbid = None,
     max_shift: asking.MaxShift = None,
     max_jump: asking.MaxJump = None,
+    objective: asking.Goal = None,
+    min_support: asking.MinSupport = None,
+    behaviour: asking.Behaviour = None,
+    allow_failed_model: asking.AllowFailedModel = False,
     host: Annotated[
         str,
         typer.Option(
@@ -116,8 +121,9 @@ def serve(
         RuleChoice((), (), forbid or (), max_shift or (), max_jump or (), fix_last_action),
         max_changes,
         change_cost,
+        TrustChoice(objective=objective, behaviour=behaviour, min_support=min_support),
     )
-    if run is not None and asked != _Asked(RewardChoice(), RuleChoice(), None, 0.0):
+    if run is not None and asked != _Asked(RewardChoice(), RuleChoice(), None, 0.0, TrustChoice(behaviour=behaviour)):
         raise typer.BadParameter("--run says what is asked; leave out -k and what else speaks of the question.")
     _require_packages()
     from ifonly.web.app import create_app
@@ -132,6 +138,8 @@ def serve(
             notes=notes or (Path(NOTES_NAME) if run is None else run / NOTES_IN_RUN),
             run=run,
             question=asked.question(episodes) if run is None else None,
+            behaviour=behaviour,
+            allow_failed_model=allow_failed_model,
             token=token,
             jobs=jobs,
             seconds=seconds,
@@ -156,19 +164,22 @@ class _Asked(NamedTuple):
     rules: RuleChoice
     max_changes: str | None
     change_cost: float
+    trust: TrustChoice
 
-    def question(self, episodes: Path) -> ReviewQuestion:
+    def question(self, episodes: Path) -> CaseQuestion:
         """As the server takes it; names that the cohort's schema does not know are refused."""
+        from ifonly.cases.question import CaseQuestion
         from ifonly.episodes.schema import Schema
         from ifonly.episodes.store import load_metadata
-        from ifonly.web.question import ReviewQuestion
 
         schema = Schema.from_dict(load_metadata(episodes)["schema"])
-        return ReviewQuestion(
+        return CaseQuestion(
             reward=self.better.build(schema),
             max_changes=changes_limit(MAX_CHANGES if self.max_changes is None else self.max_changes),
             constraints=self.rules.build(schema),
             change_cost=self.change_cost,
+            objective=self.trust.goal,
+            min_support=self.trust.min_support,
         )
 
 

@@ -12,7 +12,11 @@ Templates and what each is given (`render(name, **context)`); dictionaries are p
 `summary` of a report: {"title", "threshold" (relative improvement, or None),
 "question": as in a Case, "counts": [{"label", "value", "note" (optional)}],
 "improvements": [one number per answered episode], "by_changes": [{"max_changes", "mean", "low", "high", "median"}],
-"rows": [{"episode", "steps", "observed", "best", "improvement", "changes", "status", "proven"}], "notes": [sentences]};
+"rows": [{"episode", "steps", "observed", "best", "improvement", "changes", "status", "proven", "refits_agree",
+"refits", "warnings" (a number, or None: not examined)}], "notes": [sentences], "model": as in a Case,
+"trust": None, or {"examined", "without_warnings", "median_agreement", "groups": [{"standing", "episodes", "median",
+"lower_quartile", "upper_quartile", "cases"}], "warnings": [{"warning", "episodes", "share"}],
+"agreement": [{"low", "high", "episodes"}]}};
 an episode of `rows` that is among `cases` is linked to its page.
 """
 
@@ -38,7 +42,17 @@ PLOTLY = "plotly.min.js"
 """The charting library, which ships in the Python package plotly."""
 
 REPORT_STYLES = ("ifonly.css",)
-REPORT_SCRIPTS = (PLOTLY, "words.js", "charts.js", "lanes.js", "tables.js", "case.js", "cohort.js", "report.js")
+REPORT_SCRIPTS = (
+    PLOTLY,
+    "words.js",
+    "charts.js",
+    "lanes.js",
+    "tables.js",
+    "trust.js",
+    "case.js",
+    "cohort.js",
+    "report.js",
+)
 """What a report carries inside itself, in the order in which it runs."""
 
 EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

@@ -149,7 +149,8 @@ def _finish(panel: Axes, case: Plain) -> None:
 
 
 def _statement(case: Plain) -> str:
-    return str(case["answer"]["statement"]) if case["answer"] is not None else "No answer: this case was not solved."
+    found = case["answer"]["statement"] if case["answer"] is not None else "No answer: this case was not solved."
+    return " ".join(part for part in (case["model"]["caution"], found, case["trust"]["statement"]) if part)
 
 
 def _write_head(figure: Figure, case: Plain, lines: Sequence[_Line], said: Sequence[str], height: float) -> None:

@@ -109,7 +109,14 @@ def single_case_html(case: Mapping[str, Any]) -> str:
 
 def _summarized(opened: OpenedRun, threshold: float) -> Summary:
     question = opened.run.manifest["question"]
-    asked = Asked(opened.reward, opened.table.height, question["max_changes"], question["change_cost"])
+    check = opened.model.standing
+    asked = Asked(
+        reward=opened.reward,
+        episodes=opened.table.height,
+        max_changes=question["max_changes"],
+        change_cost=question["change_cost"],
+        model_check=None if check is None else check.to_dict(),
+    )
     try:
         return summarize(opened.table, threshold=threshold, asked=asked)
     except InputError as error:
@@ -134,6 +141,23 @@ def _summary(summary: Summary, cases: Sequence[Case]) -> dict[str, Any]:
         "by_changes": summary.by_budget.select("max_changes", "mean", "low", "high", "median").to_dicts(),
         "rows": [_row(row) for row in rows],
         "notes": [summary.statement],
+        "model": dict(cases[0].model),
+        "trust": _trust(summary),
+    }
+
+
+def _trust(summary: Summary) -> dict[str, Any] | None:
+    """How far the answers may be trusted as a whole; None where none was examined."""
+    if not summary.trust.examined:
+        return None
+    kept = ("standing", "episodes", "median", "lower_quartile", "upper_quartile", "cases")
+    return {
+        "examined": summary.trust.examined,
+        "without_warnings": summary.trust.without_warnings,
+        "median_agreement": summary.trust.median_agreement,
+        "groups": summary.by_standing.select(kept).to_dicts(),
+        "warnings": summary.warnings.to_dicts(),
+        "agreement": summary.agreement.to_dicts(),
     }
 
 
@@ -147,6 +171,9 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
         "changes": row["changes"],
         "status": row["status"],
         "proven": row["status"] == Status.OPTIMAL.value,
+        "refits_agree": row["refits_agree"],
+        "refits": row["refits"],
+        "warnings": None if row["warnings"] is None else len(row["warnings"]),
     }
 
 
@@ -160,6 +187,14 @@ def _counts(summary: Summary) -> list[dict[str, Any]]:
         listed.append({"label": "answers not proven", "value": counts.limited, "note": "better ones may exist"})
     if counts.failed:
         listed.append({"label": "without an answer", "value": counts.failed})
+    if summary.trust.examined:
+        listed.append(
+            {
+                "label": "answers without warnings",
+                "value": summary.trust.without_warnings,
+                "note": f"of {summary.trust.examined:,} examined",
+            }
+        )
     listed.append({"label": f"improved by {100 * summary.threshold:g} % or more", "value": summary.cases.height})
     listed.append({"label": "median improvement", "value": percent(summary.improvement.median)})
     return listed

@@ -14,7 +14,7 @@ from ifonly.episodes.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.intervals import mean_interval
 from ifonly.rewards import Reward, reward_from_dict
-from ifonly.runs.rows import COLUMNS, FAILED, ZERO
+from ifonly.runs.rows import COLUMNS, FAILED, FIRST_COLUMNS, ZERO
 from ifonly.search.result import Status
 
 ROUNDING = 1e-9
@@ -33,6 +33,8 @@ class Asked:
     """How many were allowed; None: at every step."""
     change_cost: float = 0.0
     """The reward lost for every change: bounds count it, improvements do not."""
+    model_check: Mapping[str, Any] | None = None
+    """What a check concluded about the model; None where it was not checked."""
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Self:
@@ -44,6 +46,7 @@ class Asked:
             episodes=manifest["cohort"]["episodes"],
             max_changes=question["max_changes"],
             change_cost=question["change_cost"],
+            model_check=manifest.get("model_check"),
         )
 
 
@@ -107,8 +110,7 @@ def improvements(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFram
     of changes count in gaps but not in improvements, the costs of those that were not used; null where no bound is
     known. For proven answers the two are the same.
     """
-    _check_columns(table)
-    answered = table.filter(pl.col("status") != FAILED)
+    answered = complete(table).filter(pl.col("status") != FAILED)
     proven = pl.col("status") == Status.OPTIMAL.value
     improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
     asked = asked or Asked()
@@ -175,13 +177,16 @@ def _costs_not_used(change_cost: float) -> pl.Expr:
     return pl.when(is_open).then(change_cost * (pl.col("max_changes") - changes)).otherwise(0.0)
 
 
-def _check_columns(table: pl.DataFrame) -> None:
-    missing = [name for name in COLUMNS if name not in table.columns]
+def complete(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with all columns of a run; those that earlier versions had not are null: nobody asked."""
+    missing = [name for name in FIRST_COLUMNS if name not in table.columns]
     if missing:
         raise InputError(
             f"this table lacks the columns {missing}; pass the table of a cohort run, as `load_run(folder).table()` "
             "gives it."
         )
+    later = [name for name in COLUMNS if name not in table.columns]
+    return table.with_columns(pl.lit(None, COLUMNS[name]).alias(name) for name in later)
 
 
 def _median(values: FloatArray) -> float:

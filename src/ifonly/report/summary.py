@@ -13,16 +13,17 @@ import polars as pl
 
 from ifonly.episodes.cohort import Cohort
 from ifonly.errors import InputError
-from ifonly.report import breakdowns
+from ifonly.report import breakdowns, trusting
 from ifonly.report.breakdowns import By
 from ifonly.report.improvements import Asked, Statistics, improvements, statistics_of
 from ifonly.report.summary_text import described, statement
+from ifonly.report.trusting import TrustCounts
 from ifonly.rewards import Reward
 from ifonly.search.result import Status
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"
-VERSION = 1
+VERSION = 2
 
 INTERESTING = 0.15
 """The paper's threshold: cases that improve by at least this much deserve an expert's look."""
@@ -89,12 +90,14 @@ class Summary:
     improvement: Statistics
     outcomes: Outcomes
     work: Work
+    trust: TrustCounts
     possible_cases: int
     """Limited answers below the threshold whose upper bound, if any, does not exclude that they belong above it."""
     group_labels: Mapping[str, str]
     """Each grouping's name with its unit."""
     episodes: pl.DataFrame
-    """One row per answer: who, status, outcomes as shown, improvement, upper_improvement, changes, changed_steps."""
+    """One row per answer: who, status, outcomes as shown, improvement, upper_improvement, changes, changed_steps, and
+    how far to trust it: trust, refits_agree (of so many refits), warnings; null where it was not examined."""
     cases: pl.DataFrame
     """The rows of `episodes` that improve by at least the threshold, best first."""
     histogram: pl.DataFrame
@@ -109,6 +112,12 @@ class Summary:
     """changes, episodes, share: how many answers change so many steps."""
     change_times: pl.DataFrame
     """step, episodes (that reach it), changed, share (changed / episodes)."""
+    by_standing: pl.DataFrame
+    """`Statistics` and the number of cases of all answers, and of those without and with warnings."""
+    warnings: pl.DataFrame
+    """warning (its kind), episodes, share (of the answers that were examined)."""
+    agreement: pl.DataFrame
+    """low, high, episodes: bins of the share of refits under which an answer helps; empty where none were asked."""
     failures: pl.DataFrame
     """reason (without ids and numbers), episodes, example (an id)."""
 
@@ -127,7 +136,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; the rows of all episodes are left to `episodes`."""
-        parts = {name: asdict(getattr(self, name)) for name in ("counts", "improvement", "outcomes", "work")}
+        parts = {name: asdict(getattr(self, name)) for name in ("counts", "improvement", "outcomes", "work", "trust")}
         counts = parts.pop("counts") | {"answered": self.counts.answered}
         return {
             "format": FORMAT,
@@ -147,7 +156,10 @@ class Summary:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
-_LISTED = ("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times", "failures")
+_LISTED = (
+    *("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times"),
+    *("by_standing", "warnings", "agreement", "failures"),
+)
 
 
 def summarize(
@@ -168,7 +180,7 @@ def summarize(
     asked = asked or Asked()
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"threshold={threshold}: must be a number of at least 0, such as 0.15 for 15 %.")
-    answers = improvements(table, asked)
+    answers = trusting.with_standing(improvements(table, asked))
     failures = breakdowns.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
@@ -185,6 +197,7 @@ def summarize(
         improvement=statistics_of(answers),
         outcomes=outcomes,
         work=_work(answers),
+        trust=trusting.trust_counts(answers, asked.model_check),
         possible_cases=answers.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
         group_labels=labels,
         episodes=episodes,
@@ -195,6 +208,9 @@ def summarize(
         by_group=by_group,
         changes_used=breakdowns.changes_used(answers),
         change_times=breakdowns.change_times(answers),
+        by_standing=trusting.by_standing(answers, threshold),
+        warnings=trusting.warning_kinds(answers),
+        agreement=trusting.agreement_histogram(answers),
         failures=failures,
     )
 
@@ -258,6 +274,10 @@ def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.D
         "upper_improvement",
         "changes",
         "changed_steps",
+        "trust",
+        "refits_agree",
+        pl.col("refit_improvements").list.len().cast(pl.Int64).alias("refits"),
+        "warnings",
     )
     return outcomes, episodes
 
@@ -281,4 +301,5 @@ def _work(answers: pl.DataFrame) -> Work:
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
-    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(" ") for name in lists)
+    between = {"warnings": "; "}
+    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(between.get(name, " ")) for name in lists)

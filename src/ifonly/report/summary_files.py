@@ -18,6 +18,7 @@ from ifonly.files import atomic_folder
 from ifonly.report import cohort_plots
 from ifonly.report.plots import FORMATS, save_figure
 from ifonly.report.summary import FORMAT, Summary
+from ifonly.report.trust_plots import plot_trust
 
 SUMMARY_FILE = "summary.json"
 
@@ -109,11 +110,13 @@ def _plots(summary: Summary) -> dict[str, Callable[[Summary], Figure]]:
         f"group_{quote(name, safe='')}": partial(cohort_plots.plot_improvement_by_group, by=name)
         for name in summary.group_labels
     }
+    trust = {"trust": plot_trust} if summary.trust.examined else {}
     return {
         "improvement_distribution": cohort_plots.plot_improvement_distribution,
         "improvement_by_budget": cohort_plots.plot_improvement_by_budget,
         "improvement_by_horizon": cohort_plots.plot_improvement_by_horizon,
         "change_times": cohort_plots.plot_change_times,
+        **trust,
         **groups,
     }
 

@@ -20,11 +20,15 @@ SHOWN_CASES = 10
 
 
 def summary_tables(summary: Summary) -> Iterator[Table]:
-    """Improvement by budget and by group, and the best of the interesting cases, where there are any."""
+    """Improvement by budget, group and warnings, the warnings, and the best of the interesting cases; what there is."""
     if summary.by_budget.height:
         yield _breakdown("changes allowed", summary.by_budget, "max_changes")
     for name, label in summary.group_labels.items():
         yield _breakdown(label, summary.by_group.filter(pl.col("by") == name), "group")
+    if summary.trust.examined:
+        yield _breakdown("trust", summary.by_standing, "standing")
+    if summary.warnings.height:
+        yield _warnings(summary)
     if summary.cases.height:
         yield _cases(summary)
 
@@ -46,6 +50,13 @@ def _average(value: float | None, upper: float | None) -> str:
         return "-"
     is_known = upper is not None and upper - value <= ROUNDING
     return percent(value) if is_known else f"{AT_LEAST}{percent(value)}"
+
+
+def _warnings(summary: Summary) -> Table:
+    table = _table("warnings", "answers", "of those examined")
+    for kind, count, share in summary.warnings.iter_rows():
+        table.add_row(Text(kind), f"{count:,}", percent(share))
+    return table
 
 
 def _cases(summary: Summary) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ifonly.report.trusting import CLEAN
 from ifonly.search.result import Status
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ def described(summary: Summary) -> str:
         ("improvement", _improvement(summary)),
         ("interesting", _cases(summary)),
         ("changes", _changes(summary)),
+        ("model check", _model_check(summary)),
+        ("trust", _trust(summary)),
         ("work", _work(summary)),
     ]
     width = max(len(name) for name, _ in lines)
@@ -36,6 +39,8 @@ def statement(summary: Summary) -> str:
             f"{counts.limited:,} is a lower bound.{_brackets(summary)}"
         )
     parts = [proven]
+    if summary.trust.model_failed:
+        parts.append("But the model failed its check: it was asked all the same, and its optima mean little.")
     if counts.failed:
         parts.append(f"{plural(counts.failed, 'episode')} failed and {_verb(counts.failed)} not in these figures.")
     if counts.without_improvement:
@@ -146,6 +151,28 @@ def _cases(summary: Summary) -> str:
 def _changes(summary: Summary) -> str:
     used = zip(summary.changes_used["changes"], summary.changes_used["share"], strict=True)
     return ", ".join(f"{changes} in {percent(share)}" for changes, share in used) + " of the answers"
+
+
+def _model_check(summary: Summary) -> str:
+    check = summary.trust.model_check
+    return "not done" if check is None else f"{check['summary']} (on {plural(check['episodes'], 'episode')})"
+
+
+def _trust(summary: Summary) -> str:
+    """How many answers raise no warning, and how far refits agree."""
+    found = summary.trust
+    if not found.examined:
+        return "not examined"
+    words = f"{found.without_warnings:,} of {plural(found.examined, 'examined answer')} raise no warning"
+    clean = [row for row in summary.by_standing.iter_rows(named=True) if row["standing"] == CLEAN]
+    if clean and clean[0]["median"] is not None:
+        words += f" (median improvement {percent(clean[0]['median'])})"
+    if found.refits:
+        words += (
+            f"; all refits agree in {found.all_refits_agree:,} of {found.refits:,}, in the median "
+            f"{percent(found.median_agreement, 0)} of them"
+        )
+    return words
 
 
 def _work(summary: Summary) -> str:

@@ -53,6 +53,29 @@ class Course(BaseModel):
     admissible: bool
 
 
+class SupportStep(BaseModel):
+    """What the data says of a step that is changed, or that is unusual."""
+
+    step: int
+    at: float
+    changed: bool
+    beyond: bool
+    words: list[str]
+
+
+class Support(BaseModel):
+    """Whether anything like a course was ever seen."""
+
+    summary: str
+    steps: list[SupportStep]
+
+
+class TriedCourse(Course):
+    """A course that a reviewer tried; without a behaviour model, or without changes, nothing is said of support."""
+
+    support: Support | None
+
+
 class Time(BaseModel):
     """The times of the steps."""
 
@@ -113,6 +136,7 @@ class Asked(BaseModel):
     rules: list[str]
     constraints: dict[str, Any] | None
     change_cost: float
+    judged_by: str | None
 
 
 class Budget(BaseModel):
@@ -160,11 +184,69 @@ class Answer(BaseModel):
     work: Work
 
 
+class Check(BaseModel):
+    """What a check of the model concluded."""
+
+    verdict: Literal["pass", "warn", "fail", "not judged"]
+    summary: str
+    episodes: int
+    cohort: str
+    used_although_failed: bool
+
+
 class Model(BaseModel):
-    """The model that every course comes from."""
+    """The model that every course comes from; or its refits, where they are asked together."""
 
     kind: str
     fingerprint: str
+    refits: int | None
+    check: Check | None
+    said: str
+    caution: str | None
+
+
+class RefitStep(BaseModel):
+    """The share of refits that change this step in their own best sequence, and to the same treatment."""
+
+    step: int
+    at: float
+    words: str
+    same_step: float | None
+    same_action: float | None
+
+
+class Refits(BaseModel):
+    """The best sequence under every refit; improvements are in units of the outcome as shown."""
+
+    summary: str
+    refits: int
+    helping: int
+    improvements: list[float | None]
+    own: float | None
+    median: float | None
+    low: float | None
+    high: float | None
+    steps: list[RefitStep] | None
+    unsolved: int
+    notes: list[str]
+
+
+class Sensitivity(BaseModel):
+    """What would undo the gain, in words."""
+
+    summary: str
+    details: list[str]
+
+
+class Trust(BaseModel):
+    """How far to trust the answer; null: not examined."""
+
+    statement: str
+    examined: bool
+    warnings: list[str]
+    refits: Refits | None
+    support: Support | None
+    sensitivity: Sensitivity | None
 
 
 class Case(BaseModel):
@@ -182,6 +264,7 @@ class Case(BaseModel):
     question: Asked
     observed: Course
     answer: Answer | None
+    trust: Trust
     assumptions: list[str]
     cautions: list[str]
     model: Model
@@ -199,6 +282,9 @@ class ListRow(BaseModel):
     changes: int | None
     status: str
     proven: bool
+    refits_agree: float | None
+    refits: int | None
+    warnings: int | None
     verdict: Verdict | None
     noted: bool
 
@@ -262,6 +348,7 @@ class RunCounts(BaseModel):
     episodes: int
     finished: bool
     counts: dict[str, int]
+    examined: bool
 
 
 class Limits(BaseModel):

@@ -93,7 +93,12 @@ class Desk:
             "step": example["time"]["step"],
             "run": None
             if run is None
-            else {"episodes": sum(run.counts.values()), "finished": run.is_finished, "counts": run.counts},
+            else {
+                "episodes": sum(run.counts.values()),
+                "finished": run.is_finished,
+                "counts": run.counts,
+                "examined": review.listing.examined,
+            },
             "statuses": list(STATUSES),
             "limits": {
                 "max_changes": int(lengths.max()),
@@ -133,10 +138,10 @@ def api_router(desk: Desk) -> APIRouter:
         """One case, with the run's answer where there is one."""
         return json_response(desk.review.case(episode))
 
-    @router.post("/course", response_model=answers.Course, responses=_errors(*_WRITING))
+    @router.post("/course", response_model=answers.TriedCourse, responses=_errors(*_WRITING))
     def try_course(body: CourseRequest) -> Response:
-        """How an episode would have gone under other treatments."""
-        return json_response(desk.review.course(body.episode, body.actions).to_dict())
+        """How an episode would have gone under other treatments, and whether the data supports them."""
+        return json_response(desk.review.course(body.episode, body.actions))
 
     _add_jobs(router, desk)
     _add_notes(router, desk)
@@ -216,7 +221,7 @@ def _add_export(router: APIRouter, desk: Desk) -> None:
         case = _case_of_job(desk, episode, job) if job else desk.review.case(episode)
         edited = None
         if actions:
-            edited = desk.review.course(episode, [int(number) for number in actions.split(",")]).to_dict()
+            edited = desk.review.course(episode, [int(number) for number in actions.split(",")])
         content, media_type = exported(case, kind, edited=edited)
         return _download(content, media_type, f"case-{_harmless_name(episode)}.{kind}")
 

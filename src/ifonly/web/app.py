@@ -37,7 +37,7 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     torch.set_num_threads(1)  # requests are many and small; each is quickest on one core
     review = Review.load(settings)
     notes = Notes(settings.notes, cohort=review.fingerprint, model=review.model.fingerprint())
-    setup = Setup(settings.model, review.model.fingerprint(), review.question)
+    setup = Setup(settings.model, review.model.fingerprint(), review.question, review.behaviour, review.model.standing)
     jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
     doorkeeper = Doorkeeper(settings.token)
     desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from ifonly.cases.question import CaseQuestion
 from ifonly.episodes.cohort import Cohort
 from ifonly.models.base import TransitionModel
 from ifonly.report.improvements import improvements
@@ -17,17 +18,22 @@ from ifonly.rewards import Reward
 from ifonly.runs.rows import FAILED
 from ifonly.search.result import Status
 from ifonly.web.notes import Note, Notes
-from ifonly.web.question import ReviewQuestion
 
 UNSOLVED = "unsolved"
 """The status of an episode that the run has no answer for, or of every one where there is no run."""
 STATUSES = (*(status.value for status in Status), FAILED, UNSOLVED)
 WITHOUT_VERDICT = "none"
+WITHOUT_WARNINGS, WITH_WARNINGS = "none", "some"
 
-ORDERS = ("episode", "steps", "observed", "best", "improvement", "changes", "status", "verdict")
+_COLUMNS = (
+    *("episode", "subject", "steps", "observed", "best", "improvement", "changes", "status", "proven"),
+    *("refits_agree", "refits", "warnings"),
+)
+ORDERS = (
+    *("episode", "steps", "observed", "best", "improvement", "changes", "status"),
+    *("refits_agree", "warnings", "verdict"),
+)
 """The columns to sort by."""
-
-_COLUMNS = ("episode", "subject", "steps", "observed", "best", "improvement", "changes", "status", "proven")
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class ListQuery:
     verdict: str | None = None
     at_least: float | None = None
     """The smallest relative improvement."""
+    warnings: str | None = None
+    """"none": answers that were examined and raise no warning; "some": those that raise one."""
     order: str | None = None
     """None: the largest improvement first, where there is a run; otherwise the cohort's order."""
     descending: bool = False
@@ -54,6 +62,11 @@ class Listing:
         self._rows = rows.with_columns(key=pl.concat_str("episode", "subject", separator="\n").str.to_lowercase())
         self._solved = solved
         self._noted: tuple[Mapping[str, Note], pl.DataFrame] | None = None
+
+    @property
+    def examined(self) -> bool:
+        """Whether the run had any answer examined."""
+        return bool(self._rows["warnings"].is_not_null().any())
 
     def page(self, query: ListQuery, notes: Notes) -> dict[str, Any]:
         """One page of what the query leaves, in plain types."""
@@ -95,13 +108,15 @@ class Listing:
             conditions.append(pl.col("verdict").is_null())
         elif query.verdict is not None:
             conditions.append(pl.col("verdict") == query.verdict)
+        if query.warnings is not None:
+            conditions.append(pl.col("warnings") == 0 if query.warnings == WITHOUT_WARNINGS else pl.col("warnings") > 0)
         if query.at_least is not None:
             conditions.append(pl.col("improvement") >= query.at_least)
         return rows.filter(*conditions) if conditions else rows
 
 
 def list_rows(
-    cohort: Cohort, model: TransitionModel, question: ReviewQuestion, *, table: pl.DataFrame | None
+    cohort: Cohort, model: TransitionModel, question: CaseQuestion, *, table: pl.DataFrame | None
 ) -> pl.DataFrame:
     """A row per episode of the cohort, in its order; `table` is the run's, if there is one."""
     everyone = pl.DataFrame(
@@ -130,6 +145,9 @@ _ANSWER = pl.Schema(
         "changes": pl.Int64(),
         "status": pl.String(),
         "proven": pl.Boolean(),
+        "refits_agree": pl.Float64(),
+        "refits": pl.Int64(),
+        "warnings": pl.Int64(),
     }
 )
 
@@ -139,6 +157,8 @@ def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
         # As outcomes are shown, without the cost of changes.
         outcome=pl.col("outcome") + change_cost * pl.col("changes"),
         proven=pl.col("proven") & pl.col("certificate").is_not_null(),
+        refits=pl.col("refit_improvements").list.len().cast(pl.Int64),
+        warnings=pl.col("warnings").list.len().cast(pl.Int64),
     )
     failed = table.filter(pl.col("status") == FAILED).select("episode", "status")
     return pl.concat([answered.select(_ANSWER.names()), failed], how="diagonal")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
 
-from ifonly.web.listing import ORDERS, STATUSES, WITHOUT_VERDICT, ListQuery
+from ifonly.web.listing import ORDERS, STATUSES, WITH_WARNINGS, WITHOUT_VERDICT, WITHOUT_WARNINGS, ListQuery
 from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, VERDICTS, Verdict
 
 MOST_ALTERNATIVES = 20
@@ -58,6 +58,11 @@ class ListParameters(BaseModel):
         BeforeValidator(_nothing_said),
         WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "enum": [""]}]}),
         Field(description="The smallest relative improvement, such as 0.15."),
+    ] = None
+    warnings: Annotated[
+        str | None,
+        *_one_of((WITHOUT_WARNINGS, WITH_WARNINGS)),
+        Field(description="Of the answers that were examined, those with no warning, or with some."),
     ] = None
     order: Annotated[
         str | None,

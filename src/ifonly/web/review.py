@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from ifonly.cases import Course, case_from_row, course_of, observed_case
-from ifonly.cases.opening import open_run
+from ifonly.cases import case_from_row, course_of, observed_case
+from ifonly.cases.opening import expected_behaviour, open_run
+from ifonly.cases.question import CaseQuestion, ruled
+from ifonly.cases.trust import support_words
 from ifonly.constraints import Constraints
 from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import Episode
@@ -18,10 +20,11 @@ from ifonly.episodes.store import load_cohort
 from ifonly.errors import IfonlyError, StoreError
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
-from ifonly.problem import Problem
-from ifonly.runs import Run
+from ifonly.problem import Question, checked_standing, members_of
+from ifonly.runs import Run, load_run
+from ifonly.support import BehaviourModel, load_behaviour
+from ifonly.trust import support_of
 from ifonly.web.listing import Listing, list_rows
-from ifonly.web.question import ReviewQuestion, ruled
 from ifonly.web.refusals import RefusalError, unknown_episode, unusable_rules
 from ifonly.web.settings import ReviewSettings
 
@@ -37,10 +40,24 @@ class Review:
     """Cases and courses of a cohort under one question; safe to use from many threads."""
 
     def __init__(
-        self, cohort: Cohort, model: TransitionModel, question: ReviewQuestion, run: Run | None = None
+        self,
+        cohort: Cohort,
+        model: TransitionModel,
+        question: CaseQuestion,
+        run: Run | None = None,
+        *,
+        behaviour: BehaviourModel | None = None,
     ) -> None:
-        """`model` is frozen for search; the run, if there is one, is about episodes of this cohort and this model."""
+        """`model` is frozen for search; the run, if there is one, is about episodes of this cohort and this model.
+
+        `behaviour` says what the data supports.
+        """
         self.cohort, self.model, self.question, self.run = cohort, model, question, run
+        self.behaviour = behaviour
+        self._quick_behaviour = behaviour
+        if behaviour is not None and question.objective is not None:
+            # Distances of every refit's states would take longer than somebody who tries a dose will wait.
+            self._quick_behaviour = replace(behaviour, neighbours=None)
         self.fingerprint = cohort.fingerprint()
         self._table = None if run is None else run.table()
         self._places = {} if self._table is None else {id: row for row, id in enumerate(self._table["episode"])}
@@ -52,14 +69,21 @@ class Review:
 
     @classmethod
     def load(cls, settings: ReviewSettings) -> Review:
-        """Read everything, and check that it belongs together."""
+        """Read everything, and check that it belongs together; a model that failed its check needs permission."""
         cohort = load_cohort(settings.episodes)
         model = load_model(settings.model, schema=cohort.schema).for_search()
+        behaviour = None if settings.behaviour is None else load_behaviour(settings.behaviour, schema=cohort.schema)
         if settings.question is not None:
-            return cls(cohort, model, settings.question)
+            checked_standing(model.standing, allow_failed_model=settings.allow_failed_model)
+            if settings.question.objective is not None:
+                members_of(model)  # refuses a model that has none
+            return cls(cohort, model, settings.question, behaviour=behaviour)
         assert settings.run is not None, "checked by the settings"
-        opened = open_run(settings.run, episodes=cohort, model=model)
-        return cls(cohort, opened.model, ReviewQuestion.of(opened.run.manifest), opened.run)
+        run = load_run(settings.run)
+        own = None if expected_behaviour(run) is None else behaviour
+        opened = open_run(run, episodes=cohort, model=model, behaviour=own)
+        checked_standing(opened.model.standing, allow_failed_model=settings.allow_failed_model)
+        return cls(cohort, opened.model, opened.question, run, behaviour=opened.behaviour or behaviour)
 
     def require(self, episode: str) -> None:
         """Refuse an episode that is not in the cohort."""
@@ -71,8 +95,8 @@ class Review:
         self.require(episode)
         return self._case(episode)
 
-    def course(self, episode: str, actions: Sequence[int]) -> Course:
-        """How the episode would have gone under other actions [T]."""
+    def course(self, episode: str, actions: Sequence[int]) -> Plain:
+        """How the episode would have gone under other actions [T], and whether the data supports its changes."""
         problem = self.problem(episode)
         known = range(problem.action_count)
         if len(actions) != problem.horizon or any(action not in known for action in actions):
@@ -81,9 +105,13 @@ class Review:
                 f"A course of this episode needs {problem.horizon} treatments, numbered 0 to {len(known) - 1}.",
                 "Reload the page, and try again.",
             )
-        return course_of(problem, actions)
+        found: Plain = course_of(problem, actions).to_dict() | {"support": None}
+        if self._quick_behaviour is not None and found["changes"]:
+            report = support_of(problem, actions, self._quick_behaviour).to_dict()
+            found["support"] = support_words(problem, report)
+        return found
 
-    def problem(self, episode: str) -> Problem:
+    def problem(self, episode: str) -> Question:
         """The question, put to one episode."""
         self.require(episode)
         return self._problem(episode)
@@ -96,7 +124,7 @@ class Review:
         except IfonlyError as error:
             raise unusable_rules(error, max_changes) from None
 
-    def _new_problem(self, episode: str) -> Problem:
+    def _new_problem(self, episode: str) -> Question:
         try:
             with torch.no_grad():
                 return self._asked(self.cohort[episode])
@@ -105,17 +133,17 @@ class Review:
                 422, str(error), "Choose another case; this one cannot be replayed under the model."
             ) from None
 
-    def _asked(self, episode: Episode) -> Problem:
+    def _asked(self, episode: Episode) -> Question:
         """The question; without its rules where they do not fit the episode: its record can be looked at all the same.
 
         A run has no answer for such an episode, and a search for one is refused.
         """
         try:
-            return self.question.about(episode, self.model)
+            return self.question.about(episode, self.model, self.behaviour)
         except IfonlyError:
             if self.question.constraints is None:
                 raise
-            return replace(self.question, constraints=None).about(episode, self.model)
+            return replace(self.question, constraints=None).about(episode, self.model, self.behaviour)
 
     def _new_case(self, episode: str) -> Plain:
         problem = self._problem(episode)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ifonly.cases.question import CaseQuestion
 from ifonly.errors import InputError
-from ifonly.web.question import ReviewQuestion
 
 SHORTEST_TOKEN = 16
 """Characters; a token that can be guessed protects nothing."""
@@ -32,8 +32,12 @@ class ReviewSettings:
     """The SQLite file of reviewers' notes; made where it is missing."""
     run: Path | None = None
     """A finished or unfinished run of the cohort, whose answers are shown; it also says what is asked."""
-    question: ReviewQuestion | None = None
+    question: CaseQuestion | None = None
     """What is asked where there is no run."""
+    behaviour: Path | None = None
+    """A stored behaviour model, which says what the data supports; a run may say itself where its own lies."""
+    allow_failed_model: bool = False
+    """Whether a model that failed its check may be shown; every page then says so."""
     token: str | None = field(default=None, repr=False)
     """What users must know; None: anybody on this machine may look, and nobody else."""
     jobs: int = 2
@@ -47,6 +51,8 @@ class ReviewSettings:
     def __post_init__(self) -> None:
         if (self.run is None) == (self.question is None):
             raise InputError("review: pass either a run, which says what is asked, or a question.")
+        if self.question is not None and self.question.min_support is not None and self.behaviour is None:
+            raise InputError("review: what has support is said by a behaviour model; pass one (--behaviour).")
         if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
             raise InputError(f"review: jobs={self.jobs!r} must be a whole number of at least 1.")
         if not 0 < self.seconds < float("inf"):

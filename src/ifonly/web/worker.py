@@ -15,19 +15,22 @@ from typing import Any
 import torch
 
 from ifonly.cases import case_of
+from ifonly.cases.question import CaseQuestion, ruled
 from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.errors import IfonlyError, StoreError
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
-from ifonly.problem import Problem
+from ifonly.models.standing import Standing
+from ifonly.problem import Question
 from ifonly.progress import Tick
 from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Status
 from ifonly.search.session import Session
+from ifonly.support import BehaviourModel
+from ifonly.trust.examination import Examination
 from ifonly.web.progress import shown_progress
-from ifonly.web.question import ReviewQuestion, ruled
 
 SESSIONS_KEPT = 4
 """Bounds are kept with them, and may be large."""
@@ -43,7 +46,10 @@ class Setup:
     model: Path
     fingerprint: str
     """Of the model that the server has: the folder may have changed since it was read."""
-    question: ReviewQuestion
+    question: CaseQuestion
+    behaviour: BehaviourModel | None = None
+    standing: Standing | None = None
+    """What is known of the model beside what its folder says."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,8 @@ class _Bench:
     def __init__(self, setup: Setup) -> None:
         self._question = setup.question
         self._model = _load(setup)
-        self._sessions: OrderedDict[tuple[str, int], tuple[Problem, Session]] = OrderedDict()
+        self._behaviour = setup.behaviour
+        self._sessions: OrderedDict[tuple[str, int], tuple[Question, Session]] = OrderedDict()
 
     def solve(self, job: str, work: Work, inbox: _Inbox) -> Message:
         """Search; stopped, the answer is the bracket so far."""
@@ -142,17 +149,20 @@ class _Bench:
         watch = _Watch(job, problem, inbox)
         limits = Limits(seconds=work.seconds)
         result = session.solve(work.constraints or Constraints(), limits=limits, progress=watch.tick)
-        case = case_of(ruled(problem, work.max_changes, work.constraints), result)
+        asked = ruled(problem, work.max_changes, work.constraints)
+        # Only what is quick: replays under refits, and what the data supports.
+        trust = Examination(behaviour=self._behaviour).of(asked, result)
+        case = case_of(asked, replace(result, trust=trust.to_dict()))
         ended = "stopped" if result.status is Status.INTERRUPTED else "finished"
         return Message(job, ended=ended, case=case.to_dict())
 
-    def _session(self, work: Work) -> tuple[Problem, Session]:
+    def _session(self, work: Work) -> tuple[Question, Session]:
         """The episode's problem without rules, and its session."""
         key = (work.episode.id, work.max_changes)
         if key not in self._sessions:
             question = replace(self._question, max_changes=work.max_changes, constraints=None)
             with torch.no_grad():
-                problem = question.about(work.episode, self._model)
+                problem = question.about(work.episode, self._model, self._behaviour)
             self._sessions[key] = (problem, Session(problem))
         self._sessions.move_to_end(key)
         if len(self._sessions) > SESSIONS_KEPT:
@@ -163,7 +173,7 @@ class _Bench:
 class _Watch:
     """Passes progress on, not too often, and stops the search when the server says so."""
 
-    def __init__(self, job: str, problem: Problem, inbox: _Inbox) -> None:
+    def __init__(self, job: str, problem: Question, inbox: _Inbox) -> None:
         self._job, self._problem, self._inbox = job, problem, inbox
         self._began = time.monotonic()
         self._last = 0.0
@@ -182,4 +192,5 @@ def _load(setup: Setup) -> TransitionModel:
     model = load_model(setup.model).for_search()
     if model.fingerprint() != setup.fingerprint:
         raise StoreError("The model's folder has changed since the server was started; start the server again.")
+    model.standing = setup.standing
     return model

@@ -97,10 +97,12 @@
         el("header", { class: "case-head" },
           this.heading(0, case_.episode),
           el("p", { class: "facts" }, ifonly.facts(case_)),
+          this.place("grave", "div", {}),
           this.place("headline", "p", { class: "headline", role: "status" }),
           this.place("certificate", "p", { class: "certificate" }),
+          this.place("trust", "div", { class: "trust" }),
           this.place("cautions", "div", { class: "cautions" })),
-        this.place("outcomes", "dl", { class: "outcomes" }),
+        this.place("outcomes", "dl", { class: "outcomes" }), this.place("tried", "div", { class: "tried" }),
         this.slot("notice"),
         el("div", { class: "controls no-print" }, this.place("budget", "div", { class: "budget" }),
           this.place("pager", "div", { class: "pager" }), this.slot("tools")),
@@ -120,6 +122,10 @@
         this.place("method", "details", { class: "method" }));
       this.root.replaceChildren(el("article", { class: "case" }, upper, this.slot("aside"), lower));
       this.places.values.append(details("Values as a table", () => this.valuesTable()));
+      this.trustLine = el("p", { class: "trust-line" });
+      this.trustParts = el("details", { class: "trust-parts" }, el("summary", {}, "How far to trust this"), el("div", {}));
+      this.trustParts.addEventListener("toggle", () => this.fillTrust());
+      this.places.trust.append(this.trustLine, this.trustParts);
     }
 
     courseTitle() {
@@ -136,6 +142,7 @@
 
     draw() {
       this.drawWords();
+      this.drawTrust();
       this.drawBudget();
       this.drawPager();
       this.drawBoard();
@@ -190,6 +197,7 @@
         sealed && el("span", { class: `seal ${known ? "proven" : "open"}` }, seal), ` ${words}`);
       const items = (texts) => texts.map((text) => el("li", {}, ifonly.capital(text)));
       const elsewhere = case_.answer && !(course && this.isBest(course));
+      fill(places.grave, ifonly.cautionBox(case_.model.caution));
       fill(places.cautions, case_.cautions.length && elsewhere && el(
         "p", { class: "note" }, `About the sequence found with at most ${ifonly.plural(case_.question.max_changes, "change")}:`,
       ), case_.cautions.length && el("ul", {}, items(case_.cautions)));
@@ -198,6 +206,23 @@
         el("dt", {}, ifonly.sample(row.kind), outcomeName(case_, view, row)),
         el("dd", {}, el("span", { class: "value" }, ifonly.outcome(row.course.outcome)),
           row.kind !== "observed" && el("span", { class: "shift" }, shiftWords(case_, view, row))))));
+    }
+
+    /** The sentence about the answer, not about other sequences that may be shown; the rest only if it is unfolded. */
+    drawTrust() {
+      const { case: case_, places } = this;
+      const { trust } = case_;
+      const course = this.course();
+      const about = case_.answer && trust.examined && course && !this.isBest(course)
+        ? `About the sequence found with at most ${ifonly.plural(case_.question.max_changes, "change")}: ` : "";
+      fill(this.trustLine, ifonly.trustSeal(trust), ` ${about}${trust.statement}`);
+      this.fillTrust();
+      const support = this.view.own && this.view.own.support;
+      fill(places.tried, support && el("p", {}, `Your version: ${ifonly.uncapital(support.summary)}`), support && ifonly.supportList(support));
+    }
+
+    fillTrust() {
+      if (this.trustParts.open) ifonly.fillTrust(this.trustParts.lastChild, this.case, (title) => this.heading(1, title));
     }
 
     drawBudget() {

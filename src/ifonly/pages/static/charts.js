@@ -160,6 +160,51 @@
     );
   }
 
+  /** Marks side by side where there is room, above one another where there is none: [x, row] for each value. */
+  function stacked(values, room) {
+    const ends = [];
+    return [...values].sort((a, b) => a - b).map((value) => {
+      let row = ends.findIndex((end) => value - end >= room);
+      if (row < 0) row = ends.length;
+      ends[row] = value;
+      return [value, row];
+    });
+  }
+
+  /** The improvement under every refit: a circle each, a cross where it does not help, a diamond for the model itself. */
+  function refitsChart(place, { improvements, own, median, low, high, width, title }) {
+    const known = improvements.filter((value) => value !== null);
+    const [start, end] = span([0, ...known, ...(own === null ? [] : [own])]);
+    const points = stacked(known, ((end - start) * 11) / Math.max(100, width - 40));
+    const top = Math.max(1, ...points.map(([, row]) => row));
+    const marks = (name, chosen, marker) => ({
+      type: "scatter", mode: "markers", name, x: chosen.map(([x]) => x), y: chosen.map(([, row]) => row), marker,
+      customdata: chosen.map(([x]) => ifonly.number(x)), hovertemplate: "%{customdata}",
+    });
+    const bar = improvements.length > 1 && median !== null && low !== null;
+    const line = (x0, x1, y0, y1, look) => ({ type: "line", x0, x1, y0, y1, layer: "below", line: look });
+    const shapes = [line(0, 0, -2.4, top + 0.7, { color: INK, width: 1.2, dash: "6px,4px" })];
+    if (bar) {
+      shapes.push(line(low, high, -1, -1, { color: MUTED, width: 2 }));
+      shapes.push(line(median, median, -1.35, -0.65, { color: MUTED, width: 3 }));
+    }
+    const model = own === null ? [] : [marks("what counts", [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
+    return Plotly.react(
+      place,
+      [
+        marks("helps", points.filter(([x]) => x > 0), STYLES.best.marker),
+        marks("does not help", points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
+        ...model,
+      ],
+      layout({
+        width, height: 96 + 11 * (top + 1), shapes, hovermode: "closest", margin: { l: 14, r: 14, t: 4, b: 40 },
+        xaxis: axis({ range: [start, end], nticks: 7, title: { text: title, font: { size: 12, color: MUTED }, standoff: 8 } }),
+        yaxis: axis({ range: [-2.5, top + 0.8], showticklabels: false, showgrid: false }),
+      }),
+      CONFIG,
+    );
+  }
+
   /** How improvements are spread, with a line at the threshold of interest. */
   function spreadChart(place, { improvements, threshold, width, height }) {
     const shares = improvements.filter((value) => value !== null).map((value) => 100 * value);
@@ -259,5 +304,5 @@
     return picture;
   }
 
-  Object.assign(ifonly, { span, roundValues, featureChart, frontierChart, spreadChart, budgetChart, sample });
+  Object.assign(ifonly, { span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
 })((window.ifonly = window.ifonly || {}));

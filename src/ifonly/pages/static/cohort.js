@@ -12,6 +12,10 @@
     { order: "changes", title: "Changes", falls: true },
     { order: "status", title: "Answer", text: true },
   ];
+  /** Where a run had its answers examined. */
+  const TRUST_COLUMNS = [
+    { order: "refits_agree", title: "Refits agree", falls: true }, { order: "warnings", title: "Warnings" },
+  ];
   const ANSWERS = {
     optimal: "proven best", "gap reached": "within the gap", "time limit": "time limit", "node limit": "work limit",
     interrupted: "stopped", heuristic: "no proof", failed: "failed", unsolved: "not searched",
@@ -37,15 +41,24 @@
       el("span", {}, ifonly.tenths(row.improvement)));
   }
 
-  /** One case; `href` null: it has no page here. */
-  function cohortRow(row, largest, href) {
+  /** How many refits agree, and how many warnings there are; a dash where that is not known. */
+  function trustCells({ refits_agree: share, refits, warnings }) {
+    const unknown = (value) => value === null || value === undefined;
+    return [
+      el("td", {}, unknown(share) ? "\u2013" : `${Math.round(share * refits)} of ${refits}`),
+      el("td", {}, unknown(warnings) ? "\u2013" : warnings === 0 ? "none" : el("span", { class: "tag open" }, String(warnings))),
+    ];
+  }
+
+  /** One case; `href` null: it has no page here; `examined`: with the columns of trust. */
+  function cohortRow(row, largest, href, examined) {
     return el("tr", { class: href ? "opens" : "" },
       el("th", { scope: "row" }, href ? el("a", { href }, row.episode) : row.episode),
       el("td", {}, String(row.steps)), el(
         "td", {}, ifonly.outcome(row.observed),
       ), el("td", {}, ifonly.outcome(row.best)),
       el("td", {}, gain(row, largest)), el("td", {}, row.changes === null ? "\u2013" : String(row.changes)),
-      el("td", { class: "text" }, answerTag(row)));
+      el("td", { class: "text" }, answerTag(row)), examined && trustCells(row));
   }
 
   /** Headings that sort; `query` has the order now, `onSort` is told the new one. */
@@ -81,5 +94,5 @@
     });
   }
 
-  Object.assign(ifonly, { COLUMNS, ANSWERS, cohortRow, cohortHead, openRows });
+  Object.assign(ifonly, { COLUMNS, TRUST_COLUMNS, ANSWERS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

@@ -6,7 +6,9 @@
   const PAUSE = 200;
   const SIZE = 50;
   const VERDICT = { order: "verdict", title: "Verdict", text: true };
-  const FILTERS = ["search", "status", "verdict", "at_least"];
+  const FILTERS = ["search", "status", "verdict", "at_least", "warnings"].filter(
+    (name) => document.getElementById(name), // warnings only where answers were examined
+  );
 
   class List {
     constructor(first, query, about) {
@@ -100,7 +102,7 @@
       this.drawHead();
       const largest = Math.max(0.1, ...found.rows.map((row) => row.improvement || 0));
       this.parts.cohort.tBodies[0].replaceChildren(...found.rows.map((row) => {
-        const made = ifonly.cohortRow(row, largest, `/case?${ifonly.query({ episode: row.episode })}`);
+        const made = ifonly.cohortRow(row, largest, `/case?${ifonly.query({ episode: row.episode })}`, this.isExamined());
         made.append(el(
           "td", { class: "text" }, row.verdict || (row.noted ? "note only" : el("span", { class: "unit" }, "\u2013")),
         ));
@@ -118,11 +120,16 @@
       this.keep(found);
     }
 
+    isExamined() {
+      return Boolean(this.about.run && this.about.run.examined);
+    }
+
     drawHead() {
       // Unless told otherwise, the server sends the largest improvement first where there are answers.
       const now = this.query.order || !this.about.run ? this.query : { order: "improvement", descending: true };
       ifonly.cohortHead(
-        this.parts.cohort.tHead.rows[0], [...ifonly.COLUMNS, VERDICT], now,
+        this.parts.cohort.tHead.rows[0],
+        [...ifonly.COLUMNS, ...(this.isExamined() ? ifonly.TRUST_COLUMNS : []), VERDICT], now,
         (order) => this.later({ ...order, page: 1 }, 0),
       );
     }

@@ -9,7 +9,7 @@
     constructor(root, { summary, cases }) {
       this.summary = summary;
       this.cases = cases;
-      this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0 };
+      this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0, warnings: "" };
       this.pages = cases.map((case_) => el(
         "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": `Case ${case_.episode}` },
       ));
@@ -79,7 +79,7 @@
       const asked = ifonly.capital(ifonly.askedWords(question));
       return el("section", { class: "report-summary", tabindex: "-1", "aria-label": "Summary" },
         el("div", { class: "case-head" }, el("h1", {}, summary.title),
-          el("p", { class: "headline" }, asked)),
+          el("p", { class: "headline" }, asked), ifonly.cautionBox(summary.model.caution)),
         el("dl", { class: "report-counts" }, summary.counts.map((item) => el("div", {}, el(
           "dt", {}, ifonly.capital(item.label),
         ),
@@ -96,6 +96,7 @@
             this.budgets)),
         el("section", { class: "summary-words" }, el("h2", {}, "What is proven"),
           el("ul", {}, [...(summary.notes || []), ...question.rules].map((text) => el("li", {}, ifonly.capital(text))))),
+        trustSummary(summary),
         el("section", { class: "report-table" }, el("h2", {}, "Cases"),
           this.filters(), el("div", { class: "list-state" }, this.count),
           el("div", { class: "wide" }, el("table", { class: "figures cohort" },
@@ -128,7 +129,10 @@
           statuses.map((status) => el("option", { value: status }, ifonly.ANSWERS[status] || status)))),
         field("least", "Improvement", el("select", { id: "least", on: { change: change("least", Number) } },
           [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5].map((share) =>
-            el("option", { value: share }, share ? `at least ${Math.round(100 * share)} %` : "any")))));
+            el("option", { value: share }, share ? `at least ${Math.round(100 * share)} %` : "any")))),
+        this.summary.trust && field("warned", "Warnings", el("select", {
+          id: "warned", on: { change: change("warnings", String) },
+        }, [["", "all"], ["none", "none"], ["some", "some"]].map(([value, words]) => el("option", { value }, words)))));
     }
 
     drawSummary() {
@@ -153,9 +157,10 @@
     }
 
     found() {
-      const { search, status, least, order, descending } = this.query;
+      const { search, status, least, warnings, order, descending } = this.query;
+      const warned = (row) => !warnings || (row.warnings !== null && (row.warnings > 0) === (warnings === "some"));
       const kept = this.summary.rows.filter((row) => row.episode.toLowerCase().includes(search) &&
-        (!status || row.status === status) && (!least || (row.improvement !== null && row.improvement >= least)));
+        (!status || row.status === status) && warned(row) && (!least || (row.improvement !== null && row.improvement >= least)));
       const sign = descending ? -1 : 1;
       const missing = (value) => value === null || value === undefined;
       return kept.sort((a, b) => {
@@ -173,10 +178,12 @@
       const paged = new Map(this.cases.map((case_, index) => [case_.episode, index]));
       const largest = Math.max(0.1, ...this.summary.rows.map((row) => row.improvement || 0));
       ifonly.cohortHead(
-        this.head, ifonly.COLUMNS, query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
+        this.head, [...ifonly.COLUMNS, ...(this.summary.trust ? ifonly.TRUST_COLUMNS : [])], query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
       );
       this.body.replaceChildren(...found.slice(start, start + SIZE).map((row) =>
-        ifonly.cohortRow(row, largest, paged.has(row.episode) ? this.address(paged.get(row.episode)) : null)));
+        ifonly.cohortRow(
+          row, largest, paged.has(row.episode) ? this.address(paged.get(row.episode)) : null, Boolean(this.summary.trust),
+        )));
       const part = found.length > SIZE ? `, ${start + 1} to ${Math.min(start + SIZE, found.length)} shown` : "";
       const count = ifonly.plural(found.length, "case");
       ifonly.setText(this.count, `${ifonly.capital(count)}${part}; underlined ones have a page in this report`);
@@ -188,6 +195,27 @@
         el("span", {}, `Page ${query.page} of ${pages}`),
         el("button", { type: "button", disabled: query.page >= pages, on: { click: go(query.page + 1) } }, "Next"));
     }
+  }
+
+  /** What is known of the model and, over all answers, of how far to trust them. */
+  function trustSummary({ model, trust }) {
+    const table = (titles, rows) => el("table", { class: "figures" },
+      el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))),
+      el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, ifonly.capital(name)),
+        cells.map((text) => el("td", {}, text))))));
+    const agreed = trust && trust.median_agreement !== null
+      ? ` In the median, ${ifonly.percent(trust.median_agreement)} of the refits agree that the changes help.` : "";
+    return el("section", { class: "trust-summary" }, el("h2", {}, "How far to trust it"),
+      el("p", {}, trust
+        ? `${model.said} ${trust.without_warnings} of ${ifonly.plural(trust.examined, "examined answer")} raise no warning.${agreed}`
+        : `${model.said} The answers of this run were not examined any further.`),
+      trust && el("div", { class: "overview" },
+        el("div", { class: "wide" }, table(["Answers", "Number", "Median improvement", "Quartiles"], trust.groups.map((group) => [
+          group.standing, String(group.episodes), ifonly.tenths(group.median),
+          `${ifonly.tenths(group.lower_quartile)} to ${ifonly.tenths(group.upper_quartile)}`,
+        ]))),
+        trust.warnings.length > 0 && el("div", { class: "wide" }, table(["Warning", "Answers", "Of those examined"],
+          trust.warnings.map((item) => [item.warning, String(item.episodes), ifonly.percent(item.share)])))));
   }
 
   const root = document.getElementById("report");

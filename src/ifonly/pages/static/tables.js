@@ -97,7 +97,9 @@
     const lines = [
       ["Question", `${ifonly.capital(question.objective)}, ${better} is better; at most ${ifonly.plural(question.max_changes, "change")}`],
       question.change_cost && ["Cost of a change", ifonly.number(question.change_cost)],
-      ["Model", `${model.kind}, fingerprint ${model.fingerprint}`],
+      question.judged_by && ["What counts", `${ifonly.capital(question.judged_by)} of the model`],
+      ["Model", `${model.kind}${model.refits ? `, ${model.refits} refits` : ""}, fingerprint ${model.fingerprint}`],
+      ["Model check", model.check ? `${model.check.summary}; ${ifonly.plural(model.check.episodes, "episode")}` : "none"],
       ...(answer ? [
         ["Search", `${answer.work.method}; ${ifonly.number(answer.work.nodes)} nodes, ${ifonly.number(answer.work.seconds)} seconds`],
         ["Ended", answer.status],

@@ -88,6 +88,10 @@
     return text.charAt(0).toUpperCase() + text.slice(1);
   }
 
+  function uncapital(text) {
+    return text.charAt(0).toLowerCase() + text.slice(1);
+  }
+
   function plural(count, noun) {
     return `${count === 0 ? "no" : count} ${noun}${count === 1 ? "" : "s"}`;
   }
@@ -135,9 +139,10 @@
   }
 
   /** The question of a cohort, as a question. */
-  function askedWords({ max_changes: most, lower_is_better: lower, objective }) {
+  function askedWords({ max_changes: most, lower_is_better: lower, objective, judged_by: judges }) {
     const allowed = most === null ? "any number of changes" : `at most ${plural(most, "change")}`;
-    return `with ${allowed} of treatment, how much ${lower ? "lower" : "higher"} could ${objective} have been?`;
+    return `with ${allowed} of treatment, how much ${lower ? "lower" : "higher"} could ${objective} have been` +
+      `${judges ? `, by ${judges} of the model` : ""}?`;
   }
 
   /** The whole case in one sentence; `course` is the one shown, or null where none is known. */
@@ -175,7 +180,7 @@
   }
 
   Object.assign(ifonly, {
-    el, number, outcome, bestPossible, gapWords, percent, tenths, moved, capital, plural, moment, timeTitle, isHours, trimmed, fact, unit, pretty,
+    el, number, outcome, bestPossible, gapWords, percent, tenths, moved, capital, uncapital, plural, moment, timeTitle, isHours, trimmed, fact, unit, pretty,
     askedWords, headline,
     certificate, embedded, setText,
   });

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import ifonly
 from ifonly.cases.case import Case, case_from_row, case_of, observed_case
 from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.cases.selection import cases_of_run
-from ifonly.errors import InputError, StoreError
+from ifonly.errors import InputError, ReplayError, StoreError
 from ifonly.models.standing import Standing
 from ifonly.problem import Panel
 from ifonly.runs import RunSettings, solve_cohort
@@ -92,6 +93,9 @@ def test_a_case_says_what_the_examination_found(opened: OpenedRun, behaviour: Be
     assert set(steps) == {step.step for step in trust.support.steps if step.changed or step.flags}
     assert all(steps[step.step]["beyond"] == bool(step.flags) for step in trust.support.steps if step.step in steps)
     assert len(told["sensitivity"]["details"]) >= len(trust.sensitivity.steps)
+    failed = replace(problem, standing=FAILED)
+    told = case_of(failed, replace(result, trust=Examination().of(failed, result).to_dict())).trust
+    assert told["statement"].startswith("The model failed its check; "), "said once"
 
 
 def test_a_row_tells_the_same_as_far_as_it_knows(opened: OpenedRun) -> None:
@@ -104,12 +108,34 @@ def test_a_row_tells_the_same_as_far_as_it_knows(opened: OpenedRun) -> None:
         for name in ("refits", "helping", "improvements", "own", "median", "low", "high"):
             assert brief["refits"][name] == pytest.approx(whole["refits"][name]), name
         assert brief["refits"]["steps"] == whole["refits"]["steps"], "none is solved again"
+        fewer = row | {"refits_unsolved": 2}
+        for again in (None, opened.examination):
+            assert case_from_row(problem, fewer, again=again).trust["refits"]["unsolved"] == 2
         assert [(step["step"], step["beyond"]) for step in brief["support"]["steps"]] == [
             (step["step"], step["beyond"]) for step in whole["support"]["steps"]
         ]
         assert whole["sensitivity"]["details"]
         assert not brief["sensitivity"]["details"]
         assert whole == plain(cases_of_run(opened, [id], alternatives=1)[0])["trust"]
+        sturdy = row | {"harmless_below": None, "undone_by": None}  # a table keeps nothing that is infinite
+        assert plain(case_from_row(problem, sturdy, again=opened.examination))["trust"] == whole
+
+
+def test_a_case_is_told_from_its_row_where_it_cannot_be_examined_again(
+    opened: OpenedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = opened.cohort.ids[0]
+    problem, row = opened.problem(id), opened.row(id)
+
+    def fail(*_: object, **__: object) -> None:
+        raise ReplayError("a refit finds no finite noise")
+
+    monkeypatch.setattr(Examination, "of", fail)
+    assert case_from_row(problem, row, again=opened.examination).trust == case_from_row(problem, row).trust
+    trust = opened.examination.attempt(problem, solve(problem))
+    assert trust.summary == "could not be examined: a refit finds no finite noise"
+    assert trust.warnings == (trust.summary,)
+    assert opened.examination.attempt(problem, solve(problem.with_max_changes(0))).warnings == ()
 
 
 def test_flags_that_only_a_row_remembers(opened: OpenedRun) -> None:
@@ -123,7 +149,44 @@ def test_flags_that_only_a_row_remembers(opened: OpenedRun) -> None:
     assert all(step["beyond"] for step in support["steps"])
     wild = {"refit_improvements": [1.0, None, 2.0, None], "refits_agree": 0.5}
     refits = plain(case_from_row(problem, row | wild))["trust"]["refits"]
-    assert (refits["helping"], refits["low"]) == (2, None)
+    assert (refits["helping"], refits["low"], refits["high"], refits["between"]) == (2, None, 2.0, "all")
+    many = {"refit_improvements": [float(gain) for gain in range(1, 21)], "refits_agree": 1.0}
+    refits = plain(case_from_row(problem, row | many))["trust"]["refits"]
+    assert (refits["low"], refits["high"]) == pytest.approx((1.95, 19.05))
+    assert refits["between"] == "nine of ten"
+
+
+def test_a_row_is_read_by_the_limits_of_its_run(own: Path, behaviour: BehaviourModel) -> None:
+    assert open_run(own / "examined").examination.behaviour is not None
+    manifest = json.loads((own / "examined" / "run.json").read_text())
+    manifest["question"]["examination"]["limits"] |= {"unlikely": 0.3, "far": 80.0}
+    (own / "examined" / "run.json").write_text(json.dumps(manifest))
+    then = open_run(own / "examined")
+    assert then.run.warning_limits["far"] == 80.0
+    assert then.examination.behaviour is None, "today's limits would say otherwise"
+    id = then.cohort.ids[0]
+    problem, row = then.problem(id), then.row(id)
+    likely = [0.2] * row["changes"]
+    odd = row | {"change_support": likely, "unsupported_steps": [*row["changed_steps"], problem.horizon - 1]}
+    told = case_from_row(problem, odd, again=then.examination, limits=then.run.warning_limits).trust["support"]["steps"]
+    assert told[0]["words"][0].endswith("this action was chosen in about 1 of 5 comparable situations.")
+    last = case_from_row(problem, odd | {"change_support": [0.4] * row["changes"]}, limits=then.run.warning_limits)
+    assert "farther from the data than 80 % of recorded states" in last.trust["support"]["steps"][-1]["words"][0]
+    altered = then.table.with_columns(
+        pl.Series(name, [odd[name]] * IDS) for name in ("change_support", "unsupported_steps")
+    )
+    shown = cases_of_run(replace(then, table=altered), [id], alternatives=1)[0]
+    assert shown.trust["support"]["steps"] == told
+    broken = case_from_row(problem, odd | {"change_support": [None] * row["changes"]}).trust["support"]["steps"][0]
+    assert broken["words"][0].endswith("the model gives no finite state.")
+
+
+def test_without_recorded_states_a_row_is_not_examined_again(own: Path, behaviour: BehaviourModel) -> None:
+    shutil.rmtree(own / "behaviour")
+    save_behaviour(behaviour, own / "behaviour", with_states=False)
+    then = open_run(own / "examined")
+    assert then.behaviour is not None
+    assert then.examination.behaviour is None
 
 
 def test_what_was_not_examined(opened: OpenedRun) -> None:
@@ -142,10 +205,22 @@ def test_what_was_not_examined(opened: OpenedRun) -> None:
     told = case_of(problem, replace(nothing, trust=Examination().of(problem, nothing).to_dict())).trust
     assert told["statement"] == "Model check: pass. Nothing is changed, so there is nothing to examine."
     assert not told["examined"]
-    broken = row | {"trust": "could not be examined: no refits", "warnings": ["could not be examined: no refits"]}
+    words = {"trust": "could not be examined: no refits", "warnings": ["could not be examined: no refits"]}
+    broken = row | words | {"warning_kinds": ["could not be examined"]}
     told = case_from_row(problem, broken).trust
     assert told["statement"] == "Model check: pass. Could not be examined: no refits."
     assert len(told["warnings"]) == 1
+
+
+def test_a_check_that_is_younger_than_the_row_is_told(opened: OpenedRun) -> None:
+    id = opened.cohort.ids[0]
+    problem, row = opened.problem(id), opened.row(id)
+    unchecked = row | {"trust": f"the model was not checked; {row['trust']}"}
+    assert plain(case_from_row(problem, unchecked))["trust"] == plain(case_from_row(problem, row))["trust"]
+    failed = plain(case_from_row(replace(problem, standing=FAILED), unchecked))["trust"]
+    assert failed["statement"].startswith("The model failed its check; ")
+    assert "not checked" not in failed["statement"]
+    assert failed["warnings"][0] == "The model failed its check (fail: of 9 checks 2 failed)."
 
 
 def test_a_failed_model_can_be_reported_and_is_said_to_have_failed(own: Path) -> None:

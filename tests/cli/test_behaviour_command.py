@@ -76,7 +76,12 @@ def test_unsupported_actions_are_kept_out_and_the_result_is_verified(
     common = ("verify", file, "--episodes", cohort_folder, "--model", model_folder)
     verified = run(*common, "--behaviour", behaviour_folder)
     assert verified.exit_code == 0, verified.output
-    assert run(*common).exit_code == 5
+    unnamed = run(*common)
+    assert (unnamed.exit_code, "--behaviour FOLDER" in unnamed.stderr) == (3, True), "nothing was found wrong with it"
+    summary = content["trust"]["summary"]
+    assert f"how far to trust it: {summary}" in run("info", file).stdout
+    assert fingerprint in run("info", behaviour_folder).stdout
+    assert json.loads(run("info", behaviour_folder, "--json").stdout)["fingerprint"] == fingerprint
 
 
 def test_bad_requests(run, cohort_folder: Path, model_folder: Path, behaviour_folder: Path, tmp_path: Path) -> None:

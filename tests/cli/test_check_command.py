@@ -38,7 +38,7 @@ def test_a_bad_model_fails_and_the_check_is_kept(run, own: Path, others: Path, t
     assert check.cohort == ifonly.load(others).fingerprint()
     assert {part.grouping for part in check.figures.parts} == {"action", "age (years)"}
     assert (out / "noise.png").exists()
-    assert "now refuse this model, unless --allow-failed-model" in words
+    assert "ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model" in words
     asked = ("solve", "--episodes", others, "--model", own, "--episode", "patient-00001", "-k", 1)
     refused = run(*asked)
     assert refused.exit_code == 3

@@ -10,6 +10,7 @@ from test_processes import on_a_terminal, read_until
 
 import ifonly
 from ifonly.cli.frame import ExitCode
+from ifonly.trust import Examination
 
 SMALL = ("-k", 1, "--workers", 1)
 
@@ -99,7 +100,7 @@ def test_a_selection_and_all_that_can_be_asked(cohort, tmp_path: Path) -> None:
         "constraints": ifonly.Constraints(locked=[0], forbidden={None: [24]}, max_jump=1).to_dict(),
         "objective": None,
         "support": None,
-        "examination": {"behaviour": None, "each_refit": False, "sensitivity": False},
+        "examination": Examination().to_dict(),
     }
     assert run.manifest["limits"]["nodes"] == 500
     assert all(0 not in steps for steps in run.table()["changed_steps"].to_list())

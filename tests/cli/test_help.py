@@ -33,6 +33,11 @@ def test_help_lists_commands_and_exit_codes(run) -> None:
         assert f"{int(code)} {meaning}" in words
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_in_help_is_taken_for_markup(name: str) -> None:
+    assert "[" not in (GROUP.commands[name].help or ""), "what stands in brackets would not be shown"
+
+
 def test_no_command_shows_help(run) -> None:
     result = run()
     assert result.exit_code == 2

@@ -137,6 +137,12 @@ def test_a_failed_model_is_refused_or_said_to_have_failed(
         assert json.loads(again.stdout)["model_check"]["verdict"] == "fail"
 
 
+def test_info_tells_of_a_model_s_check(run, ensemble_folder: Path, failed_folder: Path) -> None:
+    assert "model check: none" in run("info", ensemble_folder).stdout
+    assert "model check: fail: 2 of 14" in run("info", failed_folder).stdout
+    assert json.loads(run("info", failed_folder, "--json").stdout)["model_check"]["verdict"] == "fail"
+
+
 @pytest.mark.parametrize("command", ["solve", "cohort"])
 @pytest.mark.parametrize(
     ("options", "code", "expected"),

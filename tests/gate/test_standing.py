@@ -1,11 +1,12 @@
 """What a check concluded goes with the model: into problems, which may refuse it, and into every result."""
 
 import json
+from dataclasses import replace
 
 import made_worlds as worlds
 import pytest
 
-from ifonly.errors import FailedModelError, StoreError
+from ifonly.errors import FailedModelError, StoreError, VerificationError
 from ifonly.gate.check import check_model
 from ifonly.instances import random_problem
 from ifonly.models import LocationScale, load_model, save_model
@@ -19,6 +20,7 @@ from ifonly.search.result import Result
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
+from ifonly.trust import examine
 
 FAILED = Standing("fail", "fail: of 9 checks 3 failed", 500, "c0ffee")
 PASSED = Standing("pass", "pass: nothing speaks against it", 500, "c0ffee")
@@ -50,6 +52,26 @@ def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so()
     assert again.statement == result.statement
     verify(again, allowed.episode, allowed.model, reward=allowed.reward)
     assert Session(allowed).solve().model_check == FAILED
+
+
+def test_a_stored_verdict_is_compared_with_what_the_model_keeps() -> None:
+    problem = asked(question(FAILED), allow_failed_model=True)
+    result = solve(problem, Exhaustive())
+    trusted = replace(result, trust=examine(problem, result).to_dict())
+    about = {"episode": problem.episode, "model": problem.model, "reward": problem.reward}
+    told = str(verify(trusted, **about))
+    assert "model check: fail in the result, fail kept with the model" in told
+    assert "not checked: what the result says of trust" in told
+    with pytest.raises(VerificationError, match="model check: pass in the result, fail kept with the model"):
+        verify(replace(result, model_check=PASSED), **about)
+    elsewhere = replace(PASSED, cohort="of others")
+    assert "pass in the result, fail kept" in str(verify(replace(result, model_check=elsewhere), **about))
+    assert "none in the result, fail kept" in str(verify(replace(result, model_check=None), **about))
+    altered = json.loads(trusted.to_json())
+    assert Result.from_dict(altered).trust == trusted.trust
+    altered["trust"]["model_check"] = PASSED.to_dict()
+    with pytest.raises(StoreError, match="what its trust says of the model's check"):
+        Result.from_dict(altered)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +108,24 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     assert solve(Panel.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
     ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
     ensemble.standing = PASSED
-    assert Panel.from_episode(problem.episode, ensemble, problem.reward, 2).standing == PASSED
+    panel = Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    assert panel.standing == PASSED
+    assert [member.standing for member in panel.members] == [member.standing for member in ensemble.members]
     ensemble.standing = FAILED
     with pytest.raises(FailedModelError):
         Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
     assert worst_of([None, None]) is None
+    assert Panel.from_episode(problem.episode, [good, problem.model], problem.reward, 2).standing is None
+
+
+def test_a_question_put_to_other_models_has_their_standing() -> None:
+    problem = asked(question(PASSED))
+    other = problem.model.for_search()
+    other.standing = FAILED
+    assert "failed its check" in solve(problem.put_to(other), Exhaustive()).statement
+    assert solve(Panel.from_problem(problem, [other, problem.model]), Exhaustive()).model_check == FAILED
+    other.standing = None
+    assert problem.put_to(other).standing is None
 
 
 def test_a_check_is_remembered_by_the_model_its_copies_and_its_folder(tmp_path) -> None:

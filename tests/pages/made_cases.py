@@ -85,8 +85,9 @@ def made_trust() -> dict[str, Any]:
             "improvements": [6.0, 5.5, -1.0, 7.25, 6.0],
             "own": 6.0,
             "median": 6.0,
-            "low": 0.3,
-            "high": 7.0,
+            "low": -1.0,
+            "high": 7.25,
+            "between": "all",
             "steps": [
                 {"step": step, "at": 4.0 * step, "words": "a -> b", "same_step": 0.8, "same_action": 0.6}
                 for step in (1, 2)

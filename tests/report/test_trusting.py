@@ -16,6 +16,7 @@ from ifonly.runs.rows import FIRST_COLUMNS
 
 CHECK = {"verdict": "warn", "summary": "warn: of 9 checks 1 warn", "episodes": 400, "cohort": "c0"}
 FEW, FAR = "only 3 of 10 refits agree that the changes help", "one step goes beyond what the data supports"
+KINDS = {FEW: "refits disagree", FAR: "beyond what the data supports"}
 
 
 def examined(number: int, gain: float, share: float | None, *warnings: str) -> dict:
@@ -26,6 +27,7 @@ def examined(number: int, gain: float, share: float | None, *warnings: str) -> d
         clipped_outcome=-100.0 + gain,
         trust="said",
         warnings=list(warnings),
+        warning_kinds=[KINDS.get(warning, warning) for warning in warnings],
         refits_agree=share,
         refit_improvements=refits,
     )
@@ -35,7 +37,7 @@ def examined(number: int, gain: float, share: float | None, *warnings: str) -> d
 def table() -> pl.DataFrame:
     return made_table(
         examined(0, 30.0, 1.0),
-        examined(1, 20.0, 0.3, FEW, "only 1 of 2 refits agree that the changes help"),
+        examined(1, 20.0, 0.3, FEW),
         examined(2, 10.0, 0.9, FAR),
         examined(3, 4.0, 1.0),
         examined(4, 5.0, 0.3, FEW, FAR, "something new"),
@@ -98,6 +100,17 @@ def test_a_run_without_trust_is_said_to_be_not_examined(table: pl.DataFrame) -> 
         plot_trust(summary)
     alone = summarize(table.filter(pl.col("refits_agree").is_null() | (pl.col("refits_agree") < 0)))
     assert alone.agreement.is_empty()
+
+
+def test_to_know_the_model_s_check_alone_is_no_examination() -> None:
+    known = {"trust": "the model's check warns", "warnings": ["the model's check warns (warn: of 9 checks 1 warn)"]}
+    passed = {"trust": "the model passed its check", "warnings": []}
+    unchanged = made_row(2, changes=0, changed_steps=[], clipped_outcome=-100.0, **passed)
+    summary = summarize(made_table(made_row(0, **known), made_row(1, **passed), unchanged))
+    assert (summary.trust.examined, summary.trust.not_examined, summary.trust.unchanged) == (0, 2, 1)
+    assert "trust        not examined" in str(summary)
+    assert summary.episodes["warnings"].null_count() == 3
+    assert summary.warnings.is_empty()
 
 
 def test_a_failed_model_is_told_in_the_statement(table: pl.DataFrame) -> None:

@@ -30,7 +30,8 @@ from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outc
 from ifonly.runs.task import Task
 from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
-from ifonly.trust import Examination, examine
+from ifonly.trust import Examination, examine, limits
+from ifonly.trust.limits import in_force
 
 COHORT = small_cohort(5)
 MODEL = small_ensemble(COHORT).for_search()
@@ -83,7 +84,8 @@ def test_the_manifest_says_what_was_asked(whole: Run) -> None:
     assert whole.manifest["version"] == 2
     assert asked["objective"] == 0.5
     assert asked["support"] == {"kind": "behaviour", "min_support": 0.02, "behaviour": BEHAVIOUR.fingerprint}
-    assert asked["examination"] == {"behaviour": BEHAVIOUR.fingerprint, "each_refit": True, "sensitivity": True}
+    assert asked["examination"] == Examination(BEHAVIOUR, each_refit=True, sensitivity=True).to_dict()
+    assert whole.warning_limits == asked["examination"]["limits"] == in_force()
     assert whole.manifest["model"]["fingerprint"] == MODEL.fingerprint()
     assert whole.manifest["model_check"] is None
 
@@ -94,6 +96,7 @@ OTHERS = {
     "question.support: {": {"min_support": None},
     "question.examination.each_refit: true there, false now": {"each_refit": False},
     "question.examination.sensitivity": {"sensitivity": False},
+    "question.examination.distances: true there, false now": {"behaviour": replace(BEHAVIOUR, neighbours=None)},
 }
 
 
@@ -102,6 +105,15 @@ def test_another_question_is_refused(whole: Run, named: str) -> None:
     with pytest.raises(StoreError, match="another run") as caught:
         solve_small(COHORT, MODEL, whole.folder, replace(ASKED, **OTHERS[named]))
     assert named in str(caught.value)
+
+
+def test_a_run_that_warned_by_other_limits_is_another_one(whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FAR", 50.0)
+    with pytest.raises(
+        StoreError, match=r"another run \(question\.examination\.limits\.far: [0-9.]+ there, 50.0 now\)"
+    ):
+        solve_small(COHORT, MODEL, whole.folder, ASKED)
+    assert whole.warning_limits["far"] != 50.0
 
 
 def test_a_finished_run_does_nothing(whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +148,20 @@ def test_what_is_solved_together_as_on_a_gpu_is_solved_alone(whole: Run, monkeyp
     together = rows(task.answer(placed))
     assert task._model_there is not task.model
     assert task._support_there is not task._support
+    assert task._moved(task._problem(COHORT[0])).support is task._support_there
     for alone, row in zip(whole.table().to_dicts(), together, strict=True):
         assert row["outcome"] == pytest.approx(alone["outcome"])
         assert row["undone_by"] == pytest.approx(alone["undone_by"])
         for name in ("status", "actions", "refits_agree", "step_agreement", "unsupported_steps"):
             assert row[name] == alone[name]
+
+
+def test_limits_hold_for_every_refit() -> None:
+    problem, task = question(0), replace(trusted_task(), limits=Limits(seconds=0.0))
+    row = task._trust(problem, ifonly.solve(problem))
+    assert row["refits_agree"] is not None
+    assert row["step_agreement"] is None, "none is proven"
+    assert row["refits_unsolved"] == 3
 
 
 @pytest.mark.parametrize("kind", [Problem, Panel])
@@ -172,6 +193,28 @@ def test_a_single_model_is_told_about_only_where_something_is_asked_or_known(tmp
     model.standing = None
     solve_small(COHORT, model, tmp_path / "plain")
     assert load_run(tmp_path / "plain").manifest["model_check"] == known
+
+
+def test_rows_that_are_older_than_the_check_tell_it_too(tmp_path: Path) -> None:
+    model = small_ensemble(COHORT)
+    before = solve_small(COHORT, model, tmp_path / "run").table()
+    assert all(words.startswith("the model was not checked; ") for words in before["trust"])
+    for verdict, said in (("warn", "the model's check warns; "), ("pass", "")):
+        model.standing = replace(FAILING, verdict=verdict)
+        table = solve_small(COHORT, model, tmp_path / "run").table()
+        assert table["trust"].to_list() == [
+            words.replace("the model was not checked; ", said) for words in before["trust"]
+        ]
+        extra = ["the model's check warns (fail: of 14 checks 2 failed)"] if verdict == "warn" else []
+        assert table["warnings"].to_list() == [[*extra, *older] for older in before["warnings"]]
+        kinds = ["the model's check"] if verdict == "warn" else []
+        assert table["warning_kinds"].to_list() == [[*kinds, *older] for older in before["warning_kinds"]]
+        assert table.drop("trust", "warnings", "warning_kinds").equals(
+            before.drop("trust", "warnings", "warning_kinds")
+        )
+    (tmp_path / "run" / "results.parquet").unlink()
+    solve_small(COHORT, model, tmp_path / "run")  # makes it anew, from rows that knew of no check
+    assert pl.read_parquet(tmp_path / "run" / "results.parquet").equals(table)
 
 
 def test_a_failed_model_needs_permission_which_the_run_remembers(tmp_path: Path) -> None:
@@ -224,11 +267,14 @@ def test_an_answer_that_cannot_be_examined_is_still_one(
         raise error
 
     monkeypatch.setattr(Examination, "of", fail)
-    table = solve_small(COHORT, small_model(COHORT), tmp_path, replace(HERE, sensitivity=True)).table()
+    model = small_model(COHORT)
+    model.standing = replace(FAILING, verdict="warn")
+    table = solve_small(COHORT, model, tmp_path, replace(HERE, sensitivity=True)).table()
     assert table["status"].unique().to_list() == ["optimal"]
     words = "there is no prior" if isinstance(error, InputError) else "unexpected RuntimeError"
-    assert table["trust"].unique().to_list() == [f"could not be examined: {words}"]
-    assert table["warnings"].to_list() == [[f"could not be examined: {words}"]] * 5
+    assert table["trust"].unique().to_list() == [f"the model's check warns; could not be examined: {words}"]
+    assert all(warnings[1:] == [f"could not be examined: {words}"] for warnings in table["warnings"].to_list())
+    assert all(warnings[0].startswith("the model's check warns (") for warnings in table["warnings"].to_list())
 
 
 @pytest.fixture

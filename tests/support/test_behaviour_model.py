@@ -195,3 +195,12 @@ def test_reliability_by_hand() -> None:
     assert only.given == pytest.approx(0.55)
     groups = by_probability(probabilities, actions)
     assert [(group.low, group.count, group.happened) for group in groups] == [(0.2, 60, 0.5), (0.5, 60, 0.5)]
+
+
+def test_a_model_that_tells_less_than_frequencies_says_so() -> None:
+    assert not any("whatever the state" in note for note in learned().report.notes)
+    cohort = small_cohort(12, seed=3)
+    chance = replace(cohort, actions=np.random.default_rng(3).permutation(cohort.actions))
+    few = fit_behaviour(chance, settings=replace(QUICK, epochs=60))
+    assert few.report.log_likelihood < few.report.marginal_log_likelihood
+    assert "tells less than how often each action is chosen whatever the state" in few.report.notes[-1]

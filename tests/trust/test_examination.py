@@ -14,7 +14,6 @@ from ifonly.instances import random_panel, random_problem
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.standing import Standing
 from ifonly.problem import Panel, Problem
-from ifonly.report.trusting import KINDS, kind_of
 from ifonly.rewards import Shown
 from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
@@ -30,10 +29,14 @@ from ifonly.trust import (
     SupportReport,
     Trust,
     agreement,
+    examination,
     examine,
+    limits,
     sensitivity,
     support_of,
 )
+from ifonly.trust.limits import in_force
+from ifonly.trust.rechecked import with_check
 from ifonly.trust.trusted import COLUMNS
 
 SMALL = {"horizon": 5, "actions": 3, "max_changes": 2, "rules": False, "masked": False}
@@ -117,6 +120,7 @@ def test_summaries_and_warnings(trust: Trust, summary: str, warnings: int) -> No
     row = trust.to_row()
     assert tuple(row) == COLUMNS
     assert (row["trust"], row["warnings"]) == (summary, list(trust.warnings))
+    assert len(row["warning_kinds"]) == warnings
     lines = str(trust).splitlines()
     assert lines[0] == summary
     assert lines[1 : 1 + warnings] == [f"warning: {warning}" for warning in trust.warnings]
@@ -127,12 +131,22 @@ def test_warnings_say_what_they_rest_on() -> None:
     assert trust.warnings == (
         "the model failed its check (why)",
         "only 2 of 20 refits agree that the changes help",
-        "refits whose own best sequence changes step 0: 9 of 20",
+        "few refits change the same step in their own best sequence (step 0: 9 of 20)",
         "2 steps go beyond what the data supports",
         "an unrecorded influence of 0.40 standard deviations at step 1 would undo the gain",
     )
-    # Summaries of runs tell kinds of warnings by their words.
-    assert len({kind_of(warning) for warning in trust.warnings} & set(KINDS)) == 5
+    assert trust.warning_kinds == (
+        "the model's check",
+        "refits disagree",
+        "refits would change other steps",
+        "beyond what the data supports",
+        "a small unrecorded influence would undo the gain",
+    )
+    unexamined = Trust((1,), CHECKED["pass"], failure="no prior")
+    assert (unexamined.warnings, unexamined.warning_kinds) == (
+        ("could not be examined: no prior",),
+        ("could not be examined",),
+    )
 
 
 def test_nothing_but_the_check_is_told_of_one_model_alone() -> None:
@@ -141,7 +155,7 @@ def test_nothing_but_the_check_is_told_of_one_model_alone() -> None:
     assert (trust.refits, trust.support, trust.sensitivity) == (None, None, None)
     assert trust.summary == "the model was not checked"
     told = {name: value for name, value in trust.to_row().items() if value is not None}
-    assert told == {"trust": trust.summary, "warnings": []}
+    assert told == {"trust": trust.summary, "warnings": [], "warning_kinds": []}
 
 
 def test_every_part_is_what_it_is_alone() -> None:
@@ -194,7 +208,7 @@ def test_rows_leave_out_what_is_infinite_or_unknown() -> None:
     assert (row["harmless_below"], row["undone_by"]) == (None, None)
     unsolved = replace(refits(1, 2), steps=(StepAgreement(0, 1, 0, 0, 0),), unsolved=2)
     row = Trust((0,), None, replace(unsolved, improvements=np.array([1.0, -np.inf]))).to_row()
-    assert (row["step_agreement"], row["refit_improvements"]) == (None, [1.0, None])
+    assert (row["step_agreement"], row["refits_unsolved"], row["refit_improvements"]) == (None, 2, [1.0, None])
     problem = random_problem(1, **SMALL)
     row = examine(problem, solve(problem), behaviour=made_behaviour(problem, 1, with_states=False)).to_row()
     assert row["farthest"] is None
@@ -207,7 +221,7 @@ def test_nothing_changed_is_said_once() -> None:
         panel, panel.observed_actions, behaviour=made_behaviour(panel, 1), each_refit=True, sensitivity=True
     )
     assert trust.summary == "the model was not checked; nothing is changed"
-    assert {name for name, value in trust.to_row().items() if value is not None} == {"trust", "warnings"}
+    assert {name for name, value in trust.to_row().items() if value} == {"trust"}
     assert trust.warnings == ()
 
 
@@ -261,6 +275,53 @@ def test_wrong_questions_are_refused() -> None:
         examine(other, result)
     with pytest.raises(InputError, match="whole numbers"):
         examine(problem, [0.5] * 5)
+    stranger = random_problem(1, **{**SMALL, "actions": 4})
+    with pytest.raises(InputError, match="different schemas"):
+        examine(problem, result, behaviour=made_behaviour(stranger, 1))
+    with pytest.raises(InputError, match="different schemas"):
+        examine(problem, result, refits=[stranger.model])
+    with pytest.raises(InputError, match="proves nothing"):
+        examine(problem, result, refits=[problem.model], each_refit=True, solver=Greedy())
+
+
+@pytest.mark.parametrize(
+    ("broken", "part", "words"),
+    [
+        ("agreement", "refits", "what refits say"),
+        ("support_of", "support", "what the data supports"),
+        ("sensitivity_of", "sensitivity", "what would undo the gain"),
+    ],
+)
+def test_a_part_that_fails_costs_no_other(broken: str, part: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ensemble_problem(1)
+    result, asked = solve(problem), {"behaviour": made_behaviour(problem, 1), "sensitivity": True}
+    whole = examine(problem, result, **asked).to_dict()
+
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("it overflows.")
+
+    monkeypatch.setattr(examination, broken, fail)
+    trust = examine(problem, result, **asked)
+    told = trust.to_dict()
+    for name in ("refits", "support", "sensitivity"):
+        assert told[name] == (None if name == part else whole[name])
+    said = f"could not be examined: {words} (it overflows)"
+    assert trust.summary.endswith(f"; {said}")
+    assert dict(zip(trust.warning_kinds, trust.warnings, strict=True))["could not be examined"] == said
+
+
+def test_a_younger_check_replaces_the_warning_of_its_kind_alone() -> None:
+    words, kinds = (
+        ["the model's check warns (1)", "the model's check warns (said of a refit)"],
+        ["the model's check", "x"],
+    )
+    row = {"trust": "the model's check warns; rest", "warnings": words, "warning_kinds": kinds}
+    assert with_check(row, CHECKED["fail"]) == {
+        "trust": "the model failed its check; rest",
+        "warnings": ["the model failed its check (why)", words[1]],
+        "warning_kinds": kinds,
+    }
+    assert with_check(row, CHECKED["pass"])["warnings"] == words[1:]
 
 
 def test_what_cannot_be_told_is_refused_before_anything_is_solved() -> None:
@@ -301,7 +362,10 @@ def test_an_examination_travels_to_other_processes() -> None:
     received = pickle.loads(pickle.dumps(asked))
     result = solve(problem)
     assert received.of(problem, result).to_dict() == asked.of(problem, result).to_dict()
-    assert received.to_dict() == {"behaviour": behaviour.fingerprint, "each_refit": True, "sensitivity": False}
+    asked_for = {"behaviour": behaviour.fingerprint, "distances": True, "each_refit": True, "sensitivity": False}
+    assert received.to_dict() == {**asked_for, "limits": in_force()}
+    assert in_force() == {name.lower(): value for name, value in vars(limits).items() if name.isupper()}
+    assert not Examination(replace(behaviour, neighbours=None)).to_dict()["distances"]
     assert not asked.is_empty
     assert Examination().is_empty
     assert not Examination(sensitivity=True).is_empty

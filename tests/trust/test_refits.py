@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ifonly.errors import InputError
 from ifonly.instances import random_half_spaces, random_panel, random_problem
 from ifonly.models.ensemble import Ensemble
-from ifonly.problem import Problem
+from ifonly.problem import Panel, Problem
 from ifonly.progress import Tick
 from ifonly.rewards import Custom, Linear, Shown
 from ifonly.search.base import Finding, Limits, Monitor, Solver
@@ -282,7 +282,18 @@ def test_notes_of_an_ensemble_are_told() -> None:
     found = agreement(problem, solve(problem).actions, ensemble)
     assert found.notes == ("There are only 3 subjects.",)
     assert str(found).endswith("note: There are only 3 subjects.")
+    panel = Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    assert agreement(panel, panel.observed_actions, panel.models).notes == found.notes
     assert found.count == 2
+
+
+def test_gains_within_rounding_are_none() -> None:
+    panel = random_panel(3, members=3, rules=False, **SMALL)
+    actions = solve(panel).actions
+    largest = float(np.abs(agreement(panel, actions, panel.models).improvements).max())
+    panel.__dict__["tolerance"] = largest  # as if rewards were so large
+    found = agreement(panel, actions, panel.models)
+    assert (found.helping, found.improvements.tolist()) == (0, [0.0] * 3)
 
 
 def test_other_members_than_the_panels_may_be_asked() -> None:

@@ -13,7 +13,7 @@ from ifonly.problem import Problem
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.verify import verify
 from ifonly.support import BehaviourModel
-from ifonly.trust import support_of
+from ifonly.trust import Trust, support_of
 from ifonly.trust.words import moment, one_of
 
 
@@ -94,6 +94,29 @@ def test_without_recorded_states_probabilities_remain() -> None:
     report = support_of(problem, problem.observed_actions, made_behaviour(problem, 0, with_states=False))
     assert {step.percentile for step in report.steps} == {None}
     assert "nothing is changed" in report.summary
+
+
+@pytest.mark.parametrize("with_states", [True, False])
+def test_a_state_that_is_not_finite_is_flagged(with_states: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = supported_problem(3, 0.2)
+    sequence = (problem.observed_actions + torch.tensor([0, 1, 0, 1])) % 3
+    rollout = Problem.rollout
+
+    def overflowing(self: Problem, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        states, outcomes = rollout(self, actions)
+        states[:, 2:, 0] = torch.tensor([torch.inf, torch.nan])
+        return states, outcomes
+
+    monkeypatch.setattr(Problem, "rollout", overflowing)
+    report = support_of(problem, sequence, made_behaviour(problem, 0, with_states=with_states), unlikely=0.0)
+    assert report.flags == tuple(f"at step {t} the model gives no finite state" for t in (2, 3))
+    assert [step.probability is None for step in report.steps] == [False, False, True, True]
+    content = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert content["steps"][3]["probability"] is None
+    assert "the model gives no finite state" in str(report)
+    row = Trust((1, 3), support=report).to_row()
+    assert row["change_support"] == [report.steps[1].probability, None]
+    assert row["farthest"] == (100.0 if with_states else None)
 
 
 def test_of_a_panel_the_least_supported_member_counts() -> None:

@@ -157,7 +157,7 @@ def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
-    expect(shown.get_by_role("img", name="nine of ten between 0.3 and 7.00")).to_be_visible()
+    expect(shown.get_by_role("img", name="all between \u22121.00 and 7.25")).to_be_visible()
     shown.get_by_text("Every refit as a table").click()
     expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
     expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
@@ -168,6 +168,12 @@ def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     page.get_by_role("link", name="Summary").click()
     plain = open_case(page, "unordered")
     expect(plain.locator(".trust-line")).to_have_text(re.compile("not examined any further"))
+
+
+def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
+    seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
+        ifonly.trustSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
+    assert seals == ["No warnings", None]
 
 
 def test_an_id_with_markup_is_text(page: Any) -> None:
@@ -182,12 +188,12 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
         const width = document.querySelector('main').clientWidth;
         window.printed = {
             cases: shown('.report-case').length, charts: shown('.report-case .board .main-svg').length,
-            controls: shown('.controls').length,
+            controls: shown('.controls').length, warnings: shown('.trust .print-only li').length,
             wide: shown('.board').filter((one) => one.getBoundingClientRect().width > width + 1).length,
         };
     })""")
     page.pdf()  # without a window there is no other way to print
     printed = page.evaluate("window.printed")
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
-    assert printed == {"cases": 4, "controls": 0, "wide": 0}
+    assert printed == {"cases": 4, "controls": 0, "warnings": 1, "wide": 0}
     assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"

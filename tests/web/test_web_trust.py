@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import ifonly
@@ -82,6 +83,17 @@ def test_the_list_shows_agreement_and_is_filtered_by_warnings(examined: Any, gro
     page = examined.get("/").text
     assert 'id="warnings"' in page
     assert "The model was not checked." in page
+
+
+def test_a_case_is_told_by_the_limits_of_its_run(ground: Ground, tmp_path: Path) -> None:
+    review = Review.load(ground.settings(tmp_path / "notes.sqlite"))
+    assert review.run is not None
+    assert review._table is not None
+    review.run.manifest["question"]["examination"]["limits"]["far"] = 80.0
+    last = review._table.with_columns(unsupported_steps=pl.concat_list(pl.col("horizon") - 1))
+    review._table = last.with_columns(pl.col("change_support").list.eval(pl.lit(0.5)))
+    (*_, step) = review.case(ground.cohort.ids[0])["trust"]["support"]["steps"]
+    assert "farther from the data than 80 % of recorded states" in step["words"][0]
 
 
 def test_a_case_and_what_is_tried_tell_of_support(examined: Any, client: Any, ground: Ground, place: Any) -> None:

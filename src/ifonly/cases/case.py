@@ -99,13 +99,19 @@ def case_of(problem: Question, result: Result) -> Case:
 
 
 def case_from_row(
-    problem: Question, row: Plain, *, alternatives: Sequence[IntArray] = (), again: Examination | None = None
+    problem: Question,
+    row: Plain,
+    *,
+    alternatives: Sequence[IntArray] = (),
+    again: Examination | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Case:
     """The case with the answer in a row of a run's table; nothing is solved. A failed row's case has no answer.
 
     `alternatives` [T] each, if a later search gave them, must be proven to be the best ones; the row's own answer is
     put before them where it is not among them, which happens between equals. What the run examined is told as far as
-    the row keeps it, or is examined `again`, as far as that says.
+    the row keeps it, or is examined `again`, as far as that says; `limits` are those that the run warned by
+    (`Run.warning_limits`), today's if there are none.
     """
     if row["episode"] != problem.episode.id:
         raise InputError(f"a case of episode {problem.episode.id!r}: the row is about episode {row['episode']!r}.")
@@ -126,7 +132,7 @@ def case_from_row(
         alternatives=alternatives,
         alternatives_proven=len(alternatives) > 0,
     )
-    return _case(problem, found, trust_in_row(problem, row, again))
+    return _case(problem, found, trust_in_row(problem, row, again, limits))
 
 
 def _case(problem: Question, found: Found | None, trust: Plain | None = None) -> Case:

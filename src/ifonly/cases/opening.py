@@ -52,9 +52,13 @@ class OpenedRun:
 
     @property
     def examination(self) -> Examination:
-        """What the run had examined, but for what would take as long again: solving every refit."""
-        asked = _examined(self.run)
-        return Examination(behaviour=self.behaviour, sensitivity=bool(asked.get("sensitivity")))
+        """What the run had examined, but for what would take as long again: solving every refit.
+
+        Where support would be judged otherwise now, by other limits or without recorded states, the table's words stay.
+        """
+        asked, now = _examined(self.run), Examination(behaviour=self.behaviour).to_dict()
+        alike = all(asked.get(name) == now[name] for name in ("distances", "limits"))
+        return Examination(behaviour=self.behaviour if alike else None, sensitivity=bool(asked.get("sensitivity")))
 
     def problem(self, episode: str) -> Question:
         """The run's question about one of its episodes; a panel where it was put to the refits of an ensemble."""

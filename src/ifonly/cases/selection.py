@@ -48,15 +48,16 @@ def cases_of_run(
 
 def _case(opened: OpenedRun, id: str, solver: BranchAndBound, limits: Limits) -> Case:
     problem, row = opened.problem(id), opened.row(id)
-    again = opened.examination
+    again, limits_then = opened.examination, opened.run.warning_limits
     if solver.alternatives == 1:
-        return case_from_row(problem, row, again=again)
+        return case_from_row(problem, row, again=again, limits=limits_then)
     result = solve(problem, solver, limits=limits)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if result.status is not Status.OPTIMAL or not result.certificate.details["alternatives_proven"]:
-        return case_from_row(problem, row, again=again)
-    case = case_from_row(problem, row, alternatives=[one.actions for one in result.alternatives], again=again)
+        return case_from_row(problem, row, again=again, limits=limits_then)
+    others = [one.actions for one in result.alternatives]
+    case = case_from_row(problem, row, alternatives=others, again=again, limits=limits_then)
     if case.answer is None or not case.answer.proven:
-        return case_of(problem, replace(result, trust=again.of(problem, result).to_dict()))
+        return case_of(problem, replace(result, trust=again.attempt(problem, result).to_dict()))
     return case

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from ifonly.cases.courses import Course, finite
+from ifonly.errors import IfonlyError
 from ifonly.models.standing import Standing
 from ifonly.problem import Question
 from ifonly.trust.examination import Examination
-from ifonly.trust.limits import FAR, UNLIKELY
-from ifonly.trust.refits import INTERVAL
+from ifonly.trust.limits import in_force
+from ifonly.trust.rechecked import with_check
+from ifonly.trust.refits import INTERVAL, MANY, agreeing
+from ifonly.trust.supported import not_finite
 from ifonly.trust.trusted import CHECKED
 from ifonly.trust.words import moment, one_of, rounded_down, rounded_up
 
@@ -87,13 +90,15 @@ def _refits(problem: Question, best: Course | None, part: Plain) -> dict[str, An
         return None if value is None else finite(size * value)
 
     steps = {step["step"]: step for step in part["steps"] or ()}
+    improvements = [shown(value) for value in part["improvements"]]
     return {
         "summary": _sentence(part["summary"]),
         "refits": part["refits"],
         "helping": part["helping"],
-        "improvements": [shown(value) for value in part["improvements"]],
+        "improvements": improvements,
         "own": shown(problem.outcome(np.array(best.actions)) - problem.observed_outcome),
-        **{name: shown(part[name]) for name in ("median", "low", "high")},
+        "median": shown(part["median"]),
+        **_spread({name: shown(part[name]) for name in ("low", "high")}, improvements),
         "steps": None
         if part["steps"] is None
         else [
@@ -103,6 +108,15 @@ def _refits(problem: Question, best: Course | None, part: Plain) -> dict[str, An
         "unsolved": part["unsolved"],
         "notes": list(part["notes"]),
     }
+
+
+def _spread(interval: Plain, improvements: list[float | None]) -> dict[str, Any]:
+    """Between which improvements how many refits lie: of a few all of them, for nine of ten would claim too much."""
+    if len(improvements) >= MANY:
+        return {**interval, "between": "nine of ten"}
+    known = [value for value in improvements if value is not None]
+    low = None if len(known) < len(improvements) else min(known)
+    return {"low": low, "high": max(known, default=None), "between": "all"}
 
 
 def _step_shares(step: Plain) -> dict[str, Any]:
@@ -163,30 +177,37 @@ def _influence(step: Plain, largest: float) -> str:
     return f"an influence of {rounded_up(undone)} {DEVIATIONS} would undo the gain{proven}."
 
 
-def trust_in_row(problem: Question, row: Plain, again: Examination | None = None) -> dict[str, Any] | None:
+def trust_in_row(
+    problem: Question, row: Plain, again: Examination | None = None, limits: Mapping[str, float] | None = None
+) -> dict[str, Any] | None:
     """What a row of a run's table tells of its answer, in the shape of `Trust.to_dict`; None where nobody asked.
 
     A row keeps less than an examination tells: of states that lie far from the data, at which steps; of influences that
     undo the gain, how small one may be. For the rest, what the run had examined is examined `again`, if that is given.
+    `limits` are those that the run warned by (`Run.warning_limits`); None: those of today.
     """
     if row.get("trust") is None:
         return None
-    told = _told(problem, row)
+    told = _told(problem, row, limits or in_force())
     if again is None:
         return told
-    found = again.of(problem, np.array(row["actions"])).to_dict()
-    fresh = {name: found[name] for name in DETAILS if told[name] is not None and found[name] is not None}
-    if "refits" in fresh:  # solving each of them again would take too long
-        fresh["refits"] = {**fresh["refits"], "steps": told["refits"]["steps"]}
+    try:
+        found = again.of(problem, np.array(row["actions"])).to_dict()
+    except IfonlyError:  # as in the run, which says why
+        return told
+    fresh = {name: found[name] for name in DETAILS if found[name] is not None}
+    if "refits" in fresh and told["refits"] is not None:  # solving each of them again would take too long
+        fresh["refits"] |= {name: told["refits"][name] for name in ("steps", "unsolved")}
     return {**told, **fresh}
 
 
-def _told(problem: Question, row: Plain) -> dict[str, Any]:
+def _told(problem: Question, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
+    words = with_check(row, problem.standing)  # which may be younger than the row
     return {
-        "summary": row["trust"],
-        "warnings": row["warnings"] or [],
+        "summary": words["trust"],
+        "warnings": words["warnings"] or [],
         "refits": None if row["refit_improvements"] is None else _refits_in_row(row),
-        "support": None if row["change_support"] is None else _support_in_row(problem, row),
+        "support": None if row["change_support"] is None else _support_in_row(problem, row, limits),
         "sensitivity": None if row["undone_by"] is None and row["harmless_below"] is None else _sensitivity_in_row(row),
     }
 
@@ -200,7 +221,7 @@ def _refits_in_row(row: Plain) -> dict[str, Any]:
         low, median, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1])).tolist()
     shares = row["step_agreement"]
     return {
-        "summary": f"{helping} of {count} refits agree",
+        "summary": agreeing(helping, count),
         "refits": count,
         "helping": helping,
         "improvements": improvements,
@@ -211,25 +232,23 @@ def _refits_in_row(row: Plain) -> dict[str, Any]:
             {"step": step, "same_step": share, "same_action": None, "of": 1}
             for step, share in zip(row["changed_steps"], shares, strict=True)
         ],
-        "unsolved": 0,
+        "unsolved": row["refits_unsolved"] or 0,
         "notes": [],
     }
 
 
-def _support_in_row(problem: Question, row: Plain) -> dict[str, Any]:
+def _support_in_row(problem: Question, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
     likely = dict(zip(row["changed_steps"], row["change_support"], strict=True))
     beyond = row["unsupported_steps"] or []
     steps = []
     for step in sorted({*likely, *beyond}):
-        probability = likely.get(step)
-        steps.append(
-            {
-                "step": step,
-                "changed": step in likely,
-                "probability": probability,
-                "flags": _flags_in_row(problem, step, probability) if step in beyond else [],
-            }
-        )
+        probability, changed = likely.get(step), step in likely
+        flags = []
+        if step in beyond:
+            broken = changed and probability is None
+            schema = problem.episode.schema
+            flags = [not_finite(schema, step) if broken else _flag_in_row(problem, step, probability, limits)]
+        steps.append({"step": step, "changed": changed, "probability": probability, "flags": flags})
     count = len(beyond)
     summary = f"{'one step goes' if count == 1 else f'{count} steps go'} beyond what the data supports"
     if not count:
@@ -238,14 +257,14 @@ def _support_in_row(problem: Question, row: Plain) -> dict[str, Any]:
     return {"summary": summary, "steps": steps}
 
 
-def _flags_in_row(problem: Question, step: int, probability: float | None) -> list[str]:
+def _flag_in_row(problem: Question, step: int, probability: float | None, limits: Mapping[str, float]) -> str:
     """Why a step was flagged: its action, or else its state."""
     when = moment(problem.episode.schema, step)
     if probability == 0:
-        return [f"at {when} this action is one that nobody in the data ever chose"]
-    if probability is not None and probability < UNLIKELY:
-        return [_chosen(problem, step, probability)]
-    return [f"the state at {when} lies farther from the data than {FAR:g} % of recorded states"]
+        return f"at {when} this action is one that nobody in the data ever chose"
+    if probability is not None and probability < limits["unlikely"]:
+        return _chosen(problem, step, probability)
+    return f"the state at {when} lies farther from the data than {limits['far']:g} % of recorded states"
 
 
 def _sensitivity_in_row(row: Plain) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def check(
         found.save(model / CHECK)
         output.show(f"kept in {model / CHECK}")
         if found.verdict is Level.FAIL:
-            output.show("ifonly solve and ifonly cohort now refuse this model, unless --allow-failed-model is given.")
+            output.show("ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model is given.")
     if out is not None:
         output.show(f"written: {out} ({', '.join(write_check(found, out).files)})")
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED

@@ -339,8 +339,10 @@ def _median_improvement(table: pl.DataFrame) -> float | None:
 
 
 def _with_warnings(table: pl.DataFrame) -> int | None:
-    """How many answers have something that speaks against trusting them; None where nothing was asked."""
-    known = table["warnings"].drop_nulls()
+    """How many answers have something that speaks against trusting them; None where none was examined."""
+    from ifonly.report.improvements import improvements
+
+    known = improvements(table)["warnings"].drop_nulls()
     return int((known.list.len() > 0).sum()) if len(known) else None
 
 
@@ -356,7 +358,7 @@ def _figures(document: dict[str, Any]) -> Table:
         table.add_row("median improvement", f"{document['median_improvement']:.1%}")
     if document["seconds"]["median"] is not None:
         table.add_row("median seconds", f"{document['seconds']['median']:.3g}")
-        table.add_row("seconds of all workers", f"{document['seconds']['total']:,.0f}")
+        table.add_row("seconds of all searches", f"{document['seconds']['total']:,.0f}")
     if document["model_check"] is not None:
         table.add_row("model check", document["model_check"]["verdict"])
     if document["with_warnings"] is not None:

@@ -23,16 +23,23 @@ INFO_EXAMPLES = (
     "ifonly info models/sepsis --json",
     "ifonly info result.json",
     "ifonly info runs/k3",
+    "ifonly info behaviour/sepsis",
 )
 
 
 def info(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A folder of a cohort, a model or a run; a result, a table.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A folder of a cohort, a model, a behaviour model or a run; a result, a table."
+        ),
     ],
     json: options.Json = False,
 ) -> ExitCode:
-    """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`."""
+    """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`.
+
+    Of models, runs and results also how far they are to be trusted, as far as that is known.
+    """
     output = Output(json)
     if not path.exists():
         raise StoreError(f"{path} does not exist.")
@@ -42,6 +49,8 @@ def info(
         _describe_model(path, output)
     elif (path / "run.json").exists():
         _describe_run(path, output)
+    elif (path / "behaviour.json").exists():
+        _describe_behaviour(path, output)
     else:
         _describe_cohort(path, output)
     return ExitCode.DONE
@@ -92,6 +101,7 @@ def _describe_model(folder: Path, output: Output) -> None:
             "exact_norms": norms,
             "fingerprint": model.fingerprint(),
             "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
+            "model_check": None if model.standing is None else model.standing.to_dict(),
             "provenance": metadata["provenance"],
             "schema_fingerprint": model.schema.fingerprint,
             "schema": model.schema.to_dict(),
@@ -103,6 +113,7 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
         "not trained here" if report is None else str(report),
         *members_of(model),
+        f"model check: {'none' if model.standing is None else model.standing.summary}",
         f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
         f"context: {', '.join(feature.name for feature in model.schema.context) or 'none'}",
         f"actions: {_actions(model.schema)}",
@@ -131,6 +142,22 @@ def _describe_run(folder: Path, output: Output) -> None:
     )
 
 
+def _describe_behaviour(folder: Path, output: Output) -> None:
+    from ifonly.support import load_behaviour
+
+    behaviour = load_behaviour(folder)
+    output.document(
+        {
+            "holds": "behaviour model",
+            "fingerprint": behaviour.fingerprint,
+            "report": behaviour.report.to_dict(),
+            "schema_fingerprint": behaviour.schema.fingerprint,
+            "schema": behaviour.schema.to_dict(),
+        }
+    )
+    output.show(str(behaviour), f"schema: {behaviour.schema.fingerprint}")
+
+
 def _exact_norms(model: TransitionModel) -> dict[str, float]:
     """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
     from ifonly.models.ensemble import Ensemble
@@ -152,6 +179,7 @@ def _describe_file(path: Path, output: Output) -> None:
     results = results_from(path, content)
     output.document({"holds": "results", "results": [result.to_dict() for result in results]})
     show_results(results, output)
+    output.show(*(f"{one.episode_id}, how far to trust it: {one.trust['summary']}" for one in results if one.trust))
 
 
 def _actions(schema: Schema) -> str:

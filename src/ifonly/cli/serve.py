@@ -113,7 +113,7 @@ def serve(
 ) -> ExitCode:
     """Serve the review page: every case, what could have gone better, and room to try and to judge.
 
-    Needs ifonly[web]. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
+    Needs the extra `web`. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
     Ctrl-C ends it.
     """
     asked = _Asked(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ifonly.errors import InputError
+
 if TYPE_CHECKING:
     from ifonly.episodes.schema import Schema
     from ifonly.models.base import TransitionModel
@@ -75,8 +77,14 @@ class TrustChoice:
 def support_for(result: Result, behaviour: Path | None, model: TransitionModel) -> Support | None:
     """The support that a stored result speaks of, from the behaviour model that is said to be behind it."""
     asked: Any = result.support
-    if behaviour is None or asked is None or asked.get("kind") != "behaviour":
+    if asked is None or asked.get("kind") != "behaviour":
         return None
+    if behaviour is None:
+        raise InputError(
+            f"the result for episode {result.episode_id!r} has only changes with a probability of at least "
+            f"{asked['min_support']:g} (--min-support); to check it, name the behaviour model that says so: "
+            "--behaviour FOLDER."
+        )
     from ifonly.support import load_behaviour
 
     return load_behaviour(behaviour, schema=model.schema).with_threshold(asked["min_support"], model)

@@ -130,8 +130,8 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
         return Standing.from_dict(content) if content["model"] == fingerprint else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); check the model again "
-            "(ifonly check), or delete the file."
+            f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); delete the file, and "
+            "check the model again (ifonly check)."
         ) from None
 
 

@@ -49,6 +49,8 @@ class Panel(Question):
     objective: Objective
     support_share: float = 1.0
     """The share of members at whose own states a change must be supported."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the members' agreement should know, as their ensemble says."""
 
     @classmethod
     def from_episode(
@@ -89,8 +91,8 @@ class Panel(Question):
             allow_failed_model=True,  # asked above, of all of them
             device=device,
         )
-        first = replace(first, standing=standing)
-        return cls.from_problem(first, [first.model, *members[1:]], objective=objective, support_share=support_share)
+        panel = cls.from_problem(first, [first.model, *members[1:]], objective=objective, support_share=support_share)
+        return replace(panel, standing=standing, notes=_notes(models))
 
     @classmethod
     def from_problem(
@@ -101,7 +103,10 @@ class Panel(Question):
         objective: str | float | Objective = "mean",
         support_share: float = 1.0,
     ) -> Panel:
-        """The question of `problem` put to each of `models`, which share the scaling of its own model."""
+        """The question of `problem` put to each of `models`, which share the scaling of its own model.
+
+        With what a check concluded about these: models that failed are not refused, and results say so.
+        """
         members = members_of([problem.model, *members_of(models)])[1:]
         if not 0 < support_share <= 1:
             raise InputError(
@@ -109,10 +114,12 @@ class Panel(Question):
             )
         problems = [problem.put_to(model) for model in members]
         return cls(
-            **{**_shared(problem), "noise": torch.stack([problem.noise for problem in problems], dim=1)},
+            **_shared(problem)
+            | {"noise": torch.stack([problem.noise for problem in problems], dim=1), "standing": _standing(models)},
             member_models=tuple(problem.model for problem in problems),
             objective=objective if isinstance(objective, Objective) else Objective(objective),
             support_share=float(support_share),
+            notes=_notes(models),
         )
 
     @property
@@ -127,9 +134,9 @@ class Panel(Question):
 
     @cached_property
     def members(self) -> tuple[Problem, ...]:
-        """The same question put to each member alone."""
+        """The same question put to each member alone, with what a check concluded about that one."""
         return tuple(
-            Problem(**{**_shared(self), "noise": self.noise[:, number]}, model=model)
+            Problem(**{**_shared(self), "noise": self.noise[:, number], "standing": model.standing}, model=model)
             for number, model in enumerate(self.member_models)
         )
 
@@ -214,10 +221,16 @@ def _shared(question: Question) -> dict[str, Any]:
 
 
 def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> Standing | None:
-    """What a check concluded: about an ensemble as a whole, or about the worst of a list."""
-    if isinstance(models, Sequence):
-        return worst_of([getattr(model, "standing", None) for model in models])
-    return getattr(models, "standing", None)
+    """What a check concluded: about an ensemble as a whole, or the worst of a list, which passes only if all do."""
+    if not isinstance(models, Sequence):
+        return getattr(models, "standing", None)
+    standings = [getattr(model, "standing", None) for model in models]
+    worst = worst_of(standings)
+    return None if worst is not None and worst.verdict == "pass" and None in standings else worst
+
+
+def _notes(models: Any) -> tuple[str, ...]:
+    return tuple(getattr(models, "notes", ()))
 
 
 def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:

@@ -89,8 +89,12 @@ class Problem(Question):
         return problem
 
     def put_to(self, model: TransitionModel) -> Problem:
-        """The same question put to another model, which has the same scaling and abducts its own noise."""
-        problem = replace(self, model=_frozen(model, self.episode, self.device))._abducted()
+        """The same question put to another model, which has the same scaling and abducts its own noise.
+
+        With what a check concluded about that one: a model that failed is not refused, and results say so.
+        """
+        frozen = _frozen(model, self.episode, self.device)
+        problem = replace(self, model=frozen, standing=model.standing)._abducted()
         problem._check_replay()
         return problem
 

@@ -16,6 +16,7 @@ from ifonly.intervals import mean_interval
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.rows import COLUMNS, FAILED, FIRST_COLUMNS, ZERO
 from ifonly.search.result import Status
+from ifonly.trust.trusted import CHECKED
 
 ROUNDING = 1e-9
 """Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""
@@ -108,9 +109,11 @@ def improvements(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFram
     `improvement` is (clipped_outcome - observed_clipped_outcome) / |observed_clipped_outcome|; null where the observed
     outcome is zero, or an outcome unknown. `upper_improvement` adds the gap that the search left open and, since costs
     of changes count in gaps but not in improvements, the costs of those that were not used; null where no bound is
-    known. For proven answers the two are the same.
+    known. For proven answers the two are the same. `warnings` are null where an answer was not examined, since nothing
+    is changed or nothing is known but what a check said of the model.
     """
     answered = complete(table).filter(pl.col("status") != FAILED)
+    examined = (pl.col("changes") > 0) & ~pl.col("trust").is_in(list(CHECKED.values()))
     proven = pl.col("status") == Status.OPTIMAL.value
     improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
     asked = asked or Asked()
@@ -120,6 +123,7 @@ def improvements(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFram
         proven=proven,
         improvement=improvement,
         upper_improvement=improvement + pl.when(proven).then(0.0).otherwise(_relative(room)),
+        warnings=pl.when(examined).then(pl.col("warnings")),
     )
 
 

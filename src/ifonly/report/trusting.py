@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,25 +15,6 @@ from ifonly.report.breakdowns import statistics_by
 ALL = "all answers"
 CLEAN, WARNED = "no warnings", "with warnings"
 UNCHANGED, NOT_EXAMINED = "nothing changed", "not examined"
-
-KINDS = {
-    "the model's check": ("the model failed its check", "the model's check warns", "the model could not be judged"),
-    "refits disagree": ("refits agree that", "refit does not agree that"),
-    "refits would change other steps": ("refits whose own best sequence changes",),
-    "beyond what the data supports": ("beyond what the data supports",),
-    "a small unrecorded influence would undo the gain": ("would undo the gain",),
-    "could not be examined": ("could not be examined",),
-}
-"""Kinds of warnings, and what tells them: numbers and moments differ from answer to answer."""
-
-
-def kind_of(warning: str) -> str:
-    """The kind of a warning; one of an unknown kind is its own.
-
-    >>> kind_of("only 12 of 20 refits agree that the changes help")
-    'refits disagree'
-    """
-    return next((kind for kind, signs in KINDS.items() if any(sign in warning for sign in signs)), warning)
 
 
 @dataclass(frozen=True)
@@ -105,13 +87,9 @@ def by_standing(answers: pl.DataFrame, threshold: float) -> pl.DataFrame:
 def warning_kinds(answers: pl.DataFrame) -> pl.DataFrame:
     """warning (its kind), episodes, share (of the examined ones); the most frequent first."""
     examined = answers.filter(pl.col("standing").is_in([CLEAN, WARNED]))
-    found: dict[str, int] = {}
-    for warnings in examined["warnings"].to_list():
-        for kind in dict.fromkeys(kind_of(warning) for warning in warnings):
-            found[kind] = found.get(kind, 0) + 1
+    found = Counter(examined["warning_kinds"].explode().drop_nulls().to_list())
     lines = [
-        {"warning": kind, "episodes": count, "share": count / examined.height}
-        for kind, count in sorted(found.items(), key=lambda item: -item[1])
+        {"warning": kind, "episodes": count, "share": count / examined.height} for kind, count in found.most_common()
     ]
     return pl.DataFrame(lines, schema={"warning": pl.String, "episodes": pl.Int64, "share": pl.Float64})
 
@@ -120,7 +98,7 @@ def agreement_histogram(answers: pl.DataFrame) -> pl.DataFrame:
     """low, high, episodes: bins [low, high) of the share of refits under which an answer helps; the last includes 1."""
     values = _agreement_of(answers)
     edges = np.round(np.linspace(0, 1, 11), 12)
-    counts = np.histogram(np.round(values, 12), edges)[0] if len(values) else np.zeros(0, dtype=np.int64)
+    counts = np.histogram(values, edges)[0] if len(values) else np.zeros(0, dtype=np.int64)
     shown = len(counts)
     return pl.DataFrame({"low": edges[:shown], "high": edges[1 : shown + 1], "episodes": counts})
 

@@ -15,6 +15,7 @@ from ifonly.episodes.cohort import Cohort
 from ifonly.errors import StoreError
 from ifonly.files import sha256_of
 from ifonly.journal import Journal, Line, alone
+from ifonly.runs.checked import with_check_of
 from ifonly.runs.manifest import (
     FINISHED,
     FORMAT,
@@ -75,7 +76,7 @@ class RunFolder:
     def finish(self) -> None:
         """Write the table, then say so."""
         table = self.path / TABLE
-        frame = frame_of(self._journal)
+        frame = with_check_of(self.manifest, frame_of(self._journal))
         replace_file(table, frame.write_parquet)
         self.manifest |= {
             "state": FINISHED,

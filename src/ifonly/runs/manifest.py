@@ -12,6 +12,7 @@ import polars as pl
 
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_file
+from ifonly.trust.examination import Examination
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
@@ -79,8 +80,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _of_today(content: dict[str, Any]) -> dict[str, Any]:
     """The manifest of version 1 as it would be written now."""
-    examination = {"behaviour": None, "each_refit": False, "sensitivity": False}
-    later = {"objective": None, "support": None, "examination": examination}
+    later = {"objective": None, "support": None, "examination": Examination().to_dict()}
     return content | {"version": VERSION, "question": content["question"] | later, MODEL_CHECK: None}
 
 

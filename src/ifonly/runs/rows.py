@@ -57,9 +57,11 @@ TRUST_COLUMNS = pl.Schema(
     {
         "trust": pl.String(),
         "warnings": pl.List(pl.String()),
+        "warning_kinds": pl.List(pl.String()),
         "refits_agree": pl.Float64(),
         "refit_improvements": pl.List(pl.Float64()),
         "step_agreement": pl.List(pl.Float64()),
+        "refits_unsolved": pl.Int64(),
         "change_support": pl.List(pl.Float64()),
         "farthest": pl.Float64(),
         "unsupported_steps": pl.List(pl.Int64()),
@@ -78,12 +80,13 @@ range, as a score that ends at 24 must be. `frontier` holds the best for every b
 bound that is not known is null. `states` [T][D], original units, are those of `actions`. `certificate` names the method
 that the upper bound rests on; null where nothing is proven.
 
-`trust` says in a few words how far to trust the answer, `warnings` what speaks against it. Of an ensemble,
-`refits_agree` is the share of refits under which the changes help and `refit_improvements` what each gains;
-`step_agreement` is, for each of `changed_steps`, the share of refits whose own best sequence changes it too. By a
-behaviour model, `change_support` is the probability of each change, `farthest` the largest distance percentile of a
-state after the first change, `unsupported_steps` those beyond what the data supports. No unrecorded influence at one
-step below `harmless_below` standard deviations undoes the gain; one of `undone_by` does.
+`trust` says in a few words how far to trust the answer, `warnings` what speaks against it, and `warning_kinds` of what
+kind each of these is. Of an ensemble, `refits_agree` is the share of refits under which the changes help and
+`refit_improvements` what each gains; `step_agreement` is, for each of `changed_steps`, the share of refits whose own
+best sequence changes it too, and `refits_unsolved` how many are without a proven one. By a behaviour model,
+`change_support` is the probability of each change (null where its state is not finite), `farthest` the largest distance
+percentile of a state after the first change, `unsupported_steps` those beyond what the data supports. No unrecorded
+influence at one step below `harmless_below` standard deviations undoes the gain; one of `undone_by` does.
 """
 
 FAILED = "failed"

@@ -11,9 +11,11 @@ import polars as pl
 
 from ifonly.errors import StoreError
 from ifonly.files import sha256_of
+from ifonly.runs.checked import with_check_of
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
 from ifonly.runs.manifest import FINISHED, read_manifest
 from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS
+from ifonly.trust.limits import in_force
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +35,19 @@ class Run:
         """How many episodes ended how: statuses, "failed" included."""
         return dict(self.manifest["counts"])
 
+    @property
+    def warning_limits(self) -> dict[str, float]:
+        """The limits beyond which rows warn, by name: those in force when the run was made."""
+        return dict(self.manifest["question"]["examination"].get("limits") or in_force())
+
     def table(self) -> pl.DataFrame:
-        """One row per episode, `ifonly.runs.rows.COLUMNS`, in the cohort's order; of a run at work, the rows so far."""
+        """One row per episode, `ifonly.runs.rows.COLUMNS`, in the cohort's order; of a run at work, the rows so far.
+
+        Rows tell the newest check of the model that the run knows of, which may be younger than they are.
+        """
+        return with_check_of(self.manifest, self._stored_table())
+
+    def _stored_table(self) -> pl.DataFrame:
         if not self.is_finished:
             return frame_of(rows_of(self.folder))
         if not has_table(self.folder, self.manifest):

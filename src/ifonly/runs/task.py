@@ -21,12 +21,12 @@ from ifonly.models.base import TransitionModel
 from ifonly.problem import Objective, Panel, Problem, Support, checked_standing, members_of, put_question
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import MODEL_CHECK
-from ifonly.runs.rows import TRUST_COLUMNS, failed_row, reason_of, row_of
+from ifonly.runs.rows import failed_row, reason_of, row_of
 from ifonly.search.base import Limits, Solver
 from ifonly.search.batch import solve_batch
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
-from ifonly.trust import Examination
+from ifonly.trust.examination import Examination, unexamined
 
 Placed = tuple[int, Episode]
 """An episode and its position in the run's cohort."""
@@ -193,8 +193,7 @@ class Task:
         try:
             return self.examination.of(asked, result, limits=self.limits, solver=self.solver).to_row()
         except Exception as error:
-            words = f"could not be examined: {reason_of(error)}"
-            return dict.fromkeys(TRUST_COLUMNS) | {"trust": words, "warnings": [words]}
+            return unexamined(problem, result, reason_of(error)).to_row()
 
 
 def answer_of(position: int, row: dict[str, Any]) -> Answer:

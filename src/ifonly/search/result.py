@@ -343,6 +343,8 @@ class Result:
                 raise StoreError(
                     f"result: its {key} does not follow from the rest ({content[key]!r}, not {derived!r})."
                 )
+        if result.trust is not None and result.trust.get("model_check") != content["model_check"]:
+            raise StoreError("result: what its trust says of the model's check is not what it says itself.")
         changes = [asdict(change) for change in result.changes]
         if content.get("changes", changes) != changes:
             raise StoreError("result: its changes do not follow from its actions.")

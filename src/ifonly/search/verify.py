@@ -18,6 +18,7 @@ from ifonly.constraints import Constraints
 from ifonly.episodes.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
+from ifonly.models.standing import Standing
 from ifonly.problem import REPLAY_TOLERANCE, HasMembers, Panel, Problem, Question, Support
 from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
@@ -49,10 +50,15 @@ class Verification:
     checks: tuple[Check, ...]
     proof_repeated: bool
     """Whether every admissible sequence was enumerated, so that the bound is proven anew and not only unrefuted."""
+    trust_told: bool = False
+    """Whether the result says how far to trust it, which is not checked."""
 
     def __str__(self) -> str:
         verdict = "optimum verified, by enumerating every sequence" if self.proof_repeated else "not refuted"
-        return "\n".join([f"episode {self.episode_id}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)])
+        lines = [f"episode {self.episode_id}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)]
+        if self.trust_told:
+            lines.append("  not checked: what the result says of trust; examine the answer again")
+        return "\n".join(lines)
 
 
 def verify(
@@ -72,7 +78,8 @@ def verify(
     search, by `samples` random sequences and, where at most `exhaustive_up_to` sequences exist (some ten seconds per
     million), by all of them; only then is the proof repeated, and the verification says so, and only then are proven
     budgets and proven alternatives compared with all sequences. What the command line adds to a stored result
-    (`target`, `contributions`) is not part of it and not checked.
+    (`target`, `contributions`) is not part of it and not checked, nor is `trust`, which `examine` tells anew; what the
+    result says of the model's check is compared with what the model keeps.
     A panel's result needs all of its members, a list or an ensemble. A custom reward is code and was not stored: hand
     it over again as `reward`; so is what changes had to have behind them: hand it over as `support`.
     """
@@ -92,7 +99,12 @@ def verify(
         listing = "\n".join(f"  {check.claim}: {check.finding}" for check in failed)
         raise VerificationError(f"the result for episode {result.episode_id!r} does not hold:\n{listing}")
     enumerated = problem.sequence_count() <= exhaustive_up_to
-    return Verification(result.episode_id, tuple(checks), proof_repeated=_is_bounded(result) and enumerated)
+    return Verification(
+        result.episode_id,
+        tuple(checks),
+        proof_repeated=_is_bounded(result) and enumerated,
+        trust_told=result.trust is not None,
+    )
 
 
 def _rebuild(
@@ -151,10 +163,20 @@ def _identity(result: Result, episode: Episode, problem: Question) -> Iterator[C
     fingerprint = problem.fingerprint()
     finding = f"fingerprint {result.model_fingerprint} against {fingerprint}"
     yield Check("model", result.model_fingerprint == fingerprint, finding)
+    yield from _model_check(result.model_check, problem.standing)
     if problem.support is not None:
         # What was stored has lists where settings may have tuples.
         stored, given = (json.dumps(one, sort_keys=True) for one in (result.support, dict(problem.support.settings())))
         yield Check("support", stored == given, "the same" if stored == given else "another one is given")
+
+
+def _model_check(stored: Standing | None, kept: Standing | None) -> Iterator[Check]:
+    """Of the same episodes, a check concludes the same; one made later, of others, says nothing against the result."""
+    if stored is None and kept is None:
+        return
+    said, known = ("none" if one is None else one.verdict for one in (stored, kept))
+    differ = stored is not None and kept is not None and stored.cohort == kept.cohort and said != known
+    yield Check("model check", not differ, f"{said} in the result, {known} kept with the model")
 
 
 def _replay(result: Result, problem: Question) -> Iterator[Check]:

@@ -212,15 +212,22 @@ def _report(
         scores = network(*rows[:3])
     actions = rows.actions.numpy()
     before, after = (_softmax(scores, value) for value in (1.0, temperature))
+    likelihood = -float(F.cross_entropy(scores / temperature, rows.actions))
+    marginal = _marginal(training, actions, network.taken.numpy())
+    if likelihood < marginal:
+        notes += (
+            "on subjects held out, it tells less than how often each action is chosen whatever the state: do not rely "
+            "on its probabilities",
+        )
     return BehaviourReport(
         **{
             name: Part(len(set(part.subjects)), len(part.actions))
             for name, part in zip(("training", "calibration", "held_out"), parts, strict=True)
         },
         temperature=temperature,
-        log_likelihood=-float(F.cross_entropy(scores / temperature, rows.actions)),
+        log_likelihood=likelihood,
         uncalibrated_log_likelihood=-float(F.cross_entropy(scores, rows.actions)),
-        marginal_log_likelihood=_marginal(training, actions, network.taken.numpy()),
+        marginal_log_likelihood=marginal,
         calibration_error=likeliest_error(after, actions),
         uncalibrated_error=likeliest_error(before, actions),
         by_probability=by_probability(after, actions),

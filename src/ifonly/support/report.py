@@ -108,11 +108,20 @@ class BehaviourReport:
             "  actions given a probability of ... were taken in ... of those situations:",
         ]
         lines += [
-            f"    {100 * group.low:g} to {100 * group.high:g} %: given {100 * group.given:.2g} %, taken in "
-            f"{100 * group.happened:.2g} % of {group.count}"
+            f"    {100 * group.low:g} to {100 * group.high:g} %: given {_percent(group.given)}, taken in "
+            f"{_percent(group.happened)} of {group.count:,}"
             for group in self.by_probability
         ]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _percent(share: float) -> str:
+    """With two digits; whole from 10 % on.
+
+    >>> _percent(0.00843), _percent(0.131), _percent(1.0)
+    ('0.84 %', '13 %', '100 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _counted(part: Part) -> str:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.errors import InputError
+from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.problem import HasMembers, Panel, Problem, Question, members_of
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Limits, Solver
 from ifonly.search.result import Result
 from ifonly.support import BehaviourModel
+from ifonly.trust import limits as warning_limits
 from ifonly.trust.refits import agreement, require_exact
 from ifonly.trust.sensitivity import Sensitivity
 from ifonly.trust.sensitivity import sensitivity as sensitivity_of
 from ifonly.trust.sequences import checked_sequence
 from ifonly.trust.supported import support_of
 from ifonly.trust.trusted import Trust
+
+Found = TypeVar("Found")
 
 
 def examine(
@@ -43,7 +46,8 @@ def examine(
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of a panel or of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement`
     for `solver` and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of
-    a panel, the gain of the member that gains least of those that gain anything.
+    a panel, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
+    said in a warning (`Trust.failure`), and costs nothing else.
     """
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
@@ -55,20 +59,51 @@ def examine(
             "examine: there are no refits to solve; ask an ensemble (fit_ensemble, `ifonly fit --ensemble 20`), or "
             "pass refits=..."
         )
-    agreed = None
+    model = problem.models[0]
+    if behaviour is not None:
+        behaviour.schema.require_same(model.schema, here="the behaviour model", there="the model")
+    if refits is not None:
+        members_of([model, *members_of(refits)])
+    if each_refit and solver is not None:
+        require_exact(solver)
+    parts = _Parts()
+    agreed = supported = undone = None
     if members is not None:
-        agreed = agreement(
-            problem, sequence, members, each_refit=each_refit, solver=solver, limits=limits, progress=progress
+        agreed = parts.ask(
+            "what refits say",
+            lambda: agreement(
+                problem, sequence, members, each_refit=each_refit, solver=solver, limits=limits, progress=progress
+            ),
         )
-    undoing, member = _what_would_undo(problem, sequence) if sensitivity else (None, None)
+    if behaviour is not None:
+        supported = parts.ask("what the data supports", lambda: support_of(problem, sequence, behaviour))
+    if sensitivity:
+        undone = parts.ask("what would undo the gain", lambda: _what_would_undo(problem, sequence))
+    undoing, member = undone or (None, None)
     return Trust(
         changed_steps=tuple((sequence != problem.observed_actions).nonzero().flatten().tolist()),
         model_check=problem.standing,
         refits=agreed,
-        support=None if behaviour is None else support_of(problem, sequence, behaviour),
+        support=supported,
         sensitivity=undoing,
         sensitive_member=member,
+        failure="; ".join(parts.failures) or None,
     )
+
+
+class _Parts:
+    """Parts of an examination, each of which may fail without the others."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def ask(self, what: str, find: Callable[[], Found]) -> Found | None:
+        """What is found; None where that fails, of which the reason is kept."""
+        try:
+            return find()
+        except IfonlyError as error:
+            self.failures.append(f"{what} ({str(error).rstrip('.')})")
+            return None
 
 
 def _check_same_episode(problem: Question, result: Result) -> None:
@@ -134,8 +169,10 @@ class Examination:
         """Plain types for a manifest."""
         return {
             "behaviour": None if self.behaviour is None else self.behaviour.fingerprint,
+            "distances": self.behaviour is not None and self.behaviour.neighbours is not None,
             "each_refit": self.each_refit,
             "sensitivity": self.sensitivity,
+            "limits": warning_limits.in_force(),
         }
 
     def of(
@@ -158,3 +195,19 @@ class Examination:
             limits=limits,
             progress=progress,
         )
+
+    def attempt(self, problem: Question, result: Result) -> Trust:
+        """The same; where the answer cannot be examined, that is what is told: it is still an answer."""
+        try:
+            return self.of(problem, result)
+        except IfonlyError as error:
+            return unexamined(problem, result, str(error))
+
+
+def unexamined(problem: Question, result: Result, reason: str) -> Trust:
+    """What is left to say of an answer whose examination failed for `reason`."""
+    return Trust(
+        changed_steps=tuple(change.step for change in result.changes),
+        model_check=problem.standing,
+        failure=reason,
+    )

@@ -21,3 +21,8 @@ INFLUENCE = 1.0
 """Standard deviations that an influence at one step must have to undo the gain: in any one direction chance itself goes
 beyond one of them at about every sixth step.
 """
+
+
+def in_force() -> dict[str, float]:
+    """All of them by name, to be kept beside what was judged by them."""
+    return {"unlikely": UNLIKELY, "far": FAR, "agreeing": AGREEING, "same_step": SAME_STEP, "influence": INFLUENCE}

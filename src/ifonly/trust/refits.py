@@ -196,7 +196,7 @@ def agreement(
         helping=int((gains > 0).sum()),
         steps=None if own is None else _step_agreement(panel, sequence, own),
         unsolved=0 if own is None else len(panel.models) - len(own),
-        notes=tuple(getattr(members, "notes", ())),
+        notes=panel.notes,
         schema=problem.episode.schema,
         changes=int(problem.changes(sequence)),
         observed=problem.reward.show(problem.observed_outcome),

@@ -25,8 +25,8 @@ class StepSupport:
     step: int
     action: int
     changed: bool
-    probability: float
-    """How likely the action is at the counterfactual state."""
+    probability: float | None
+    """How likely the action is at the counterfactual state; None where that is not finite."""
     percentile: float | None
     """The share of recorded states, in percent, that lie nearer to the data; None where none were kept."""
     flags: tuple[str, ...]
@@ -79,6 +79,7 @@ class SupportReport:
         """What is unusual about a step; of a change where nothing is, how usual it is."""
         if step.flags or not step.changed:
             return step.flags
+        assert step.probability is not None, "it would be flagged"
         return (_chosen(self.schema, step.step, step.probability),)
 
 
@@ -104,6 +105,7 @@ def support_of(
     states = problem.rollout(sequence.unsqueeze(0))[0][0]  # [T, (M,) D]
     states = states.unsqueeze(1) if states.dim() == 2 else states
     horizon, members = states.shape[:2]
+    is_finite = states.isfinite().flatten(1).all(1).tolist()
     context = problem.context.unsqueeze(1).expand(-1, members, -1).flatten(0, 1)
     steps = torch.arange(horizon, device=problem.device).repeat_interleave(members)
     every = behaviour.probabilities(states.flatten(0, 1), context, steps, scaler=model.scaler)
@@ -117,6 +119,9 @@ def support_of(
     schema = problem.episode.schema
     found = []
     for t in range(horizon):
+        if not is_finite[t]:
+            found.append(StepSupport(t, int(sequence[t]), changed[t], None, percentiles[t], (not_finite(schema, t),)))
+            continue
         flags = _flags(
             schema, t, taken[t] if changed[t] else None, percentiles[t] if t > first else None, unlikely, far
         )
@@ -138,6 +143,11 @@ def _flags(
         share = "any recorded state" if percentile == 100 else f"{percentile:.4g} % of recorded states"
         flags.append(f"the state at {when} lies farther from the data than {share}")
     return tuple(flags)
+
+
+def not_finite(schema: Schema, step: int) -> str:
+    """That a model breaks down, in words."""
+    return f"at {moment(schema, step)} the model gives no finite state"
 
 
 def _chosen(schema: Schema, step: int, probability: float) -> str:

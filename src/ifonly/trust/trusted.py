@@ -15,9 +15,11 @@ from ifonly.trust.words import finite, moment, rounded_up
 COLUMNS = (
     "trust",
     "warnings",
+    "warning_kinds",
     "refits_agree",
     "refit_improvements",
     "step_agreement",
+    "refits_unsolved",
     "change_support",
     "farthest",
     "unsupported_steps",
@@ -35,6 +37,13 @@ CHECKED = {
 }
 """What is said of a model, by the verdict about it."""
 
+CHECK_KIND = "the model's check"
+REFITS_KIND, STEPS_KIND = "refits disagree", "refits would change other steps"
+SUPPORT_KIND = "beyond what the data supports"
+INFLUENCE_KIND = "a small unrecorded influence would undo the gain"
+FAILURE_KIND = "could not be examined"
+"""Kinds of warnings, for counting them: numbers and moments differ from answer to answer."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trust:
@@ -47,12 +56,36 @@ class Trust:
     sensitivity: Sensitivity | None = None
     sensitive_member: int | None = None
     """Of a panel, the member whose sensitivity it is: the one that gains least."""
+    failure: str | None = None
+    """What could not be examined, and why; None where all could that was asked."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """In plain words, one for each signal beyond its limit (`ifonly.trust.limits`)."""
-        parts = (self._check_warning, *self._refit_warnings(), self._support_warning, self._sensitivity_warning)
-        return tuple(warning for warning in parts if warning)
+        return tuple(self._warnings.values())
+
+    @property
+    def warning_kinds(self) -> tuple[str, ...]:
+        """Of what kind each of `warnings` is; no two are of one kind."""
+        return tuple(self._warnings)
+
+    @property
+    def _warnings(self) -> dict[str, str]:
+        found = {
+            CHECK_KIND: self._check_warning,
+            REFITS_KIND: self._refits_warning,
+            STEPS_KIND: self._steps_warning,
+            SUPPORT_KIND: self._support_warning,
+            INFLUENCE_KIND: self._sensitivity_warning,
+            FAILURE_KIND: self._not_examined,
+        }
+        return {kind: warning for kind, warning in found.items() if warning}
+
+    @property
+    def _not_examined(self) -> str:
+        if self.failure is None or not self.changed_steps:
+            return ""
+        return f"could not be examined: {self.failure.rstrip('.')}"
 
     @property
     def _check_warning(self) -> str:
@@ -60,18 +93,21 @@ class Trust:
             return ""
         return f"{CHECKED[self.model_check.verdict]} ({self.model_check.summary})"
 
-    def _refit_warnings(self) -> tuple[str, ...]:
+    @property
+    def _refits_warning(self) -> str:
         refits = self.refits
-        if refits is None or not self.changed_steps:
-            return ()
-        found = []
-        if refits.share < AGREEING:
-            found.append(f"{'only ' if refits.count > 1 else ''}{refits.summary} that the changes help")
+        if refits is None or not self.changed_steps or refits.share >= AGREEING:
+            return ""
+        return f"{'only ' if refits.count > 1 and refits.helping else ''}{refits.summary} that the changes help"
+
+    @property
+    def _steps_warning(self) -> str:
+        refits = self.refits
+        if refits is None:
+            return ""
         rare = [step for step in refits.steps or () if step.of and step.same_step / step.of < SAME_STEP]
-        if rare:
-            when = (f"{moment(refits.schema, step.step)}: {step.same_step} of {step.of}" for step in rare)
-            found.append(f"refits whose own best sequence changes {', '.join(when)}")
-        return tuple(found)
+        when = (f"{moment(refits.schema, step.step)}: {step.same_step} of {step.of}" for step in rare)
+        return f"few refits change the same step in their own best sequence ({', '.join(when)})" if rare else ""
 
     @property
     def _support_warning(self) -> str:
@@ -92,6 +128,7 @@ class Trust:
         if self.changed_steps:
             said += [part.summary for part in (self.refits, self.support) if part is not None]
             said += [self._influence] if self.sensitivity is not None else []
+            said += [self._not_examined] if self._not_examined else []
         else:
             said.append("nothing is changed")
         return "; ".join(said or [checked])
@@ -133,7 +170,8 @@ class Trust:
 
         Lists about steps are in the order of `changed_steps`.
         """
-        row = {**dict.fromkeys(COLUMNS), "trust": self.summary, "warnings": list(self.warnings)}
+        said = {"trust": self.summary, "warnings": list(self.warnings), "warning_kinds": list(self.warning_kinds)}
+        row = dict.fromkeys(COLUMNS) | said
         if not self.changed_steps:
             return row
         for part in (_refits_in_row(self.refits), _support_in_row(self.support), _sensitivity_in_row(self.sensitivity)):
@@ -161,6 +199,7 @@ def _refits_in_row(refits: Agreement | None) -> dict[str, Any]:
         "refits_agree": refits.share,
         "refit_improvements": [finite(value) for value in refits.improvements.tolist()],
         "step_agreement": [step.same_step / step.of for step in steps] if steps and steps[0].of else None,
+        "refits_unsolved": None if steps is None else refits.unsolved,
     }
 
 

@@ -148,9 +148,10 @@ class Review:
     def _new_case(self, episode: str) -> Plain:
         problem = self._problem(episode)
         place = self._places.get(episode)
-        if place is None or self._table is None:
+        if place is None or self._table is None or self.run is None:
             return observed_case(problem).to_dict()
-        return case_from_row(problem, self._table.row(place, named=True)).to_dict()
+        row = self._table.row(place, named=True)
+        return case_from_row(problem, row, limits=self.run.warning_limits).to_dict()
 
     def _first_example(self) -> Plain:
         """The first episode that the model explains; if none of the first does, none will."""

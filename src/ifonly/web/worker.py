@@ -151,7 +151,7 @@ class _Bench:
         result = session.solve(work.constraints or Constraints(), limits=limits, progress=watch.tick)
         asked = ruled(problem, work.max_changes, work.constraints)
         # Only what is quick: replays under refits, and what the data supports.
-        trust = Examination(behaviour=self._behaviour).of(asked, result)
+        trust = Examination(behaviour=self._behaviour).attempt(asked, result)
         case = case_of(asked, replace(result, trust=trust.to_dict()))
         ended = "stopped" if result.status is Status.INTERRUPTED else "finished"
         return Message(job, ended=ended, case=case.to_dict())

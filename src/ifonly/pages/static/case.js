@@ -125,7 +125,8 @@
       this.trustLine = el("p", { class: "trust-line" });
       this.trustParts = el("details", { class: "trust-parts" }, el("summary", {}, "How far to trust this"), el("div", {}));
       this.trustParts.addEventListener("toggle", () => this.fillTrust());
-      this.places.trust.append(this.trustLine, this.trustParts);
+      this.warnings = el("ul", { class: "print-only" });  // on paper nothing can be unfolded
+      this.places.trust.append(this.trustLine, this.warnings, this.trustParts);
     }
 
     courseTitle() {
@@ -215,7 +216,8 @@
       const course = this.course();
       const about = case_.answer && trust.examined && course && !this.isBest(course)
         ? `About the sequence found with at most ${ifonly.plural(case_.question.max_changes, "change")}: ` : "";
-      fill(this.trustLine, ifonly.trustSeal(trust), ` ${about}${trust.statement}`);
+      fill(this.trustLine, ifonly.trustSeal(trust, case_.model), ` ${about}${trust.statement}`);
+      fill(this.warnings, ...trust.warnings.map((text) => el("li", {}, text)));
       this.fillTrust();
       const support = this.view.own && this.view.own.support;
       fill(places.tried, support && el("p", {}, `Your version: ${ifonly.uncapital(support.summary)}`), support && ifonly.supportList(support));

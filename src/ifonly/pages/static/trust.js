@@ -9,10 +9,10 @@
     sensitivity: "Not asked for this answer.",
   };
 
-  /** Beside the sentence: whether anything speaks against the answer, in a word. */
-  function trustSeal({ examined, warnings }) {
+  /** Beside the sentence: whether anything speaks against the answer, in a word; no calm one for an unchecked model. */
+  function trustSeal({ examined, warnings }, { check }) {
     if (warnings.length) return el("span", { class: "seal open" }, ifonly.plural(warnings.length, "warning"));
-    return examined ? el("span", { class: "seal calm" }, "No warnings") : null;
+    return examined && check ? el("span", { class: "seal calm" }, "No warnings") : null;
   }
 
   function list(texts, attributes) {
@@ -43,7 +43,7 @@
     if (refits.refits < 2 || refits.median === null) return null;
     const costs = question.change_cost ? ", the cost of changes counted" : "";
     return `Improvement over refits, in ${question.objective}${costs}: median ${gain(refits.median)}, ` +
-      `nine of ten between ${gain(refits.low)} and ${gain(refits.high)}.`;
+      `${refits.between} between ${gain(refits.low)} and ${gain(refits.high)}.`;
   }
 
   function refitsTable(refits) {
@@ -77,7 +77,7 @@
       el("p", {}, refits.summary, words && ` ${words}`),
       el("p", { class: "legend" }, key("\u25CB", "a refit under which it helps"),
         refits.helping < refits.refits && key("\u2715", "one under which it does not"), key("\u25C6", case_.question.judged_by || "the model itself"),
-        refits.refits > 1 && key("\u2500", "nine of ten refits, and their median")),
+        refits.refits > 1 && key("\u2500", `${refits.between} refits, and their median`)),
       chart,
       el("details", {}, el("summary", {}, "Every refit as a table"), refitsTable(refits)),
       refits.steps

@@ -136,7 +136,8 @@ def test_a_target_to_fall_to(solve, optima: list[ifonly.Result]) -> None:
         )
         assert said in text
     content, text = target_of(solve, (none + one) / 2)
-    assert f"reached with 1 change ({one:.6g}), and with no fewer.\n  step {optima[1].changes[0].step}: " in text
+    step = optima[1].changes[0].step
+    assert f"reached with 1 change ({one:.6g}), and with no fewer.\n  step {step} (hour {4 * step}): " in text
 
 
 def test_a_target_to_rise_to(solve) -> None:

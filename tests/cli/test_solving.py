@@ -49,7 +49,7 @@ def test_the_answer_in_words(solve) -> None:
     assert "patient-00001: optimal | 2 changes (at most 2) | cumulative SOFA" in result.stdout
     assert document.status.sentence in result.stdout
     for change in document.changes:
-        assert f"step {change.step}: {change.words}" in result.stdout
+        assert f"step {change.step} (hour {4 * change.step}): {change.words}" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["exhaustive", "greedy", "beam", "top", "random"])

@@ -85,7 +85,7 @@ def test_a_result_prints_itself(result: Result, problem: Problem) -> None:
     outcome = "cumulative SOFA 38.0 -> 32.0 (-15.8%)"
     assert first.startswith(f"optimal | 2 changes (at most 2) | {outcome} | bound = outcome | ")
     assert first.endswith(f" | {result.stats.nodes_expanded:,} nodes, {result.stats.seconds:.2f} s")
-    assert changes == [f"  step {c.step}: {c.words}" for c in result.changes]
+    assert changes == [f"  step {c.step} (hour {4 * c.step}): {c.words}" for c in result.changes]
     assert repr(result) == "Result('case 7', optimal, outcome -32, gap 0)"
     single = solve(problem.with_max_changes(1), Greedy())
     outcome = "cumulative SOFA 38.0 -> 35.0 (-7.9%)"

@@ -7,6 +7,7 @@ from made_courses import by_enumeration
 from random_behaviour import made_behaviour
 
 import ifonly
+from ifonly.episodes.moments import moment
 from ifonly.errors import InputError
 from ifonly.instances import random_panel, random_problem
 from ifonly.problem import Problem
@@ -14,7 +15,7 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.verify import verify
 from ifonly.support import BehaviourModel
 from ifonly.trust import Trust, support_of
-from ifonly.trust.words import moment, one_of
+from ifonly.trust.words import one_of
 
 
 def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]:

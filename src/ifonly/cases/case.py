@@ -14,6 +14,7 @@ from ifonly.cases.answers import Answer, Found, answered
 from ifonly.cases.courses import Course, action_levels, courses_of
 from ifonly.cases.trust import failure_words, model_words, trust_in_row, trust_of
 from ifonly.episodes.episode import IntArray
+from ifonly.episodes.moments import unit_of_time
 from ifonly.episodes.schema import ActionSpace
 from ifonly.errors import InputError
 from ifonly.problem import Panel, Question
@@ -21,7 +22,6 @@ from ifonly.runs.rows import FAILED
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result, Status
 from ifonly.trust.examination import Examination
-from ifonly.trust.words import unit_of_time
 from ifonly.version import __version__
 
 FORMAT = "ifonly.case"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ifonly.cases.courses import Course, finite
+from ifonly.episodes.moments import moment
 from ifonly.errors import IfonlyError
 from ifonly.models.standing import Standing
 from ifonly.problem import Question
@@ -18,7 +19,7 @@ from ifonly.trust.rechecked import with_check
 from ifonly.trust.refits import INTERVAL, MANY, agreeing
 from ifonly.trust.supported import not_finite
 from ifonly.trust.trusted import CHECKED
-from ifonly.trust.words import moment, one_of, rounded_down, rounded_up
+from ifonly.trust.words import one_of, rounded_down, rounded_up
 
 Plain = Mapping[str, Any]
 

@@ -10,11 +10,11 @@ import torch
 
 from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
+from ifonly.episodes.moments import unit_of_time
 from ifonly.episodes.schema import Feature, Schema
 from ifonly.problem import Panel, Question
 from ifonly.rewards import declared_constants
 from ifonly.search.result import Status
-from ifonly.trust.words import unit_of_time
 
 STOPPED = {
     Status.OPTIMAL: "the search ended without a proof",

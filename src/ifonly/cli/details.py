@@ -56,6 +56,7 @@ def target_reached(result: Result, target: float) -> tuple[int | None, bool]:
 
 def in_words(result: Result, target: float) -> str:
     """Which budget reaches a shown value, and with which changes."""
+    from ifonly.episodes.moments import step_and_moment
     from ifonly.report.tables import changes_in_words, shown_value
 
     shown = result.shown[1]
@@ -74,7 +75,8 @@ def in_words(result: Result, target: float) -> str:
         return f"{wanted}: reached without any change ({value})."
     certainty = "and with no fewer" if proven else "perhaps also with fewer: that is not decided"
     head = f"{wanted}: reached with {fewest} change{'' if fewest == 1 else 's'} ({value}), {certainty}."
-    lines = [f"  step {step}: {words}" for step, words in changes_in_words(result, budget.actions)]
+    listed = changes_in_words(result, budget.actions)
+    lines = [f"  {step_and_moment(result.schema, step)}: {words}" for step, words in listed]
     return "\n".join([head, *lines])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ifonly.constraints import Constraints
 from ifonly.episodes.episode import FloatArray, IntArray, as_actions
+from ifonly.episodes.moments import step_and_moment
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
@@ -242,7 +243,10 @@ class Result:
             head += f" | {self.members.words}"
         if self.model_check is not None:
             head += f" | model check: {self.model_check.verdict}"
-        return "\n".join([head, *(f"  step {change.step}: {change.words}" for change in self.changes)])
+        return "\n".join([head, *(f"  {self._when(change)}: {change.words}" for change in self.changes)])
+
+    def _when(self, change: Change) -> str:
+        return step_and_moment(self.schema, change.step)
 
     def __repr__(self) -> str:
         return f"Result({self.episode_id!r}, {self.status.value}, outcome {self.outcome:.6g}, gap {self.gap:.3g})"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ifonly.episodes.episode import FloatArray
+from ifonly.episodes.moments import moment
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
@@ -24,7 +25,7 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.trust.sequences import checked_sequence
-from ifonly.trust.words import finite, moment
+from ifonly.trust.words import finite
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""

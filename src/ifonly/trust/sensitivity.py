@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from ifonly.episodes.episode import FloatArray
+from ifonly.episodes.moments import moment
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.trust import robustness, witnesses
 from ifonly.trust.sequences import checked_sequence
 from ifonly.trust.shifts import Course
-from ifonly.trust.words import finite, moment, rounded_down, rounded_up
+from ifonly.trust.words import finite, rounded_down, rounded_up
 
 LARGEST = 10.0
 """Standard deviations up to which shifts are tried."""

@@ -9,13 +9,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ifonly.episodes.moments import moment
 from ifonly.episodes.schema import Schema
 from ifonly.errors import InputError
 from ifonly.problem import Question
 from ifonly.support import BehaviourModel
 from ifonly.trust.limits import FAR, UNLIKELY
 from ifonly.trust.sequences import checked_sequence
-from ifonly.trust.words import moment, one_of
+from ifonly.trust.words import one_of
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ifonly.episodes.moments import moment
 from ifonly.models.standing import Standing
 from ifonly.trust.limits import AGREEING, INFLUENCE, SAME_STEP
 from ifonly.trust.refits import Agreement
 from ifonly.trust.sensitivity import Sensitivity
 from ifonly.trust.supported import SupportReport
-from ifonly.trust.words import finite, moment, rounded_up
+from ifonly.trust.words import finite, rounded_up
 
 COLUMNS = (
     "trust",

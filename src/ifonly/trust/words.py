@@ -1,23 +1,8 @@
-"""Steps, shares and numbers as people and files read them."""
+"""Shares and numbers as people and files read them."""
 
 from __future__ import annotations
 
 import math
-
-from ifonly.episodes.schema import Schema
-
-UNITS = {"h": "hour", "hr": "hour", "min": "minute", "d": "day", "s": "second", "w": "week"}
-"""Abbreviations of units of time that are written out."""
-
-
-def unit_of_time(schema: Schema) -> str:
-    """The unit of steps as a word: hour for h, step where there is none."""
-    return UNITS.get(schema.step_unit, schema.step_unit) or "step"
-
-
-def moment(schema: Schema, step: int) -> str:
-    """The time of a step, such as "hour 8" for step 2 of four hours each; "step 2" where steps have no unit."""
-    return f"{unit_of_time(schema)} {step * schema.step_length:g}"
 
 
 def one_of(probability: float) -> str:

@@ -8,6 +8,7 @@ from ifonly.experiments.base import Settings
 from ifonly.experiments.catalogue import EXPERIMENTS
 from ifonly.experiments.cells import FoldCell, SolveCell
 from ifonly.experiments.laboratory import Conditions, Laboratory
+from ifonly.experiments.study_cell import StudyCell
 
 TINY = Conditions(horizon=4, hidden=(4,), epochs=1)
 
@@ -21,6 +22,18 @@ SMALL = {
     "fig4": {"patients": 2, "sizes": (10, 20), "max_changes": 1},
     "fig5": {"location": (0.5, 1.0), "scale": (0.1,), "folds": 2},
     "baselines": {"patients": 2, "max_changes": (0, 1, 2)},
+    "warnings": {
+        "patients": 1,
+        "enough": 40,
+        "too_few": 12,
+        "epochs_for_enough": 1,
+        "epochs_for_few": 1,
+        "held_out": 12,
+        "steps": 4,
+        "max_changes": 1,
+        "members": 2,
+        "width": 4,
+    },
 }
 
 
@@ -35,7 +48,7 @@ def forbid_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("this was done already")
 
-    for cell in (SolveCell, FoldCell):
+    for cell in (SolveCell, FoldCell, StudyCell):
         monkeypatch.setattr(cell, "measure", refuse)
     monkeypatch.setattr(Laboratory, "fit_model", refuse)
     monkeypatch.setattr("ifonly.runs.solving._solve_missing", refuse)

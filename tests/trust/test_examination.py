@@ -93,13 +93,13 @@ def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
         (Trust((1,), CHECKED["pass"], refits(20, 20, [9, 0])), "20 of 20 refits agree", 1),
         (Trust((1,), CHECKED["pass"], refits(2, 20, [9, 0])), "2 of 20 refits agree", 2),
         (
-            Trust((1,), CHECKED["pass"], None, None, sensitive(0.991)),
-            "an unrecorded influence of 1.00 standard deviations at step 1 would undo the gain",
+            Trust((1,), CHECKED["pass"], None, None, sensitive(0.321)),
+            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain",
             1,
         ),
         (
-            Trust((1,), CHECKED["pass"], None, None, sensitive(1.0), 2),
-            "an unrecorded influence of 1.00 standard deviations at step 1 would undo the gain under member 2, which "
+            Trust((1,), CHECKED["pass"], None, None, sensitive(0.33), 2),
+            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain under member 2, which "
             "gains least",
             0,
         ),
@@ -127,13 +127,13 @@ def test_summaries_and_warnings(trust: Trust, summary: str, warnings: int) -> No
 
 
 def test_warnings_say_what_they_rest_on() -> None:
-    trust = Trust((0, 1), CHECKED["fail"], refits(2, 20, [9, 12]), support(2), sensitive(0.4))
+    trust = Trust((0, 1), CHECKED["fail"], refits(2, 20, [9, 12]), support(2), sensitive(0.3))
     assert trust.warnings == (
         "the model failed its check (why)",
         "only 2 of 20 refits agree that the changes help",
         "few refits change the same step in their own best sequence (step 0: 9 of 20)",
         "2 steps go beyond what the data supports",
-        "an unrecorded influence of 0.40 standard deviations at step 1 would undo the gain",
+        "an unrecorded influence of 0.30 standard deviations at step 1 would undo the gain",
     )
     assert trust.warning_kinds == (
         "the model's check",

@@ -41,7 +41,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="fig2a, fig2b, fig2c, fig3a, fig3b, fig3c, fig4, fig5, baselines, or all.",
+            help="fig2a, fig2b, fig2c, fig3a, fig3b, fig3c, fig4, fig5, baselines, warnings, or all.",
             show_default=False,
         ),
     ],
@@ -169,7 +169,7 @@ def reproduce(
     ] = False,
     json: options.Json = False,
 ) -> ExitCode:
-    """Make the figures of the paper again, and compare heuristics with the optimum.
+    """Make the figures of the paper again, compare heuristics with the optimum, and see whether warnings work.
 
     On simulated stays by default, or on any cohort. Everything that is measured is kept at once: a run that was
     stopped goes on where it was when the same command is given again, and figures can be drawn anew without measuring.

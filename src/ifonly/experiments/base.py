@@ -65,6 +65,10 @@ class Experiment(ABC):
     def plot(self, table: pl.DataFrame) -> Figure:
         """The figure."""
 
+    def more_figures(self, table: pl.DataFrame) -> Mapping[str, Figure]:
+        """Further ones by name, where one does not show all."""
+        return {}
+
     @abstractmethod
     def summary(self, table: pl.DataFrame) -> pl.DataFrame:
         """The few numbers that the figure shows, for people to read."""

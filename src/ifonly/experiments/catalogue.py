@@ -15,6 +15,7 @@ from ifonly.experiments.fig3b import ImprovementDistribution
 from ifonly.experiments.fig3c import InterestingCase
 from ifonly.experiments.fig4 import AnchorStrategies
 from ifonly.experiments.fig5 import LikelihoodLoss
+from ifonly.experiments.warning_study import WarningStudy
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
@@ -28,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         AnchorStrategies(),
         LikelihoodLoss(),
         Baselines(),
+        WarningStudy(),
     )
 }
 ALL = "all"

@@ -24,6 +24,11 @@ FORMAT = "ifonly.experiment"
 VERSION = 1
 
 
+def further_figure(name: str) -> str:
+    """The file of an experiment's further figure."""
+    return f"figure-{name}.png"
+
+
 class NothingToDrawError(StoreError):
     """An experiment has nothing yet that a figure could show."""
 
@@ -72,6 +77,11 @@ class Outcome:
         return self.folder / FIGURE
 
     @property
+    def figures(self) -> list[Path]:
+        """All figures, the main one first."""
+        return [self.figure, *sorted(self.folder.glob(further_figure("*")))]
+
+    @property
     def table_file(self) -> Path:
         """Where the table is."""
         return self.folder / TABLE
@@ -101,8 +111,8 @@ def carry_out(experiment: Experiment, settings: Settings, bench: Bench, *, force
     machine = _machine(settings, bench.workers)
     if known != settings:
         with stored(folder / RECORD):
-            for name in (FIGURE, TABLE):
-                (folder / name).unlink(missing_ok=True)
+            for old in (*folder.glob("figure*.png"), folder / TABLE):
+                old.unlink(missing_ok=True)
             Record(settings, machine=machine).write(folder, experiment.name)
     return _finish(experiment, settings, bench, machine)
 
@@ -124,7 +134,8 @@ def _finish(experiment: Experiment, settings: Settings, bench: Bench, machine: s
     try:
         if not len(table):
             raise InputError("nothing is finished that could be drawn.")
-        figure = experiment.plot(table)
+        figures = {FIGURE: experiment.plot(table)}
+        figures |= {further_figure(name): figure for name, figure in experiment.more_figures(table).items()}
     except InputError as error:
         raise NothingToDrawError(
             f"{folder}: no figure of {experiment.name} ({bench.tally.finished} of {bench.tally.wanted} cells finished, "
@@ -133,8 +144,9 @@ def _finish(experiment: Experiment, settings: Settings, bench: Bench, machine: s
     record = Record(settings, bench.tally, machine)
     with stored(folder / TABLE), atomic_file(folder / TABLE) as scratch:
         table.write_parquet(scratch)
-    with stored(folder / FIGURE):
-        save_figure(figure, folder / FIGURE)
+    for name, figure in figures.items():
+        with stored(folder / name):
+            save_figure(figure, folder / name)
     with stored(folder / RECORD):
         record.write(folder, experiment.name)
     return Outcome(experiment, record, table, folder)

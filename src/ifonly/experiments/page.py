@@ -50,10 +50,13 @@ def write_page(outcomes: Sequence[Outcome], header: Mapping[str, Any], page: Pat
     """Write `page` (Markdown) and, in a folder `images` beside it, the figures."""
     parts = [INTRODUCTION, _conditions(header)]
     for outcome in outcomes:
-        image = Path(IMAGES) / f"results-{outcome.experiment.name}.png"
-        with stored(page.parent / image), atomic_file(page.parent / image) as scratch:
-            shutil.copyfile(outcome.figure, scratch)
-        parts.append(section(outcome, header, image))
+        images = []
+        for figure in outcome.figures:
+            image = Path(IMAGES) / figure.name.replace("figure", f"results-{outcome.experiment.name}")
+            with stored(page.parent / image), atomic_file(page.parent / image) as scratch:
+                shutil.copyfile(figure, scratch)
+            images.append(image)
+        parts.append(section(outcome, header, images))
     with stored(page):
         write_text_atomically(page, "\n".join(parts))
 
@@ -69,15 +72,14 @@ def finished_outcomes(folder: Path) -> list[Outcome]:
     ]
 
 
-def section(outcome: Outcome, header: Mapping[str, Any], image: Path) -> str:
+def section(outcome: Outcome, header: Mapping[str, Any], images: Sequence[Path]) -> str:
     """One experiment as Markdown."""
     experiment = outcome.experiment
     return "\n".join(
         [
             f"## {experiment.name}: {experiment.title}",
             "",
-            f"![{experiment.title}]({image.as_posix()})",
-            "",
+            *(line for image in images for line in (f"![{experiment.title}]({image.as_posix()})", "")),
             f"`{command(experiment, outcome.record.settings, header)}`",
             "",
             _run_words(outcome),

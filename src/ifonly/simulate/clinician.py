@@ -1,10 +1,13 @@
 """Who is admitted to the simulated world, and how they are treated there.
 
-Nobody here sees the noise of the world, so that nothing hidden drives both treatment and outcome. All inputs and
-random draws are rows, one per patient: states [B, D] in the world's coordinates, uniform or normal draws [B, n].
+Nobody here sees the noise of the world, so that nothing hidden drives both treatment and outcome, unless a `Clinician`
+is told to. All inputs and random draws are rows, one per patient: states [B, D] in the world's coordinates, uniform or
+normal draws [B, n].
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +43,20 @@ HESITATION = 0.9
 """Scale of the logistic noise in the need."""
 
 
+@dataclass(frozen=True)
+class Clinician:
+    """What is unusual about those who treat; by default nothing."""
+
+    insight: tuple[float, float] = (0.0, 0.0)
+    """What one deviation of what a world hides of a stay adds to the need for vasopressors and for fluids: they notice
+    what nobody writes down, and act on it."""
+    no_fluids_above: float | None = None
+    """Where the oxygen debt (FiO2 minus PaO2, world coordinates) is larger, nobody gives fluids, without exception."""
+
+
+USUAL = Clinician()
+
+
 def arriving_states(severity: FloatArray, age: FloatArray, draws: FloatArray) -> FloatArray:
     """First states [B, D], before the clamp; `severity` and scaled `age` [B], normal `draws` [B, D]."""
     table = np.array([ADMISSION[name] for name in _INDEX])
@@ -55,7 +72,9 @@ def ventilated(states: FloatArray, before: FloatArray, draws: FloatArray) -> npt
     return result
 
 
-def treatment(states: FloatArray, step: int, style: FloatArray, draws: FloatArray) -> IntArray:
+def treatment(
+    states: FloatArray, step: int, style: FloatArray, draws: FloatArray, *, clinician: Clinician = USUAL
+) -> IntArray:
     """Actions [B]: ordered choices of a dose level per treatment.
 
     The need for vasopressors grows as pressure falls below normal and with SOFA; that for fluids as urine and
@@ -70,6 +89,8 @@ def treatment(states: FloatArray, step: int, style: FloatArray, draws: FloatArra
     need = np.stack([pressors, fluids], axis=1) + style + HESITATION * _logistic(draws)
     pressor_level: IntArray = (need[:, :1] > np.array(PRESSOR_THRESHOLDS)).sum(axis=1)
     fluid_level: IntArray = (need[:, 1:] > np.array(FLUID_THRESHOLDS)).sum(axis=1)
+    if clinician.no_fluids_above is not None:
+        fluid_level = np.where(oxygen_debt > clinician.no_fluids_above, 0, fluid_level)
     return pressor_level * LEVELS + fluid_level
 
 

@@ -11,7 +11,7 @@ from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
-from ifonly.simulate.clinician import arriving_states, treatment, ventilated
+from ifonly.simulate.clinician import USUAL, Clinician, arriving_states, treatment, ventilated
 from ifonly.simulate.schema import sepsis_schema
 from ifonly.simulate.world import SepsisWorld, soft_clamp
 
@@ -34,10 +34,19 @@ class _Stays:
 
     person: IntArray  # [n], number of the first stay of the same person
     static: FloatArray  # [n, 3]: gender, readmission, age in years
+    hidden: FloatArray  # [n, H], normal draws: what a world knows of a stay and no record shows
     severity: FloatArray  # [n]
     first: FloatArray  # [n, D], normal draws
     style: FloatArray  # [n, 2]
     horizon: IntArray  # [n]
+
+
+@dataclass(frozen=True)
+class _Ward:
+    """Where stays happen, and who treats there."""
+
+    world: SepsisWorld
+    clinician: Clinician
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,13 @@ def simulate_cohort(
     seed: int = 0,
     horizon: int | tuple[int, int] = (10, 20),
     world: SepsisWorld | None = None,
+    clinician: Clinician = USUAL,
     progress: Progress = silent,
 ) -> Cohort:
     """`patients` stays in intensive care, treated by a clinician who reacts to severity.
+
+    In a world with hidden features these are part of the cohort, so that the world can replay it; `world.recorded`
+    gives what a record shows. `clinician` says what is unusual about those who treat.
 
     `horizon` is the number of steps, or the (shortest, longest) between which each stay's is drawn. The same seed
     gives the same patient whatever the number of patients; a fixed shorter horizon gives the beginning of a longer
@@ -76,8 +89,8 @@ def simulate_cohort(
     world = world or SepsisWorld()
     world = world if world.is_for_search("cpu") else world.for_search()
     padded = -(-patients // BLOCK) * BLOCK
-    stays = _admit(padded, seed, (shortest, longest))
-    records = _live(world, stays, seed=seed, steps=longest, progress=progress)
+    stays = _admit(world, padded, seed, (shortest, longest))
+    records = _live(_Ward(world, clinician), stays, seed=seed, steps=longest, progress=progress)
     kept = np.arange(longest) < stays.horizon[:patients, None]  # [n, longest]
     return Cohort(
         schema=world.schema,
@@ -96,7 +109,7 @@ def _stream(seed: int, *purpose: int) -> np.random.Generator:
     return np.random.default_rng([seed, *purpose])
 
 
-def _admit(patients: int, seed: int, horizon: tuple[int, int]) -> _Stays:
+def _admit(world: SepsisWorld, patients: int, seed: int, horizon: tuple[int, int]) -> _Stays:
     dynamic = len(sepsis_schema().dynamic)
     uniform = _stream(seed, 0).random((patients, 4))
     normal = _stream(seed, 1).standard_normal((patients, 4 + dynamic))
@@ -108,6 +121,7 @@ def _admit(patients: int, seed: int, horizon: tuple[int, int]) -> _Stays:
     return _Stays(
         person=person,
         static=np.stack([uniform[person, 0] < FEMALE, again | (uniform[:, 1] < EARLIER_STAYS), years], axis=1),
+        hidden=_stream(seed, 4).standard_normal((patients, world.context_size - len(sepsis_schema().context))),
         severity=normal[:, 0],
         first=normal[:, 4:],
         style=normal[:, 2:4] * STYLE_SPREAD,
@@ -115,9 +129,12 @@ def _admit(patients: int, seed: int, horizon: tuple[int, int]) -> _Stays:
     )
 
 
-def _live(world: SepsisWorld, stays: _Stays, *, seed: int, steps: int, progress: Progress) -> _Records:
-    """Every patient's first `steps` steps."""
-    patients, dynamic = stays.first.shape
+def _live(ward: _Ward, stays: _Stays, *, seed: int, steps: int, progress: Progress) -> _Records:
+    """Every patient's first `steps` steps; hidden features that move begin at zero."""
+    world, (patients, visible) = ward.world, stays.first.shape
+    dynamic = world.state_size
+    # What clinicians notice for a whole stay shifts their needs as their own style does.
+    style = stays.style + stays.hidden.sum(axis=1, keepdims=True) * np.array(ward.clinician.insight)
     records = _Records(
         states=np.empty((patients, steps, dynamic)),
         context=np.empty((patients, steps, len(world.schema.context))),
@@ -125,21 +142,22 @@ def _live(world: SepsisWorld, stays: _Stays, *, seed: int, steps: int, progress:
     )
     blocks = [slice(start, start + BLOCK) for start in range(0, patients, BLOCK)]
     for rows in blocks:
-        static = np.column_stack([stays.static[rows], np.zeros(BLOCK)])
+        static = np.column_stack([stays.static[rows], np.zeros(BLOCK), stays.hidden[rows]])
         records.context[rows] = world.scaler.context.encode(static)[:, None]
-        arriving = arriving_states(stays.severity[rows], records.context[rows, 0, 2], stays.first[rows])
+        arriving = np.zeros((BLOCK, dynamic))
+        arriving[:, :visible] = arriving_states(stays.severity[rows], records.context[rows, 0, 2], stays.first[rows])
         records.states[rows, 0] = soft_clamp(torch.as_tensor(arriving), world.low, world.high).numpy()
     for t in range(steps):
         hesitation = _stream(seed, 2, t).random((patients, 3))
         noise = _stream(seed, 3, t).standard_normal((patients, dynamic))
         for rows in blocks:
-            _one_step(world, records, (t, rows), style=stays.style[rows], draws=hesitation[rows], noise=noise[rows])
+            _one_step(ward, records, (t, rows), style=style[rows], draws=hesitation[rows], noise=noise[rows])
         progress(Tick("simulate", t + 1, steps))
     return records
 
 
 def _one_step(
-    world: SepsisWorld,
+    ward: _Ward,
     records: _Records,
     place: tuple[int, slice],
     *,
@@ -148,11 +166,11 @@ def _one_step(
     noise: FloatArray,
 ) -> None:
     """Treat the patients of one block at one step and, unless it is the last, let the world answer."""
-    t, rows = place
+    (t, rows), world = place, ward.world
     now = records.states[rows, t]
     before = records.context[rows, t - 1, 3] if t else np.zeros(BLOCK)
     records.context[rows, t, 3] = ventilated(now, before, draws[:, 0])
-    records.actions[rows, t] = treatment(now, t, style, draws[:, 1:])
+    records.actions[rows, t] = treatment(now, t, style, draws[:, 1:], clinician=ward.clinician)
     if t + 1 < records.actions.shape[1]:
         correlated = torch.as_tensor(noise) @ world.prior.factor().mT
         context, actions = (torch.as_tensor(values[rows, t]) for values in (records.context, records.actions))

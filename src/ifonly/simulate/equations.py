@@ -160,19 +160,33 @@ CORRELATIONS: dict[tuple[str, str], float] = {
 """Correlations of the noise; every pair not named is uncorrelated, every deviation is one."""
 
 
-def describe() -> str:
-    """The equations as text, generated from the tables above."""
+@dataclass(frozen=True)
+class Equations:
+    """The tables of one world."""
+
+    drift: Mapping[str, Mapping[str, float]]
+    responses: tuple[Response, ...]
+    noise: Mapping[str, tuple[float, Mapping[str, float]]]
+
+
+SEPSIS = Equations(DRIFT, RESPONSES, NOISE)
+
+
+def describe(equations: Equations = SEPSIS) -> str:
+    """The equations as text, generated from the tables."""
     lines = ["drift"]
-    lines += [f"  {name:<17} {_weighted_sum(row)}" for name, row in DRIFT.items()]
+    lines += [f"  {name:<17} {_weighted_sum(row)}" for name, row in equations.drift.items()]
     lines += ["responses to treatment: dose x logistic(gate) -> effects"]
     lines += [
-        f"  {r.name:<17} {r.dose} x logistic({_weighted_sum(r.gate)}) -> {_listing(r.effects)}" for r in RESPONSES
+        f"  {r.name:<17} {r.dose} x logistic({_weighted_sum(r.gate)}) -> {_listing(r.effects)}"
+        for r in equations.responses
     ]
     lines += ["feedbacks between organs: tanh(inputs) -> effects"]
     lines += [f"  {f.name:<17} tanh({_weighted_sum(f.inputs)}) -> {_listing(f.effects)}" for f in FEEDBACKS]
     lines += ["size of the noise"]
     lines += [
-        f"  {name:<17} {base:g} (1 + {SWING:g} tanh({_weighted_sum(row)}))" for name, (base, row) in NOISE.items()
+        f"  {name:<17} {base:g} (1 + {SWING:g} tanh({_weighted_sum(row)}))"
+        for name, (base, row) in equations.noise.items()
     ]
     lines += ["correlations of the noise"]
     lines += [f"  {one} with {other}: {value:g}" for (one, other), value in CORRELATIONS.items()]

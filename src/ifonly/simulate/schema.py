@@ -15,8 +15,10 @@ URINE_OFFSET = 30.0
 
 
 @cache
-def sepsis_schema() -> Schema:
+def sepsis_schema(hidden: tuple[Feature, ...] = ()) -> Schema:
     """The paper's 13 features and 25 actions (5 vasopressor x 5 fluid levels), in steps of four hours.
+
+    `hidden` features of a world follow those that records have.
 
     >>> [feature.name for feature in sepsis_schema().dynamic]
     ['FiO2', 'PaO2', 'platelets', 'bilirubin', 'GCS', 'MAP', 'creatinine', 'urine', 'SOFA']
@@ -38,6 +40,7 @@ def sepsis_schema() -> Schema:
             Feature("creatinine", "dynamic", unit="mg/dL", scaling="log", plausible=(0.1, 20)),
             Feature("urine", "dynamic", unit="mL/4 h", scaling="log", plausible=(0, 3000), log_offset=URINE_OFFSET),
             Feature("SOFA", "dynamic", unit="points", plausible=(0, 24)),
+            *hidden,
         ),
         actions=ActionSpace.product(
             Axis("vasopressors", "mcg/kg/min", (0, 0.04, 0.113, 0.225, 0.788)),
@@ -64,15 +67,15 @@ TYPICAL: dict[str, tuple[float, float]] = {
 
 
 @cache
-def world_scaler() -> Scaler:
-    """The fixed coordinates in which the world's equations are written; doses stay in their units."""
-    identity = Scaler.identity(sepsis_schema())
+def world_scaler(hidden: tuple[Feature, ...] = ()) -> Scaler:
+    """The fixed coordinates in which the world's equations are written; doses and hidden features stay as they are."""
+    schema = sepsis_schema(hidden)
+    identity = Scaler.identity(schema)
 
     def columns(features: tuple[Feature, ...], start: Columns) -> Columns:
         centres, spreads = zip(*(TYPICAL.get(feature.name, (0.0, 1.0)) for feature in features), strict=True)
         return Columns(np.array(centres), np.array(spreads), start.log, start.log_offset)
 
-    schema = sepsis_schema()
     return Scaler(
         states=columns(schema.dynamic, identity.states),
         context=columns(schema.context, identity.context),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ifonly.episodes.cohort import Cohort
 from ifonly.episodes.episode import FloatArray
 from ifonly.episodes.scaling import Scaler
 from ifonly.episodes.schema import Schema
@@ -24,15 +26,13 @@ from ifonly.simulate.equations import (
     CONSTANT,
     CORRELATIONS,
     DOSES,
-    DRIFT,
     FEEDBACKS,
     HALF_EFFECT,
-    NOISE,
-    RESPONSES,
     SWING,
     describe,
 )
 from ifonly.simulate.schema import sepsis_schema, world_scaler
+from ifonly.simulate.twists import PLAIN, twist_named
 
 SHARPNESS = 8.0
 """Beta of the soft clamp: the ends of a feature's range are felt within about 3/beta of them."""
@@ -50,6 +50,10 @@ class SepsisWorld(TransitionModel):
     `describe` prints every coefficient. The soft clamp keeps every feature strictly inside its plausible range and
     has slope in (0, 1). The noise is Gaussian, correlated, with unit deviations. Built in float64, ready for search;
     it is not trained, but has a `prior`, `log_prob` and `sample` as trained models do.
+
+    A `twist` (`ifonly.simulate.twists`) adds to the tables. Its hidden features are part of this world's own schema,
+    and `recorded` leaves them out of a cohort: the world still knows the whole of each stay, so that it answers exactly
+    what would have happened otherwise, while models learn from what is left.
 
     >>> world = SepsisWorld()
     >>> state = torch.zeros(9, dtype=torch.float64)
@@ -73,8 +77,12 @@ class SepsisWorld(TransitionModel):
     noise_base: Tensor
     noise_inputs: Tensor
 
-    def __init__(self) -> None:
-        super().__init__(sepsis_schema(), world_scaler())
+    def __init__(self, twist: str = PLAIN.name) -> None:
+        found = twist_named(twist)
+        super().__init__(sepsis_schema(found.hidden), world_scaler(found.hidden))
+        self.twist = twist
+        equations = found.equations()
+        responses = equations.responses
         names = [feature.name for feature in self.schema.dynamic]
         self._widths = [self.state_size, self.context_size, len(DOSES), 1]
         low, high = zip(*(feature.plausible or (-math.inf, math.inf) for feature in self.schema.dynamic), strict=True)
@@ -82,14 +90,14 @@ class SepsisWorld(TransitionModel):
         self._buffer("high", self.scaler.states.encode(np.array(high)))
         self._buffer("doses", _dose_table(self.schema.actions.vectors))
         inputs = [*names, *(feature.name for feature in self.schema.context), *DOSES, CONSTANT]
-        self._buffer("drift", _matrix((DRIFT[name] for name in names), inputs))
-        self._buffer("response_doses", self.doses.numpy()[:, [DOSES.index(r.dose) for r in RESPONSES]])
-        self._buffer("response_gates", _matrix((r.gate for r in RESPONSES), inputs))
-        self._buffer("response_effects", _matrix((r.effects for r in RESPONSES), names).T)
+        self._buffer("drift", _matrix((equations.drift[name] for name in names), inputs))
+        self._buffer("response_doses", self.doses.numpy()[:, [DOSES.index(r.dose) for r in responses]])
+        self._buffer("response_gates", _matrix((r.gate for r in responses), inputs))
+        self._buffer("response_effects", _matrix((r.effects for r in responses), names).T)
         self._buffer("feedback_inputs", _matrix((f.inputs for f in FEEDBACKS), inputs))
         self._buffer("feedback_effects", _matrix((f.effects for f in FEEDBACKS), names).T)
-        self._buffer("noise_base", np.array([NOISE[name][0] for name in names]))
-        self._buffer("noise_inputs", _matrix((NOISE[name][1] for name in names), inputs))
+        self._buffer("noise_base", np.array([equations.noise[name][0] for name in names]))
+        self._buffer("noise_inputs", _matrix((equations.noise[name][1] for name in names), inputs))
         self.prior = Gaussian(self.state_size)
         self.double()
         self.prior.set_covariance(_correlation(names))
@@ -102,10 +110,25 @@ class SepsisWorld(TransitionModel):
         world.schema.require_same(schema, here="the simulated world", there="the stored model")
         return world
 
+    def settings(self) -> dict[str, Any]:
+        """The twist, if there is one."""
+        return {} if self.twist == PLAIN.name else {"twist": self.twist}
+
     @staticmethod
-    def describe() -> str:
+    def describe(twist: str = PLAIN.name) -> str:
         """Every coefficient of the equations, as text."""
-        return describe()
+        return describe(twist_named(twist).equations())
+
+    def recorded(self, cohort: Cohort) -> Cohort:
+        """What a record of these stays of this world shows: all but the hidden features."""
+        self.schema.require_same(cohort.schema, here="the world", there="the cohort")
+        schema = sepsis_schema()
+        return replace(
+            cohort,
+            schema=schema,
+            states=cohort.states[:, : len(schema.dynamic)],
+            context=cohort.context[:, : len(schema.context)],
+        )
 
     def _buffer(self, name: str, values: FloatArray) -> None:
         self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(values), dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Where a signal becomes a warning, and why there."""
+"""Where a signal becomes a warning, and why there; docs/warnings-study.md has what each limit catches."""
 
 UNLIKELY = 0.01
 """A changed action is flagged where it is less likely than this: a choice that clinicians hardly ever made."""
@@ -17,9 +17,9 @@ SAME_STEP = 0.5
 """The share of refits solved on their own that must change a step too: below it, most of them would act at other times.
 """
 
-INFLUENCE = 1.0
-"""Standard deviations that an influence at one step must have to undo the gain: in any one direction chance itself goes
-beyond one of them at about every sixth step.
+INFLUENCE = 0.33
+"""Standard deviations that an influence at one step must have to undo the gain. One of them, which sounds natural,
+would warn of most right answers: a few changes gain little against what chance does in a whole stay.
 """
 
 

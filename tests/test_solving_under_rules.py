@@ -242,8 +242,8 @@ def test_verification_refuses_sequences_against_the_rules() -> None:
 def test_results_of_version_1_are_read() -> None:
     problem = random_problem(2, masked=True, model_kind="location-scale", reward_kind="linear")
     content = json.loads(solve(problem, Exhaustive()).to_json())
-    assert content["version"] == 3
-    new = ("constraints", "change_cost", "frontier", "alternatives", "support", "members")
+    assert content["version"] == 4
+    new = ("constraints", "change_cost", "frontier", "alternatives", "support", "members", "model_check", "trust")
     old = {key: value for key, value in content.items() if key not in new} | {"version": 1}
     result = Result.from_dict(old)
     assert (result.constraints, result.change_cost) == (None, 0.0)

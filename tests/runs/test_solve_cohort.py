@@ -22,6 +22,7 @@ from ifonly.runs.task import Task, answer_of
 from ifonly.search.base import Finding, Limits, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.result import Certificate, Status
+from ifonly.trust.limits import in_force
 
 COHORT = small_cohort()
 MODEL = small_model(COHORT)
@@ -76,7 +77,13 @@ def test_the_manifest_says_what_was_asked(whole) -> None:
         "constraints": None,
         "objective": None,
         "support": None,
-        "examination": {"behaviour": None, "each_refit": False, "sensitivity": False},
+        "examination": {
+            "behaviour": None,
+            "distances": False,
+            "each_refit": False,
+            "sensitivity": False,
+            "limits": in_force(),
+        },
     }
     assert manifest["model_check"] is None
     assert manifest["solver"]["name"] == "branch-and-bound"

@@ -50,7 +50,7 @@ def same(one: Result, other: Result) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_together_as_one_by_one(bound: str) -> None:
-    for seed in range(12):
+    for seed in range(8):
         members = family(seed) + family(seed + 100, 3)
         solver = BranchAndBound(bound=bound, alternatives=1 + seed % 3)
         together = solve_batch(members, solver)
@@ -155,7 +155,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_session_as_fresh_searches(bound: str) -> None:
-    for seed in range(12):
+    for seed in range(8):
         first, *others = family(seed, 8)
         session = Session(first, BranchAndBound(bound=bound))
         assert session.solve().outcome == pytest.approx(solve(first, Exhaustive()).outcome, abs=1e-9)

@@ -69,7 +69,7 @@ def check_frontier(result: Result, problem: Problem, *, proven: bool = True) -> 
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, problem in enumerate(problems(120)):
+    for number, problem in enumerate(problems(90)):
         result = solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5))
         assert result.status is Status.OPTIMAL
         assert result.certificate.proven

@@ -15,6 +15,7 @@ import ifonly
 from ifonly.cases.case import Case, case_from_row, case_of, observed_case
 from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.cases.selection import cases_of_run
+from ifonly.cases.trust import trust_of
 from ifonly.errors import InputError, ReplayError, StoreError
 from ifonly.models.standing import Standing
 from ifonly.problem import Panel
@@ -22,7 +23,7 @@ from ifonly.runs import RunSettings, solve_cohort
 from ifonly.runs.rows import TRUST_COLUMNS, row_of
 from ifonly.search.solve import solve
 from ifonly.support import BehaviourModel, load_behaviour, save_behaviour
-from ifonly.trust import Examination
+from ifonly.trust import Examination, examine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "trust"))
 from random_behaviour import made_behaviour
@@ -263,6 +264,16 @@ def test_a_panel_with_support_is_opened_and_shown(tree: Path) -> None:
             case.observed.outcome - case.answer.best.outcome
         )
         assert json.dumps(case.to_dict(), allow_nan=False)
+
+
+def test_of_a_panel_it_is_said_whose_gain_would_be_undone(tree: Path) -> None:
+    opened = open_run(tree / "panel")
+    case = next(case for case in cases_of_run(opened, opened.cohort.ids, alternatives=1) if case.answer.best.changes)
+    panel = opened.problem(case.episode)
+    trust = examine(panel, case.answer.best.actions, sensitivity=True)
+    shown = trust_of(panel, case.answer.best, trust.to_dict())["sensitivity"]["details"]
+    assert trust.sensitive_member is not None
+    assert shown[0].startswith(f"All of this is about refit {trust.sensitive_member + 1},")
 
 
 def test_the_behaviour_model_of_a_run(own: Path, tmp_path: Path, behaviour: BehaviourModel) -> None:

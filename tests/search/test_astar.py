@@ -37,7 +37,7 @@ def _strategies(problem: Problem) -> list[MonteCarlo | FacilityLocation]:
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 @pytest.mark.parametrize("part", range(3))
 def test_equals_exhaustive_search_for_every_strategy(kind: str, part: int) -> None:
-    """Some 200 random problems of every model class, reward and restriction; each anchor strategy, per step and shared."""
+    """Some 200 problems of every model class, reward and restriction; each anchor strategy, per step and shared."""
     for seed in range(part * 13, (part + 1) * 13):
         problem = random_problem(seed, model_kind=kind, max_changes=seed % 4, horizon=4 + seed % 2)
         optimum = solve(problem, Exhaustive()).outcome

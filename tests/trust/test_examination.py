@@ -99,7 +99,7 @@ def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
         ),
         (
             Trust((1,), CHECKED["pass"], None, None, sensitive(0.33), 2),
-            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain under member 2, which "
+            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain under refit 3, which "
             "gains least",
             0,
         ),
@@ -234,7 +234,7 @@ def test_of_a_panel_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
     gaining = [number for number, gain in enumerate(gains) if gain > panel.tolerance]
     assert trust.sensitive_member == min(gaining, key=lambda number: gains[number])
     assert trust.sensitivity == sensitivity(panel.members[trust.sensitive_member], actions)
-    assert f"under member {trust.sensitive_member}, which gains least" in trust.summary
+    assert f"under refit {trust.sensitive_member + 1}, which gains least" in trust.summary
     assert trust.to_dict()["sensitivity"]["member"] == trust.sensitive_member
 
 
@@ -246,7 +246,7 @@ def test_a_panel_of_which_no_member_gains() -> None:
     trust = examine(panel, worst, sensitivity=True)
     assert trust.refits is not None
     assert trust.refits.helping == 0
-    assert trust.summary.endswith("0 of 2 refits agree; the changes help under no member")
+    assert trust.summary.endswith("0 of 2 refits agree; the changes help under no refit")
 
 
 def test_refits_may_be_given_for_any_question() -> None:

@@ -165,6 +165,8 @@ def _sensitivity(problem: Question, part: Plain) -> dict[str, Any]:
                 f"A steady push of {item['feature']} at every step would be enough with "
                 f"{rounded_up(abs(item['undone_by']))} {DEVIATIONS}, about {push} a step."
             )
+    if part.get("member") is not None:
+        details.insert(0, f"All of this is about refit {part['member'] + 1}, which gains least of those that gain.")
     return {"summary": _sentence(part["summary"]), "details": details}
 
 

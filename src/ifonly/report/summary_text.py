@@ -177,7 +177,11 @@ def _trust(summary: Summary) -> str:
 
 def _work(summary: Summary) -> str:
     work = summary.work
-    rate = "" if work.answers_per_second is None else f", {work.answers_per_second:.3g} answers per worker and second"
+    rate = (
+        ""
+        if work.answers_per_second is None
+        else f", {work.answers_per_second:.3g} answers per worker and second of searching"
+    )
     return (
         f"{work.seconds:,.1f} s in all (median {work.median_seconds:.3g}, slowest {work.slowest_seconds:.3g}){rate}, "
         f"{work.nodes:,} nodes"

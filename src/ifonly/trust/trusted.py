@@ -140,7 +140,7 @@ class Trust:
         assert self.sensitivity is not None, "asked before"
         weakest, whose = self.sensitivity.weakest, self._whose_gain
         if not self.sensitivity.helps:
-            return "the changes do not help" if self.sensitive_member is None else "the changes help under no member"
+            return "the changes do not help" if self.sensitive_member is None else "the changes help under no refit"
         if not self.sensitivity.steps:
             return f"no later influence can undo the gain{whose}"
         if weakest is None or weakest.undone_by is None:
@@ -152,7 +152,7 @@ class Trust:
 
     @property
     def _whose_gain(self) -> str:
-        return "" if self.sensitive_member is None else f" under member {self.sensitive_member}, which gains least"
+        return "" if self.sensitive_member is None else f" under refit {self.sensitive_member + 1}, which gains least"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""

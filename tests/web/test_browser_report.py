@@ -174,6 +174,13 @@ def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
         ifonly.trustSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
     assert seals == ["No warnings", None]
+    told = page.evaluate("""() => [[], ['One.']].map((warnings) => {
+        const place = document.createElement('div');
+        const trust = {examined: true, warnings, refits: null, support: null, sensitivity: null};
+        ifonly.fillTrust(place, {trust, model: {said: '', check: null}, answer: {}}, () => null);
+        return place.textContent.includes('nothing warns does not prove');
+    })""")
+    assert told == [True, False]
 
 
 def test_an_id_with_markup_is_text(page: Any) -> None:

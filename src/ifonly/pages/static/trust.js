@@ -113,6 +113,7 @@
     const part = (title, children) => el("section", {}, heading(title), children);
     place.replaceChildren(...[
       trust.warnings.length && part("Warnings", [list(trust.warnings)]),
+      trust.examined && !trust.warnings.length && el("p", { class: "note" }, "That nothing warns does not prove the answer right."),
       part("The model", modelPart(model)),
       case_.answer && part("Under refits of the model", refitsPart(case_, trust.refits)),
       case_.answer && part("What the data supports", supportPart(trust.support)),

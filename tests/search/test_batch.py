@@ -100,6 +100,18 @@ def test_infinite_constants_of_one_problem_are_no_matter_to_others(monkeypatch: 
         solve(steep, BranchAndBound(bound="lipschitz"))
 
 
+@pytest.mark.parametrize(("room", "sizes"), [(5, [4, 4, 3]), (11, [11]), (4, [4, 4, 3]), (1, [1] * 11), (0, [1] * 11)])
+def test_problems_that_do_not_fit_together_are_split_evenly(
+    room: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ifonly.search.batch._room", lambda device: room)
+    monkeypatch.setattr("ifonly.search.batch._elements", lambda problem, bound: 1)
+    problem = random_problem(1, horizon=3, actions=3)
+    ticks: list[Tick] = []
+    solve_batch([problem] * 11, progress=ticks.append)
+    assert np.diff([0, *(tick.done for tick in ticks)]).tolist() == sizes
+
+
 def test_node_limit_is_per_problem() -> None:
     members = family(3, rules=False)
     solver, limits = BranchAndBound(bound="none", batch=1), Limits(nodes=5)

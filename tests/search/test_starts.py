@@ -8,8 +8,15 @@ from ifonly.errors import InputError
 from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_constraints, random_problem
 from ifonly.problem import Problem
 from ifonly.search.exhaustive import outcome_frontier
+from ifonly.search.paths import KnownPaths
 from ifonly.search.questions import Questions
-from ifonly.search.starts import greedy_starts
+from ifonly.search.starts import PROMISING, Starts, greedy_starts
+
+
+def rounds_of(members: list[Problem]) -> list[Starts]:
+    """Every round of greedy starts."""
+    questions = Questions(members)
+    return list(greedy_starts(questions, KnownPaths(questions)))
 
 
 def family(seed: int) -> list[Problem]:
@@ -39,10 +46,11 @@ def test_every_start_is_an_answer() -> None:
     count = 0
     for seed in range(60):
         members = family(seed)
-        rounds = list(greedy_starts(Questions(members)))
+        rounds = rounds_of(members)
         assert len(rounds) <= members[0].max_changes + 1
-        for problem, sequences, outcomes in rounds:
-            assert len(problem) == len(sequences) == len(outcomes)
+        for starts in rounds:
+            problem, sequences, outcomes = starts.problem, starts.sequences, starts.outcomes
+            assert len(problem) == len(sequences) == len(outcomes) == len(starts.model_steps)
             assert outcomes.dtype == torch.float64
             for number, member in enumerate(members):
                 rows = problem == number
@@ -55,20 +63,49 @@ def test_every_start_is_an_answer() -> None:
     assert count > 2000
 
 
+@pytest.mark.parametrize("most", [1, PROMISING])
 @torch.no_grad()
-def test_rounds_are_all_neighbours_of_the_best_before() -> None:
+def test_rounds_are_neighbours_of_the_best_before(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.search.starts.PROMISING", most)
+    limited = 0
     for seed in range(40):
         members = family(seed)
-        rounds = list(greedy_starts(Questions(members)))
+        rounds = rounds_of(members)
         for number, member in enumerate(members):
-            best = member.nearest_actions
-            for problem, sequences, outcomes in rounds:
-                mine, values = sequences[problem == number], outcomes[problem == number]
+            best, worth = member.nearest_actions, None
+            for starts in rounds:
+                mine, values = starts.sequences[starts.problem == number], starts.outcomes[starts.problem == number]
                 expected = neighbours(member, best)
-                assert sorted(mine.tolist()) == sorted(expected)
-                if not expected:
+                if worth is None:
+                    worth = {place(best, other): value for other, value in zip(mine, values.tolist(), strict=True)}
+                    assert sorted(mine.tolist()) == sorted(expected)
+                else:
+                    tried = promising(member, best, worth, most=most)
+                    wanted = [other for other in expected if place(best, torch.tensor(other)) in tried]
+                    assert sorted(mine.tolist()) == sorted(wanted)
+                    limited += len(wanted) < len(expected)
+                if not len(mine):
                     break
                 best = mine[values.argmax()]
+    assert most > 1 or limited > 20
+
+
+def place(sequence: torch.Tensor, other: torch.Tensor) -> tuple[int, int]:
+    """The step at which another sequence differs, and its action there."""
+    step = int((sequence != other).nonzero()[0])
+    return step, int(other[step])
+
+
+def promising(
+    problem: Problem, sequence: torch.Tensor, worth: dict[tuple[int, int], float], *, most: int
+) -> set[tuple[int, int]]:
+    """At each step the other permitted actions that were worth most as the first change; smaller ones first."""
+    found = set()
+    for t in range(problem.horizon):
+        actions = [a for a in range(problem.action_count) if problem.allowed[t, a] and a != sequence[t]]
+        actions.sort(key=lambda a: (-worth.get((t, a), -np.inf), a))
+        found |= {(t, a) for a in actions[:most]}
+    return found
 
 
 def neighbours(problem: Problem, sequence: torch.Tensor) -> list[list[int]]:
@@ -87,11 +124,11 @@ def neighbours(problem: Problem, sequence: torch.Tensor) -> list[list[int]]:
 def test_single_changes_are_settled_by_the_first_round() -> None:
     for seed in range(20):
         problem = random_problem(seed, rules=False, max_changes=1, constrained=True)
-        outcomes = torch.cat([outcomes for _, _, outcomes in greedy_starts(Questions([problem]))])
+        outcomes = torch.cat([starts.outcomes for starts in rounds_of([problem])])
         best = max(float(outcomes.max()), problem.observed_outcome)
         assert best == pytest.approx(float(outcome_frontier(problem)[-1]), abs=1e-9)
 
 
 def test_nothing_to_change() -> None:
     problem = random_problem(1, rules=False, masked=False).with_max_changes(0)
-    assert list(greedy_starts(Questions([problem]))) == []
+    assert rounds_of([problem]) == []

@@ -115,7 +115,9 @@ def _chunks(problems: Sequence[Question], solver: Solver) -> Iterator[list[int]]
         else:
             groups.append((problem, key, [number]))
     for first, _, members in groups:
-        size = max(1, _room(first.device) // _elements(first, choose_bound(first, solver.bound)))
+        most = max(1, _room(first.device) // _elements(first, choose_bound(first, solver.bound)))
+        count = -(-len(members) // most)
+        size = -(-len(members) // count)  # of about equal size: a small one costs nearly as much as a large one
         yield from (members[start : start + size] for start in range(0, len(members), size))
 
 

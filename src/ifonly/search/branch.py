@@ -19,8 +19,9 @@ from ifonly.problem import Question
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.findings import Knowledge, findings
 from ifonly.search.incumbents import Incumbents, Ranking
+from ifonly.search.paths import KnownPaths
 from ifonly.search.pool import Candidates, OpenList, ranks_within
-from ifonly.search.questions import ROWS, Branches, Paths, Questions
+from ifonly.search.questions import ROWS, Branches, Paths, Questions, changed
 from ifonly.search.result import Stats, Status
 from ifonly.search.starts import greedy_starts
 
@@ -123,6 +124,7 @@ class TreeSearch:
         self._root_bounds = torch.full_like(self._let_go, torch.inf)
         self._is_impossible = self._budgets_without_answer()
         self._in_flight: Candidates | None = None
+        self._paths: KnownPaths | None = None
         self._stopped_by_nodes = torch.zeros(questions.count, dtype=torch.bool, device=questions.device)
         self._thresholds = self._let_go
         self.expanded = torch.zeros(questions.count, dtype=torch.int64, device=questions.device)  # [P]
@@ -157,14 +159,17 @@ class TreeSearch:
         if self._budget == 0:
             self._root_bounds = self._let_go
             return
-        for problem, sequences, outcomes in greedy_starts(self.questions):
-            self._consider(problem, sequences, outcomes, ranked=False)
+        paths = self._paths = KnownPaths(self.questions)
+        self.model_steps += paths.steps_taken
+        for starts in greedy_starts(self.questions, paths):
+            self._count(self.model_steps, starts.problem, starts.model_steps)
+            self._consider(starts.problem, starts.sequences, starts.outcomes, ranked=False)
             self._check_limits()
         if self.bound is None:
             started = time.perf_counter()
             self.bound = make_child_bound(self._bounded, self.settings.bound, check=self._check_limits)
             self.monitor.stats.seconds_bounds += time.perf_counter() - started
-        self._expand_root(self.bound)
+        self._expand_root(self.bound, paths)
         while len(self._open):
             self._round()
 
@@ -189,14 +194,14 @@ class TreeSearch:
         """Roll out whole sequences [N, T] that obey the rules, and consider those that are supported."""
         paths = self.questions.rollout(problem, sequences)
         fine = self.questions.have_support(problem, sequences, paths)
+        self._count(self.model_steps, problem, self.questions.horizon - 1)
         self._consider(problem[fine], sequences[fine], paths.outcomes[fine], ranked=ranked)
 
     def _consider(self, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, ranked: bool) -> None:
-        self._count(self.model_steps, problem, self.questions.horizon - 1)
         changes = self.questions.changes(problem, sequences)
         self._offer(problem, changes, outcomes, sequences.to(torch.int16).__getitem__, ranked=ranked)
 
-    def _expand_root(self, bound: ChildBound) -> None:
+    def _expand_root(self, bound: ChildBound, paths: KnownPaths) -> None:
         questions = self.questions
         problem = torch.arange(questions.count, device=questions.device)
         root = _Rolled(
@@ -206,7 +211,7 @@ class TreeSearch:
             action=torch.zeros_like(problem),
             sequences=questions.observed.to(torch.int16),
             limits=self._root_bounds,
-            paths=questions.rollout(problem, questions.observed),
+            paths=paths.observed,
         )
         self._count(self.expanded, problem, 1)
         bounds = unknown_as_infinite(bound.root())
@@ -236,11 +241,9 @@ class TreeSearch:
         return most if limit is None else torch.minimum(most, limit - self.expanded)
 
     def _expand(self, level: int, candidates: Candidates) -> None:
-        """Roll candidates of one level out, offer them, and bound their children.
-
-        Their prefixes are replayed too: nodes are few, and a long list of candidates need not carry states.
-        """
+        """Roll candidates of one level out, offer them, and bound their children."""
         assert self.bound is not None
+        assert self._paths is not None
         questions = self.questions
         width = questions.horizon * questions.action_count * (self._budget - level) * questions.members
         size = max(1, min(questions.rows, ELEMENTS * questions.rows // ROWS // width))
@@ -252,10 +255,9 @@ class TreeSearch:
             part = part.select(alive)
             if not len(part):
                 continue
-            sequences = part.sequences.to(torch.int64)
-            paths = questions.rollout(part.problem, sequences)
+            paths, steps = self._paths.replay(part.problem, part.sequences.to(torch.int64))
             self._count(self.expanded, part.problem, 1)
-            self._count(self.model_steps, part.problem, questions.horizon - 1)
+            self._count(self.model_steps, part.problem, steps)
             nodes = _Rolled(level, part.problem, part.step, part.action, part.sequences, part.bounds, paths)
             answers = questions.are_answers(part.problem, part.step, part.action).nonzero().squeeze(-1)
             sequences = part.sequences[answers]
@@ -290,7 +292,7 @@ class TreeSearch:
                 step=step,
                 action=action,
                 level=torch.full_like(rows, level),
-                sequences=_changed(nodes.sequences[rows], step, action),
+                sequences=changed(nodes.sequences[rows], step, action),
                 bounds=padded,
             )
         )
@@ -324,15 +326,12 @@ class TreeSearch:
         fine = self.questions.are_answers(problem, step, action)
         if not fine.all():
             rows, step, action, problem = rows[fine], step[fine], action[fine], problem[fine]
+        sequences = changed(nodes.sequences[rows], step, action)
         states, earned = nodes.paths.states[rows, step], nodes.paths.earned[rows, step]
-        branches = Branches(problem, step, action, states, earned)
+        branches = Branches(problem, sequences, step, states, earned)
         outcomes = self.questions.outcomes(branches)
         self._count(self.model_steps, problem, self.questions.steps_from(branches))
-
-        def sequences(chosen: Tensor) -> Tensor:
-            return _changed(nodes.sequences[rows[chosen]], step[chosen], action[chosen])
-
-        self._offer(problem, torch.full_like(rows, self._budget), outcomes, sequences)
+        self._offer(problem, torch.full_like(rows, self._budget), outcomes, sequences.__getitem__)
 
     def _offer(
         self,
@@ -441,10 +440,3 @@ class TreeSearch:
             bound=self.bound,
             gap=self.monitor.limits.gap,
         )
-
-
-def _changed(sequences: Tensor, step: Tensor, action: Tensor) -> Tensor:
-    """A copy of sequences [N, T] with `action` [N] at `step` [N]."""
-    changed = sequences.clone()
-    changed[torch.arange(len(step), device=step.device), step] = action.to(changed.dtype)
-    return changed

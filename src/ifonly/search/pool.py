@@ -81,14 +81,15 @@ class OpenList:
     def next(self, at_most: Tensor) -> Tensor:
         """Which of `all()` to expand next, a mask: the best bounds of each problem, at most so many [P].
 
-        When memory is short it is the deepest ones.
+        Of those that a budget leaves without a bound, the best finite ones. When memory is short it is the deepest.
         """
         whole = self.all()
         assert whole is not None
         if whole.bytes() > self._memory:
             self.depth_first = True
             return self._deepest(whole, at_most)
-        ranks = ranks_within(whole.problem, whole.bounds.amax(1), ties=_order_of_equals(whole))
+        finite = whole.bounds.masked_fill(whole.bounds == torch.inf, -torch.inf)
+        ranks = ranks_within(whole.problem, whole.bounds.amax(1), finite.amax(1), ties=_order_of_equals(whole))
         return ranks < at_most[whole.problem]
 
     def _deepest(self, whole: Candidates, at_most: Tensor) -> Tensor:
@@ -105,10 +106,11 @@ class OpenList:
         return chosen
 
 
-def ranks_within(problem: Tensor, keys: Tensor, *, ties: Tensor | None = None) -> Tensor:
-    """The place [N] of each row among those of its problem, from 0: largest key first, of equal ones smallest tie."""
-    order = torch.arange(len(keys), device=keys.device) if ties is None else ties.argsort(stable=True)
-    order = order[keys[order].argsort(descending=True, stable=True)]
+def ranks_within(problem: Tensor, *keys: Tensor, ties: Tensor | None = None) -> Tensor:
+    """The place [N] of each row among those of its problem, from 0: largest keys first, of equal ones smallest tie."""
+    order = torch.arange(len(problem), device=problem.device) if ties is None else ties.argsort(stable=True)
+    for key in reversed(keys):
+        order = order[key[order].argsort(descending=True, stable=True)]
     order = order[problem[order].argsort(stable=True)]
     ordered = problem[order]
     first = torch.searchsorted(ordered, ordered)

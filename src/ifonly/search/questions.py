@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ ROWS = 4096
 
 @dataclass(frozen=True)
 class Branches:
-    """Sequences that leave a known path at one step: `action` is taken at `step`, then the observed actions follow."""
+    """Sequences that leave a known path at one step."""
 
     problem: Tensor  # [N]
+    sequences: Tensor  # [N, T]
     step: Tensor  # [N]
-    action: Tensor  # [N]
     states: Tensor  # [N, (M,) D], at `step`
     earned: Tensor  # [N, (M,)], rewards before `step`
 
@@ -37,6 +37,15 @@ class Paths:
     earned: Tensor  # [N, T, (M,)], rewards before each step
     totals: Tensor  # [N, (M,)], all rewards
     outcomes: Tensor  # [N], what counts of them
+
+    def select(self, rows: Tensor) -> Paths:
+        """Copies of some of the rows."""
+        return Paths(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Paths]) -> Paths:
+        """One after the other."""
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 class Questions:
@@ -103,9 +112,18 @@ class Questions:
         return rewards
 
     def outcomes(self, branches: Branches) -> Tensor:
-        """Outcomes [N] of branches, in one sweep over the steps: a row joins where it branches off."""
+        """Outcomes [N] of branches."""
+        return self._first.counted(self._follow(branches))
+
+    def continued(self, paths: Paths, branches: Branches) -> Paths:
+        """What becomes of paths where their branches leave them; the states and sums of `paths` are overwritten."""
+        totals = self._follow(branches, into=paths)
+        return Paths(paths.states, paths.earned, totals, self._first.counted(totals))
+
+    def _follow(self, branches: Branches, *, into: Paths | None = None) -> Tensor:
+        """All rewards [N, (M,)] of branches, in one sweep over the steps: a row joins where it branches off."""
         order = branches.step.argsort(stable=True)
-        problem, action = branches.problem[order], branches.action[order]
+        problem, taken = branches.problem[order], branches.sequences[order].to(torch.int64).T.contiguous()
         start, earned = branches.states[order], branches.earned[order]
         every_step = torch.arange(self.horizon, device=self.device)
         joined = torch.searchsorted(branches.step[order], every_step, right=True).tolist()
@@ -114,14 +132,14 @@ class Questions:
             if now > before:
                 states, total = torch.cat([states, start[before:now]]), torch.cat([total, earned[before:now]])
             if now:
-                rows = problem[:now]
-                taken = self.observed[rows, t]
-                taken[before:now] = action[before:now]
-                total = total + self.rewards(t, rows, states, taken)
+                rows, actions = problem[:now], taken[t, :now]
+                if into is not None:
+                    into.states[order[:now], t], into.earned[order[:now], t] = states, total
+                total = total + self.rewards(t, rows, states, actions)
                 if t < self.horizon - 1:
-                    states = self.step(t, rows, states, taken)
+                    states = self.step(t, rows, states, actions)
             before = now
-        return self._first.counted(total[order.argsort()])
+        return total[order.argsort()]
 
     def steps_from(self, branches: Branches) -> Tensor:
         """How many model steps each branch takes [N]."""
@@ -209,3 +227,10 @@ class Questions:
         after = step[rows] + 1
         later[rows, after] = self._links[problem[rows], after, action[rows]]
         return later
+
+
+def changed(sequences: Tensor, step: Tensor, action: Tensor) -> Tensor:
+    """A copy of sequences [N, T] with `action` [N] at `step` [N]."""
+    copies = sequences.clone()
+    copies[torch.arange(len(step), device=step.device), step] = action.to(copies.dtype)
+    return copies

@@ -64,7 +64,7 @@ def interrupt_while_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(taylor.TaylorChildBound, "_gains", interrupted)
+    monkeypatch.setattr(taylor.TaylorChildBound, "_make_polynomials", interrupted)
 
 
 def test_ctrl_c_while_the_bound_is_made_leaves_the_greedy_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Derivatives of smooth steps against automatic differentiation, and their limits against what sampling finds."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +12,17 @@ from ifonly.episodes import Schema
 from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, PartitionModel, PostNonlinear
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ACTIVATIONS, Network
-from ifonly.models.smooth import LIMITS, Part, SmoothStep, bilinear_limit, curve_derivatives, norm_limit
+from ifonly.models.smooth import (
+    LIMITS,
+    SINGLE,
+    Part,
+    SmoothStep,
+    Weights,
+    curve_derivatives,
+    norm_limit,
+    positive_limit,
+    third_limit,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -118,7 +127,7 @@ def test_the_inner_network_has_these_derivatives(
 ) -> None:
     model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
     states, context, actions, _ = rows(model)
-    vectors = model.action_vectors[actions]
+    vectors, weights, chosen = model.action_vectors[actions], draw(ROWS, 3, seed=6), torch.tensor([4, 0])
     for part, network in parts_and_networks(model):
         inner = part.inner(states, context, actions, second=True)
         assert inner.hessian is not None
@@ -129,6 +138,14 @@ def test_the_inner_network_has_these_derivatives(
         first_only = part.inner(states, context, actions, second=False)
         assert first_only.hessian is None
         assert torch.equal(first_only.jacobian, inner.jacobian)
+        for near in (None, torch.ones(ROWS, dtype=torch.float64)):
+            around = part.around(states, context, actions, near)
+            torch.testing.assert_close(around.value, inner.value, rtol=1e-13, atol=1e-13)
+            torch.testing.assert_close(around.jacobian, first, rtol=1e-11, atol=1e-12)
+            wanted = torch.einsum("no,noij->nij", weights, second)
+            torch.testing.assert_close(around.contracted(weights.clone()), wanted, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(around.curvature(slice(None)), second, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(around.curvature(chosen), second[chosen], rtol=1e-11, atol=1e-12)
 
 
 @every_network_model
@@ -261,40 +278,181 @@ def hard_matrices(rows_count: int, columns: int) -> Tensor:
     return torch.cat((together, together * scales[:, None, None]))
 
 
+@pytest.mark.parametrize("squarings", [2, 3, 5])
 @pytest.mark.parametrize("shape", [(9, 9), (9, 81), (81, 9), (1, 9), (9, 1), (30, 30)])
-def test_norm_limits(shape: tuple[int, int]) -> None:
+def test_norm_limits(shape: tuple[int, int], squarings: int) -> None:
     matrices = hard_matrices(*shape)
     truth = torch.linalg.svdvals(matrices)[:, 0]
-    ratio = norm_limit(matrices) / truth
+    ratio = norm_limit(matrices, squarings=squarings) / truth
     # The singular value is itself rounded.
     assert float(ratio.min()) >= 1 - 2e-15 * max(shape)
-    assert float(ratio.max()) <= min(shape) ** (1 / 32) * (1 + 1e-9)
-    assert float(ratio.max()) <= 1.1 or min(shape) > 9
-    assert torch.equal(norm_limit(torch.zeros(2, *shape, dtype=torch.float64)), torch.zeros(2, dtype=torch.float64))
-    assert torch.equal(norm_limit(matrices.view(2, -1, *shape)), norm_limit(matrices).view(2, -1))
+    assert float(ratio.max()) <= min(shape) ** (0.5 ** (squarings + 2)) * (1 + 1e-9)
+    if squarings == 3:
+        assert torch.equal(norm_limit(matrices), norm_limit(matrices, squarings=3))
+        assert torch.equal(norm_limit(matrices.view(2, -1, *shape)), norm_limit(matrices).view(2, -1))
+        assert not norm_limit(torch.zeros(2, *shape, dtype=torch.float64)).any()
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
-def test_bilinear_limits(size: int) -> None:
-    symmetric = draw(30, size, size, size, seed=6)
-    symmetric = symmetric + symmetric.mT
-    vector = unit(draw(30, size, seed=7))
-    thin = torch.einsum("ni,nj,nk->nijk", vector, vector.flip(1), vector.flip(1))  # its norm is one
-    for tensors in (symmetric, thin):
-        limit = bilinear_limit(tensors)
-        y, z = (unit(draw(40, 1, size, seed=seed)).expand(-1, len(tensors), -1) for seed in (8, 9))
-        # Alternate towards the largest value: each vector the best for the other.
-        for _ in range(10):
-            y, z = z, _best_partner(tensors, y)
-        found = torch.einsum("nijk,snj,snk->sni", tensors, y, z).norm(dim=-1).amax(0)
-        assert bool((found <= limit * (1 + 1e-12)).all())
-        assert bool((limit <= found * math.sqrt(size) * 1.1).all())
-    torch.testing.assert_close(bilinear_limit(thin), torch.ones(30, dtype=torch.float64), rtol=0.08, atol=0)
+@pytest.mark.parametrize("squarings", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_limits_of_positive_matrices(size: int, squarings: int) -> None:
+    roots = hard_matrices(size, size)
+    matrices = roots @ roots.mT
+    truth = torch.linalg.eigvalsh(matrices)[:, -1]
+    ratio = positive_limit(matrices, squarings=squarings) / truth
+    assert float(ratio.min()) >= 1 - 1e-13
+    assert float(ratio.max()) <= size ** (0.5 ** (squarings + 1)) * (1 + 1e-9)
+    assert not positive_limit(torch.zeros(3, size, size, dtype=torch.float64)).any()
 
 
-def _best_partner(tensors: Tensor, y: Tensor) -> Tensor:
-    """The unit z [S, N, D] for which |H[y, z]| is largest."""
-    return torch.linalg.svd(torch.einsum("nijk,snj->snik", tensors, y))[2][..., 0, :]
+def third_sizes(curve: str, distances: Tensor) -> Tensor:
+    """Of third derivatives, in numbers that stay small where the curves are flat."""
+    e = torch.exp(-2 * distances if curve == "tanh" else -distances)
+    slope = e / (1 + e) ** 2
+    if curve == "softplus":
+        return slope * (1 - e) / (1 + e)
+    return (slope * (1 - 6 * slope)).abs() * (16 if curve == "tanh" else 1)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("curve", CURVES)
+def test_third_derivatives_at_a_distance(curve: str, single: bool) -> None:
+    """The supremum over all arguments at least that far from zero, up to the precision it is asked for in."""
+    line = torch.linspace(0, 40, 80_001, dtype=torch.float64)
+    argument = line.clone().requires_grad_()
+    current = ACTIVATIONS[curve][0](argument) if curve != "tanh" else torch.tanh(argument)
+    for _ in range(3):
+        (current,) = torch.autograd.grad(current.sum(), argument, create_graph=True)
+    sizes = third_sizes(curve, line)
+    torch.testing.assert_close(sizes, current.detach().abs(), rtol=1e-9, atol=1e-12)
+    wanted = sizes.flip(0).cummax(0).values.flip(0)
+    found = third_limit(curve, line.float() if single else line).double()
+    rounding = 1e-5 if single else 1e-12
+    assert bool((found >= wanted * (1 - rounding)).all())
+    assert bool((found <= wanted * 1.001).all())
+
+
+def third_along(network: Callable[[Tensor], Tensor], states: Tensor, z: Tensor, e: Tensor) -> Tensor:
+    """Third derivatives [N, O] along z, z and e."""
+
+    def along(function: Callable[[Tensor], Tensor], vectors: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: jvp(function, (x,), (vectors,))[1]
+
+    return along(along(along(network, z), z), e)(states)
+
+
+def made_of(third: Tensor, weights: Weights) -> Tensor:
+    """What `weights` make of third derivatives [N, O], at their worst [N]."""
+    if weights.signed is not None:
+        total = (weights.signed * third).sum(1).abs()
+        return total if weights.unsigned is None else total + (weights.unsigned * third).abs().sum(1)
+    return (third if weights.lengths is None else weights.lengths * third).norm(dim=1)
+
+
+def every_weights(count: int, size: int) -> dict[str, Weights]:
+    drawn = [draw(count, size, seed=seed) for seed in (11, 12, 13)]
+    return {
+        "signed": Weights(signed=drawn[0]),
+        "with any signs": Weights(signed=drawn[0], unsigned=drawn[1]),
+        "lengths": Weights(lengths=drawn[2].abs()),
+        "plain lengths": Weights(),
+    }
+
+
+def form_values(forms: Tensor, z: Tensor) -> Tensor:
+    return torch.einsum("nij,ni,nj->n", forms.double(), z, z)
+
+
+@every_network_model
+def test_third_derivatives_near_states(
+    kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
+) -> None:
+    model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
+    count = 300
+    states, context, actions, _ = rows(model, count, spread=2.0)
+    vectors, z, e = model.action_vectors[actions], draw(count, 3, seed=7), draw(count, 3, seed=8)
+    near = torch.logspace(-3, 0.5, count, dtype=torch.float64)
+    inside = states + near.unsqueeze(1) * unit(draw(count, 3, seed=9))
+    everywhere = 10 * draw(count, 3, seed=10)
+    for part, network in parts_and_networks(model):
+        truths = [
+            third_along(lambda y, n=network: n(y, context, vectors), x, z, e) for x in (states, inside, everywhere)
+        ]
+        for radius, places in ((near, truths[:2]), (None, truths)):
+            around = part.around(states, context, actions, radius)
+            for name, weights in every_weights(count, 3).items():
+                given, for_units = around.third(weights, e), around.third(weights, None)
+                for forms in (given, for_units):
+                    assert forms.dtype == torch.float32
+                    torch.testing.assert_close(forms, forms.mT)
+                    assert bool((torch.linalg.eigvalsh(forms) >= 0).all()), "positive"
+                limits = torch.minimum(form_values(given, z), form_values(for_units, z) * e.norm(dim=1))
+                for third in places:
+                    # Far below what any sum of them tells.
+                    assert bool((made_of(third, weights) <= limits + 1e-20).all()), name
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_third_derivatives_near_a_single_unit_are_attained(curve: str) -> None:
+    """Two states, one unit, and two outputs: nothing is added but room for rounding, whatever is made of them."""
+    row, columns = torch.tensor([[1.2, -0.5]], dtype=torch.float64), torch.tensor([[2.0], [-1.0]], dtype=torch.float64)
+    part = Part(
+        state=row,
+        context=row[:, :0],
+        actions=torch.zeros(1, 1, dtype=torch.float64),
+        matrices=(columns,),
+        biases=(torch.zeros(2, dtype=torch.float64),),
+        activation=curve,
+    )
+    away = torch.tensor([0.3, -0.8, 2.0, -4.0, 9.0, -14.0], dtype=torch.float64)
+    count, length = len(away), float(row.norm())
+    states = away.unsqueeze(1) * row / length  # so far from where the unit bends most
+    actions, context = torch.zeros(count, dtype=torch.int64), states[:, :0]
+    signed, unsigned = draw(count, 2, seed=1), draw(count, 2, seed=2).abs()
+    z, e = draw(count, 2, seed=3), draw(count, 2, seed=4)
+    sizes = {
+        "signed": (Weights(signed=signed), (signed @ columns).abs()),
+        "unsigned": (
+            Weights(signed=signed, unsigned=unsigned),
+            (signed @ columns).abs() + unsigned @ columns.abs(),
+        ),
+        "lengths": (Weights(lengths=unsigned), (unsigned * columns.mT).norm(dim=1, keepdim=True)),
+        "plain": (Weights(), columns.norm().expand(count, 1)),
+    }
+    along_z, along_e = (z @ row.mT).squeeze(1) ** 2, (e @ row.mT).squeeze(1).abs()
+    for near in (0.0, 0.1, 0.7, 3.0):
+        least = (away.abs() - near).clamp(min=0) * length
+        around = part.around(states, context, actions, torch.full_like(away, near))
+        for weights, size in sizes.values():
+            exact = size.squeeze(1) * third_limit(curve, least)
+            for vectors, rest in ((e, along_e), (None, length)):
+                found, wanted = form_values(around.third(weights, vectors), z), exact * along_z * rest
+                rounding = SINGLE * exact * length**2 * rest * z.square().sum(1)
+                assert bool((found >= wanted).all())
+                assert bool((found <= 1.003 * (wanted + rounding)).all())
+
+
+def test_products_that_cancel() -> None:
+    """In single precision nothing would be left of what weights make of these outputs, and of the vectors' product."""
+    part = Part(
+        state=torch.tensor([[1.0, 1.0]], dtype=torch.float64),
+        context=torch.zeros(1, 0, dtype=torch.float64),
+        actions=torch.zeros(1, 1, dtype=torch.float64),
+        matrices=(torch.tensor([[1.0], [1.0 - 3e-8]], dtype=torch.float64),),
+        biases=(torch.zeros(2, dtype=torch.float64),),
+        activation="tanh",
+    )
+    states = torch.zeros(1, 2, dtype=torch.float64)
+    opposite = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    nearly = torch.tensor([[1.0, -1.0 + 3e-8]], dtype=torch.float64)
+    around = part.around(states, states[:, :0], torch.zeros(1, dtype=torch.int64), states[:, 0])
+    for weights, vectors, wanted in (
+        (Weights(signed=opposite), None, 3e-8 * 2 * 2**1.5),
+        (Weights(), nearly, 3e-8 * 2 * 2**1.5),
+    ):
+        form = around.third(weights, vectors).double()
+        unit_vector = torch.full((1, 2), 0.5**0.5, dtype=torch.float64)
+        assert float(form_values(form, unit_vector)) >= wanted
 
 
 @pytest.mark.parametrize("hidden", [(7,), (5, 4), (4, 6, 3)])

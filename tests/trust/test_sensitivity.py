@@ -222,6 +222,25 @@ def test_a_lasting_push_that_makes_the_model_more_erratic_is_bounded_all_the_sam
     assert 0 < push.harmless_below <= -push.undone_by < 0.345  # what the slopes along the course alone would allow
 
 
+@pytest.mark.parametrize("effect", [0.0, 0.001])
+def test_what_the_third_derivative_does_is_bounded(effect: float) -> None:
+    """V(y) = y / 20 + y - tanh(y) after a shift by y: a loss that neither gradient nor Hessian tells."""
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.from_vectors([[0.0], [1.0]]))
+    model = ifonly.Additive(schema, hidden=(2,)).double()
+    model.set_scaler(model.scaler)
+    wide = 1e-3
+    weights = {"state": [[wide], [1.0]], "action": [[effect * wide], [0.0]], "bias": [0.0, 0.0]}
+    model.location.load_weights("the", {**weights, "output": [[0.05 / wide, -1.0]], "output_bias": [0.0]})
+    episode = ifonly.Episode("flat", schema, states=[[0.0]] * 3, actions=[0] * 3)
+    gain, exact = 0.05, 0.0
+    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}) + ActionCost({0: gain}), 1)
+    step = sensitivity(problem, [1, 0, 0]).steps[0]
+    while exact / 20 + exact - math.tanh(exact) < gain:
+        exact += 1e-4
+    assert 0.8 * exact <= step.harmless_below <= exact * (1 + 10 * effect) + 2e-4
+    assert step.undone_by == pytest.approx(exact, rel=0.02)
+
+
 def test_an_ensemble_is_as_sensitive_as_its_centre() -> None:
     problem = random_problem(3, model_kind="additive", reward_kind="linear", masked=False)
     other = random_problem(3, model_kind="additive", reward_kind="linear", masked=False).model

@@ -2,8 +2,9 @@
 
 A branch (c, a) of a problem follows the observed actions but for a at step c. As a function of its state at c, which is
 the observed one plus y, its path has a flow X_t(y) and its value V(y), the sum of the rewards from c on. Kept are the
-first derivatives of the flows and the first two of the values at y = 0, and limits of their higher derivatives over the
-balls |y| <= radius. Arrays are [P, C, A, ...] with C = T steps.
+first derivatives of the flows, the first two of the values at y = 0, and how far both can be from these expansions.
+How large y is, is measured by a gauge |y|_c: the Euclidean length of inverse_c y, in which what changes before c do to
+the state at c looks alike in all directions. Arrays are [P, C, A, ...] with C = T steps.
 """
 
 from __future__ import annotations
@@ -14,14 +15,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifonly.models.smooth import LIMITS, Part, SmoothStep, bilinear_limit, norm_limit
+from ifonly.bounds.limits import (
+    LARGE,
+    Scale,
+    along_square,
+    capped,
+    form_limit,
+    frobenius,
+    growth,
+    inner_product,
+    single_means_single,
+    trace,
+)
+from ifonly.models.smooth import SmoothStep, Surroundings, Weights, norm_limit, positive_limit
 from ifonly.problem import Problem
 
-RADII = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 1000.0)
-"""Balls, in scaled units, over which derivatives are limited; the last is for models that hardly bend."""
+RADII = (1e-6, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 1000.0)
+"""Gauges up to which rests are limited; the first is for the observed path, the last for models that hardly bend."""
 
-LARGE = 1e100
-"""Stands for infinity: zero times this is zero, and times any distance between states it is still beyond all use."""
+WEAK = 0.02
+"""Scales whose third derivative is smaller everywhere: directions hardly matter."""
+
+NEAR = 2.0
+"""Gauge up to which limits of third derivatives know how far hidden units are from their bends."""
+
+FLOOR = 0.15
+"""Of the largest mean square of effects in any direction: what is allowed for in all others."""
+
+STRONG = 0.5
+"""Networks whose third derivative may be larger are expanded at every branch's own states, with rounder gauges."""
 
 
 @dataclass(frozen=True)
@@ -31,25 +53,36 @@ class BranchTables:
     center: Tensor  # [P, T, D], the observed path as the model replays it
     path: Tensor  # [P, C, A, T, D], minus the observed path; zero before c
     flow: Tensor  # [P, C, A, T, D, D], derivatives of the path in the state at c
-    earned: Tensor  # [P, C, A, T], rewards from step c up to and without each step
     value: Tensor  # [P, C, A]
     gradient: Tensor  # [P, C, A, D]
     hessian: Tensor  # [P, C, A, D, D]
-    flow_limit: Tensor  # [P, C, A, T, G], of the flow's first derivative
-    bend_limit: Tensor  # [P, C, A, T, G], of its second
-    reach: Tensor  # [P, C, A, T, G], of how far the path moves
-    third_limit: Tensor  # [P, C, A, G], of the value's third derivative
-    gain_third_limit: Tensor  # [P, C, A, G], the same for what is gained over the observed action
+    unit: Tensor  # [P, T, D, D], symmetric: states of gauge at most 1 are unit_c times the unit ball
+    inverse: Tensor  # [P, T, D, D]
+    bend: Tensor  # [P, C, A, T, G], limits of |X_t(y) - X_t(0) - flow_t y|
+    rest: Tensor  # [P, C, A, G], limits of how far the value is from its second-order expansion
 
 
 @dataclass(frozen=True)
-class _Point:
-    """Derivatives of one step at the branches' states, and the parts' own that limits need."""
+class _Around:
+    """One step at N states of branches."""
 
-    jacobian: Tensor  # [N, D, D]
-    hessian: Tensor  # [N, D, D, D]
-    inner_norms: list[tuple[Tensor, Tensor]]  # of parts under softplus: Jacobian and Hessian norms [N]
-    slopes: list[Tensor]  # of parts under softplus: the top's slopes [N, D]
+    parts: list[Surroundings]
+    slopes: list[Tensor]  # of the parts' tops, times the noise [N, D]
+    curvatures: list[Tensor]  # of the same
+    near: Tensor  # [N, 1], how far limits of third derivatives hold
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """One step at N states of branches, with the flow that leads there in units of the gauge; limits [N, 1]."""
+
+    along: Tensor  # [N, D, D], second derivatives of gradient.step
+    twice: Tensor  # of the step's second derivatives along the flow, both times
+    once: Tensor  # along the flow and any direction
+    never: Tensor  # along any two directions
+    cubic: Tensor  # [N, D, D], positive: near the states |z| z.cubic z limits the third derivative of gradient.step ...
+    whole: Tensor  # [N, D, D], ... and |z| z.whole z that of the step, both without what scales add
+    scales: list[Scale]  # of parts under softplus
 
 
 class BranchBuilder:
@@ -60,10 +93,13 @@ class BranchBuilder:
         problems: Sequence[Problem],
         smooth: SmoothStep,
         check: Callable[[], None] = lambda: None,
+        *,
+        round_gauge: bool = False,
     ) -> None:
-        """`check` is called now and then, and may raise to end the work."""
+        """`check` is called now and then, and may raise to end the work; a round gauge is the Euclidean length."""
         first = problems[0]
         self._check = check
+        self._round = round_gauge
         self._problems, self._smooth = problems, smooth
         self._model, self._reward = first.model, first.bound_reward
         self._count, self._horizon, self._actions = len(problems), first.horizon, first.action_count
@@ -71,30 +107,31 @@ class BranchBuilder:
         self._device = first.device
         self._radii = torch.tensor(RADII, dtype=torch.float64, device=first.device)
         self._observed = torch.stack([problem.observed_actions for problem in problems])
+        self._allowed = torch.stack([problem.allowed for problem in problems])
         self._context = torch.stack([problem.context for problem in problems])
         self._noise = torch.stack([problem.noise for problem in problems])
-        self._scaled_third = [self._third_under_noise(part) for part in smooth.parts]
+        self._strong = sum(part.limits[2] for part in smooth.parts) > STRONG
 
+    @single_means_single
     def build(self) -> BranchTables:
         """All sweeps."""
         self._replay()
+        self._choose_gauges()
+        self._look_around()
         self._pull_back()
         self._push_forward()
-        self._add_up()
         gradient = self._adjoint.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
         return BranchTables(
             center=self._center,
-            path=self._path - torch.where(self._is_after(), self._center[:, None, None], 0.0),
+            path=self._path,
             flow=self._flow,
-            earned=self._earned,
             value=self._value,
             gradient=gradient.contiguous(),
             hessian=self._hessian,
-            flow_limit=self._flow_limit,
-            bend_limit=self._bend_limit,
-            reach=self._reach,
-            third_limit=self._third_limit,
-            gain_third_limit=self._third_of_gains(),
+            unit=self._unit,
+            inverse=self._inverse,
+            bend=self._bend,
+            rest=self._rest,
         )
 
     def _zeros(self, *shape: int) -> Tensor:
@@ -123,20 +160,18 @@ class BranchBuilder:
         tangents = self._reward.tangents(self._center)
         assert tangents is not None, "callers ask can_expand first"
         self._weights = tangents  # [P, T, D]
-        self._path, self._earned = self._zeros(horizon, self._size), self._zeros(horizon)
+        path, self._value = self._zeros(horizon, self._size), self._zeros()
         costs = torch.tensor([problem.change_cost for problem in self._problems], dtype=torch.float64)
         costs = costs.to(self._device)[:, None, None]
         for t in range(horizon):
-            self._path[:, t, :, t] = self._center[:, None, t]
-            taken, states = self._taken(t), self._path[:, : t + 1, :, t]
+            path[:, t, :, t] = self._center[:, None, t]
+            taken, states = self._taken(t), path[:, : t + 1, :, t]
             rewards = self._rewards(t, states, taken) - (taken != self._observed[:, t, None, None]) * costs
-            total = self._earned[:, : t + 1, :, t] + rewards
-            if t == horizon - 1:
-                self._value = total
-                break
-            self._earned[:, : t + 1, :, t + 1] = total
-            context, noise = self._context[:, None, None, t], self._noise[:, None, None, t]
-            self._path[:, : t + 1, :, t + 1] = self._model.step(states, context, taken, noise)
+            self._value[:, : t + 1] += rewards
+            if t < horizon - 1:
+                context, noise = self._context[:, None, None, t], self._noise[:, None, None, t]
+                path[:, : t + 1, :, t + 1] = self._model.step(states, context, taken, noise)
+        self._path = path - torch.where(self._is_after(), self._center[:, None, None], 0.0)
 
     def _rewards(self, t: int, states: Tensor, taken: Tensor) -> Tensor:
         """Rewards [P, t+1, A] as the tangents at the observed path continue them: never below the true ones."""
@@ -147,20 +182,76 @@ class BranchBuilder:
         """States [N, D], context [N, C] and actions [N] of the branches with c <= t, in a row."""
         taken = self._taken(t)
         context = self._context[:, None, None, t].expand(*taken.shape, -1)
-        return self._path[:, : t + 1, :, t].flatten(0, 2), context.flatten(0, 2), taken.flatten()
+        states = self._center[:, None, None, t] + self._path[:, : t + 1, :, t]
+        return states.flatten(0, 2), context.flatten(0, 2), taken.flatten()
 
     def _of_noise(self, t: int) -> Tensor:
         """The noise of the same rows [N, D]."""
         return self._noise[:, None, None, t].expand(-1, t + 1, self._actions, -1).flatten(0, 2)
 
-    def _pull_back(self) -> None:
-        """The Jacobian of every step, and the gradient of what follows at every state of every branch."""
-        horizon = self._horizon
-        self._jacobian = self._zeros(horizon, self._size, self._size)
+    def _choose_gauges(self) -> None:
+        """For each step the mean square of what single changes do to its state, scaled so that none exceeds gauge 1."""
+        if self._round:
+            eye = torch.eye(self._size, dtype=torch.float64, device=self._device)
+            self._unit = self._inverse = eye.expand(self._count, self._horizon, -1, -1)
+            return
+        changes = self._allowed.scatter(2, self._observed.unsqueeze(-1), False)
+        effects = torch.where(changes[..., None, None], self._path, 0.0)
+        # Any gauge is valid, also where a branch leads beyond all numbers.
+        effects = effects.nan_to_num(0.0, 0.0, 0.0).clamp(-LARGE, LARGE).flatten(1, 2).transpose(1, 2)  # [P, T, C*A, D]
+        values, vectors = torch.linalg.eigh(effects.mT @ effects)
+        largest = values[..., -1:]
+        nothing = largest < 1e-18  # then any gauge will do
+        values = torch.where(nothing, 1.0, values.clamp(min=0) + (1.0 if self._strong else FLOOR) * largest)
+        gauges = ((effects @ vectors) / values.sqrt().unsqueeze(-2)).norm(dim=-1).amax(-1, keepdim=True)  # [P, T, 1]
+        scales = values.sqrt() * torch.where(nothing, 1.0, gauges)
+        self._unit = (vectors * scales.unsqueeze(-2)) @ vectors.mT
+        self._inverse = (vectors / scales.unsqueeze(-2)) @ vectors.mT
+
+    def _now(self, t: int) -> tuple[slice, slice, slice]:
+        """The branches with c <= t."""
+        return slice(None), slice(0, t + 1), slice(None)
+
+    def _shape(self, t: int) -> tuple[int, int, int]:
+        return self._count, t + 1, self._actions
+
+    def _look_around(self) -> None:
+        """Every step's derivatives at every state of every branch; the flows, and how far they lead."""
+        horizon, size = self._horizon, self._size
+        self._jacobian, self._flow = self._zeros(horizon, size, size), self._zeros(horizon, size, size)
+        self._square, self._length = self._zeros(horizon, size, size), self._zeros(horizon, 1)
+        self._around: list[_Around] = []
+        eye = torch.eye(size, dtype=torch.float64, device=self._device)
         for t in range(horizon - 1):
             self._check()
-            jacobians = self._smooth.jacobians(*self._rows(t), self._of_noise(t))
-            self._jacobian[:, : t + 1, :, t] = jacobians.unflatten(0, (self._count, t + 1, self._actions))
+            now = (*self._now(t), t)
+            self._flow[:, t, :, t] = eye
+            scaled = self._flow[now] @ self._unit[:, : t + 1, None]
+            square = self._square[now] = scaled @ scaled.mT
+            length = self._length[now] = (positive_limit(square).sqrt() * (1 + 1e-12)).unsqueeze(-1)
+            effect = self._path[now].norm(dim=-1)
+            near = torch.maximum(NEAR * length.squeeze(-1), effect).flatten()
+            rows, noise = self._rows(t), self._of_noise(t)
+            weak = [part.top == "softplus" and part.limits[2] < WEAK for part in self._smooth.parts]
+            parts = [
+                part.around(*rows, None if one else near) for part, one in zip(self._smooth.parts, weak, strict=True)
+            ]
+            around = _Around(parts, [], [], near.unsqueeze(1))
+            jacobian = torch.zeros_like(scaled).flatten(0, 2)
+            if self._smooth.skip is not None:
+                jacobian = self._smooth.skip[rows[2]]
+            for part, near_part in zip(self._smooth.parts, around.parts, strict=True):
+                slope, curvature = part.top_derivatives(near_part.value, noise)
+                around.slopes.append(slope)
+                around.curvatures.append(curvature)
+                jacobian = jacobian + slope.unsqueeze(-1) * near_part.jacobian
+            self._around.append(around)
+            step = self._jacobian[now] = jacobian.unflatten(0, self._shape(t))
+            self._flow[(*self._now(t), t + 1)] = step @ self._flow[now]
+
+    def _pull_back(self) -> None:
+        """The gradient of what follows at every state of every branch."""
+        horizon = self._horizon
         self._adjoint = self._zeros(horizon, self._size)
         weights = self._weights[:, None, None]
         self._adjoint[..., horizon - 1, :] = weights[..., horizon - 1, :]
@@ -168,158 +259,136 @@ class BranchBuilder:
             later, step = self._adjoint[:, : t + 1, :, t + 1], self._jacobian[:, : t + 1, :, t]
             self._adjoint[:, : t + 1, :, t] = weights[..., t, :] + (later.unsqueeze(-2) @ step).squeeze(-2)
 
-    def _point(self, t: int) -> _Point:
-        states, context, actions = self._rows(t)
-        noise = self._of_noise(t)
-        jacobian = self._jacobian[:, : t + 1, :, t].flatten(0, 2)
-        hessian = self._weights.new_zeros(len(states), *[self._size] * 3)
-        norms, slopes = [], []
-        for part in self._smooth.parts:
-            inner = part.inner(states, context, actions, second=True)
-            assert inner.hessian is not None
-            slope, curvature = part.top_derivatives(inner.value, noise)
-            hessian = hessian + slope[..., None, None] * inner.hessian
-            if part.top == "softplus":
-                outer = inner.jacobian.unsqueeze(-1) * inner.jacobian.unsqueeze(-2)
-                hessian = hessian + curvature[..., None, None] * outer
-                norms.append((norm_limit(inner.jacobian), bilinear_limit(inner.hessian)))
-                slopes.append(slope)
-        return _Point(jacobian, hessian, norms, slopes)
-
     def _push_forward(self) -> None:
-        """Derivatives of the flows, and limits of their first three over the balls."""
-        horizon, size, radii = self._horizon, self._size, self._radii
-        several = len(radii)
-        self._flow = self._zeros(horizon, size, size)
-        self._flow_limit, self._bend_limit, self._reach = (self._zeros(horizon, several) for _ in range(3))
-        self._limits = [self._zeros(horizon, several) for _ in range(5)]
-        self._hessian = self._zeros(size, size)
-        bend = self._zeros(size, size, size)
-        third = self._zeros(several)
+        """Second derivatives of values, and limits of what the expansions leave out: docs/theory.md, "Rests"."""
+        horizon, several = self._horizon, len(self._radii)
+        self._bend, self._rest = self._zeros(horizon, several), self._zeros(several)
+        self._hessian = self._zeros(self._size, self._size)
         for t in range(horizon - 1):
-            self._flow[:, t, :, t] = torch.eye(size, dtype=torch.float64, device=self._device)
-            self._flow_limit[:, t, :, t] = 1.0
-            self._reach[:, t, :, t] = radii
             self._check()
-            point = self._point(t)
-            now = (slice(None), slice(0, t + 1))
-            flow, reach, l1, l2 = (
-                table[(*now, slice(None), t)].flatten(0, 2)
-                for table in (self._flow, self._reach, self._flow_limit, self._bend_limit)
-            )
-            l3, psi = third[now].flatten(0, 2), bend[now].flatten(0, 2)
-            slope, curve, bent, along, cubic = self._step_limits(t, point, reach)
-            following = point.jacobian @ flow
-            psi = _second_of_composition(point, flow, psi)
-            l3 = _capped(bent * l1**3 + 3 * curve * l1 * l2 + slope * l3)
-            first, second = norm_limit(following).unsqueeze(1), bilinear_limit(psi).unsqueeze(1)
-            l2_next = _capped(torch.minimum(second + radii * l3, curve * l1 * l1 + slope * l2))
-            l1_next = _capped(torch.minimum(first + radii * second + radii**2 / 2 * l3, slope * l1))
-            moved = radii * first + radii**2 / 2 * second + radii**3 / 6 * l3
-            moved = _capped(torch.minimum(torch.minimum(moved, radii * l1_next), slope * reach))
-            for table, values in (
-                (self._flow, following),
-                (self._flow_limit, l1_next),
-                (self._bend_limit, l2_next),
-                (self._reach, moved),
-            ):
-                table[(*now, slice(None), t + 1)] = values.unflatten(0, (self._count, t + 1, self._actions))
-            for table, values in zip(self._limits, (slope, curve, bent, along, cubic), strict=True):
-                table[(*now, slice(None), t)] = values.unflatten(0, (self._count, t + 1, self._actions))
-            bend[now] = psi.unflatten(0, (self._count, t + 1, self._actions))
-            third[now] = l3.unflatten(0, (self._count, t + 1, self._actions))
-            self._hessian[now] += torch.einsum("pi,pcaijk->pcajk", self._weights[:, t + 1], bend[now])
+            now, shape = self._now(t), self._shape(t)
+            forms = self._step_forms(t)
+            flow, slope = self._flow[(*now, t)], norm_limit(self._jacobian[(*now, t)], squarings=5).view(-1, 1)
+            self._hessian[now] += flow.mT @ forms.along.unflatten(0, shape) @ flow
+            rest, added = self._rests(t, forms)
+            self._rest[now] += rest.unflatten(0, shape)
+            bend = slope * self._bend[(*now, t)].flatten(0, 2) + added
+            self._bend[(*now, t + 1)] = capped(bend * (1 + 1e-9)).unflatten(0, shape)
+        self._rest = capped(self._rest) * (1 + 1e-9)
 
-    def _step_limits(self, t: int, point: _Point, reach: Tensor) -> tuple[Tensor, ...]:
-        """Limits over the tubes [N, G]: of the step's three derivatives, and of the last two along the gradient."""
-        shape = (self._count, t + 1, self._actions)
-        noise = self._of_noise(t)
-        largest = noise.abs().amax(1, keepdim=True)
-        gradient = self._adjoint[:, : t + 1, :, t + 1].flatten(0, 2)
-        bent = torch.zeros_like(reach)
-        cubic = torch.zeros_like(reach)
-        steepest, most_curved = self._skip_norms(t, reach), torch.zeros_like(reach)
-        tops = iter(zip(point.inner_norms, point.slopes, strict=True))
+    def _rests(self, t: int, forms: _Forms) -> tuple[Tensor, Tensor]:
+        """What step t adds to the rest [N, G] and to the bend [N, G]."""
+        radii, now = self._radii, (*self._now(t), t)
+        length, bend, square = (table[now].flatten(0, 2) for table in (self._length, self._bend, self._square))
+        reach = length * radii + bend
+        cubic, whole = (
+            (form_limit(form, square).sqrt() * radii + trace(form).sqrt() * bend) ** 2 * reach
+            for form in (forms.cubic, forms.whole)
+        )
+        cubes, far = reach**3, reach > self._around[t].near
+        gradient = self._adjoint[:, : t + 1, :, t + 1].flatten(0, 2).norm(dim=1, keepdim=True)
+        everywhere = self._third_anywhere(t) * cubes
+        cubic, whole = (
+            torch.where(far, limit, torch.minimum(form, limit))
+            for form, limit in ((cubic, gradient * everywhere), (whole, everywhere))
+        )
+        for scale in forms.scales:
+            outer = scale.outer(reach) * cubes
+            cubic, whole = cubic + scale.weighted * outer, whole + scale.largest * outer
+        lost = 1e-13 * trace(square) * frobenius(forms.along) ** 2  # by cancellation
+        crossed = (inner_product(forms.along @ square, forms.along) + lost).sqrt() * radii * bend
+        rest = cubic / 6 + crossed + frobenius(forms.along) * bend**2 / 2
+        added = forms.twice * radii**2 / 2 + forms.once * radii * bend + forms.never * bend**2 / 2 + whole / 6
+        return capped(rest), capped(added)
+
+    def _third_anywhere(self, t: int) -> Tensor:
+        """Limits [N, 1] of what forms limit near the states, wherever the state is."""
+        largest = self._of_noise(t).abs().amax(1, keepdim=True)
+        total = torch.zeros_like(largest)
+        for part in self._smooth.parts:
+            total = total + part.limits[2] * (1 if part.top == "identity" else largest)
+        return total
+
+    def _step_forms(self, t: int) -> _Forms:
+        """Second derivatives of step t at the states of all branches with c <= t, and limits near them."""
+        around, gradient = self._around[t], self._adjoint[:, : t + 1, :, t + 1].flatten(0, 2)
+        noise, now = self._of_noise(t), (*self._now(t), t)
+        square, effect = (table[now].flatten(0, 2) for table in (self._square, self._path))
+        # How far from the branch's own state the second derivatives are taken.
+        distance = torch.zeros_like(effect[:, :1]) if self._strong else effect.norm(dim=1, keepdim=True)
+        zero = torch.zeros_like(square)
+        along = cubic = whole = beyond = zero
+        apart, scales = zero[:, 0, :1], []
+        (twice, once, never), bent = self._second_limits(t, square)
         for number, part in enumerate(self._smooth.parts):
-            n1, n2, n3 = part.limits
-            if part.top == "identity":
-                bent = bent + n3
-                cubic = cubic + self._along(part, gradient).unsqueeze(1)
-                steepest, most_curved = steepest + n1, most_curved + n2
-                continue
-            (norm, curvature), slopes = next(tops)
-            v2 = (curvature.unsqueeze(1) + reach * n3).clamp(max=n2)
-            v1 = (norm.unsqueeze(1) + reach * curvature.unsqueeze(1) + reach**2 / 2 * n3).clamp(max=n1)
-            _, s2, s3 = LIMITS["softplus"]
-            outer = s3 * v1**3 + 3 * s2 * v1 * v2
-            scaled = self._scaled_third[number][:, t, None, None].expand(shape).reshape(-1, 1)
-            bent = bent + scaled + largest * outer
-            weighted = gradient * noise
-            length = weighted.norm(dim=1, keepdim=True)
-            # The logistic function grows by a factor of at most exp(d) over a distance d.
-            stretch = torch.expm1((v1 * reach).clamp(max=700.0))
-            signed = self._along(part, gradient * slopes).unsqueeze(1)
-            unsigned = self._along(part, gradient * slopes, any_sign=True).unsqueeze(1)
-            inner = torch.minimum(signed + stretch * unsigned, length * n3)
-            cubic = cubic + inner + length * outer
-            top = torch.minimum(slopes.abs().amax(1, keepdim=True) * (1 + stretch), largest)
-            steepest, most_curved = steepest + top * v1, most_curved + largest * s2 * v1**2 + top * v2
-        slope0, curve0 = norm_limit(point.jacobian).unsqueeze(1), bilinear_limit(point.hessian).unsqueeze(1)
-        curve = torch.minimum(curve0 + reach * bent, most_curved)
-        slope = torch.minimum(slope0 + reach * curve0 + reach**2 / 2 * bent, steepest)
-        along0 = norm_limit((gradient.unsqueeze(1) @ point.hessian.flatten(2)).view(-1, self._size, self._size))
-        return slope, curve, bent, along0.unsqueeze(1).expand_as(bent), cubic
+            near, slope = around.parts[number], around.slopes[number]
+            along = along + near.contracted(gradient * slope)
+            weights, lengths = Weights(signed=gradient), Weights()
+            if part.top == "softplus":
+                curvature = (gradient * around.curvatures[number]).unsqueeze(-1)
+                along = along + near.jacobian.mT @ (curvature * near.jacobian)
+                inner = bent[number] + part.limits[2] * distance
+                noised = (gradient * noise).norm(dim=1, keepdim=True)
+                scale = Scale(part.limits, frobenius(near.jacobian), inner, noise.abs().amax(1, keepdim=True), noised)
+                scales.append(scale)
+                apart = apart + scale.largest * scale.outer(distance) * distance
+                grown = growth(near.jacobian.norm(dim=2), inner, part.limits[2], around.near, slope, noise)
+                weights = Weights(signed=gradient * slope, unsigned=gradient * grown)
+                lengths = Weights(lengths=slope.abs() + grown)
+            cubic, whole = cubic + near.third(weights, None), whole + near.third(lengths, None)
+            if not self._strong:
+                beyond = beyond + near.third(lengths, effect)
+        beyond = beyond + apart.unsqueeze(-1) * torch.eye(self._size, dtype=torch.float64, device=self._device)
+        more, most = form_limit(beyond, square), trace(beyond)
+        twice, once, never = twice + more, once + (more * most).sqrt(), never + most
+        return _Forms(along, twice, once, never, cubic, whole, scales)
 
-    def _skip_norms(self, t: int, reach: Tensor) -> Tensor:
-        if self._smooth.skip is None:
-            return torch.zeros_like(reach)
-        return norm_limit(self._smooth.skip)[self._taken(t).flatten()].unsqueeze(1).expand_as(reach)
+    def _second_limits(self, t: int, square: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], list[Tensor]]:
+        """Limits [N, 1] of the second derivatives of step t where branches with c <= t take it: along the flow twice,
+        once and not at all; and of those of each part's network.
 
-    def _along(self, part: Part, gradient: Tensor, *, any_sign: bool = False) -> Tensor:
-        """Limits [N] of the third derivative of gradient.network, for gradients [N, D]; or with any signs of these."""
-        if not part.is_shallow:
-            lengths: Tensor = torch.linalg.vector_norm(gradient, dim=1)
-            return lengths * part.limits[2]
-        matrix = part.matrices[0]
-        weights = gradient.abs() @ matrix.abs() if any_sign else (gradient @ matrix).abs()
-        return part.form_norms(weights * part.third_weights)
+        They are taken at the observed state for all branches, unless networks bend strongly.
+        """
+        shape, rows = self._shape(t), torch.arange(self._count, device=self._device)
+        latest = torch.arange(len(square), device=self._device).view(shape)[:, t].flatten()
+        chosen: Tensor | slice = slice(None) if self._strong else latest
+        second, inner = self._second_derivatives(t, chosen)
+        norms = [frobenius(tensors) for tensors in inner]
+        if self._strong:
+            unit = self._unit[:, : t + 1, None].expand(*shape, -1, -1).flatten(0, 2)
+            scaled = self._flow[(*self._now(t), t)].flatten(0, 2) @ unit
+            once = second @ scaled.unsqueeze(1)
+            return (frobenius(scaled.mT.unsqueeze(1) @ once), frobenius(once), frobenius(second)), norms
+        second = second.unflatten(0, (self._count, self._actions))
+        observed = self._observed[:, t]
+        earlier = along_square(second[rows, observed], square.unflatten(0, shape)[:, :t])
+        once = second @ self._unit[:, t, None, None]
+        own = tuple(
+            torch.linalg.vector_norm(tensors, dim=(2, 3, 4)).unsqueeze(1)
+            for tensors in (self._unit[:, t, None, None] @ once, once, second)
+        )
+        twice, once, never = (
+            torch.cat(parts, dim=1).view(-1, 1) * (1 + 1e-9) for parts in zip(earlier, own, strict=True)
+        )
+        bent = []
+        for norm in norms:
+            own_norm = norm.view(self._count, 1, self._actions)
+            earlier_norm = own_norm[rows, :, observed].unsqueeze(-1).expand(-1, t, self._actions)
+            bent.append(torch.cat((earlier_norm, own_norm), dim=1).view(-1, 1))
+        return (twice, once, never), bent
 
-    def _third_under_noise(self, part: Part) -> Tensor:
-        """Limits [P, T-1] of the third derivative of noise * network, the top's slope left out."""
-        largest = self._noise.abs().amax(-1) * part.limits[2]
-        if not part.by_noise or not part.is_shallow:
-            return largest
-        weights = (self._noise**2 @ part.matrices[0] ** 2).sqrt() * part.third_weights
-        return torch.minimum(largest, part.form_norms(weights.flatten(0, 1)).view_as(largest))
-
-    def _add_up(self) -> None:
-        """Limits of the values' third derivatives: what each step adds, seen through the gradient of what follows."""
-        total = self._zeros(len(self._radii))
-        drift = self._zeros(len(self._radii))  # of the gradient, over the tube
-        for t in range(self._horizon - 2, -1, -1):
-            now = (slice(None), slice(0, t + 1), slice(None))
-            slope, curve, bent, along, cubic = (table[(*now, t)] for table in self._limits)
-            l1, l2, reach = (table[(*now, t)] for table in (self._flow_limit, self._bend_limit, self._reach))
-            moved = drift[now]
-            total[now] += (cubic + moved * bent) * l1**3 + 3 * (along + reach * cubic + moved * curve) * l1 * l2
-            drift[now] = moved * slope + reach * along + reach**2 / 2 * cubic
-        self._third_limit = _capped(total) * (1 + 1e-9)
-
-    def _third_of_gains(self) -> Tensor:
-        """The observed action's limit added."""
-        index = self._observed[..., None, None].expand(-1, -1, 1, len(self._radii))
-        return self._third_limit + self._third_limit.gather(2, index)
-
-
-def _capped(limits: Tensor) -> Tensor:
-    """Overflow, and what overflow made undefined, is as good as unknown."""
-    return limits.nan_to_num(nan=LARGE, posinf=LARGE).clamp(max=LARGE)
-
-
-def _second_of_composition(point: _Point, flow: Tensor, bend: Tensor) -> Tensor:
-    """Second derivatives [N, D, D, D] of a step after a flow: H[flow, flow] + J bend."""
-    size = flow.shape[-1]
-    one = (point.hessian.flatten(1, 2) @ flow).unflatten(1, (size, size))  # [N, i, k, b]
-    both = (flow.mT.unsqueeze(1) @ one).flatten(2)  # [N, i, a * b]
-    second: Tensor = both + point.jacobian @ bend.flatten(2)
-    return second.view(-1, size, size, size)
+    def _second_derivatives(self, t: int, chosen: Tensor | slice) -> tuple[Tensor, list[Tensor]]:
+        """Those of step t at some of the branches' states [n, D, D, D], and those of each part's network."""
+        around, total = self._around[t], self._weights.new_zeros(1, *[self._size] * 3)
+        inner = [near.curvature(chosen) for near in around.parts]
+        for number, part in enumerate(self._smooth.parts):
+            own = inner[number]
+            if part.top == "softplus":
+                jacobian = around.parts[number].jacobian[chosen]
+                slope, curvature = (
+                    table[number][chosen][..., None, None] for table in (around.slopes, around.curvatures)
+                )
+                own = slope * own + curvature * jacobian.unsqueeze(-1) * jacobian.unsqueeze(-2)
+            total = total + own
+        count = len(self._rows(t)[2][chosen])
+        return total.expand(count, -1, -1, -1), inner

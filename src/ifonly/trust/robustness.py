@@ -117,22 +117,23 @@ def _is_linear(reward: Reward) -> bool:
 
 
 def _by_expansion(course: Course, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:
-    """Bounds [S] by the first three derivatives of what follows, over balls around the next state."""
+    """Bounds [S] by second-order expansions of what follows around the next states, and limits of their rests."""
     problem = course.problem
     smooth = problem.model.smooth()
     assert smooth is not None, "asked before"
     own = replace(problem, observed_actions=course.sequence, observed_states=course.states, change_cost=0.0)
-    tables = BranchBuilder([own], smooth).build()
+    tables = BranchBuilder([own], smooth, round_gauge=True).build()
     following = torch.tensor(steps, device=problem.device) + 1
     branch = (0, following, course.sequence[following])
-    gradient, hessian, third = tables.gradient[branch], tables.hessian[branch], tables.third_limit[branch]
+    gradient, hessian, rest = tables.gradient[branch], tables.hessian[branch], tables.rest[branch]
     first = (gradient.unsqueeze(1) @ moved).squeeze(1).norm(dim=1).unsqueeze(1)  # [S, 1]
     curved = torch.linalg.eigvalsh(moved.mT @ hessian @ moved)[:, :1]  # what bends downwards most
     second = (-curved).clamp(min=0)
     radii = torch.tensor(RADII, dtype=torch.float64, device=problem.device)
-    low, high = torch.zeros_like(third), radii / reach.unsqueeze(1)  # [S, G]
+    low, high = torch.zeros_like(rest), radii / reach.unsqueeze(1)  # [S, G]
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        loss = first * middle + second * middle**2 / 2 + third * (reach.unsqueeze(1) * middle) ** 3 / 6
+        # Within a radius, rests shrink at least with the third power of the distance.
+        loss = first * middle + second * middle**2 / 2 + rest * (reach.unsqueeze(1) * middle / radii) ** 3
         low, high = torch.where(loss < gain, middle, low), torch.where(loss < gain, high, middle)
     return low.amax(1)

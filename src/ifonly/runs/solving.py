@@ -30,8 +30,8 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Status
 
 STAGE = "cohort"
-CHUNK = 4
-"""Episodes handed to a worker at a time: more would lose more when it dies, and gain nothing."""
+CHUNK = 8
+"""Episodes handed to a worker at a time, and searched together: more would lose more when it dies, and gain little."""
 CHUNK_TOGETHER = 256
 """Episodes solved at once on a GPU, at most; its memory may ask for fewer."""
 MOST_ELSEWHERE = 128

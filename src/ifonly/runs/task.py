@@ -99,11 +99,11 @@ class Task:
     def answer(self, episodes: Sequence[Placed]) -> list[Answer]:
         """One answer per episode; an episode that fails is answered by the reason, and costs no other one.
 
-        On a processor they are solved one by one: what is found for one then never depends, not even in the last bit,
-        on which others are there, and searching them together would save little. Ctrl-C is passed on: what was begun
-        is no answer.
+        They are searched together, unless on a processor something limits the search of each: then they are solved
+        one by one, so that no bracket depends on which others are there. (Optima do not: they are replayed alone.)
+        Ctrl-C is passed on: what was begun is no answer.
         """
-        if self._is_here:
+        if self._is_here and self.limits != Limits():
             return [self._alone(*placed) for placed in episodes]
         return list(self._together(episodes))
 

@@ -53,7 +53,7 @@ def make_result(
         observed_states=problem.decode(shown[0]),
         outcome=outcome,
         observed_outcome=observed_outcome,
-        upper_bound=max(finding.upper_bound, outcome),
+        upper_bound=_above(finding.upper_bound, outcome, problem),
         certificate=replace(certificate, details={**certificate.details, **problem.claims()}),
         stats=stats,
         solver=solver,
@@ -67,8 +67,11 @@ def make_result(
         support=None if problem.support is None else dict(problem.support.settings()),
         members=_members(problem, totals[1]),
         model_check=problem.standing,
-        frontier=_with_members(problem, finding.frontier),
-        alternatives=_with_members(problem, finding.alternatives),
+        frontier=tuple(
+            one if one.outcome is None else replace(one, upper_bound=_above(one.upper_bound, one.outcome, problem))
+            for one in _replayed(problem, finding.frontier)
+        ),
+        alternatives=_replayed(problem, finding.alternatives),
     )
 
 
@@ -83,14 +86,27 @@ def _members(problem: Question, outcomes: torch.Tensor) -> Members | None:
     )
 
 
-def _with_members(problem: Question, listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
-    """With the outcome of each sequence under every member of a panel."""
+def _above(upper_bound: float, outcome: float, problem: Question) -> float:
+    """The upper bound, or the outcome itself where they differ by no more than rounding."""
+    return upper_bound if upper_bound > outcome + problem.tolerance else outcome
+
+
+def _replayed(problem: Question, listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
+    """With the outcome of each sequence, replayed for this problem alone: what a search found may depend, in the last
+    digits, on what else was searched with it. For a panel, also under every member."""
     known = [one.actions for one in listed if one.actions is not None]
-    if not isinstance(problem, Panel) or not known:
+    if not known:
         return listed
-    rows = torch.as_tensor(np.array(known), device=problem.device)
-    outcomes = iter(problem.replay(rows)[1].cpu().numpy())
-    return tuple(one if one.actions is None else replace(one, member_outcomes=next(outcomes)) for one in listed)
+    totals = problem.replay(torch.as_tensor(np.array(known), device=problem.device))[1]
+    outcomes = iter(zip(problem.counted(totals).tolist(), totals.cpu().numpy(), strict=True))
+    members = isinstance(problem, Panel)
+    changed = []
+    for one in listed:
+        if one.actions is not None:
+            outcome, own = next(outcomes)
+            one = replace(one, outcome=outcome, member_outcomes=own if members else None)
+        changed.append(one)
+    return tuple(changed)
 
 
 def _nothing_finite(problem: Question, status: Status) -> InputError:

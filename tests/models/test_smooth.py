@@ -438,126 +438,13 @@ def test_products_that_cancel() -> None:
         state=torch.tensor([[1.0, 1.0]], dtype=torch.float64),
         context=torch.zeros(1, 0, dtype=torch.float64),
         actions=torch.zeros(1, 1, dtype=torch.float64),
-        matrices=(torch.tensor([[1.0], [1.0 - 3e-8]], dtype=torch.float64),),
+        matrices=(torch.tensor([[1.0], [1.0 - 1e-8]], dtype=torch.float64),),
         biases=(torch.zeros(2, dtype=torch.float64),),
         activation="tanh",
     )
     states = torch.zeros(1, 2, dtype=torch.float64)
-    opposite = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
-    nearly = torch.tensor([[1.0, -1.0 + 3e-8]], dtype=torch.float64)
+    opposite, nearly = (torch.tensor([[1.0, less - 1.0]], dtype=torch.float64) for less in (0.0, 1e-8))
     around = part.around(states, states[:, :0], torch.zeros(1, dtype=torch.int64), states[:, 0])
-    for weights, vectors, wanted in (
-        (Weights(signed=opposite), None, 3e-8 * 2 * 2**1.5),
-        (Weights(), nearly, 3e-8 * 2 * 2**1.5),
-    ):
-        form = around.third(weights, vectors).double()
-        unit_vector = torch.full((1, 2), 0.5**0.5, dtype=torch.float64)
-        assert float(form_values(form, unit_vector)) >= wanted
-
-
-@pytest.mark.parametrize("hidden", [(7,), (5, 4), (4, 6, 3)])
-@pytest.mark.parametrize("constrained", [True, False])
-class TestFolded:
-    """A baked network of tanh units is evaluated as one of logistic units."""
-
-    sizes = (3, 2, 4)
-
-    def network(self, hidden: tuple[int, ...], constrained: bool, seed: int = 1) -> Network:
-        network = Network(self.sizes, 3, hidden=hidden, lipschitz=1.3 if constrained else None).double()
-        network.initialize(generator(seed))
-        with torch.no_grad():
-            for number, bias in enumerate(network.biases):
-                bias.copy_(draw(len(bias), seed=seed + number))
-        return network.requires_grad_(False)
-
-    def inputs(self, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
-        return [3 * draw(*shape, size, seed=size) for shape, size in zip(shapes, self.sizes, strict=True)]
-
-    @pytest.mark.parametrize(
-        "shapes",
-        [
-            ((), (), ()),
-            ((8,), (8,), (8,)),
-            ((8,), (), (8,)),
-            ((8, 1), (), (5,)),
-            ((8, 5), (), (8, 5)),
-            ((8, 5), (5,), (8, 5)),
-            ((2, 8, 1), (2, 1, 1), (5,)),
-            ((1,), (8,), (1,)),
-            ((), (8,), ()),
-            ((), (), (5,)),
-            ((0,), (), (0,)),
-        ],
-    )
-    def test_is_the_same_function(self, hidden: tuple[int, ...], constrained: bool, shapes: tuple) -> None:
-        network = self.network(hidden, constrained)
-        inputs = self.inputs(shapes)
-        copies = [values.clone() for values in inputs]
-        wanted = network(*inputs)
-        network.bake_()
-        assert network._folded is not None
-        found = network(*inputs)
-        assert found.shape == wanted.shape
-        torch.testing.assert_close(found, wanted, rtol=1e-13, atol=1e-13)
-        assert all(torch.equal(*pair) for pair in zip(inputs, copies, strict=True))
-
-    @pytest.mark.parametrize("how", ["initialize", "load_state_dict", "load_weights", "float", "bake_"])
-    def test_new_weights_are_used(self, hidden: tuple[int, ...], constrained: bool, how: str) -> None:
-        network, other = self.network(hidden, constrained), self.network(hidden, constrained, seed=5)
-        inputs = self.inputs(((6,), (6,), (6,)))
-        network.bake_()
-        if how == "initialize":
-            network.initialize(generator(5))
-            other.initialize(generator(5))
-        elif how == "load_state_dict":
-            network.load_state_dict(other.state_dict())
-        elif how == "bake_":
-            with torch.no_grad():
-                for mine, theirs in zip(network.parameters(), other.parameters(), strict=True):
-                    mine.copy_(theirs)
-            network.bake_()
-        elif how == "float":
-            network, other = network.float(), self.network(hidden, constrained).float()
-            inputs = [values.float() for values in inputs]
-        elif len(hidden) == 1:
-            first = (other.state.raw, other.context.raw, other.action.raw, other.biases[0])
-            names = ("state", "context", "action", "bias", "output", "output_bias")
-            network.load_weights("the", dict(zip(names, (*first, other.layers[0].raw, other.biases[1]), strict=True)))
-        else:
-            return
-        tolerance = 1e-5 if how == "float" else 1e-13
-        torch.testing.assert_close(network(*inputs), other(*inputs), rtol=tolerance, atol=tolerance)
-
-    def test_derivatives_go_through(self, hidden: tuple[int, ...], constrained: bool) -> None:
-        network = self.network(hidden, constrained)
-        states, context, vectors = self.inputs(((6,), (), (6,)))
-        wanted = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]
-        network.bake_()
-        found = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]
-        for one, other in zip(found, wanted, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
-        for number, values in enumerate((states, context, vectors)):
-            inputs = [states, context, vectors]
-            inputs[number] = values.clone().requires_grad_()
-            network(*inputs).square().sum().backward()
-            gradient = inputs[number].grad
-            plain = self.network(hidden, constrained)
-            inputs[number] = values.clone().requires_grad_()
-            plain(*inputs).square().sum().backward()
-            torch.testing.assert_close(gradient, inputs[number].grad, rtol=1e-10, atol=1e-11)
-
-
-def test_only_tanh_is_folded() -> None:
-    for activation in ACTIVATIONS:
-        network = Network((3, 2, 1), 3, hidden=(4,), activation=activation)
-        network.bake_()
-        assert (network._folded is not None) == (activation == "tanh")
-
-
-def test_baking_keeps_the_fingerprint(schema: Schema) -> None:
-    for kind, hidden in ((LocationScale, (6,)), (Additive, (5, 4))):
-        model = kind(schema, hidden=hidden)
-        before = model.fingerprint()
-        model.bake_()
-        assert model.fingerprint() == model.for_search().fingerprint() == before
-        assert all("folded" not in name for name in model.state_dict())
+    unit_vector, wanted = torch.full((1, 2), 0.5**0.5, dtype=torch.float64), 1e-8 * 2 * 2**1.5
+    for weights, vectors in ((Weights(signed=opposite), None), (Weights(), nearly)):
+        assert float(form_values(around.third(weights, vectors), unit_vector)) >= wanted

@@ -88,13 +88,6 @@ def positive_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
     return trace * (power * power).sum((-2, -1)).pow(0.5 ** (squarings + 1)) * (1 + 1e-12)
 
 
-def bilinear_limit(tensors: Tensor) -> Tensor:
-    """Upper bounds [...] of |H[y, z]| over unit vectors y, z, for bilinear maps H [..., D, D, D]."""
-    size = tensors.shape[-1]
-    flat = tensors.flatten(-2)
-    return torch.minimum(norm_limit(flat), norm_limit(flat.unflatten(-1, (size, size)).flatten(-3, -2)))
-
-
 @dataclass(frozen=True)
 class Inner:
     """A network's outputs [N, O] at N states, with Jacobians [N, O, D] and Hessians [N, O, D, D]."""
@@ -354,12 +347,6 @@ class Part:
         return len(self.matrices) == 1
 
     @cached_property
-    def third_weights(self) -> Tensor:
-        """For each unit of a single hidden layer: limit of |p|^3 relative to p^2, for p = w.y with unit y [H]."""
-        rows: Tensor = torch.linalg.vector_norm(self.state, dim=1)
-        return rows * LIMITS[self.activation][2]
-
-    @cached_property
     def limits(self) -> tuple[float, float, float]:
         """Limits of the network's first three derivatives anywhere, without its top."""
         s1, s2, s3 = LIMITS[self.activation]
@@ -371,18 +358,15 @@ class Part:
             second = norm * (s2 * row * first + s1 * second)
             if number == 0:
                 weights = matrix.norm(dim=0)
-                third = min(third, self._form_limit(weights * self.third_weights))
+                third = min(third, self._form_limit(weights * self._row_norms * s3))
                 second = min(second, self._form_limit(weights * s2))
             row = float(matrix.norm(dim=1).max()) * s1 * first
             first = norm * s1 * first
         return tuple(value * (1 + 1e-12) for value in (first, second, third))  # type: ignore[return-value]
 
     def _form_limit(self, weights: Tensor) -> float:
-        return float(self.form_norms(weights.unsqueeze(0))[0])
-
-    def form_norms(self, weights: Tensor) -> Tensor:
-        """Limits [N] of sum_h weights_h (w_h.y)^2 over unit y, for nonnegative weights [N, H] of first-layer units."""
-        return norm_limit(self.unpack(weights @ self.squares))
+        """A limit of sum_h weights_h (w_h.y)^2 over unit y, for nonnegative weights [H] of first-layer units."""
+        return float(positive_limit(self._sums(weights, self._outer_squares)[0]))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from smooth_problems import smooth_problems
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.episodes import ActionSpace, Axis, Episode, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.instances import random_constraints
+from ifonly.instances import random_constraints, random_problem
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import minus
@@ -183,3 +183,13 @@ def test_full_size() -> None:
     assert result.improvement > 0.01
     assert result.stats.model_steps < truth.stats.model_steps / 20  # it prunes
     check_every_budget(problem, result)
+
+
+def test_limits_beyond_single_precision_exclude_nothing() -> None:
+    """Deep networks with huge weights have third derivatives of more than 1e38, perhaps."""
+    shape = {"max_changes": 4, "horizon": 4, "actions": 3, "state_size": 9, "hidden": (4, 4, 4), "strength": 1e4}
+    problem = random_problem(31841, model_kind="additive", reward_kind="with action costs", rules=None, **shape)
+    assert max(part.limits[2] for part in problem.model.smooth().parts) > 1e38
+    result = solve(problem, BranchAndBound(bound="taylor"))
+    assert result.status is Status.OPTIMAL
+    assert result.outcome == solve(problem, Exhaustive()).outcome

@@ -184,7 +184,7 @@ class TaylorChildBound(ChildBound):
         tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
         self._tolerance = tolerances.to(first.device)
         self._radii = torch.tensor(RADII, dtype=torch.float64, device=first.device)
-        self._single = max(SINGLE, 4e-7 * first.observed_states.shape[1])
+        self._single = max(SINGLE, 2e-7 * first.observed_states.shape[1] ** 1.5)
         self._branches = BranchBuilder(problems, smooth, check).build()
         self._polynomials = self._make_polynomials()
         self._bounded = 1

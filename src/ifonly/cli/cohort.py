@@ -108,7 +108,7 @@ def cohort(
             metavar="N",
             min=1,
             help="Episodes handed to a worker at a time.",
-            show_default="4; 256 on a GPU",
+            show_default="8; 256 on a GPU",
             rich_help_panel=WORK_PANEL,
         ),
     ] = None,

@@ -308,7 +308,7 @@ class Part:
             factors.append(torch.stack([part.norm(dim=1) for part in parts]).sum(0))
         elif weights.lengths is not None:
             factors.append(weights.lengths.abs().amax(1))
-        sizes = _rounded_up(math.prod(factors, start=torch.full((1,), self.limits[2]).to(self.state)))
+        sizes = _rounded_up(math.prod(factors, start=self.state.new_full((1,), self.limits[2])))
         return sizes[:, None, None] * torch.eye(self.state.shape[1], dtype=torch.float32, device=self.state.device)
 
     def _unit_sizes(self, weights: Weights) -> Tensor | None:

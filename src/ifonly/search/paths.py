@@ -37,7 +37,8 @@ class KnownPaths:
             for rows in torch.arange(len(problem), device=problem.device).split(questions.rows)
         )
         self._paths = Paths.join([self.observed, *parts])
-        self._rows = torch.zeros_like(questions.changeable, dtype=torch.int64)
+        beyond = questions.count + len(problem)  # no row: what is no change has no path, not a wrong one
+        self._rows = torch.full_like(questions.changeable, beyond, dtype=torch.int64)
         self._rows[problem, step, action] = torch.arange(len(problem), device=problem.device) + questions.count
         self.steps_taken.index_add_(0, problem, questions.horizon - 1 - step)
 

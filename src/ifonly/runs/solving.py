@@ -30,7 +30,7 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Status
 
 STAGE = "cohort"
-CHUNK = 8
+CHUNK = 16
 """Episodes handed to a worker at a time, and searched together: more would lose more when it dies, and gain little."""
 CHUNK_TOGETHER = 256
 """Episodes solved at once on a GPU, at most; its memory may ask for fewer."""

@@ -44,6 +44,22 @@ def smooth_problems(count: int, start: int = 0, rewards: Sequence[str] = REWARDS
             yield problem
 
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "constrained": {"model_kind": "location-scale", "constrained": True, "hidden": (6,)},
+    "strong scale": {"model_kind": "location-scale", "constrained": False, "hidden": (6,), "strength": 1.5},
+    "additive": {"model_kind": "additive", "hidden": (6,), "strength": 1.5},
+    "deep": {"model_kind": "location-scale", "hidden": (5, 4), "strength": 0.7},
+    "deep and constrained": {"model_kind": "additive", "constrained": True, "hidden": (4, 3, 3)},
+}
+"""Kinds of models for which the expansions know different things."""
+
+
+def family(name: str, count: int, start: int = 0, **settings: Any) -> Iterator[Problem]:
+    """Problems of a kind; the reward is its own tangent, so that expansions can be held against rollouts."""
+    given = {"horizon": 5, "actions": 3, "state_size": 3, "max_changes": 2, "rules": False}
+    yield from smooth_problems(count, start, LINEAR, **{**given, **FAMILIES[name], **settings})
+
+
 def polynomial_arrays(slope: float, curvature: float, third: float, *, value: float = 0.0) -> dict[str, Any]:
     """A network of one state x and an action's shift: near zero, a polynomial of x + shift with these derivatives.
 

@@ -1,6 +1,7 @@
 """The bounds that lead branch and bound are never below the truth; which one leads, and when."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ import torch
 from ifonly.bounds.anchors import MonteCarlo
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_bound, make_child_bound
+from ifonly.bounds.panel import PanelChildBound
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_problem
+from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 from ifonly.problem import Problem
 from ifonly.testing import check_child_bound
 
@@ -125,6 +127,68 @@ def test_the_check_notices(change: Callable[[torch.Tensor], torch.Tensor], messa
     check_child_bound(bound, [problem])
     with pytest.raises(VerificationError, match=message):
         check_child_bound(Altered(bound, change, below=below), [problem])
+
+
+class AlteredOnward(TaylorChildBound):
+    """Something is done to what it says of what follows."""
+
+    change: ClassVar[Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]
+
+    def onward(
+        self,
+        t: int,
+        problem: torch.Tensor,
+        states: torch.Tensor,
+        further: int,
+        needed: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        return type(self).change(super().onward(t, problem, states, further, needed), needed)
+
+
+def low_if_little_is_needed(bounds: torch.Tensor, needed: torch.Tensor | None) -> torch.Tensor:
+    return bounds if needed is None else torch.where(needed < -1e9, bounds - 10.0, bounds)
+
+
+def low_if_much_is_needed(bounds: torch.Tensor, needed: torch.Tensor | None) -> torch.Tensor:
+    return bounds if needed is None else torch.where(bounds < needed, bounds - 10.0, bounds)
+
+
+WRONG_ONWARD = {
+    "too low": (lambda bounds, needed: bounds - 10.0, "below the truth"),
+    "low without changes": (lambda bounds, needed: torch.cat((bounds[:, :1] - 10.0, bounds[:, 1:]), 1), "below"),
+    "low for many changes": (lambda bounds, needed: torch.cat((bounds[:, :-1], bounds[:, -1:] - 1e9), 1), "below"),
+    "low if little is needed": (low_if_little_is_needed, "below the truth"),
+    "low if much is needed": (low_if_much_is_needed, "below the truth"),
+    "not a number": (lambda bounds, needed: bounds * torch.nan, "NaN"),
+    "without a budget": (lambda bounds, needed: bounds[:, 1:], "shape"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_ONWARD.values(), ids=WRONG_ONWARD)
+def test_the_check_notices_what_is_said_of_what_follows(change: Callable[..., torch.Tensor], message: str) -> None:
+    shape = {"max_changes": 2, "horizon": 4, "actions": 3, "rules": False, "masked": False, "strength": 0.1}
+    problem = random_problem(3, model_kind="linear", reward_kind="linear", **shape)
+    check_child_bound(TaylorChildBound([problem]), [problem], samples=4)
+    kind = type("Altered", (AlteredOnward,), {"change": staticmethod(change)})
+    with pytest.raises(VerificationError, match=f"onward.*{message}"):
+        check_child_bound(kind([problem]), [problem], samples=4)
+
+
+def test_the_check_notices_a_member_whose_bound_on_what_follows_is_too_low() -> None:
+    panel = random_panel(7, members=3, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
+    bounds: list[ChildBound] = [TaylorChildBound([member]) for member in panel.members]
+    check_child_bound(PanelChildBound(panel.objective, bounds), [panel], samples=4)
+    kind = type("Altered", (AlteredOnward,), {"change": staticmethod(lambda bounds, needed: bounds - 10.0)})
+    bounds[1] = kind([panel.members[1]])
+    with pytest.raises(VerificationError, match="onward"):
+        check_child_bound(PanelChildBound(panel.objective, bounds), [panel], samples=4)
+
+
+def test_panels_look_onward_where_every_member_does() -> None:
+    panel = random_panel(7, members=2, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
+    expanded, plain = ([make([member]) for member in panel.members] for make in (TaylorChildBound, NoChildBound))
+    assert PanelChildBound(panel.objective, expanded).looks_onward
+    assert not PanelChildBound(panel.objective, [expanded[0], plain[1]]).looks_onward
 
 
 # Count of sequences less SMALL, and less ENUMERABLE: zero is still small. Then the leading bound of smooth problems, of

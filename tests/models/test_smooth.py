@@ -1,6 +1,7 @@
 """Derivatives of smooth steps against automatic differentiation, and their limits against what sampling finds."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,17 +13,7 @@ from ifonly.episodes import Schema
 from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, PartitionModel, PostNonlinear
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ACTIVATIONS, Network
-from ifonly.models.smooth import (
-    LIMITS,
-    SINGLE,
-    Part,
-    SmoothStep,
-    Weights,
-    curve_derivatives,
-    norm_limit,
-    positive_limit,
-    third_limit,
-)
+from ifonly.models.smooth import LIMITS, Part, SmoothStep, curve_derivatives, norm_limit, positive_limit, triples
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -94,7 +85,7 @@ def step_derivatives(model: TransitionModel, smooth: SmoothStep, batch: tuple[Te
         inner = part.inner(states, context, actions, second=True)
         slope, curvature = torch.ones_like(inner.value), torch.zeros_like(inner.value)
         if part.top == "softplus":
-            _, slope, curvature = curve_derivatives("softplus", inner.value)
+            _, slope, curvature, _ = curve_derivatives("softplus", inner.value)
         if part.by_noise:
             slope, curvature = slope * noise, curvature * noise
         outer = inner.jacobian.unsqueeze(-1) * inner.jacobian.unsqueeze(-2)
@@ -112,6 +103,18 @@ def differentiated(function: Callable[[Tensor], Tensor], states: Tensor) -> tupl
     return jacrev(total)(states).movedim(1, 0), hessian(total)(states).diagonal(dim1=1, dim2=3).movedim(-1, 0)
 
 
+def thirds(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """Third derivatives [N, O, D, D, D] of a function of independent rows, from those along some directions."""
+    size = states.shape[1]
+    eye = torch.eye(size, dtype=torch.float64)
+
+    def along(inner: Callable[[Tensor], Tensor], vector: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: jvp(inner, (x,), (vector.expand_as(x),))[1]
+
+    rows = [along(along(along(function, a), b), c)(states) for a in eye for b in eye for c in eye]
+    return torch.stack(rows, dim=-1).unflatten(-1, (size, size, size))
+
+
 def check_step(model: TransitionModel, spread: float = 1.0) -> None:
     batch = rows(model, spread=spread)
     smooth = model.smooth()
@@ -127,7 +130,7 @@ def test_the_inner_network_has_these_derivatives(
 ) -> None:
     model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
     states, context, actions, _ = rows(model)
-    vectors, weights, chosen = model.action_vectors[actions], draw(ROWS, 3, seed=6), torch.tensor([4, 0])
+    vectors = model.action_vectors[actions]
     for part, network in parts_and_networks(model):
         inner = part.inner(states, context, actions, second=True)
         assert inner.hessian is not None
@@ -138,14 +141,41 @@ def test_the_inner_network_has_these_derivatives(
         first_only = part.inner(states, context, actions, second=False)
         assert first_only.hessian is None
         assert torch.equal(first_only.jacobian, inner.jacobian)
-        for near in (None, torch.ones(ROWS, dtype=torch.float64)):
-            around = part.around(states, context, actions, near)
-            torch.testing.assert_close(around.value, inner.value, rtol=1e-13, atol=1e-13)
-            torch.testing.assert_close(around.jacobian, first, rtol=1e-11, atol=1e-12)
-            wanted = torch.einsum("no,noij->nij", weights, second)
-            torch.testing.assert_close(around.contracted(weights.clone()), wanted, rtol=1e-11, atol=1e-12)
-            torch.testing.assert_close(around.curvature(slice(None)), second, rtol=1e-11, atol=1e-12)
-            torch.testing.assert_close(around.curvature(chosen), second[chosen], rtol=1e-11, atol=1e-12)
+        around = part.around(states, context, actions)
+        torch.testing.assert_close(around.value, inner.value, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(around.jacobian, first, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(around.curvature, second, rtol=1e-11, atol=1e-12)
+        assert part.is_shallow == (len(hidden) == 1)
+        assert (around.thirds is not None) == part.is_shallow
+        if around.thirds is not None:
+            places = triples(3, states.device)[1]
+            third = thirds(lambda x, network=network: network(x, context, vectors), states)
+            torch.testing.assert_close(around.thirds()[..., places], third.flatten(2), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_triples_of_a_symmetric_tensor(size: int) -> None:
+    (i, j, k), places = triples(size, torch.device("cpu"))
+    assert len(i) == size * (size + 1) * (size + 2) // 6
+    assert bool(((i <= j) & (j <= k)).all())
+    vector = torch.arange(1.0, size + 1)
+    packed = vector[i] + 10 * vector[j] + 100 * vector[k]
+    full = packed[places].view(size, size, size)
+    for entry in torch.cartesian_prod(*[torch.arange(size)] * 3).view(-1, 3):
+        first, second, last = vector[entry.sort().values]
+        assert float(full[tuple(entry)]) == float(first + 10 * second + 100 * last)
+
+
+@pytest.mark.parametrize("top", ["identity", "softplus"])
+def test_tops_have_these_derivatives(top: str) -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    part = Part(one, one[:, :0], 0 * one, (one,), (one[0],), "tanh", top=top, by_noise=top == "softplus")
+    value, noise = draw(40, 1).mul_(4).requires_grad_(), 2 * draw(40, 1, seed=1)
+    found = part.top_derivatives(value.detach(), noise)
+    current = torch.nn.functional.softplus(value) * noise if top == "softplus" else value + 0 * value**3
+    for derivative in found:
+        (current,) = torch.autograd.grad(current.sum(), value, create_graph=True)
+        torch.testing.assert_close(derivative, current.detach(), rtol=1e-9, atol=1e-12)
 
 
 @every_network_model
@@ -173,16 +203,13 @@ def test_what_has_no_three_derivatives(schema: Schema) -> None:
     assert SmoothStep.of_parts((None,)) is None
 
 
-def directional(network: Callable[[Tensor], Tensor], states: Tensor, directions: Tensor) -> tuple[Tensor, ...]:
-    """The first three derivatives [N, O] of `network` along `directions` [N, D]: nested differentiation."""
-
-    def first(x: Tensor) -> Tensor:
-        return jvp(network, (x,), (directions,))[1]
-
-    def second(x: Tensor) -> Tensor:
-        return jvp(first, (x,), (directions,))[1]
-
-    return first(states), *jvp(second, (states,), (directions,))
+def directional(network: Callable[[Tensor], Tensor], states: Tensor, directions: Tensor) -> list[Tensor]:
+    """The first four derivatives [N, O] of `network` along `directions` [N, D]: nested differentiation."""
+    found, function = [], network
+    for _ in range(4):
+        function = partial(lambda inner, x: jvp(inner, (x,), (directions,))[1], function)
+        found.append(function(states))
+    return found
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -194,7 +221,7 @@ def test_limits_hold_everywhere(
     kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
 ) -> None:
     model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
-    count = 4000
+    count = 1000
     spread = torch.logspace(-2, 1.5, count, dtype=torch.float64).unsqueeze(1)
     states, context, actions, _ = rows(model, count)
     states = states * spread
@@ -209,6 +236,9 @@ def test_limits_hold_everywhere(
                 assert largest <= limit * (1 + 1e-12), order
                 if along is steepest and order == 0 and len(hidden) == 1:
                     assert largest >= 0.1 * limit  # not merely large
+            form = torch.einsum("ni,ij,nj->n", along, part.third_form, along)
+            assert bool((found[2].norm(dim=1) <= form * (1 + 1e-12)).all())
+        assert bool((torch.linalg.eigvalsh(part.third_form) >= 0).all())
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -226,6 +256,8 @@ def test_limits_are_reached_by_a_single_unit(curve: str) -> None:
     assert part.is_shallow
     for order, (found, limit) in enumerate(zip(part.limits, LIMITS[curve], strict=True), start=1):
         assert found == pytest.approx(2 * weight**order * limit, rel=1e-9)
+    assert float(part.third_form) == pytest.approx(part.limits[2], rel=1e-9)
+    assert float(part.columns) == pytest.approx(2.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -242,9 +274,10 @@ def test_limits_of_a_chain_of_units(curve: str) -> None:
         activation=curve,
     )
     assert not part.is_shallow
-    s1, s2, s3 = LIMITS[curve]
-    p, q, r = v * s1 * u, v * s2 * u**2, v * s3 * u**3
-    wanted = (w * s1 * p, w * (s2 * p**2 + s1 * q), w * (s3 * p**3 + 3 * s2 * p * q + s1 * r))
+    s1, s2, s3, s4 = LIMITS[curve]
+    p, q, r, f = v * s1 * u, v * s2 * u**2, v * s3 * u**3, v * s4 * u**4
+    fourth = s4 * p**4 + 6 * s3 * p**2 * q + s2 * (3 * q**2 + 4 * p * r) + s1 * f
+    wanted = (w * s1 * p, w * (s2 * p**2 + s1 * q), w * (s3 * p**3 + 3 * s2 * p * q + s1 * r), w * fourth)
     assert part.limits == pytest.approx(wanted, rel=1e-9)
 
 
@@ -252,16 +285,16 @@ def test_limits_of_a_chain_of_units(curve: str) -> None:
 def test_curve_limits_against_dense_sampling(curve: str) -> None:
     line = torch.linspace(-60, 60, 240_001, dtype=torch.float64)
     function = ACTIVATIONS[curve][0] if curve != "tanh" else torch.tanh
-    value, slope, curvature = curve_derivatives(curve, line)
+    value, *derivatives = curve_derivatives(curve, line)
     torch.testing.assert_close(value, function(line), rtol=1e-13, atol=1e-15)
     derivative = line.clone().requires_grad_()
     current = function(derivative)
     found = []
-    for _ in range(3):
+    for _ in range(4):
         (current,) = torch.autograd.grad(current.sum(), derivative, create_graph=True)
         found.append(current.detach())
-    torch.testing.assert_close(slope, found[0], rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(curvature, found[1], rtol=1e-9, atol=1e-12)
+    for mine, wanted in zip(derivatives, found[:3], strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-9, atol=1e-12)
     for sampled, limit in zip(found, LIMITS[curve], strict=True):
         largest = float(sampled.abs().max())
         assert 0.998 * limit <= largest <= limit
@@ -305,146 +338,9 @@ def test_limits_of_positive_matrices(size: int, squarings: int) -> None:
     assert not positive_limit(torch.zeros(3, size, size, dtype=torch.float64)).any()
 
 
-def third_sizes(curve: str, distances: Tensor) -> Tensor:
-    """Of third derivatives, in numbers that stay small where the curves are flat."""
-    e = torch.exp(-2 * distances if curve == "tanh" else -distances)
-    slope = e / (1 + e) ** 2
-    if curve == "softplus":
-        return slope * (1 - e) / (1 + e)
-    return (slope * (1 - 6 * slope)).abs() * (16 if curve == "tanh" else 1)
-
-
-@pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("curve", CURVES)
-def test_third_derivatives_at_a_distance(curve: str, single: bool) -> None:
-    """The supremum over all arguments at least that far from zero, up to the precision it is asked for in."""
-    line = torch.linspace(0, 40, 80_001, dtype=torch.float64)
-    argument = line.clone().requires_grad_()
-    current = ACTIVATIONS[curve][0](argument) if curve != "tanh" else torch.tanh(argument)
-    for _ in range(3):
-        (current,) = torch.autograd.grad(current.sum(), argument, create_graph=True)
-    sizes = third_sizes(curve, line)
-    torch.testing.assert_close(sizes, current.detach().abs(), rtol=1e-9, atol=1e-12)
-    wanted = sizes.flip(0).cummax(0).values.flip(0)
-    found = third_limit(curve, line.float() if single else line).double()
-    rounding = 1e-5 if single else 1e-12
-    assert bool((found >= wanted * (1 - rounding)).all())
-    assert bool((found <= wanted * 1.001).all())
-
-
-def third_along(network: Callable[[Tensor], Tensor], states: Tensor, z: Tensor, e: Tensor) -> Tensor:
-    """Third derivatives [N, O] along z, z and e."""
-
-    def along(function: Callable[[Tensor], Tensor], vectors: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda x: jvp(function, (x,), (vectors,))[1]
-
-    return along(along(along(network, z), z), e)(states)
-
-
-def made_of(third: Tensor, weights: Weights) -> Tensor:
-    """What `weights` make of third derivatives [N, O], at their worst [N]."""
-    if weights.signed is not None:
-        total = (weights.signed * third).sum(1).abs()
-        return total if weights.unsigned is None else total + (weights.unsigned * third).abs().sum(1)
-    return (third if weights.lengths is None else weights.lengths * third).norm(dim=1)
-
-
-def every_weights(count: int, size: int) -> dict[str, Weights]:
-    drawn = [draw(count, size, seed=seed) for seed in (11, 12, 13)]
-    return {
-        "signed": Weights(signed=drawn[0]),
-        "with any signs": Weights(signed=drawn[0], unsigned=drawn[1]),
-        "lengths": Weights(lengths=drawn[2].abs()),
-        "plain lengths": Weights(),
-    }
-
-
-def form_values(forms: Tensor, z: Tensor) -> Tensor:
-    return torch.einsum("nij,ni,nj->n", forms.double(), z, z)
-
-
-@every_network_model
-def test_third_derivatives_near_states(
-    kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
-) -> None:
-    model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
-    count = 300
-    states, context, actions, _ = rows(model, count, spread=2.0)
-    vectors, z, e = model.action_vectors[actions], draw(count, 3, seed=7), draw(count, 3, seed=8)
-    near = torch.logspace(-3, 0.5, count, dtype=torch.float64)
-    inside = states + near.unsqueeze(1) * unit(draw(count, 3, seed=9))
-    everywhere = 10 * draw(count, 3, seed=10)
-    for part, network in parts_and_networks(model):
-        truths = [
-            third_along(lambda y, n=network: n(y, context, vectors), x, z, e) for x in (states, inside, everywhere)
-        ]
-        for radius, places in ((near, truths[:2]), (None, truths)):
-            around = part.around(states, context, actions, radius)
-            for name, weights in every_weights(count, 3).items():
-                given, for_units = around.third(weights, e), around.third(weights, None)
-                for forms in (given, for_units):
-                    assert forms.dtype == torch.float32
-                    torch.testing.assert_close(forms, forms.mT)
-                    assert bool((torch.linalg.eigvalsh(forms) >= 0).all()), "positive"
-                limits = torch.minimum(form_values(given, z), form_values(for_units, z) * e.norm(dim=1))
-                for third in places:
-                    # Far below what any sum of them tells.
-                    assert bool((made_of(third, weights) <= limits + 1e-20).all()), name
-
-
-@pytest.mark.parametrize("curve", CURVES)
-def test_third_derivatives_near_a_single_unit_are_attained(curve: str) -> None:
-    """Two states, one unit, and two outputs: nothing is added but room for rounding, whatever is made of them."""
-    row, columns = torch.tensor([[1.2, -0.5]], dtype=torch.float64), torch.tensor([[2.0], [-1.0]], dtype=torch.float64)
-    part = Part(
-        state=row,
-        context=row[:, :0],
-        actions=torch.zeros(1, 1, dtype=torch.float64),
-        matrices=(columns,),
-        biases=(torch.zeros(2, dtype=torch.float64),),
-        activation=curve,
-    )
-    away = torch.tensor([0.3, -0.8, 2.0, -4.0, 9.0, -14.0], dtype=torch.float64)
-    count, length = len(away), float(row.norm())
-    states = away.unsqueeze(1) * row / length  # so far from where the unit bends most
-    actions, context = torch.zeros(count, dtype=torch.int64), states[:, :0]
-    signed, unsigned = draw(count, 2, seed=1), draw(count, 2, seed=2).abs()
-    z, e = draw(count, 2, seed=3), draw(count, 2, seed=4)
-    sizes = {
-        "signed": (Weights(signed=signed), (signed @ columns).abs()),
-        "unsigned": (
-            Weights(signed=signed, unsigned=unsigned),
-            (signed @ columns).abs() + unsigned @ columns.abs(),
-        ),
-        "lengths": (Weights(lengths=unsigned), (unsigned * columns.mT).norm(dim=1, keepdim=True)),
-        "plain": (Weights(), columns.norm().expand(count, 1)),
-    }
-    along_z, along_e = (z @ row.mT).squeeze(1) ** 2, (e @ row.mT).squeeze(1).abs()
-    for near in (0.0, 0.1, 0.7, 3.0):
-        least = (away.abs() - near).clamp(min=0) * length
-        around = part.around(states, context, actions, torch.full_like(away, near))
-        for weights, size in sizes.values():
-            exact = size.squeeze(1) * third_limit(curve, least)
-            for vectors, rest in ((e, along_e), (None, length)):
-                found, wanted = form_values(around.third(weights, vectors), z), exact * along_z * rest
-                rounding = SINGLE * exact * length**2 * rest * z.square().sum(1)
-                assert bool((found >= wanted).all())
-                assert bool((found <= 1.003 * (wanted + rounding)).all())
-
-
-def test_products_that_cancel() -> None:
-    """In single precision nothing would be left of what weights make of these outputs, and of the vectors' product."""
-    part = Part(
-        state=torch.tensor([[1.0, 1.0]], dtype=torch.float64),
-        context=torch.zeros(1, 0, dtype=torch.float64),
-        actions=torch.zeros(1, 1, dtype=torch.float64),
-        matrices=(torch.tensor([[1.0], [1.0 - 1e-8]], dtype=torch.float64),),
-        biases=(torch.zeros(2, dtype=torch.float64),),
-        activation="tanh",
-    )
-    states = torch.zeros(1, 2, dtype=torch.float64)
-    opposite, nearly = (torch.tensor([[1.0, less - 1.0]], dtype=torch.float64) for less in (0.0, 1e-8))
-    around = part.around(states, states[:, :0], torch.zeros(1, dtype=torch.int64), states[:, 0])
-    unit_vector, wanted = torch.full((1, 2), 0.5**0.5, dtype=torch.float64), 1e-8 * 2 * 2**1.5
-    for weights, vectors in ((Weights(signed=opposite), None), (Weights(), nearly)):
-        assert float(form_values(around.third(weights, vectors), unit_vector)) >= wanted
+def test_limits_of_huge_weights_are_infinite() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for weight in (1e60, 1e110, 1e200):
+        part = Part(weight * one, one[:, :0], 0 * one, (one,), (one[0],), "tanh")
+        assert part.limits[0] == pytest.approx(weight)
+        assert not part.limits[3] < 1e200

@@ -46,6 +46,19 @@ class ChildBound(ABC):
         known; never NaN.
         """
 
+    @property
+    def looks_onward(self) -> bool:
+        """Whether `onward` knows more than `children`."""
+        return False
+
+    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
+        """Upper bounds [N, R + 1] on the rewards from step t on, from states [N, D] of problems [N]: entry r holds for
+        the observed actions with at most r changes. For panels [N, R + 1, M], from states [N, M, D].
+
+        Bounds that are less than `needed` [N, R + 1] need not be sharp.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not look onward.")
+
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """Constants and sizes worth recording in the certificate of one of the P problems, as plain types."""
         return {}

@@ -12,7 +12,7 @@ from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
 from ifonly.bounds.panel import PanelChildBound
-from ifonly.bounds.taylor import TaylorChildBound, can_expand, pair_elements, table_count, table_elements
+from ifonly.bounds.taylor import TABLE_ELEMENTS, TaylorChildBound, can_expand, table_elements
 from ifonly.errors import InputError
 from ifonly.problem import Panel, Problem, Question
 
@@ -36,7 +36,7 @@ def choose_bound(problem: Question, bound: BoundName = "auto") -> BoundName:
     if count <= SMALL:
         return "none"
     members = _members(problem)
-    if all(can_expand(member) for member in members) and pair_elements(problem) <= table_elements(problem):
+    if all(can_expand(member) for member in members) and table_elements(problem) * len(members) <= TABLE_ELEMENTS:
         return "taylor"
     return "lipschitz" if count > ENUMERABLE and all(_has_constants(member) for member in members) else "none"
 
@@ -63,7 +63,7 @@ def make_child_bound(
     bounds: list[ChildBound] = []
     for member in by_member:
         if name == "taylor":
-            bounds.append(TaylorChildBound(member, check, tables=table_count(first)))
+            bounds.append(TaylorChildBound(member, check))
         else:
             bounds.append(LipschitzChildBound(member))
         check()

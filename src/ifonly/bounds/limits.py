@@ -10,7 +10,10 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from ifonly.models.smooth import LIMITS
+from ifonly.models.smooth import LIMITS, positive_limit
+
+SINGLE = 1e-5
+"""Relative room for what single precision does to sums of some ten products, three times."""
 
 LARGE = 1e100
 """Stands for infinity: zero times this is zero, and times any distance between states it is still beyond all use."""
@@ -39,61 +42,96 @@ def single_means_single(function: Callable[Given, Returned]) -> Callable[Given, 
 
 @dataclass(frozen=True)
 class Scale:
-    """A network n under softplus, times the noise u: what the top's own bends add to third derivatives."""
+    """A network n under softplus, times the noise u: limits of its third and fourth derivatives."""
 
-    limits: tuple[float, float, float]
+    limits: tuple[float, float, float, float]
+    rough: bool  # whether the third derivatives are not known
     norm: Tensor  # [N, 1], of n's Jacobian
     bent: Tensor  # [N, 1], of its second derivatives
     largest: Tensor  # [N, 1], of |u_i|
     weighted: Tensor  # [N, 1], length of gradient * u
 
-    def outer(self, reach: Tensor) -> Tensor:
-        """Limits [N, G] within `reach`, for noise of length 1."""
-        n1, n2, n3 = self.limits
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Scale:
+        """With each table changed, some of its rows chosen, say."""
+        tables = (self.norm, self.bent, self.largest, self.weighted)
+        return Scale(self.limits, self.rough, *(change(table) for table in tables))
+
+    def third(self, reach: Tensor) -> Tensor:
+        """Limits [N, G] of third derivatives within `reach`, for noise of length 1."""
+        first, second, third = self._inner(reach)
+        s1, s2, s3, _ = LIMITS["softplus"]
+        return s3 * first**3 + 3 * s2 * first * second + s1 * third
+
+    def fourth(self, reach: Tensor) -> Tensor:
+        """Limits [N, G] of fourth derivatives."""
+        first, second, third = self._inner(reach)
+        s1, s2, s3, s4 = LIMITS["softplus"]
+        bent = 3 * second**2 + 4 * first * third
+        return s4 * first**4 + 6 * s3 * first**2 * second + s2 * bent + s1 * self.limits[3]
+
+    def _inner(self, reach: Tensor) -> tuple[Tensor, Tensor, float]:
+        n1, n2, n3, _ = self.limits
         first = (self.norm + reach * self.bent + reach**2 / 2 * n3).clamp(max=n1)
-        second = (self.bent + reach * n3).clamp(max=n2)
-        _, s2, s3 = LIMITS["softplus"]
-        return s3 * first**3 + 3 * s2 * first * second
+        return first, (self.bent + reach * n3).clamp(max=n2), n3
 
 
-def along_square(tensors: Tensor, squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Frobenius norms [P, C, A] of bilinear maps H [P, O, D, D]: of H[F., F.], H[F., .] and H, for squares S = F F^T
-    [P, C, A, D, D]; of the first it is sum_o tr(H_o S H_o S), a quadratic form of the entries of S."""
-    size, flat = tensors.shape[-1], squares.flatten(1, 2).flatten(2)  # [P, C*A, D*D]
-    quartic = torch.einsum("poij,pokl->pjkli", tensors, tensors).flatten(3).flatten(1, 2)
-    twice = ((flat @ quartic) * flat).sum(-1)  # S is symmetric
-    whole = tensors.square().sum((1, 2, 3)).unsqueeze(1)
-    # What rounding can take away where large numbers cancel.
-    twice = twice.clamp(min=0) + 1e-13 * whole * flat[..., :: size + 1].sum(-1) ** 2
-    gram = torch.einsum("poij,poik->pjk", tensors, tensors).flatten(1).unsqueeze(-1)
-    once = (flat @ gram).squeeze(-1).clamp(min=0) + 1e-13 * whole * flat[..., :: size + 1].sum(-1)
-    shape = squares.shape[:3]
-    return twice.sqrt().view(shape), once.sqrt().view(shape), whole.sqrt().unsqueeze(-1).expand(shape)
+@dataclass(frozen=True)
+class Turned:
+    """Trilinear maps T [N, O, D, D, D], symmetric in the last three, with frames [N, S, D, D] in their places."""
+
+    never: Tensor  # [N, 1, 1], limits of T itself, ...
+    once: Tensor  # [N, S, 1], ... with a frame in one place, ...
+    twice: Tensor  # [N, S, 1], ... in two ...
+    thrice: Tensor  # [N, S, 1], ... and in all three
+    tensors: Tensor  # [N, S, O, D * D, D], with frames in all places
+
+    @classmethod
+    def of(cls, tensors: Tensor, frames: Tensor) -> Turned:
+        """In double or single precision. Each product is one of few, large matrices; what was multiplied goes last."""
+        count, outputs, size = tensors.shape[:3]
+        several = frames.shape[1]
+        beside = frames.permute(0, 2, 1, 3).reshape(count, size, several * size)
+        once = (tensors.flatten(1, 3) @ beside).view(count, outputs * size, size, several, size)
+        once = once.permute(0, 3, 1, 4, 2).reshape(count * several, -1, size)
+        flat = frames.flatten(0, 1)
+        twice = once @ flat
+        thrice = twice.view(len(flat), outputs, size, -1).mT.reshape(len(flat), -1, size) @ flat
+        thrice = thrice.view(count, several, outputs, size * size, size)
+        rows = thrice.flatten(3) if outputs > 1 else thrice.view(count, several, size, -1)
+        limit = positive_limit((rows @ rows.mT).double()).sqrt().unsqueeze(-1)
+        never = frobenius(tensors).double().unsqueeze(1)
+        lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
+        limits = (*(frobenius(part).double().view(count, several, 1) for part in (once, twice)), limit)
+        # Room for what single precision rounds in each product.
+        rounded = [part * (1 + SINGLE) + SINGLE * never * lengths**power for power, part in enumerate(limits, start=1)]
+        return cls(never * (1 + SINGLE), rounded[0], rounded[1], rounded[2], thrice)
+
+    def mixed(self, radii: Tensor, off: Tensor) -> Tensor:
+        """Limits [N, S, G] of T along z, three times, less T along z's first part: z is a frame times a vector as long
+        as the radius, plus one as long as `off` [N, S, G]."""
+        return 3 * off * (self.twice * radii**2 + self.once * radii * off) + self.never * off**3
+
+    def limit(self, radii: Tensor, off: Tensor) -> Tensor:
+        """Limits [N, S, G] of T along z, three times."""
+        return self.thrice * radii**3 + self.mixed(radii, off)
+
+
+def quartic_limit(sizes: Tensor, units: Tensor) -> Tensor:
+    """Limits [..., 1] of the fourth root of the sum of sizes [..., H] times fourth powers of units.y, for units
+    [..., H, D], over unit y: that root is a norm of y."""
+    weighted = units * (sizes * units.square().sum(-1)).unsqueeze(-1)
+    return positive_limit(weighted.mT @ units).unsqueeze(-1).pow(0.25) * (1 + 1e-12)
 
 
 def form_limit(form: Tensor, square: Tensor) -> Tensor:
-    """Limits [N, 1] of y.F^T form F y over unit y, for squares F F^T: the eighth root of an eighth power's trace."""
-    product = form.to(square) @ square
-    size = product.diagonal(dim1=1, dim2=2).sum(1).clamp(min=1e-300)
-    power = product / size[:, None, None]
+    """Limits [..., 1] of y.F^T form F y over unit y, for squares F F^T: the eighth root of an eighth power's trace."""
+    product = form @ square
+    size = product.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=1e-300)
+    power = product / size[..., None, None]
     for _ in range(2):
         power = power @ power
-    return size.unsqueeze(1) * inner_product(power, power.mT).pow(1 / 8)
-
-
-def growth(rows: Tensor, bent: Tensor, third: float, near: Tensor, slope: Tensor, noise: Tensor) -> Tensor:
-    """By how much the slopes of softplus, times the noise, can differ [N, O] within `near` [N, 1] of the states.
-
-    That is the logistic function, which changes by a factor of at most exp(d) over a distance d, and is below 1;
-    `rows` [N, O] say how steep each output is, `bent` and `third` how far the network bends.
-    """
-    moved = (near * (rows + near * bent / 2 + near**2 * third / 6)).clamp(max=700.0)
-    return torch.minimum(torch.expm1(moved) * slope.abs(), noise.abs())
-
-
-def inner_product(one: Tensor, other: Tensor) -> Tensor:
-    """Sums of products [N, 1] of matrices [N, D, D], slightly enlarged and not below zero."""
-    return (one * other).sum((1, 2)).clamp(min=0).unsqueeze(1) * (1 + 1e-9)
+    eighth = (power * power.mT).sum((-2, -1)).clamp(min=0) * (1 + 1e-9)
+    return (size * eighth.pow(1 / 8)).unsqueeze(-1)
 
 
 def capped(limits: Tensor) -> Tensor:

@@ -44,6 +44,16 @@ class PanelChildBound(ChildBound):
         ]
         return self._objective(torch.stack(parts, dim=-1))
 
+    @property
+    def looks_onward(self) -> bool:
+        """Whether every member's bound does."""
+        return all(bound.looks_onward for bound in self._bounds)
+
+    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
+        """Every member's bounds [N, R + 1, M], from states [N, M, D]; what is needed says nothing of single members."""
+        parts = [bound.onward(t, problem, states[:, member], further) for member, bound in enumerate(self._bounds)]
+        return torch.stack(parts, dim=-1)
+
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """What the members' bounds tell: once where all tell the same, else one entry for each."""
         of_members = [dict(bound.details(problem)) for bound in self._bounds]

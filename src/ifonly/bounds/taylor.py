@@ -1,9 +1,10 @@
-"""The Taylor bound: what later changes are worth at a node, from second-order expansions along the observed path.
+"""The Taylor bound: what further changes are worth at a node, from second-order expansions along the observed path.
 
-A node's state at step c is the observed one plus y. Its child (c, a) alone is worth a second-order polynomial of y plus
-a rest that grows with the third power of y's gauge. A second change (c2, a2) adds its gain at the state to which the
-first leads: worth + turn.y, plus limits of what bends, curvature and the gain's own rest add. Further changes are
-bounded at the first change's own effect and for every state within some slack of it, one budget at a time.
+A node's state at step c is the observed one plus y. A change (c, a) there gains a quadratic polynomial of y over the
+recorded tail, plus a rest that depends on how far y and the state that is reached are from the observed path. What r
+more changes can add to a tail at most, is known for all states up to some gauge (`_most`), and more sharply for a given
+state (`onward`): at every later step the best change at the state to which the tail leads, and what the others can add
+after it.
 
 docs/theory.md has the derivation.
 """
@@ -11,36 +12,56 @@ docs/theory.md has the derivation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ifonly.bounds.branches import RADII, BranchBuilder
 from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.bounds.limits import LARGE, single_means_single
+from ifonly.bounds.gains import last_gains, make_gains
+from ifonly.bounds.limits import single_means_single
 from ifonly.bounds.lipschitz import unknown_as_infinite
+from ifonly.bounds.looks import RADII
+from ifonly.bounds.polynomials import (
+    ROUNDING,
+    features,
+    looked_up,
+    packed,
+    padded,
+    room_for,
+    share_rounded,
+    single,
+    single_limits,
+)
+from ifonly.bounds.tails import Episodes, make_tails
+from ifonly.bounds.worth import Which, Worth
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.smooth import SmoothStep, norm_limit
 from ifonly.problem import Problem, Question, array_scale
 
-ELEMENTS = 4_000_000
-"""Numbers in the largest temporary array of a call, on a processor."""
-
-MOST_TABLES = 3
-"""Budgets above one for which tables are made: of more changes they would say little, and each takes a while."""
-
-SOME_RADII = (0, 3, 6, 9, 12, 15, len(RADII) - 1)
-"""Numbers of the radii for which it is computed by how much more than two changes can bring."""
+ELEMENTS = 2**20
+"""Numbers in the largest temporary arrays, on a processor."""
 
 TABLE_ELEMENTS = 2**26
-"""Numbers in the tables of pairs of one problem, at most: 512 MiB."""
+"""Numbers in the tables of one problem or panel, at most: 512 MiB."""
 
-PANEL_ELEMENTS = 2**28
-"""Numbers in the tables of pairs of all members of a panel, at most: 2 GiB."""
+MOST_TABLES = 3
+"""Numbers of further changes for which it is known what they add at most; of more, that would say little."""
+
+FILLED = 128
+"""Rows that may fill up, rather than do with fewer problems at a time."""
+
+STARTS = 3
+"""Groups of nodes by their first step."""
+
+BALLS = (0.1, 0.2, 0.3, 0.5)
+"""Gauges of nodes up to which it is known what one more change adds after each change."""
+
+NEAR = (1, 3)
+"""Steps that are looked at for a further change, before all are."""
 
 MARGIN = 1e-10
 """Outward margin, relative to outcome and bound: far above what rounding does to a polynomial, far below interest."""
@@ -51,30 +72,12 @@ UNKNOWN = 1e3
 DIFFERENCE = 1e-4
 """Distance, in scaled units, at which slopes are compared with what the model says they are."""
 
-NOTHING = -1e30
-"""Stands for minus infinity, in single precision too."""
-
-SINGLE = 1e-5
-"""Relative room for rounding in single precision: sums of some twenty products stay within it."""
-
-
-def table_count(problem: Question) -> int:
-    """For how many budgets above one there are tables, memory permitting; more changes than that are not bounded.
-
-    Only the root could ask for the whole budget, and looking at every single change costs no more than that answer.
-    """
-    return min(max(0, problem.max_changes - 2), MOST_TABLES, table_elements(problem) // pair_elements(problem))
-
 
 def table_elements(problem: Question) -> int:
-    """Numbers that the tables of pairs may hold: those of a problem, or of one member of a panel."""
-    return min(TABLE_ELEMENTS, PANEL_ELEMENTS // len(problem.models))
-
-
-def pair_elements(problem: Question) -> int:
-    """Numbers in the table of all pairs of changes of one problem, for one budget."""
-    changes = problem.horizon * problem.action_count
-    return changes**2 * (1 + problem.observed_states.shape[1])
+    """Numbers in the tables of one problem."""
+    horizon, size = problem.horizon, problem.observed_states.shape[1]
+    changes, pairs = horizon * problem.action_count, horizon**2
+    return changes * (4 * size**2 + 5 * len(RADII)) + pairs * (2 * size**3 + 2 * size**2 + 4 * len(RADII))
 
 
 def can_expand(problem: Problem) -> bool:
@@ -112,46 +115,6 @@ def _is_as_described(smooth: SmoothStep, problem: Problem) -> bool:
     return torch.allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """First changes (c, a) of one step c, followed by changes (c2, a2) of S later steps; G radii around the state at c.
-
-    Both changes earn what the first earns alone, plus the gain of the second at the state to which the first leads.
-    What is multiplied by nodes' offsets - reached, flow, turn and worth - is in single precision.
-    """
-
-    reached: Tensor  # [P, D*S*A], the states at c2 to which first changes lead from the observed state, in gauge units
-    flow: Tensor  # [P, D, D*S*A], how these move with the state at c
-    spread: Tensor  # [P, S*A], by at most how much
-    bend: Tensor  # [P, G + 1, S*A], limits of what that leaves out, in gauge units
-    turn: Tensor  # [P, D, B*S*A], how the gains move with the state at c
-    steepness: Tensor  # [P, S*A], by at most how much
-    rest: Tensor  # [P, G + 1, S*A], limits of what the gains' expansions leave out, but for their own rests ...
-    own_rest: Tensor  # [P, S*(G + 1)], ... per third power of the gauge at c2
-    worth: dict[int, Tensor]  # [P, B*S*A], for each budget: the gains at y = 0, and what more changes add
-    growth: dict[int, Tensor]  # [P, G + 1, S*A], by how much the latter can grow
-
-    def of(self, which: Tensor | slice) -> _Pairs:
-        """Some of the problems."""
-        if isinstance(which, slice):
-            return self
-        tensors = [getattr(self, field.name)[which] for field in fields(self)[:-2]]
-        dicts = ({r: table[which] for r, table in tables.items()} for tables in (self.worth, self.growth))
-        return _Pairs(*tensors, *dicts)
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What all first changes need of changes (c2, a2) at any step."""
-
-    value: Tensor  # [P, T, A], of the gain over the observed action
-    gradient: Tensor  # [P, T, A, D]
-    hessian: Tensor  # [P, T, A, D, D]
-    curvature: Tensor  # [P, T], its largest norm, in gauge units
-    inverse_norm: Tensor  # [P, T]
-    rest: Tensor  # [P, T, G + 1], limits of what expansions of any gain leave out, per third power of the gauge
-
-
 class TaylorChildBound(ChildBound):
     """Bounds from second-order expansions for P problems that share model, reward, horizon and budget.
 
@@ -162,14 +125,10 @@ class TaylorChildBound(ChildBound):
 
     @torch.no_grad()
     @single_means_single
-    def __init__(
-        self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None, *, tables: int | None = None
-    ) -> None:
-        """`check` is called now and then, and may raise to end the work; `tables` is `table_count` if not given."""
+    def __init__(self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called now and then, and may raise to end the work."""
         first = problems[0]
-        tables = table_count(first) if tables is None else tables
         smooth = _smooth_step(first)
-        self._check = check
         if smooth is None or not can_expand(first):
             raise InputError(
                 f"episode {first.episode.id!r}: the Taylor bound needs a model whose step has three derivatives and a "
@@ -183,207 +142,222 @@ class TaylorChildBound(ChildBound):
         self._changes = allowed.scatter(2, self._observed.unsqueeze(-1), False)  # [P, T, A]
         tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
         self._tolerance = tolerances.to(first.device)
+        self._balls = torch.tensor(BALLS, dtype=torch.float64, device=first.device)
+        self._elements = ELEMENTS * array_scale(first.device)
         self._radii = torch.tensor(RADII, dtype=torch.float64, device=first.device)
-        self._single = max(SINGLE, 2e-7 * first.observed_states.shape[1] ** 1.5)
-        self._branches = BranchBuilder(problems, smooth, check).build()
-        self._polynomials = self._make_polynomials()
-        self._bounded = 1
-        if tables:
-            self._solve_pairs(1 + tables)
-        del self._check  # whoever keeps the bound need not keep the search that made it
+        episodes = Episodes.of(problems, smooth)
+        self._center = episodes.center
+        self._tails = make_tails(episodes, check)
+        self._gains = make_gains(episodes, self._tails, check)
+        self._last = last_gains(episodes)
+        size = self._center.shape[-1]
+        self._width = 2 * self._actions + 3 + (size + 1) * (size + 2) // 2
+        self._worth = Worth(self._tails, self._gains, self._changes[:, :-1])
+        self._best_last = self._last.masked_fill(~self._changes[:, -1], -torch.inf).amax(1)
+        self._ways = [self._make_ways(t) for t in range(self._horizon - 1)]
+        self._best_last_up = single(self._best_last + ROUNDING * self._best_last.abs())
+        self._tail_rest = single_limits(padded(self._tails.rest[:, :, -1] / self._radii**2))  # [P, T, G + 1]
+        self._make_tail_tables()
+        self._most = [padded(self._tails.rest[:, :, -1])]  # [P, T, G + 1] for each number of further changes
+        for _ in range(min(max(1, self._budget - 2), MOST_TABLES)):
+            check()
+            self._most.append(self._add_change(self._most[-1]))
+        self._most = [single_limits(most) for most in self._most]
+        if self._budget > 1 and self._horizon > 1:
+            self._after = self._make_after()
 
-    def _make_polynomials(self) -> Tensor:
-        """Coefficients [P, C, F, A] of 1, y, y_i y_j and the gauge's third power within each radius."""
-        b = self._branches
-        size = b.gradient.shape[-1]
-        i, j = torch.triu_indices(size, size, device=b.value.device)
-        twice = torch.where(i == j, 0.5, 1.0).to(b.value)
-        # A rest shrinks at least with the third power of the gauge.
-        parts = (b.value.unsqueeze(-1), b.gradient, b.hessian[..., i, j] * twice, b.rest / self._radii**3)
-        return torch.cat(parts, dim=-1).mT.contiguous()
+    def _make_after(self) -> Tensor:
+        """What one more change can add after each change (c, a) [P, C, A, B + 1], at states of some gauges at c."""
+        tails, gains, last = self._tails, self._gains, self._horizon - 1
+        chosen = torch.tensor([RADII.index(radius) for radius in BALLS], device=self._radii.device)
+        befores = single_limits(padded((tails.rest + self._crossed) / self._radii**2))
+        after = []
+        for t in range(1, self._horizon):
+            effect = gains.effect[:, t - 1].mT  # [P, D, A]
+            far = effect.square().sum(1).sqrt().unsqueeze(-1)  # [P, A, 1]
+            away = gains.spread[:, t - 1].unsqueeze(-1) * self._radii[chosen] + gains.bend[:, t - 1][..., chosen]
+            gauge = ((far + away) * (1 + 1e-9)).flatten(1)  # [P, A * B]
+            best = self._beyond(slice(t, t + 1), gauge.unsqueeze(1), 0, slice(None)).squeeze(1)
+            best = torch.maximum(best, best + self._best_last_up.unsqueeze(-1)).float()
+            if t < last:
+                later, place = slice(t, last), self._worth.place(gauge)
+                led = self._ways[t].flatten(1, 2) @ features(effect.float())[:, 1:]
+                moved = led.unflatten(1, (last - t, -1))[:, :, :-1]
+                values = self._worth.values(slice(None), later, moved)
+                moved, values = (
+                    table.unsqueeze(-1).expand(-1, -1, -1, -1, len(BALLS)).flatten(3) for table in (moved, values)
+                )
+                bent = ((far + away / 2) * away).flatten(1).unsqueeze(1)
+                off = self._stretch[:, t, later] * away.flatten(1).unsqueeze(1) + self._bow[:, t, later] * bent
+                gauge = gauge.unsqueeze(1)
+                off = single_limits(off + looked_up(self._beyonds[:, t, later], place) * gauge)
+                worths = self._worth.at(slice(None), later, moved, values, off)
+                before = single_limits(looked_up(befores[:, t, later], place) * gauge**2)
+                value = worths.gain + worths.rest + before.unsqueeze(2)
+                value = value + self._beyond(slice(t + 1, None), worths.reached, 0, slice(None))
+                best = torch.maximum(best, value.flatten(1, 2).amax(1))
+            after.append(best.unflatten(1, away.shape[1:]))
+        return single_limits(padded(torch.stack(after, dim=1).double()))
 
-    def _values(self, c: int, y: Tensor, place: Tensor, gauge: Tensor, which: Tensor | slice) -> Tensor:
-        """What single changes at c earn from there on, at most [P, M, A], at offsets y [P, M, D]."""
-        size = y.shape[-1]
-        i, j = torch.triu_indices(size, size, device=y.device)
-        within = torch.nn.functional.one_hot(place.clamp(max=len(self._radii) - 1), len(self._radii))
-        cubes = gauge.unsqueeze(-1) ** 3 * within
-        features = torch.cat((torch.ones_like(cubes[..., :1]), y, y[..., i] * y[..., j], cubes), dim=-1)
-        return features @ self._polynomials[which, c]
+    def _make_tail_tables(self) -> None:
+        """How tails stretch and bend from step to step in gauge units, and what is left out, by radius."""
+        tails, radii = self._tails, self._radii
+        flow, inverse = tails.flow @ tails.unit.unsqueeze(2), tails.inverse[:, None]
+        self._stretch = norm_limit(inverse @ flow).unsqueeze(-1)  # [P, T, T, 1]
+        self._stretch.diagonal(dim1=1, dim2=2).fill_(1 + 1e-9)
+        self._bow = norm_limit(inverse @ tails.bow.flatten(-2)).unsqueeze(-1)
+        pulled, form = tails.hessian[:, None] @ flow, flow.mT @ tails.hessian[:, None] @ flow
+        self._crossed = norm_limit(pulled).unsqueeze(-1) * radii * tails.bend
+        self._crossed += norm_limit(tails.hessian)[:, None, :, None] * tails.bend**2 / 2  # [P, T, T, G]
+        # Per power of the gauge, and with room for rounding of where tails lead to second order.
+        share = share_rounded(features(flow[0, 0, 0, :, :1]).shape[0])
+        rounding = share * (self._stretch + self._bow * radii) * flow.shape[-1]
+        beyond = tails.beyond * norm_limit(tails.inverse)[:, None, :, None] / radii
+        self._beyonds = single_limits(padded(beyond + rounding))  # [P, T, T, G + 1]
+        rounding = room_for(form.flatten(-2).norm(dim=-1).unsqueeze(-1), share)
+        self._rests = single_limits(padded(tails.rest / radii**2)) + rounding
 
-    def _measure(
-        self, c: int, y: Tensor, which: Tensor | slice = slice(None), slack: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The gauge [P, M] of offsets y [P, M, D] at step c, slightly enlarged, and the first radius that covers it."""
-        gauge = (y @ self._branches.inverse[which, c]).norm(dim=-1) * (1 + 1e-12)
-        return gauge, self._place(gauge if slack is None else gauge + slack)
+    def _make_ways(self, t: int) -> Tensor:
+        """Where tails from t lead [P, C, D + 1, F - 1], to second order, in gauge units; and what the second-order
+        terms of later tails are along them, to first order."""
+        tails = self._tails
+        flow = tails.flow[:, t, t:-1] @ tails.unit[:, None, t]
+        half = flow.mT @ tails.hessian[:, t:-1] @ flow / 2
+        paths = torch.cat((flow, packed(tails.bow[:, t, t:-1] / 2)), dim=-1)
+        forms = torch.nn.functional.pad(packed(half), (flow.shape[-1], 0))
+        return single(torch.cat((tails.inverse[:, t:-1] @ paths, forms.unsqueeze(2)), dim=2))
 
-    def _place(self, gauges: Tensor) -> Tensor:
-        """The first radius that covers each gauge; G where none does."""
-        return torch.bucketize(gauges.contiguous(), self._radii)
+    def _add_change(self, most: Tensor) -> Tensor:
+        """What one change more than `most` is about can add [P, T, G + 1] to the second-order expansions of tails."""
+        tails, gains, radii = self._tails, self._gains, self._radii
+        rest = tails.rest[:, :, -1]
+        best = torch.maximum(rest, rest + self._best_last[:, None, None])
+        inverse_norm = norm_limit(tails.inverse)
+        for c in range(self._horizon - 1):
+            off = tails.bend[:, : c + 1, c]  # [P, S, G]
+            gauge = self._stretch[:, : c + 1, c] * radii + inverse_norm[:, c, None, None] * off
+            gauge = gauge.unsqueeze(2)  # [P, S, 1, G]
+            before = tails.rest[:, : c + 1, c] + self._crossed[:, : c + 1, c]
+            tables = (gains.value, gains.steepness, gains.bent, gains.spread, gains.effect.norm(dim=-1))
+            value, steepness, bent, spread, effect = (table[:, c, None, :, None] for table in tables)
+            place = self._worth.place(gauge).expand(-1, -1, value.shape[2], -1)
+            rest, bend = (
+                padded(table[:, c])[:, None].expand(-1, c + 1, -1, -1).gather(3, place)
+                for table in (gains.rest / radii**3, gains.bend / radii**2)
+            )
+            gain = value + steepness * gauge + (bent / 2 + rest * gauge) * gauge**2
+            reached = self._worth.place(effect + spread * gauge + bend * gauge**2)
+            gain = gain + most[:, c + 1].gather(1, reached.flatten(1)).view_as(gain)
+            gain = gain.masked_fill(~self._changes[:, None, c, :, None], -torch.inf).amax(2)
+            best[:, : c + 1] = torch.maximum(best[:, : c + 1], before + gain)
+        return padded(best)
 
-    def _make_pairs(self, c: int, shared: _Shared) -> _Pairs:
-        """Everything but what more than two changes bring."""
-        self._check()
-        b, later = self._branches, slice(c + 1, None)
-        gradient, hessian = shared.gradient[:, later], shared.hessian[:, later]
-        effects = b.path[:, c, :, later].transpose(1, 2)  # [P, S, A, D]
-        flow = b.flow[:, c, :, later].transpose(1, 2)  # [P, S, A, D, D]
-        inverse, own = b.inverse[:, later, None], b.unit[:, c, None, None]
-        changes = self._changes[:, later, None]  # [P, S, 1, B]
-        # The gains' gradients at the effects of first changes [P, S, A, B, D].
-        turned = (effects.unsqueeze(2) @ hessian + gradient.unsqueeze(3)).transpose(2, 3)
-        halves = ((turned + gradient.unsqueeze(2)) @ effects.unsqueeze(-1)).squeeze(-1) / 2
-        worth = torch.where(changes, shared.value[:, later, None] + halves, NOTHING)
-        turn = turned @ flow
-        scaled = inverse @ flow
-        spread = norm_limit(scaled @ own, squarings=2)
-        bend = b.bend[:, c, :, later].transpose(1, 2)
-        bent = shared.inverse_norm[:, later, None, None] * bend
-        steepest, steepness = (
-            torch.where(changes, gradients.square().sum(-1), 0.0).amax(-1).sqrt() for gradients in (turned, turn @ own)
-        )
-        reach = spread.unsqueeze(-1) * self._radii + bent
-        rest = steepest.unsqueeze(-1) * bend + shared.curvature[:, later, None, None] * reach**2 / 2
-        return _Pairs(
-            reached=(inverse.squeeze(2) @ effects.mT).transpose(1, 2).flatten(1).float(),
-            flow=scaled.permute(0, 4, 3, 1, 2).flatten(2).float(),
-            spread=spread.flatten(1),
-            bend=_by_radius(bent),
-            turn=turn.permute(0, 4, 3, 1, 2).float().flatten(2),
-            steepness=steepness.flatten(1) * (1 + 1e-9),
-            rest=_by_radius(rest * (1 + 1e-9)),
-            own_rest=shared.rest[:, later].flatten(1),
-            worth={2: worth.permute(0, 3, 1, 2).float().flatten(1)},
-            growth={},
-        )
+    def _tail(self, steps: slice | int, y: Tensor, which: Which) -> Tensor:
+        """Second-order expansions [P, (C,) M] of what tails earn from offsets y [P, (C,) D, M] at steps on."""
+        tails = self._tails
+        bowed = (tails.hessian[which, steps] @ y / 2 + tails.gradient[which, steps].unsqueeze(-1)) * y
+        return bowed.sum(-2) + tails.value[which, steps].unsqueeze(-1)
 
-    def _less_observed(self, table: Tensor) -> Tensor:
-        """Minus the observed action's entries, for tables [P, T, A, ...]."""
-        index = self._observed.view(*self._observed.shape, *[1] * (table.dim() - 2))
-        return table - table.gather(2, index.expand(-1, -1, 1, *table.shape[3:]))
+    def _beyond(self, steps: slice, gauge: Tensor, further: int, which: Which) -> Tensor:
+        """What that leaves out, and `further` changes add, up to gauges [P, C, ...] at steps."""
+        if further >= len(self._most):
+            return torch.full_like(gauge, torch.inf)
+        place = self._worth.place(gauge).flatten(2)
+        if further == 0:  # rests shrink at least with the second power of the gauge
+            return self._tail_rest[which, steps].gather(2, place).view_as(gauge) * gauge**2
+        return self._most[further][which, steps].gather(2, place).view_as(gauge)
 
-    def _share(self) -> _Shared:
-        b = self._branches
-        value, gradient, hessian = (self._less_observed(table) for table in (b.value, b.gradient, b.hessian))
-        unit = b.unit.unsqueeze(2)
-        curvature = torch.where(self._changes, norm_limit(unit @ hessian @ unit), 0.0).amax(-1)
-        rest = b.rest.gather(2, self._observed[..., None, None].expand(-1, -1, 1, len(self._radii))).squeeze(2)
-        rest = rest + torch.where(self._changes.unsqueeze(-1), b.rest, 0.0).amax(2)
-        return _Shared(
-            value,
-            gradient,
-            hessian,
-            curvature,
-            norm_limit(b.inverse),
-            _padded((rest / self._radii**3).clamp(max=LARGE)),
-        )
+    def _brackets(self, first: int, y: Tensor, budgets: int, which: Which) -> Tensor:
+        """Bounds [P, R, C, A, M] on what is earned from each step on by a change there and r - 1 later, at offsets y
+        [P, C, D, M] on steps from the first on."""
+        tail = self._tail(slice(first, None), y, which)
+        last = (tail[:, -1:] + self._last[which].unsqueeze(-1)).unsqueeze(1)  # [P, 1, A, M]
+        if first == self._horizon - 1:
+            return last.unsqueeze(1).expand(-1, budgets, -1, -1, -1)
+        steps = slice(first, self._horizon - 1)
+        scaled = (self._tails.inverse[which, steps] @ y[:, :-1]).float()
+        worths = self._worth.at(which, steps, scaled, self._worth.values(which, steps, scaled))
+        gain = worths.gain + worths.rest
+        brackets = []
+        for r in range(budgets):
+            later = self._beyond(slice(first + 1, None), worths.reached, r, which)
+            if r == 1:
+                place = torch.bucketize(worths.tails.gauge, self._balls)
+                later = torch.minimum(later, looked_up(self._after[which, steps], place))
+            brackets.append(torch.cat(((gain + later).double() + tail[:, :-1].unsqueeze(2), last), dim=1))
+        return torch.stack(brackets, dim=1)
 
-    def _solve_pairs(self, most: int) -> None:
-        """Tables for budgets up to `most`, one budget at a time."""
-        shared = self._share()
-        self._pairs = [self._make_pairs(c, shared) for c in range(self._horizon - 1)]
-        self._bounded = most
-        for r in range(3, most + 1):
-            self._add_budget(r)
+    def _ahead(self, t: int, y: Tensor, end: int, further: int, which: Which) -> Tensor:
+        """Bounds [P, R + 1, M] on what is earned from step t on with up to R further changes, at offsets y [P, D, M].
+        Changes before `end` are looked at one by one; later ones together, at the state to which the tail leads."""
+        last = self._horizon - 1
+        scaled = (self._tails.inverse[which, t] @ y).float()
+        gauge = scaled.square().sum(1).sqrt() * (1 + ROUNDING)
+        rest = self._beyond(slice(t, t + 1), gauge.unsqueeze(1), 0, which).squeeze(1)
+        bests = [rest] + [torch.maximum(rest, rest + self._best_last_up[which].unsqueeze(-1))] * further
+        if further and end > t:
+            moved, off, straight, rests = self._led(t, slice(t, min(end + 1, last)), scaled, gauge, which)
+            steps, count = slice(t, end), end - t
+            values = self._worth.values(which, steps, moved[:, :count])
+            worths = self._worth.at(which, steps, moved[:, :count], values, off[:, :count])
+            before = rests[:, :count] + worths.tails.bowed - straight[:, :count] + worths.tails.steep * off[:, :count]
+            gain = worths.gain + worths.rest + before.unsqueeze(2)
+            following = self._worth.tails(which, slice(end, min(end + 1, last)), moved[:, count:], off[:, count:])
+            later = rests[:, count:] + following.bowed - straight[:, count:] + following.steep * off[:, count:]
+            for r in range(1, further + 1):
+                value = gain + self._beyond(slice(t + 1, end + 1), worths.reached, r - 1, which)
+                bests[r] = torch.maximum(bests[r], value.flatten(1, 2).amax(1))
+                if end < last:
+                    more = later + self._beyond(slice(end, end + 1), following.gauge, r, which)
+                    bests[r] = torch.maximum(bests[r], more.squeeze(1))
+        return torch.stack(bests, dim=1).double() + self._tail(t, y, which).unsqueeze(1)
 
-    def _add_budget(self, r: int) -> None:
-        """What second changes are worth with r - 2 more after them, from what r - 1 are worth without the first."""
-        b, count, actions = self._branches, len(self._observed), self._actions
-        more: list[list[Tensor]] = [[] for _ in self._pairs]  # for each first step, of each second: [P, A, B]
-        grown: list[list[Tensor]] = [[] for _ in self._pairs]  # [P, A, G]
-        for c2 in range(1, self._horizon):
-            self._check()
-            if c2 == self._horizon - 1:
-                least = self._radii.new_zeros(count, c2 * actions, actions)
-                growth = self._radii.new_zeros(count, c2 * actions, len(self._radii))
-            else:
-                effects, changes = b.path[:, :c2, :, c2].flatten(1, 2), self._changes[:, None, c2]
-                least = self._later(c2, effects, r - 1)
-                some = {
-                    place: torch.where(changes, self._later(c2, effects, r - 1, slack=slack) - least, 0.0).amax(-1)
-                    for place, slack in enumerate(self._moves(c2).unbind(-1))
-                    if place in SOME_RADII
-                }
-                # Growth grows with the radius: elsewhere the next larger one's will do.
-                places = [min(one for one in SOME_RADII if one >= place) for place in range(len(self._radii))]
-                growth = torch.stack([some[place] for place in places], dim=-1)
-            for c, parts in enumerate(zip(least.split(actions, 1), growth.split(actions, 1), strict=True)):
-                more[c].append(parts[0])
-                grown[c].append(parts[1])
-        for pairs, own, growths in zip(self._pairs, more, grown, strict=True):
-            added = torch.stack(own, dim=1).permute(0, 3, 1, 2).flatten(1)
-            pairs.worth[r] = pairs.worth[2] + (added * (1 + self._single)).clamp(max=-NOTHING / 10).float()
-            pairs.growth[r] = _by_radius(torch.stack(growths, dim=1))
+    def _led(
+        self, t: int, steps: slice, scaled: Tensor, gauge: Tensor, which: Which
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Where tails lead from offsets at t [P, D, M], on steps from t on: offsets [P, C, D, M], how far these can be
+        off, all in gauge units; the second-order term of the tail there at what is reached to first order, and what
+        the expansion of all rewards before leaves out [P, C, M]."""
+        place, power = self._worth.place(gauge), gauge.unsqueeze(1)
+        off = looked_up(self._beyonds[which, t, steps], place) * power
+        rests = looked_up(self._rests[which, t, steps], place) * power**2
+        ways = self._ways[t][which, steps.start - t : steps.stop - t]
+        led = (ways.flatten(1, 2) @ features(scaled)[:, 1:]).unflatten(1, ways.shape[1:3])
+        return led[:, :, :-1], off, led[:, :, -1], rests
 
-    def _moves(self, c2: int) -> Tensor:
-        """By how much, in gauge units, states at c2 after first changes move with the state before [P, C*A, G]."""
-        parts = []
-        for c, pairs in enumerate(self._pairs[:c2]):
-            step = slice((c2 - c - 1) * self._actions, (c2 - c) * self._actions)
-            parts.append(pairs.spread[:, step, None] * self._radii + pairs.bend[:, :-1, step].mT)
-        return torch.cat(parts, dim=1)
+    @property
+    def looks_onward(self) -> bool:
+        """One exact step leaves less to expand."""
+        return True
 
-    def _later(
-        self, c: int, y: Tensor, r: int, which: Tensor | slice = slice(None), *, slack: Tensor | None = None
-    ) -> Tensor:
-        """The most [P, M, A] that r - 1 changes after one at c add at offsets y [P, M, D], or at any state whose gauge
-        from there is at most `slack` [P, M]; at least nothing."""
-        pairs = self._pairs[c].of(which)
-        rows = max(1, ELEMENTS * array_scale(y.device) // (len(pairs.turn) * pairs.turn.shape[2]))
-        slacks = [None] * -(-y.shape[1] // rows) if slack is None else slack.split(rows, dim=1)
-        parts = zip(y.split(rows, dim=1), slacks, strict=True)
-        return torch.cat([self._later_part(c, part, r, (pairs, which), own) for part, own in parts], dim=1)
-
-    def _later_part(
-        self, c: int, y: Tensor, r: int, tables: tuple[_Pairs, Tensor | slice], slack: Tensor | None
-    ) -> Tensor:
-        pairs, which = tables
-        later, several = self._horizon - 1 - c, len(self._radii) + 1
-        gauge, place = self._measure(c, y, which, slack)
-        rows, single = torch.arange(len(y), device=y.device).unsqueeze(1), y.float()
-        scores = torch.baddbmm(pairs.worth[r].unsqueeze(1), single, pairs.turn)
-        scores = scores.unflatten(2, (self._actions, -1)).amax(2).double()  # [P, M, S*A]
-        reached = torch.baddbmm(pairs.reached.unsqueeze(1), single, pairs.flow)
-        away = reached.unflatten(2, (y.shape[-1], -1)).square().sum(2).sqrt().double()
-        off = (gauge * self._single + (0.0 if slack is None else slack)).unsqueeze(-1)
-        scores = scores + self._single * scores.abs() + pairs.steepness.unsqueeze(1) * off
-        away = away * (1 + self._single) + pairs.spread.unsqueeze(1) * off + pairs.bend[rows, place]
-        steps = torch.arange(later, device=y.device).repeat_interleave(self._actions) * several
-        cubes = pairs.own_rest[rows.unsqueeze(-1), steps + self._place(away)]
-        scores = scores + pairs.rest[rows, place] + cubes * away**3
-        if r > 2:
-            scores = scores + pairs.growth[r][rows, place]
-        best: Tensor = scores.unflatten(2, (later, self._actions)).amax(2)
-        return best.clamp(min=0.0, max=LARGE)
-
-    def _brackets(self, c: int, y: Tensor, budgets: int, which: Tensor | slice = slice(None)) -> Tensor:
-        """Bounds [P, M, R, A] on what is earned from step c on by changes at c and r - 1 later, at offsets y."""
-        gauge, place = self._measure(c, y, which)
-        single = self._values(c, y, place, gauge, which)
-        single = torch.where((place == len(self._radii)).unsqueeze(-1), torch.inf, single)
-        values = [single]
-        for r in range(2, budgets + 1):
-            if c == self._horizon - 1:
-                values.append(single)
-            elif r > self._bounded:
-                values.append(torch.full_like(single, torch.inf))
-            else:
-                values.append(single + self._later(c, y, r, which))
-        return torch.stack(values, dim=2)
+    @torch.no_grad()
+    @single_means_single
+    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
+        """Bounds [N, R + 1] on what is earned from step t on, from states [N, D], with at most R further changes."""
+        bounds = states.new_full((len(states), further + 1), torch.inf)
+        rows, last = torch.arange(len(states), device=states.device), self._horizon - 1
+        hasty = further == 1 and needed is not None
+        for end in (*(t + steps for steps in NEAR if hasty and t + steps < last), last):
+            for which, ranks, valid in self._by_problem(problem[rows], max(1, end - t) * self._width):
+                mine = rows[ranks]
+                y = (states[mine] - self._center[which, None, t]).mT.contiguous()
+                found = self._ahead(t, y, end, further, which).mT[valid]
+                bounds[mine[valid]] = torch.fmin(bounds[mine[valid]], found)
+            if needed is not None:
+                rows = rows[~(bounds[rows] <= needed[rows]).all(1)]
+        return unknown_as_infinite(bounds + MARGIN * (1 + bounds.abs()) + self._tolerance[problem, None])
 
     @torch.no_grad()
     def root(self) -> Tensor:
         """Every single change of the observed sequences [P, K, T, A]."""
-        b = self._branches
-        count = len(b.center)
-        rewards = self._reward(b.center, self._observed)
+        count = len(self._center)
+        rewards = self._reward(self._center, self._observed)
         return self.children(
             Nodes(
                 level=0,
-                problem=torch.arange(count, device=b.center.device),
-                start=torch.zeros(count, dtype=torch.int64, device=b.center.device),
-                states=b.center,
+                problem=torch.arange(count, device=rewards.device),
+                start=torch.zeros(count, dtype=torch.int64, device=rewards.device),
+                states=self._center,
                 outcomes=rewards.sum(1),
             )
         )
@@ -397,48 +371,50 @@ class TaylorChildBound(ChildBound):
         rest = torch.where(steps >= nodes.start.unsqueeze(1), rest, 0.0).flip(1).cumsum(1).flip(1)
         earned = nodes.outcomes.unsqueeze(1) - rest  # [N, T], meaningful from start on
         budgets = self._budget - nodes.level
-        bounds = torch.full(
-            (len(nodes.problem), budgets, self._horizon, self._actions),
-            -torch.inf,
-            dtype=torch.float64,
-            device=rest.device,
-        )
-        for c in range(int(nodes.start.min()) if len(nodes.start) else self._horizon, self._horizon):
-            late = (nodes.start <= c).nonzero().squeeze(-1)
-            for which, rows, valid in self._by_problem(nodes.problem[late]):
-                mine = late[rows]
-                y = nodes.states[mine, c] - self._branches.center[which, None, c]
-                bounds[mine[valid], :, c] = self._brackets(c, y, budgets, which)[valid]
-        bounds = bounds + earned[:, None, :, None]
-        size = 1 + nodes.outcomes.abs()[:, None, None, None]
-        bounds = torch.where(bounds > UNKNOWN * size, torch.inf, bounds)
-        bounds = bounds + MARGIN * (size + bounds.abs()) + self._tolerance[nodes.problem, None, None, None]
-        options = self._changes[nodes.problem] & (steps >= nodes.start.unsqueeze(1)).unsqueeze(-1)
-        return unknown_as_infinite(bounds).masked_fill(~options.unsqueeze(1), -torch.inf)
+        shape = (len(nodes.problem), budgets, self._horizon, self._actions)
+        bounds = rest.new_full(shape, -torch.inf)
+        for first, chosen in self._from_starts(nodes.start):
+            later = steps[first:]
+            for which, ranks, valid in self._by_problem(nodes.problem[chosen], len(later) * self._width):
+                rows = chosen[ranks]
+                y = (nodes.states[rows, first:] - self._center[which, None, first:]).permute(0, 2, 3, 1).contiguous()
+                found = self._brackets(first, y, budgets, which) + earned[rows, first:].mT[:, None, :, None]
+                size = 1 + nodes.outcomes.abs()[rows][:, None, None, None]
+                found = torch.where(found > UNKNOWN * size, torch.inf, found)
+                found = found + MARGIN * (size + found.abs()) + self._tolerance[which][:, None, None, None, None]
+                begun = later.unsqueeze(1) >= nodes.start[rows].unsqueeze(1)  # [P, C, M]
+                options = self._changes[which, first:].unsqueeze(-1) & begun.unsqueeze(2)
+                found = unknown_as_infinite(found).masked_fill_(~options.unsqueeze(1), -torch.inf)
+                bounds[rows[valid], :, first:] = found.permute(0, 4, 1, 2, 3)[valid]
+        return bounds
 
-    def _by_problem(self, problem: Tensor) -> Iterator[tuple[Tensor | slice, Tensor, Tensor]]:
-        """Nodes as rows [P', M] of some problems with about as many nodes each, and which rows only fill up."""
+    def _from_starts(self, start: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Nodes that may change again from about the same step on, and the first of these steps."""
+        edges = [self._horizon * part // STARTS for part in range(STARTS)] + [self._horizon]
+        for first, end in pairwise(edges):
+            chosen = ((start >= first) & (start < end)).nonzero().squeeze(-1)
+            if len(chosen):
+                yield int(start[chosen].min()), chosen
+
+    def _by_problem(self, problem: Tensor, width: int) -> Iterator[tuple[Which, Tensor, Tensor]]:
+        """Nodes as rows [P', M] of some problems with about as many nodes each, and which rows only fill up; so few
+        that arrays with `width` numbers per row stay small."""
         counts = torch.bincount(problem, minlength=len(self._observed))
         order, first = problem.argsort(stable=True), counts.cumsum(0) - counts
         sizes = counts.clamp(min=1).log2().ceil().long().masked_fill(counts == 0, -1)
+        if int((counts > 0).sum()) * int(counts.max()) < 2 * len(problem) + FILLED:
+            sizes = sizes.clamp(max=0)
         for size in sizes.unique().tolist():
             which = (sizes == size).nonzero().squeeze(-1)
             if size >= 0:
+                every = slice(None) if len(which) == len(counts) else which
                 slots = torch.arange(int(counts[which].max()), device=problem.device)
                 valid = slots < counts[which].unsqueeze(1)
                 rows = order[torch.where(valid, first[which].unsqueeze(1) + slots, 0)]
-                yield slice(None) if len(which) == len(counts) else which, rows, valid
+                together = max(1, self._elements // (width * len(which)))
+                for some in slots.split(together):
+                    yield every, rows[:, some], valid[:, some]
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """The radii, the margin added, and up to how many further changes nodes are bounded."""
-        return {"radii": list(RADII), "margin": MARGIN, "changes_bounded": self._bounded}
-
-
-def _padded(limits: Tensor) -> Tensor:
-    """With LARGE for what lies beyond the last radius, the last axis."""
-    return torch.cat((limits, torch.full_like(limits[..., :1], LARGE)), dim=-1)
-
-
-def _by_radius(limits: Tensor) -> Tensor:
-    """Limits [P, G + 1, S*A] from [P, S, A, G], with one for what lies beyond the last radius."""
-    return _padded(limits.clamp(max=LARGE)).flatten(1, 2).mT.contiguous()
+        return {"radii": list(RADII), "margin": MARGIN, "changes_bounded": len(self._most)}

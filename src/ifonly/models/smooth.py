@@ -1,11 +1,11 @@
-"""Models whose step has three bounded derivatives in the state: the first two exactly, limits for all three."""
+"""Models whose step has bounded derivatives in the state: two or three of them exactly, and limits of four."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import permutations
 from typing import Literal
 
 import torch
@@ -17,54 +17,38 @@ from ifonly.models.layers import BoundedLinear, Network, softplus, spectral_norm
 
 Curve = Literal["tanh", "softplus", "sigmoid"]
 
-LIMITS: dict[str, tuple[float, float, float]] = {
-    "tanh": (1.0, 0.7699, 2.0),
-    "softplus": (1.0, 0.25, 0.0963),
-    "sigmoid": (0.25, 0.0963, 0.125),
+LIMITS: dict[str, tuple[float, float, float, float]] = {
+    "tanh": (1.0, 0.7699, 2.0, 4.0859),
+    "softplus": (1.0, 0.25, 0.0963, 0.125),
+    "sigmoid": (0.25, 0.0963, 0.125, 0.1277),
 }
-"""The largest size of each curve's first three derivatives, rounded up."""
+"""The largest size of each curve's first four derivatives, rounded up."""
 
 
-HUMPS = {"tanh": (1.1463, 0.66667), "softplus": (1.3170, 0.09623), "sigmoid": (2.2925, 0.041667)}
-"""Where, on the positive side, the size of the third derivative is largest but for zero, rounded up; and how large."""
-
-
-def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, slope and curvature [...]; few new arrays, since large ones cost more than what is computed in them."""
+def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Value, slope, curvature and third derivative [...]."""
     if curve == "tanh":
         value = torch.sigmoid(2 * z).mul_(2).sub_(1)  # as `tanh`, in place
         slope = torch.addcmul(torch.ones((), dtype=z.dtype, device=z.device), value, value, value=-1)
-        return value, slope, (value * slope).mul_(-2)
+        return value, slope, (value * slope).mul_(-2), (value * value).mul_(6).sub_(2).mul_(slope)
     logistic = torch.sigmoid(z)
     slope = torch.addcmul(logistic, logistic, logistic, value=-1)
+    curvature = torch.addcmul(slope, slope, logistic, value=-2)
     if curve == "sigmoid":
-        return logistic, slope, torch.addcmul(slope, slope, logistic, value=-2)
-    return softplus(z), logistic, slope
+        return logistic, slope, curvature, torch.addcmul(slope, slope, slope, value=-6)
+    return softplus(z), logistic, slope, curvature
 
 
-SINGLE = 1e-4
-"""Relative room for rounding in single precision: sums of a thousand positive terms stay far within it."""
-
-
-def _rounded_up(values: Tensor) -> Tensor:
-    """In single precision, not below what they were."""
-    return values.float() * (1 + SINGLE)
-
-
-def third_limit(curve: Curve, distance: Tensor) -> Tensor:
-    """The largest size of the third derivative at arguments at least this far from zero [...].
-
-    It falls with the distance, but for one hump.
-    """
-    logistic = torch.sigmoid(distance * (-2 if curve == "tanh" else -1))  # of minus that: small numbers stay exact
-    slope = torch.addcmul(logistic, logistic, logistic, value=-1)
-    if curve == "softplus":
-        size = logistic.mul_(-2).add_(1).mul_(slope)
-    else:
-        size = (slope * 6).sub_(1).abs_().mul_(slope)
-        size = size.mul_(16) if curve == "tanh" else size  # tanh(z) is twice the logistic function of 2 z, minus one
-    top, height = HUMPS[curve]
-    return torch.where(distance < top, size.clamp(min=height), size)
+@cache
+def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The entries (i, j, k), i <= j <= k, of a symmetric tensor [D, D, D], in a row [3, E], and where each entry stands
+    there [D * D * D]."""
+    chosen = torch.combinations(torch.arange(size, device=device), 3, with_replacement=True).T
+    places = torch.zeros(size, size, size, dtype=torch.int64, device=device)
+    for order in permutations(range(3)):
+        i, j, k = (chosen[place] for place in order)
+        places[i, j, k] = torch.arange(chosen.shape[1], device=device)
+    return chosen, places.flatten()
 
 
 def norm_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
@@ -81,7 +65,7 @@ def positive_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
 
     That is at most the Frobenius norm of a power of G, to one over that power.
     """
-    trace = matrices.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=1e-300)
+    trace = matrices.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=torch.finfo(matrices.dtype).tiny)
     power = matrices / trace[..., None, None]
     for _ in range(squarings):
         power = power @ power
@@ -98,38 +82,15 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """What is made of a network's O outputs."""
-
-    signed: Tensor | None = None  # [N, O]: their weighted sum ...
-    unsigned: Tensor | None = None  # [N, O]: ... plus, for these, with any signs
-    lengths: Tensor | None = None  # [N, O]: or else the length of the outputs, times these (or 1)
-
-
-@dataclass(frozen=True)
 class Surroundings:
-    """A network without its top around N states: its first two derivatives there, and what limits the third nearby."""
+    """A network without its top around N states: its derivatives there, three of a network with one hidden layer and
+    two of a deeper one."""
 
     value: Tensor  # [N, O]
     jacobian: Tensor  # [N, O, D]
-    contracted: Callable[[Tensor], Tensor]
-    """For weights [N, O]: the second derivatives [N, D, D] of weights.network."""
-    curvature: Callable[[Tensor | slice], Tensor]
-    """For some of the states: all second derivatives [n, O, D, D]."""
-    third: Callable[[Weights, Tensor | None], Tensor]
-    """For vectors e [N, D]: positive forms [N, D, D] in single precision, rounded up; near the states, what `Weights`
-    make of the third derivative along z, z and e is at most z.form z. Without vectors: for unit ones, whatever their
-    direction."""
-
-
-@dataclass(frozen=True)
-class _Single:
-    """What limits of third derivatives need of a network with one hidden layer, in single precision."""
-
-    rows: Tensor  # [H], lengths of the first layer's rows
-    matrix: Tensor  # [O, H]
-    squares: dict[tuple[bool, bool], Tensor]
-    """The products w_i w_j of each row [H, D*D], times the lengths of the output columns, and of the rows; or not."""
+    curvature: Tensor  # [N, O, D, D]
+    thirds: Callable[[], Tensor] | None
+    """All third derivatives [N, O, D (D + 1) (D + 2) / 6], entries i <= j <= k. None for a deep network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,12 +113,13 @@ class Part:
                 "a network as it is, and for softplus of a network times the noise."
             )
 
-    def top_derivatives(self, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The slope and the curvature [N, D] that top and noise multiply the network's derivatives by."""
+    def top_derivatives(self, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The first three derivatives [N, D] of the top, times the noise, at a network's outputs."""
         if self.top == "identity":
-            return torch.ones_like(value), torch.zeros_like(value)
+            return torch.ones_like(value), torch.zeros_like(value), torch.zeros_like(value)
         logistic = torch.sigmoid(value)
-        return logistic * noise, logistic * (1 - logistic) * noise
+        bent = logistic * (1 - logistic)
+        return logistic * noise, bent * noise, bent * (1 - 2 * logistic) * noise
 
     @classmethod
     def of_network(
@@ -228,15 +190,14 @@ class Part:
     def inner(self, states: Tensor, context: Tensor, actions: Tensor, *, second: bool) -> Inner:
         """The network without its top at states [N, D], context [N, C] and actions [N]; Hessians if `second`."""
         size = self.state.shape[1]
-        value, slope, curvature = curve_derivatives(
-            self.activation, states @ self.state.mT + context @ self.context.mT + self.actions[actions]
-        )
+        hidden = states @ self.state.mT + context @ self.context.mT + self.actions[actions]
+        value, slope, curvature, _ = curve_derivatives(self.activation, hidden)
         outputs = F.linear(value, self.matrices[0], self.biases[0])
         first = (slope @ self._slopes_to_second).unflatten(1, (-1, size))
         packed = (curvature @ self._curvatures_to_second).unflatten(1, (outputs.shape[1], -1)) if second else None
         (i, j), _ = self._pairs
         for matrix, bias in zip(self.matrices[1:], self.biases[1:], strict=True):
-            value, slope, curvature = curve_derivatives(self.activation, outputs)
+            value, slope, curvature, _ = curve_derivatives(self.activation, outputs)
             outputs = F.linear(value, matrix, bias)
             if packed is not None:
                 bent = curvature.unsqueeze(-1) * first[..., i] * first[..., j]
@@ -246,78 +207,42 @@ class Part:
             return Inner(outputs, first)
         return Inner(outputs, first, self.unpack(packed))
 
-    def around(self, states: Tensor, context: Tensor, actions: Tensor, near: Tensor | None) -> Surroundings:
-        """The network without its top at states [N, D], context [N, C] and actions [N]; `near` [N] says how far around
-        them limits of third derivatives must hold; without it they hold everywhere, and know no directions."""
-        if self.is_shallow:
-            return self._around_one_layer(states, context, actions, near)
-        inner = self.inner(states, context, actions, second=True)
-        hessian = inner.hessian
-        assert hessian is not None, "asked for"
-        return Surroundings(
-            inner.value,
-            inner.jacobian,
-            contracted=lambda weights: (weights.unsqueeze(1) @ hessian.flatten(2)).view_as(hessian[:, 0]),
-            curvature=lambda rows: hessian[rows],
-            third=self._third_anywhere,
-        )
-
-    def _around_one_layer(self, states: Tensor, context: Tensor, actions: Tensor, near: Tensor | None) -> Surroundings:
-        """Sums over hidden units of products of w.z: they know directions, and how far a unit is from its bends."""
-        matrix, single = self.matrices[0], self._single
-        inputs = torch.cat((states, context), dim=1)
+    def around(self, states: Tensor, context: Tensor, actions: Tensor) -> Surroundings:
+        """The network without its top at states [N, D], context [N, C] and actions [N]."""
+        if not self.is_shallow:
+            inner = self.inner(states, context, actions, second=True)
+            assert inner.hessian is not None, "asked for"
+            return Surroundings(inner.value, inner.jacobian, inner.hessian, None)
+        matrix, inputs = self.matrices[0], torch.cat((states, context), dim=1)
         hidden = torch.addmm(F.embedding(actions, self.actions), inputs, self._inputs)
-        value, slope, curvature = curve_derivatives(self.activation, hidden)
-        third: Callable[[Weights, Tensor | None], Tensor] = self._third_anywhere
-        if near is not None:
-            distance = hidden.float().abs_().addcmul_(_rounded_up(near).unsqueeze(1), single.rows, value=-1)
-            third = self._third_near(third_limit(self.activation, distance.clamp_(min=0)))
+        value, slope, curvature, third = curve_derivatives(self.activation, hidden)
         return Surroundings(
             value=F.linear(value, matrix, self.biases[0]),
             jacobian=(slope @ self._slopes_to_second).unflatten(1, (-1, states.shape[1])),
-            contracted=lambda weights: self._sums((weights @ matrix).mul_(curvature), self._outer_squares),
-            curvature=lambda chosen: self.unpack(
-                (curvature[chosen] @ self._curvatures_to_second).unflatten(1, (len(matrix), -1))
-            ),
-            third=third,
+            curvature=self.unpack((curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1))),
+            thirds=lambda: (third.unsqueeze(1) * matrix) @ self._cubes,
         )
 
-    def _third_near(self, bends: Tensor) -> Callable[[Weights, Tensor | None], Tensor]:
-        """As `Surroundings.third`, from limits [N, H] of each unit's third derivative, in single precision."""
-        single = self._single
+    @cached_property
+    def _cubes(self) -> Tensor:
+        """The products w_i w_j w_k, i <= j <= k, of each first-layer row w [H, D (D + 1) (D + 2) / 6]."""
+        i, j, k = triples(self.state.shape[1], self.state.device)[0]
+        cubes: Tensor = self.state[:, i] * self.state[:, j] * self.state[:, k]
+        return cubes
 
-        def third(weights: Weights, vectors: Tensor | None) -> Tensor:
-            units, sizes = bends, self._unit_sizes(weights)
-            if sizes is not None:
-                units = sizes.mul_(bends)
-            if vectors is not None:
-                units = (vectors @ self.state.mT).float().abs_().mul_(units)
-            forms = self._sums(units, single.squares[sizes is None, vectors is None])
-            diagonal = forms.diagonal(dim1=1, dim2=2)
-            # More than rounding takes from any direction: each of H positive terms loses some 1e-7 of itself.
-            diagonal += max(SINGLE, 2e-7 * self.state.shape[0]) * diagonal.sum(1, keepdim=True)
-            return forms
+    @cached_property
+    def columns(self) -> Tensor:
+        """Of each hidden unit, the length of its output column [H]: what limits of all outputs count it by."""
+        lengths: Tensor = torch.linalg.vector_norm(self.matrices[0], dim=0)
+        return lengths * (1 + 1e-12)
 
-        return third
-
-    def _third_anywhere(self, weights: Weights, vectors: Tensor | None) -> Tensor:
-        """As `Surroundings.third`, by the network's global limit, alike in all directions."""
-        factors = [vectors.norm(dim=1)] if vectors is not None else []
-        if weights.signed is not None:
-            parts = [part for part in (weights.signed, weights.unsigned) if part is not None]
-            factors.append(torch.stack([part.norm(dim=1) for part in parts]).sum(0))
-        elif weights.lengths is not None:
-            factors.append(weights.lengths.abs().amax(1))
-        sizes = _rounded_up(math.prod(factors, start=self.state.new_full((1,), self.limits[2])))
-        return sizes[:, None, None] * torch.eye(self.state.shape[1], dtype=torch.float32, device=self.state.device)
-
-    def _unit_sizes(self, weights: Weights) -> Tensor | None:
-        """How much each hidden unit counts [N, H], in single precision; None: as its output column is long."""
-        matrix = self._single.matrix
-        if weights.signed is not None:
-            sizes = (weights.signed @ self.matrices[0]).float().abs_()  # signs may cancel: in double precision
-            return sizes if weights.unsigned is None else sizes.addmm_(weights.unsigned.float().abs(), matrix.abs())
-        return None if weights.lengths is None else (weights.lengths.float() ** 2 @ matrix**2).sqrt_()
+    @cached_property
+    def third_form(self) -> Tensor:
+        """A positive form [D, D]: the third derivative of the network along z is at most |z| z.form z anywhere."""
+        if not self.is_shallow:
+            return self.limits[2] * torch.eye(self.state.shape[1], dtype=torch.float64, device=self.state.device)
+        sizes = self.columns * self._row_norms * LIMITS[self.activation][2]
+        return self._sums(sizes, self._outer_squares)[0] * (1 + 1e-12)
 
     @cached_property
     def _inputs(self) -> Tensor:
@@ -329,40 +254,31 @@ class Part:
         norms: Tensor = torch.linalg.vector_norm(self.state, dim=1)
         return norms * (1 + 1e-12)
 
-    @cached_property
-    def _single(self) -> _Single:
-        columns = self.matrices[0].norm(dim=0).unsqueeze(1)
-        lengths = self._row_norms.unsqueeze(1)
-        plain = self._outer_squares
-        squares = {
-            (by_column, by_row): (plain * (columns if by_column else 1) * (lengths if by_row else 1)).float()
-            for by_column in (False, True)
-            for by_row in (False, True)
-        }
-        return _Single(_rounded_up(self._row_norms), self.matrices[0].float(), squares)
-
     @property
     def is_shallow(self) -> bool:
         """Whether there is one hidden layer."""
         return len(self.matrices) == 1
 
     @cached_property
-    def limits(self) -> tuple[float, float, float]:
-        """Limits of the network's first three derivatives anywhere, without its top."""
-        s1, s2, s3 = LIMITS[self.activation]
-        first, second, third = spectral_norm(self.state), 0.0, 0.0
+    def limits(self) -> tuple[float, float, float, float]:
+        """Limits of the network's first four derivatives anywhere, without its top."""
+        s1, s2, s3, s4 = LIMITS[self.activation]
+        first, second, third, fourth = spectral_norm(self.state), 0.0, 0.0, 0.0
         row = float(self.state.norm(dim=1).max())
         for number, matrix in enumerate(self.matrices):
             norm = spectral_norm(matrix)
+            bent = 3 * second * second + 4 * row * third
+            fourth = norm * (s4 * row * row * row * first + 6 * s3 * row * row * second + s2 * bent + s1 * fourth)
             third = norm * (s3 * row * row * first + 3 * s2 * row * second + s1 * third)
             second = norm * (s2 * row * first + s1 * second)
             if number == 0:
                 weights = matrix.norm(dim=0)
+                fourth = min(fourth, self._form_limit(weights * self._row_norms**2 * s4))
                 third = min(third, self._form_limit(weights * self._row_norms * s3))
                 second = min(second, self._form_limit(weights * s2))
             row = float(matrix.norm(dim=1).max()) * s1 * first
             first = norm * s1 * first
-        return tuple(value * (1 + 1e-12) for value in (first, second, third))  # type: ignore[return-value]
+        return tuple(value * (1 + 1e-12) for value in (first, second, third, fourth))  # type: ignore[return-value]
 
     def _form_limit(self, weights: Tensor) -> float:
         """A limit of sum_h weights_h (w_h.y)^2 over unit y, for nonnegative weights [H] of first-layer units."""

@@ -9,7 +9,7 @@ from typing import Literal, overload
 import torch
 
 from ifonly.bounds.leading import BoundName, choose_bound
-from ifonly.bounds.taylor import pair_elements, table_count
+from ifonly.bounds.taylor import table_elements
 from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.problem import Panel, Question
@@ -155,7 +155,7 @@ def _elements(problem: Question, bound: BoundName) -> int:
     """The largest arrays that one problem needs: rollouts of its single changes, or tables of its pairs of changes."""
     changes, members = problem.horizon * problem.action_count, len(problem.models)
     if bound == "taylor":
-        return pair_elements(problem) * (1 + table_count(problem)) * members
+        return table_elements(problem) * members
     return changes * max(problem.horizon * problem.observed_states.shape[1], problem.max_changes) * members + 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
 import torch
@@ -16,12 +16,13 @@ from ifonly.bounds.leading import BoundName, make_child_bound
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
 from ifonly.problem import Question
+from ifonly.search.ahead import Places, Rolled, follow, sharpened
 from ifonly.search.base import Finding, Monitor, Solver
 from ifonly.search.findings import Knowledge, findings
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.paths import KnownPaths
 from ifonly.search.pool import Candidates, OpenList, ranks_within
-from ifonly.search.questions import ROWS, Branches, Paths, Questions, changed
+from ifonly.search.questions import ROWS, Questions, changed
 from ifonly.search.result import Stats, Status
 from ifonly.search.starts import greedy_starts
 
@@ -72,19 +73,6 @@ class BranchAndBound(Solver):
 class _Stop(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
     def __init__(self, status: Status) -> None:
         self.status = status
-
-
-@dataclass(frozen=True)
-class _Rolled:
-    """Nodes of one level, rolled out: what their children need."""
-
-    level: int
-    problem: Tensor  # [N]
-    step: Tensor  # [N], of the last change; -1 at the root
-    action: Tensor  # [N]
-    sequences: Tensor  # [N, T], int16
-    limits: Tensor  # [N, K+1], bounds known before
-    paths: Paths
 
 
 class TreeSearch:
@@ -204,7 +192,7 @@ class TreeSearch:
     def _expand_root(self, bound: ChildBound, paths: KnownPaths) -> None:
         questions = self.questions
         problem = torch.arange(questions.count, device=questions.device)
-        root = _Rolled(
+        root = Rolled(
             level=0,
             problem=problem,
             step=torch.full_like(problem, -1),
@@ -258,7 +246,7 @@ class TreeSearch:
             paths, steps = self._paths.replay(part.problem, part.sequences.to(torch.int64))
             self._count(self.expanded, part.problem, 1)
             self._count(self.model_steps, part.problem, steps)
-            nodes = _Rolled(level, part.problem, part.step, part.action, part.sequences, part.bounds, paths)
+            nodes = Rolled(level, part.problem, part.step, part.action, part.sequences, part.bounds, paths)
             answers = questions.are_answers(part.problem, part.step, part.action).nonzero().squeeze(-1)
             sequences = part.sequences[answers]
             self._offer(part.problem[answers], part.level[answers], paths.outcomes[answers], sequences.__getitem__)
@@ -267,7 +255,7 @@ class TreeSearch:
             )
             self._branch(nodes, bounds)
 
-    def _branch(self, nodes: _Rolled, bounds: Tensor) -> None:
+    def _branch(self, nodes: Rolled, bounds: Tensor) -> None:
         """Keep the children [N, T, A] that may still matter: complete ones are tried at once, others queued."""
         questions, level = self.questions, nodes.level + 1
         options = self._options(nodes)
@@ -280,12 +268,16 @@ class TreeSearch:
         if self.monitor.limits.gap > 0:
             self._release(nodes.problem, bounds.masked_fill((alive | ~options).unsqueeze(1), -torch.inf), level)
         rows, step, action = alive.nonzero(as_tuple=True)
-        self._count(self.generated, nodes.problem[rows], 1)
+        places = rows, step, action
+        chosen = bounds.permute(0, 2, 3, 1)[places]  # [n, budgets]
         if level == self._budget:
-            self._complete(nodes, (rows, step, action), bounds[:, 0][rows, step, action])
+            self._count(self.generated, nodes.problem[rows], 1)
+            self._complete(nodes, places, chosen[:, 0])
             return
+        (rows, step, action), chosen = self._look_ahead(nodes, places, chosen)
+        self._count(self.generated, nodes.problem[rows], 1)
         padded = torch.full((len(rows), self._budget + 1), -torch.inf, dtype=torch.float64, device=rows.device)
-        padded[:, level:] = bounds.permute(0, 2, 3, 1)[rows, step, action]
+        padded[:, level:] = chosen
         self._open.add(
             Candidates(
                 problem=nodes.problem[rows],
@@ -297,7 +289,21 @@ class TreeSearch:
             )
         )
 
-    def _options(self, nodes: _Rolled) -> Tensor:
+    def _look_ahead(self, nodes: Rolled, places: Places, bounds: Tensor) -> tuple[Places, Tensor]:
+        """The children that may still matter one step after their change, and their bounds [n, budgets] there."""
+        assert self.bound is not None
+        rows, step, action = places
+        if not self.bound.looks_onward or not len(rows):
+            return places, bounds
+        level, problem = nodes.level + 1, nodes.problem[rows]
+        self._count(self.model_steps, problem, (step < self.questions.horizon - 1).long())
+        needed = (self._thresholds + self._slack)[problem, level:]
+        sharp = sharpened(self.questions, self.bound, nodes.leave(rows, step), action, bounds, needed)
+        alive = self._alive(problem, sharp, level)
+        self._release(problem[~alive], sharp[~alive], level)
+        return (rows[alive], step[alive], action[alive]), sharp[alive]
+
+    def _options(self, nodes: Rolled) -> Tensor:
         """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
         questions = self.questions
         options = questions.further_changes(nodes.problem, nodes.step, nodes.action)
@@ -306,7 +312,7 @@ class TreeSearch:
         options[:, -1] &= ~(idle & questions.are_answers(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
         return options & questions.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
 
-    def _complete(self, nodes: _Rolled, places: tuple[Tensor, Tensor, Tensor], bounds: Tensor) -> None:
+    def _complete(self, nodes: Rolled, places: Places, bounds: Tensor) -> None:
         """Try children that spend the budget, the most promising of each problem first."""
         rows, step, action = places
         problem = nodes.problem[rows]
@@ -320,18 +326,19 @@ class TreeSearch:
                 self._check_seconds()
                 self._try(nodes, (rows[part], step[part], action[part]))
 
-    def _try(self, nodes: _Rolled, places: tuple[Tensor, Tensor, Tensor]) -> None:
+    def _try(self, nodes: Rolled, places: Places) -> None:
         rows, step, action = places
-        problem = nodes.problem[rows]
-        fine = self.questions.are_answers(problem, step, action)
-        if not fine.all():
-            rows, step, action, problem = rows[fine], step[fine], action[fine], problem[fine]
-        sequences = changed(nodes.sequences[rows], step, action)
-        states, earned = nodes.paths.states[rows, step], nodes.paths.earned[rows, step]
-        branches = Branches(problem, sequences, step, states, earned)
-        outcomes = self.questions.outcomes(branches)
-        self._count(self.model_steps, problem, self.questions.steps_from(branches))
-        self._offer(problem, torch.full_like(rows, self._budget), outcomes, sequences.__getitem__)
+        fine = self.questions.are_answers(nodes.problem[rows], step, action)
+        rows, step, action = rows[fine], step[fine], action[fine]
+        problem, sequences = nodes.problem[rows], changed(nodes.sequences[rows], step, action)
+        branches = replace(nodes.leave(rows, step), sequences=sequences)
+        assert self.bound is not None
+        followed = follow(self.questions, self.bound, branches, (self._thresholds[:, -1:] + self._slack)[problem, 0])
+        self._count(self.model_steps, problem, followed.steps)
+        self._let_go_of_leaves(problem, followed.bounds)
+        done = (followed.bounds == -torch.inf).nonzero().squeeze(-1)
+        level, sequences = torch.full_like(done, self._budget), sequences[done]
+        self._offer(problem[done], level, followed.outcomes[done], sequences.__getitem__)
 
     def _offer(
         self,

@@ -111,14 +111,18 @@ class Questions:
             rewards = rewards - self._first.per_member(costs)
         return rewards
 
+    def counted(self, totals: Tensor) -> Tensor:
+        """What counts [...] of all rewards [..., (M,)]."""
+        return self._first.counted(totals)
+
     def outcomes(self, branches: Branches) -> Tensor:
         """Outcomes [N] of branches."""
-        return self._first.counted(self._follow(branches))
+        return self.counted(self._follow(branches))
 
     def continued(self, paths: Paths, branches: Branches) -> Paths:
         """What becomes of paths where their branches leave them; the states and sums of `paths` are overwritten."""
         totals = self._follow(branches, into=paths)
-        return Paths(paths.states, paths.earned, totals, self._first.counted(totals))
+        return Paths(paths.states, paths.earned, totals, self.counted(totals))
 
     def _follow(self, branches: Branches, *, into: Paths | None = None) -> Tensor:
         """All rewards [N, (M,)] of branches, in one sweep over the steps: a row joins where it branches off."""
@@ -156,7 +160,7 @@ class Questions:
             total = total + self.rewards(t, problem, states, sequences[:, t])
             if t < self.horizon - 1:
                 states = self.step(t, problem, states, sequences[:, t])
-        return Paths(torch.stack(path, dim=1), torch.stack(sums, dim=1), total, self._first.counted(total))
+        return Paths(torch.stack(path, dim=1), torch.stack(sums, dim=1), total, self.counted(total))
 
     def changes(self, problem: Tensor, sequences: Tensor) -> Tensor:
         """In how many steps sequences [N, T] differ from the observed ones [N]."""

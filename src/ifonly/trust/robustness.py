@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ifonly.bounds.branches import RADII, BranchBuilder
+from ifonly.bounds.looks import RADII
+from ifonly.bounds.tails import Episodes, TailBuilder
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TransitionModel
@@ -122,10 +123,9 @@ def _by_expansion(course: Course, steps: list[int], moved: Tensor, reach: Tensor
     smooth = problem.model.smooth()
     assert smooth is not None, "asked before"
     own = replace(problem, observed_actions=course.sequence, observed_states=course.states, change_cost=0.0)
-    tables = BranchBuilder([own], smooth, round_gauge=True).build()
+    tails = TailBuilder(Episodes.of([own], smooth), round_gauge=True).build()
     following = torch.tensor(steps, device=problem.device) + 1
-    branch = (0, following, course.sequence[following])
-    gradient, hessian, rest = tables.gradient[branch], tables.hessian[branch], tables.rest[branch]
+    gradient, hessian, rest = tails.gradient[0, following], tails.hessian[0, following], tails.rest[0, following, -1]
     first = (gradient.unsqueeze(1) @ moved).squeeze(1).norm(dim=1).unsqueeze(1)  # [S, 1]
     curved = torch.linalg.eigvalsh(moved.mT @ hessian @ moved)[:, :1]  # what bends downwards most
     second = (-curved).clamp(min=0)
@@ -133,7 +133,7 @@ def _by_expansion(course: Course, steps: list[int], moved: Tensor, reach: Tensor
     low, high = torch.zeros_like(rest), radii / reach.unsqueeze(1)  # [S, G]
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        # Within a radius, rests shrink at least with the third power of the distance.
-        loss = first * middle + second * middle**2 / 2 + rest * (reach.unsqueeze(1) * middle / radii) ** 3
+        # Within a radius, rests shrink at least with the second power of the distance.
+        loss = first * middle + second * middle**2 / 2 + rest * (reach.unsqueeze(1) * middle / radii) ** 2
         low, high = torch.where(loss < gain, middle, low), torch.where(loss < gain, high, middle)
     return low.amax(1)

@@ -24,7 +24,7 @@ import ifonly.bounds.gains as gains_module
 from ifonly.bounds.gains import GainTables, last_gains, make_gains
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
-from ifonly.bounds.polynomials import features, looked_up, padded, quadratic
+from ifonly.bounds.polynomials import padded
 from ifonly.bounds.tails import Episodes, TailBuilder, TailTables
 from ifonly.problem import Problem
 
@@ -289,23 +289,3 @@ def test_nothing_is_undefined_where_derivatives_are_huge(weight: float) -> None:
     _, _, gains = gains_of(still_problem(additive_model(shifting_schema((0.05, 0.1)), arrays), horizon=3))
     for name in ("rest", "bend", "bent", "spread", "steepness"):
         assert not getattr(gains, name).isnan().any(), name
-
-
-def test_polynomials_of_many_states() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for size in (1, 2, 5):
-        value, gradient, form, y = (
-            torch.randn(*shape, generator=generator, dtype=torch.float64)
-            for shape in ((3, 4), (3, 4, size), (3, 4, size, size), (3, size, 7))
-        )
-        form = form + form.mT
-        found = quadratic(value, gradient, form) @ features(y)
-        wanted = value.unsqueeze(-1) + gradient @ y + torch.einsum("pim,paij,pjm->pam", y, form, y)
-        torch.testing.assert_close(found, wanted)
-
-
-def test_what_lies_beyond_the_last_radius_is_large() -> None:
-    table = torch.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, torch.inf]]], dtype=torch.float64)
-    place = torch.tensor([[0, 3, 2, 1]])
-    wanted = torch.tensor([[[1.0, LARGE, 3.0, 2.0], [4.0, LARGE, LARGE, 5.0]]], dtype=torch.float64)
-    assert torch.equal(looked_up(padded(table), place), wanted)

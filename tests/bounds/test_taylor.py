@@ -1,14 +1,13 @@
 """The Taylor bound is never below the truth, is close to it where changes are small, and treats each problem alone."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from smooth_problems import FAMILIES, KINDS, LINEAR, POLYNOMIALS, smooth_problems
 from smooth_problems import family as model_family
+from taylor_oracles import excess, moved, moved_ahead, onward_excess
 from torch import Tensor
 
 import ifonly.bounds.taylor as taylor
@@ -16,11 +15,10 @@ from ifonly.bounds.children import Nodes
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.episodes import Episode
-from ifonly.errors import InputError, VerificationError
+from ifonly.errors import InputError
 from ifonly.instances import partition_problem, random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import ActionCost, Hinge, Linear, PiecewiseLinear
-from ifonly.search.exhaustive import best_values
 from ifonly.testing import check_child_bound
 
 # Weak networks have small effects and finite bounds everywhere; strong ones leave the largest ball.
@@ -108,40 +106,6 @@ def test_unbalanced_nodes_of_several_problems_as_one_by_one(counts: tuple[int, .
             torch.testing.assert_close(alone.children(mine), found[which], rtol=1e-6, atol=1e-6)
 
 
-def moved(problem: Problem, c: int, offsets: Tensor, level: int = 0) -> Nodes:
-    """Nodes whose states at step c are the observed one plus `offsets` [N, D]; nothing was earned before."""
-    states = problem.observed_states.repeat(len(offsets), 1, 1)
-    states[:, c] += offsets
-    outcomes = torch.zeros(len(offsets), dtype=torch.float64)
-    for t in range(c, problem.horizon):
-        outcomes = outcomes + problem.rewards(t, states[:, t], problem.observed_actions[t])
-        if t < problem.horizon - 1:
-            states[:, t + 1] = problem.step(t, states[:, t], problem.observed_actions[t])
-    which = torch.zeros(len(offsets), dtype=torch.int64)
-    return Nodes(level, which, torch.full_like(which, c), states, outcomes)
-
-
-@torch.no_grad()
-def excess(problem: Problem, bounds: Tensor, nodes: Nodes) -> Tensor:
-    """By how much bounds [N, R, T, A] exceed the best outcome with a change there and so many in all; 0 elsewhere."""
-    found, every, start = torch.zeros_like(bounds), torch.arange(problem.action_count), int(nodes.start[0])
-    changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
-    rewards = [problem.rewards(t, nodes.states[:, t], problem.observed_actions[t]) for t in range(problem.horizon)]
-    earned = nodes.outcomes - sum(rewards[start:])
-    for t in range(start, problem.horizon):
-        following = None
-        if t < problem.horizon - 1:
-            following = problem.step(t, nodes.states[:, t].unsqueeze(1), every).flatten(0, 1)
-        for left in range(bounds.shape[1]):
-            truth = earned.unsqueeze(1) + problem.rewards_all(t, nodes.states[:, t])
-            if following is not None:
-                used = torch.full((len(following),), problem.max_changes - left)
-                truth = truth + best_values(problem, t + 1, following, used).view_as(truth)
-            found[:, left, t] = torch.where(changes[t], bounds[:, left, t] - truth, 0.0)
-        earned = earned + rewards[t]
-    return found
-
-
 def root_excess(problem: Problem) -> Tensor:
     """The same of the root [K, T, A]."""
     nodes = moved(problem, 0, torch.zeros_like(problem.observed_states[:1]))
@@ -196,22 +160,6 @@ CLOSE = {
     "deep": 0.2,
 }
 """By how much bounds on two changes may exceed the truth, for states up to 0.1 aside."""
-
-
-def moved_ahead(problem: Problem, radii: Sequence[float]) -> Nodes:
-    """First states shifted so far, along what the first change does and against it."""
-    reached = problem.step(0, problem.observed_states[:1], torch.tensor([1]))
-    ahead = torch.nn.functional.normalize(reached - problem.observed_states[1:2], dim=1)
-    shifts = torch.tensor(radii, dtype=torch.float64).unsqueeze(1)
-    return moved(problem, 0, torch.cat((shifts * ahead, -shifts * ahead)))
-
-
-@torch.no_grad()
-def onward_excess(problem: Problem, bound: TaylorChildBound, t: int, states: Tensor) -> Tensor:
-    """By how much bounds on what follows from states [N, D] at t exceed the truth [N, K + 1]."""
-    used = [torch.full((len(states),), problem.max_changes - r) for r in range(problem.max_changes + 1)]
-    truth = torch.stack([best_values(problem, t, states, changes) for changes in used], dim=1)
-    return bound.onward(t, torch.zeros(len(states), dtype=torch.int64), states, problem.max_changes) - truth
 
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
@@ -369,68 +317,6 @@ def test_as_sharp_as_needed() -> None:
             loose += int((found > sharp + 1e-6).sum())
     assert above > 20
     assert loose > 5  # what is not needed is not looked at
-
-
-LEFT_OUT = {
-    "tails": ("rest", "bend", "beyond"),
-    "gains": ("rest", "bend"),
-}
-"""What the expansions of tails leave out, and those of single changes."""
-
-
-def multiplied(monkeypatch: pytest.MonkeyPatch, factor: float, names: dict[str, Collection[str]]) -> None:
-    """Bounds made from now on have a multiple of some of their tables."""
-    for kind, chosen in names.items():
-        make = getattr(taylor, f"make_{kind}")
-
-        def changed(*given: Any, make: Any = make, chosen: Collection[str] = chosen) -> Any:
-            tables = make(*given)
-            return replace(tables, **{name: factor * getattr(tables, name) for name in chosen})
-
-        monkeypatch.setattr(taylor, f"make_{kind}", changed)
-
-
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in LEFT_OUT.items() for name in names])
-def test_every_part_counts(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of anything that is left out raises some bound, and lowers none."""
-    problems = [POLYNOMIALS[chosen] for chosen in ("many changes", "late", "weak and turned")]
-    nodes = [moved_ahead(problem, [0.09]) for problem in problems]
-    before = [TaylorChildBound([problem]) for problem in problems]
-    multiplied(monkeypatch, 3.0, {kind: [name]})
-    most = 0.0
-    for problem, some, bound in zip(problems, nodes, before, strict=True):
-        more = TaylorChildBound([problem])
-        found = [one.children(some).flatten() for one in (more, bound)]
-        onward = [one.onward(0, some.problem, some.states[:, 0], 3).flatten() for one in (more, bound)]
-        raised = (torch.cat((found[0], onward[0])) - torch.cat((found[1], onward[1]))).nan_to_num(0.0)
-        assert float(raised.min()) >= -1e-9
-        most = max(most, float(raised.max()))
-    assert most > 5e-6
-
-
-@pytest.mark.parametrize("part", [{"tails": ["rest"]}, {"gains": ["rest"]}, LEFT_OUT], ids=["tails", "changes", "all"])
-def test_nothing_that_is_left_out_can_be_missing(
-    part: dict[str, Collection[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    multiplied(monkeypatch, 0.0, part)
-    below = 0
-    for problem in POLYNOMIALS.values():
-        bound = TaylorChildBound([problem])
-        nodes = moved_ahead(problem, RADII[1:6])
-        below += bool((excess(problem, bound.children(nodes), nodes) < -1e-9).any())
-        below += bool((onward_excess(problem, bound, 0, nodes.states[:, 0]) < -1e-9).any())
-    assert below > 0
-
-
-def test_the_check_notices_missing_remainders(monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplied(monkeypatch, 0.0, LEFT_OUT)
-    found = 0
-    for seed, problem in enumerate(smooth_problems(15, start=2000, strength=1.0, max_changes=3, horizon=4)):
-        try:
-            check_child_bound(TaylorChildBound([problem]), [problem], samples=5, seed=seed)
-        except VerificationError:
-            found += 1
-    assert found >= 4
 
 
 @pytest.mark.parametrize("changes", [1, 2, 3])

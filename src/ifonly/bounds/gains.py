@@ -20,7 +20,7 @@ from ifonly.models.smooth import norm_limit, positive_limit
 from ifonly.problem import array_scale
 
 LOOKS = 800
-"""States at which a step is looked at together, on a processor: what that makes should stay in its cache."""
+"""States at which a step is looked at together, on a processor."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The recorded tails: what the observed actions earn from step s on, as a function of the state at s.
 
 A tail starts at the observed state plus y and follows the observed actions. Its path has a flow X_t(y) and its value
-W_s(y) is the sum of the rewards from s on. Kept are the first derivatives of the flows, the first two of the values at
-y = 0, and how far both can be from these expansions. How large y is, is measured by a gauge |y|_s: the Euclidean length
+W_s(y) is the sum of the rewards from s on. Kept are the first two derivatives of the flows and of the values at y = 0,
+and how far both can be from these expansions. How large y is, is measured by a gauge |y|_s: the Euclidean length
 of inverse_s y, in which what changes before s do to the state at s looks alike in all directions.
 """
 
@@ -92,15 +92,11 @@ class TailTables:
 
 
 def make_tails(episodes: Episodes, check: Callable[[], None] = lambda: None) -> TailTables:
-    """All tails, of so many problems at a time that a processor's cache holds what that takes."""
+    """All tails, of so many problems at a time that temporary arrays stay small."""
     count, horizon, size = episodes.center.shape
     together = max(1, ELEMENTS * array_scale(episodes.center.device) // (horizon * size**4))
     parts = [TailBuilder(episodes.some(rows), check).build() for rows in torch.arange(count).split(together)]
-    return (
-        parts[0]
-        if len(parts) == 1
-        else TailTables(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(TailTables)))
-    )
+    return TailTables(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(TailTables)))
 
 
 class TailBuilder:
@@ -119,25 +115,21 @@ class TailBuilder:
     def build(self) -> TailTables:
         """All sweeps."""
         episodes = self._episodes
-        steps = self._like.new_zeros(self._count, self._horizon - 1, self._size, self._size)
-        if self._horizon > 1:
-            before = (episodes.center[:, :-1], episodes.context[:, :-1], episodes.observed[:, :-1], episodes.noise)
-            states, context, actions, noise = (table.flatten(0, 1) for table in before)
-            steps = episodes.smooth.jacobians(states, context, actions, noise).view_as(steps)
+        before = (episodes.center[:, :-1], episodes.context[:, :-1], episodes.observed[:, :-1], episodes.noise)
+        states, context, actions, noise = (table.flatten(0, 1) for table in before)
+        steps = episodes.smooth.jacobians(states, context, actions, noise).unflatten(0, (self._count, -1))
         flow, gradient = self._flows(steps), self._pull_back(steps)
         unit, inverse = self._gauges(steps)
         hessian = torch.zeros_like(unit)
         pairs = (self._count, self._horizon, self._horizon)
         bend, beyond, rest = self._like.new_zeros(3, *pairs, len(self._radii)).unbind()
         bow = self._like.new_zeros(*pairs, self._size, self._size, self._size)
-        if self._horizon > 1:
-            problem, step = torch.ones_like(gradient[:, 1:, 0]).nonzero(as_tuple=True)
-            actions = episodes.observed[problem, step]
-            around = episodes.look(problem, step, actions, gradient[problem, step + 1], thirds=True)
-            along = around.along.unflatten(0, (self._count, -1))
-            for t in range(self._horizon - 2, -1, -1):
-                hessian[:, t] = along[:, t] + steps[:, t].mT @ hessian[:, t + 1] @ steps[:, t]
-            self._push_forward(around, flow, unit, bow, bend, beyond, rest)
+        problem, step = torch.ones_like(gradient[:, 1:, 0]).nonzero(as_tuple=True)
+        around = episodes.look(problem, step, actions, gradient[problem, step + 1], thirds=True)
+        along = around.along.unflatten(0, (self._count, -1))
+        for t in range(self._horizon - 2, -1, -1):
+            hessian[:, t] = along[:, t] + steps[:, t].mT @ hessian[:, t + 1] @ steps[:, t]
+        self._push_forward(around, flow, unit, bow, bend, beyond, rest)
         return TailTables(self._values(), gradient, hessian, unit, inverse, flow, bow, bend, beyond, rest)
 
     def _values(self) -> Tensor:
@@ -165,7 +157,7 @@ class TailBuilder:
         next one; scaled so that none of these exceeds gauge 1."""
         eye = torch.eye(self._size, dtype=torch.float64, device=self._like.device)
         every = eye.expand(self._count, self._horizon, -1, -1)
-        if self._round or self._horizon == 1:
+        if self._round:
             return every, every
         problems = self._episodes.problems
         allowed = torch.stack([problem.allowed for problem in problems])

@@ -151,7 +151,7 @@ class TaylorChildBound(ChildBound):
         self._gains = make_gains(episodes, self._tails, check)
         self._last = last_gains(episodes)
         size = self._center.shape[-1]
-        self._width = 2 * self._actions + 3 + (size + 1) * (size + 2) // 2
+        self._width = 2 * self._actions + 2 + (size + 1) * (size + 2) // 2
         self._worth = Worth(self._tails, self._gains, self._changes[:, :-1])
         self._best_last = self._last.masked_fill(~self._changes[:, -1], -torch.inf).amax(1)
         self._ways = [self._make_ways(t) for t in range(self._horizon - 1)]
@@ -163,7 +163,7 @@ class TaylorChildBound(ChildBound):
             check()
             self._most.append(self._add_change(self._most[-1]))
         self._most = [single_limits(most) for most in self._most]
-        if self._budget > 1 and self._horizon > 1:
+        if self._budget > 1:
             self._after = self._make_after()
 
     def _make_after(self) -> Tensor:

@@ -13,12 +13,14 @@ from ifonly.bounds.limits import (
     capped,
     form_limit,
     frobenius,
+    lengths_in_frames,
     quartic_limit,
     single_means_single,
     trace,
 )
 from ifonly.bounds.looks import Look, look
 from ifonly.models.base import TransitionModel
+from ifonly.models.smooth import pairs, unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -69,9 +71,8 @@ def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
     twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
     thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
     close = {"rtol": 1e-4, "atol": 1e-4} if precision == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
-    torch.testing.assert_close(found.tensors.double().unflatten(3, (size, size)), thrice, **close)
-    rows = thrice.flatten(3) if outputs > 1 else thrice.squeeze(2).flatten(3)
-    largest = torch.linalg.matrix_norm(rows, ord=2)
+    torch.testing.assert_close(found.tensors.double(), thrice.movedim(2, -1), **close)
+    largest = torch.linalg.matrix_norm(thrice.movedim(2, -1).flatten(3), ord=2)
     never = tensors.flatten(1).norm(dim=1)
     for limits, exact, above in (
         (found.once.squeeze(-1), once.flatten(2).norm(dim=-1), 1.0),
@@ -96,18 +97,39 @@ def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
         assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_lengths_of_forms_in_frames(scale: float) -> None:
+    """Just above the truth, also where the forms are large and what is left of them in frames is small."""
+    for size, groups, count, outputs in ((1, 2, 3, 2), (3, 4, 5, 2), (9, 6, 25, 9)):
+        frames = draw(groups, size, size, seed=1)
+        frames[0] = 0.0
+        frames[1] = frames[1, :, :1] @ frames[1, :1]  # of rank 1
+        i, j = pairs(size, frames.device)[0]
+        forms = scale * draw(groups * count, outputs, len(i), seed=2)
+        full, each = unpacked(forms, size), frames.repeat_interleave(count, 0).unsqueeze(1)
+        if size > 1:  # and forms that are nothing where the frame looks
+            across = torch.linalg.svd(each)[0][..., -1:]
+            full[-count:] = (scale * across @ across.mT)[-count:]
+            forms[-count:] = full[-count:, :, i, j]
+        exact = (each.mT @ full @ each).flatten(1).norm(dim=1)
+        found = lengths_in_frames(forms, frames).squeeze(1)
+        assert bool((found >= exact).all())
+        room = 1e-4 * forms.flatten(1).norm(dim=1) * each.square().sum((1, 2, 3))
+        assert bool((found <= exact * 1.001 + room).all())
+
+
 def test_fourth_powers() -> None:
     for size, hidden in ((1, 3), (3, 6)):
-        units, sizes = draw(20, hidden, size), draw(20, hidden, seed=1).abs()
+        units, sizes = draw(20, size, hidden), draw(20, hidden, seed=1).abs()
         y = unit(draw(20, size, 2000, seed=2).mT).mT
-        truth = ((units @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
+        truth = ((units.mT @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
         limit = quartic_limit(sizes, units).squeeze(1)
         assert bool((limit >= truth * (1 - 1e-14)).all())
         assert bool((limit <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
     # A single unit attains it.
-    one = quartic_limit(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 1, 4, seed=3))
-    assert float(one) == pytest.approx(3**0.25 * float(draw(1, 1, 4, seed=3).norm()), rel=1e-9)
-    assert not quartic_limit(torch.zeros(2, 0, dtype=torch.float64), draw(2, 0, 3)).any(), "without units"
+    one = quartic_limit(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 4, 1, seed=3))
+    assert float(one) == pytest.approx(3**0.25 * float(draw(1, 4, 1, seed=3).norm()), rel=1e-9)
+    assert not quartic_limit(torch.zeros(2, 0, dtype=torch.float64), draw(2, 3, 0)).any(), "without units"
 
 
 def test_traces_and_lengths_limit_norms() -> None:
@@ -235,7 +257,7 @@ def test_a_look_knows_the_derivatives_of_the_step(name: str) -> None:
     for thirds in (True, False):
         found = look_at(model, rows, gradient, thirds=thirds)
         torch.testing.assert_close(found.jacobian, first, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(found.second, second, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(unpacked(found.second, 3), second, rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(found.along, along(gradient, second), rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(found.gradient.squeeze(1), gradient.norm(dim=1))
         assert bool((found.slope.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
@@ -271,7 +293,7 @@ def left_out(model: TransitionModel, rows: Rows, found: Look, z: Tensor) -> Tens
     reached = model.step(moved, *others).view_as(z)
     here = model.step(*rows).view(len(z), *[1] * (z.dim() - 2), -1)
     first = torch.einsum("nij,n...j->n...i", found.jacobian, z)
-    second = torch.einsum("nijk,n...j,n...k->n...i", found.second, z, z) / 2
+    second = torch.einsum("nijk,n...j,n...k->n...i", unpacked(found.second, 3), z, z) / 2
     return 6 * (reached - here - first - second)
 
 

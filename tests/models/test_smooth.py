@@ -13,7 +13,16 @@ from ifonly.episodes import Schema
 from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, PartitionModel, PostNonlinear
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ACTIVATIONS, Network
-from ifonly.models.smooth import LIMITS, Part, SmoothStep, curve_derivatives, norm_limit, positive_limit, triples
+from ifonly.models.smooth import (
+    LIMITS,
+    Part,
+    SmoothStep,
+    curve_derivatives,
+    norm_limit,
+    positive_limit,
+    triples,
+    unpacked,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -90,7 +99,7 @@ def step_derivatives(model: TransitionModel, smooth: SmoothStep, batch: tuple[Te
             slope, curvature = slope * noise, curvature * noise
         outer = inner.jacobian.unsqueeze(-1) * inner.jacobian.unsqueeze(-2)
         jacobian = jacobian + slope.unsqueeze(-1) * inner.jacobian
-        second = second + slope[..., None, None] * inner.hessian + curvature[..., None, None] * outer
+        second = second + slope[..., None, None] * unpacked(inner.hessian, size) + curvature[..., None, None] * outer
     return jacobian, second
 
 
@@ -137,14 +146,14 @@ def test_the_inner_network_has_these_derivatives(
         torch.testing.assert_close(inner.value, network(states, context, vectors), rtol=1e-13, atol=1e-13)
         first, second = differentiated(lambda x, network=network: network(x, context, vectors), states)
         torch.testing.assert_close(inner.jacobian, first, rtol=1e-11, atol=1e-12)
-        torch.testing.assert_close(inner.hessian, second, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(unpacked(inner.hessian, 3), second, rtol=1e-11, atol=1e-12)
         first_only = part.inner(states, context, actions, second=False)
         assert first_only.hessian is None
         assert torch.equal(first_only.jacobian, inner.jacobian)
         around = part.around(states, context, actions)
         torch.testing.assert_close(around.value, inner.value, rtol=1e-13, atol=1e-13)
         torch.testing.assert_close(around.jacobian, first, rtol=1e-11, atol=1e-12)
-        torch.testing.assert_close(around.curvature, second, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(unpacked(around.curvature, 3), second, rtol=1e-11, atol=1e-12)
         assert part.is_shallow == (len(hidden) == 1)
         assert (around.thirds is not None) == part.is_shallow
         if around.thirds is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ifonly.bounds.limits import capped, frobenius
+from ifonly.bounds.limits import capped, lengths_in_frames
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.tails import Episodes, TailTables
 from ifonly.models.smooth import norm_limit, positive_limit
@@ -70,10 +70,7 @@ def make_gains(episodes: Episodes, tails: TailTables, check: Callable[[], None])
         )
         frames, later, inverse = tails.unit[p, c], tails.hessian[p, c + 1], tails.inverse[p, c + 1]
         cubic, whole = around.limits_anywhere(frames, radii)  # [N, G], [B, G], N = B * A
-        # Products with one matrix for all actions: their rows below each other.
-        once = around.second.view(groups, -1, size) @ frames
-        twice = once.view(groups, -1, size, size).mT.reshape(groups, -1, size) @ frames
-        bend = frobenius(twice.view(groups * actions, -1)) * radii**2 / 2
+        bend = lengths_in_frames(around.second, frames) * radii**2 / 2
         bend = capped(bend + whole.repeat_interleave(actions, 0) / 6)
         beside = around.jacobian.unflatten(0, (groups, actions)).transpose(1, 2).flatten(2)  # [B, D, A * D]
         bowed, jacobian = (

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from ifonly.models.smooth import LIMITS, positive_limit
+from ifonly.models.smooth import LIMITS, entry_lengths, pairs, positive_limit
 
 SINGLE = 1e-5
 """Relative room for what single precision does to sums of some ten products, three times."""
@@ -83,27 +83,26 @@ class Turned:
     once: Tensor  # [N, S, 1], ... with a frame in one place, ...
     twice: Tensor  # [N, S, 1], ... in two ...
     thrice: Tensor  # [N, S, 1], ... and in all three
-    tensors: Tensor  # [N, S, O, D * D, D], with frames in all places
+    tensors: Tensor  # [N, S, D, D, D, O], with frames in all places
 
     @classmethod
     def of(cls, tensors: Tensor, frames: Tensor) -> Turned:
-        """In double or single precision. Each product is one of few, large matrices; what was multiplied goes last."""
+        """In double or single precision."""
         count, outputs, size = tensors.shape[:3]
         several = frames.shape[1]
-        beside = frames.permute(0, 2, 1, 3).reshape(count, size, several * size)
-        once = (tensors.flatten(1, 3) @ beside).view(count, outputs * size, size, several, size)
-        once = once.permute(0, 3, 1, 4, 2).reshape(count * several, -1, size)
         flat = frames.flatten(0, 1)
-        twice = once @ flat
-        thrice = twice.view(len(flat), outputs, size, -1).mT.reshape(len(flat), -1, size) @ flat
-        thrice = thrice.view(count, several, outputs, size * size, size)
-        rows = thrice.flatten(3) if outputs > 1 else thrice.view(count, several, size, -1)
-        limit = positive_limit((rows @ rows.mT).double()).sqrt().unsqueeze(-1)
+        once = turned(tensors.flatten(1, 3), frames.transpose(2, 3).reshape(count, -1, size).mT)
+        once = once.view(len(flat), -1, size)
+        twice = turned(once, flat).view_as(once)
+        thrice = turned(twice, flat)
+        rows = thrice
+        limit = positive_limit((rows @ rows.mT).double()).sqrt().view(count, several, 1)
         never = frobenius(tensors).double().unsqueeze(1)
         lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
         limits = (*(frobenius(part).double().view(count, several, 1) for part in (once, twice)), limit)
         # Room for what single precision rounds in each product.
         rounded = [part * (1 + SINGLE) + SINGLE * never * lengths**power for power, part in enumerate(limits, start=1)]
+        thrice = thrice.view(count, several, size, size, size, outputs)
         return cls(never * (1 + SINGLE), rounded[0], rounded[1], rounded[2], thrice)
 
     def mixed(self, radii: Tensor, off: Tensor) -> Tensor:
@@ -116,11 +115,44 @@ class Turned:
         return self.thrice * radii**3 + self.mixed(radii, off)
 
 
+def turned(tensors: Tensor, frames: Tensor) -> Tensor:
+    """Tensors [N, X, D] times frames [N, D, E], the new axis first: [N, E, X].
+
+    Products of many short rows are slow. Done again, this comes to what was the last axis but one, without copies.
+    """
+    return frames.mT @ tensors.mT
+
+
+def lengths_in_frames(forms: Tensor, frames: Tensor) -> Tensor:
+    """Upper limits [N, 1] of the lengths of F^T S F, over all entries of several forms S each.
+
+    Forms [N, O, E] are given by their entries i <= j; they come in groups, each with one of the frames F [B, D, D].
+    In single precision, with room for rounding: the map from entries to entries is one product for a group.
+    """
+    size = frames.shape[-1]
+    i, j = pairs(size, frames.device)[0]
+    single = frames.float()
+    left, right = single.index_select(1, i), single.index_select(1, j)  # [B, E, D]
+    maps = left.index_select(2, i) * right.index_select(2, j)
+    maps.addcmul_(left.index_select(2, j), right.index_select(2, i))
+    # Both terms of an entry i < j; of one with i = j half of them. What comes out counts as entries do.
+    lengths = entry_lengths(size, frames.device).float()
+    maps = maps * (lengths.square() / 2).unsqueeze(1) * lengths
+    entries = forms.flatten(0, 1).unflatten(0, (len(frames), -1))
+    framed = (entries.float() @ maps).view(len(forms), -1)
+    found = torch.linalg.vector_norm(framed, dim=1, keepdim=True).double() * (1 + framed.shape[1] * 2.0**-22)
+    # Over all entries a map is at most twice as long as the square of its frame.
+    never = torch.linalg.vector_norm(forms.flatten(1), dim=1, keepdim=True)
+    square = frames.square().sum((1, 2)).repeat_interleave(len(forms) // len(frames)).unsqueeze(1)
+    limits: Tensor = found + (len(i) + 8) * 2.0**-22 * never * square
+    return limits
+
+
 def quartic_limit(sizes: Tensor, units: Tensor) -> Tensor:
-    """Limits [..., 1] of the fourth root of the sum of sizes [..., H] times fourth powers of units.y, for units
-    [..., H, D], over unit y: that root is a norm of y."""
-    weighted = units * (sizes * units.square().sum(-1)).unsqueeze(-1)
-    return positive_limit(weighted.mT @ units).unsqueeze(-1).pow(0.25) * (1 + 1e-12)
+    """Limits [..., 1] of the fourth root of the sum of sizes [..., H] times fourth powers of units.y, for units in
+    columns [..., D, H], over unit y: that root is a norm of y."""
+    weighted = units * (sizes * units.square().sum(-2)).unsqueeze(-2)
+    return positive_limit(weighted @ units.mT).unsqueeze(-1).pow(0.25) * (1 + 1e-12)
 
 
 def form_limit(form: Tensor, square: Tensor) -> Tensor:

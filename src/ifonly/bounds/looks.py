@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.limits import Scale, Turned, form_limit, frobenius, quartic_limit, trace
-from ifonly.models.smooth import LIMITS, Part, SmoothStep, Surroundings, norm_limit, triples
+from ifonly.models.smooth import (
+    LIMITS,
+    Part,
+    SmoothStep,
+    Surroundings,
+    entry_lengths,
+    norm_limit,
+    pairs,
+    triples,
+    unpacked,
+)
 
 RADII = (1e-6, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 1000.0)
 """Gauges up to which rests are limited; the first is for the observed path, the last for models that hardly bend."""
@@ -26,11 +36,11 @@ class Look:
     """
 
     jacobian: Tensor  # [N, D, D]
-    second: Tensor  # [N, D, D, D], all second derivatives
+    second: Tensor  # [N, D, E], all second derivatives, entries i <= j
     along: Tensor  # [N, D, D], those of gradient.step
     third: Tensor | None  # [N, D, D, D], third derivatives of gradient.step, if asked for
     thirds: Tensor | None  # [N, D, D, D, D], all third derivatives, if asked for
-    units: Tensor  # [N, H, D], of hidden units: their fourth derivatives along z are at most (units.z)^4 ...
+    units: Tensor  # [N, D, H], of hidden units: their fourth derivatives along z are at most (units.z)^4 ...
     sizes: Tensor  # [N, H], ... times these in gradient.step ...
     columns: Tensor  # [N, H], ... and these in the step, both without scales
     rough: Tensor  # [N, 1], limits of third derivatives of the step that are not known, without scales
@@ -57,8 +67,9 @@ class Look:
         along = Turned.of(self.third.unsqueeze(1), frames)
         form, units = self.form.unsqueeze(1), self.units.unsqueeze(1)
         gradient, rough = self.gradient.unsqueeze(1), self.rough.unsqueeze(1)
+        framed = frames.mT @ units
         fourth, fourths = (
-            (quartic_limit(sizes, units @ frames) * radii + quartic_limit(sizes, units) * off) ** 4 / 4
+            (quartic_limit(sizes, framed) * radii + quartic_limit(sizes, units) * off) ** 4 / 4
             for sizes in (self.sizes.unsqueeze(1), self.columns.unsqueeze(1))
         )
         straight = along.thrice * radii**3
@@ -73,7 +84,7 @@ class Look:
             more = most if scale.rough else scale.fourth(reach) * cubes * reach / 4
             over, whole = over + scale.weighted * more, whole + scale.largest * more
             over_anywhere, anywhere = over_anywhere + scale.weighted * most, anywhere + scale.largest * most
-        third = along.tensors.view(*frames.shape, frames.shape[-1])
+        third = along.tensors.squeeze(-1)
         return third, torch.minimum(over, over_anywhere), torch.minimum(whole, anywhere)
 
     def limits_anywhere(self, frames: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,11 +116,11 @@ def look(
     """The step at states [N, D], context [N, C], actions [N] and noise [N, D]; `gradient` [N, D]."""
     count, size = states.shape
     jacobian = states.new_zeros(count, size, size) if smooth.skip is None else smooth.skip[actions]
-    second = states.new_zeros(count, size, size, size)
+    second = states.new_zeros(count, size, size * (size + 1) // 2)
     places = triples(size, states.device)[1]
     every = states.new_zeros(count, size, int(places.max()) + 1 if thirds else 0)
     form = states.new_zeros(1, size, size)
-    units, sizes, columns = states.new_zeros(0, size), [states.new_zeros(count, 0)], [states.new_zeros(0)]
+    units, sizes, columns = states.new_zeros(size, 0), [states.new_zeros(count, 0)], [states.new_zeros(0)]
     rough, scales = states.new_zeros(1, 1), []
     slope, bent = states.new_zeros(count, 1), states.new_zeros(count, 1)
     if smooth.skip is not None:
@@ -119,7 +130,7 @@ def look(
         around = part.around(states, context, actions)
         top = part.top_derivatives(around.value, noise)
         jacobian = jacobian + top[0].unsqueeze(-1) * around.jacobian
-        second = second + _second(top, around)
+        second = second + (around.curvature if part.top == "identity" else _second(top, around))
         if around.thirds is not None and thirds:
             every = every + _thirds(top, around)
         first, curved = part.limits[:2]
@@ -129,21 +140,21 @@ def look(
             slope, bent = slope + largest * s1 * first, bent + largest * (s2 * first**2 + s1 * curved)
         elif part.is_shallow:
             largest_fourth = LIMITS[part.activation][3]
-            units = torch.cat((units, part.state))
+            units = torch.cat((units, part.state.mT), dim=1)
             sizes.append((gradient @ part.matrices[0]).abs() * largest_fourth)
             columns.append(part.columns * largest_fourth)
         else:
             rough = rough + part.limits[2]
         if part.top == "identity":
             form, slope, bent = form + part.third_form, slope + first, bent + curved
-    along = (gradient.unsqueeze(1) @ second.flatten(2)).view_as(jacobian)
-    third = (gradient.unsqueeze(1) @ every).squeeze(1)[:, places].view_as(second) if thirds else None
+    along = unpacked((gradient.unsqueeze(1) @ second).squeeze(1), size)
+    third = (gradient.unsqueeze(1) @ every).squeeze(1)[:, places].view(-1, size, size, size) if thirds else None
     return Look(
         jacobian,
         second,
         along,
         third,
-        every[..., places].unflatten(2, second.shape[1:]) if thirds else None,
+        every[..., places].unflatten(2, (size, size, size)) if thirds else None,
         units.expand(count, -1, -1),
         torch.cat(sizes, dim=1),
         torch.cat(columns).expand(count, -1),
@@ -157,20 +168,23 @@ def look(
 
 
 def _second(top: tuple[Tensor, Tensor, Tensor], around: Surroundings) -> Tensor:
-    """Second derivatives [N, D, D, D] of a part."""
-    slope, curvature, _ = (table[..., None, None] for table in top)
+    """Second derivatives [N, D, E] of a part, entries i <= j."""
+    slope, curvature, _ = (table.unsqueeze(-1) for table in top)
     jacobian = around.jacobian
-    return slope * around.curvature + curvature * (jacobian.unsqueeze(-1) * jacobian.unsqueeze(-2))
+    i, j = pairs(jacobian.shape[-1], jacobian.device)[0]
+    products = jacobian.index_select(-1, i).mul_(jacobian.index_select(-1, j))
+    return (slope * around.curvature).addcmul_(curvature, products)
 
 
 def _thirds(top: tuple[Tensor, Tensor, Tensor], around: Surroundings) -> Tensor:
     """All third derivatives [N, D, E] of a part, entries i <= j <= k."""
     assert around.thirds is not None
     slope, curvature, third = (table.unsqueeze(-1) for table in top)
-    size, jacobian, bent = around.jacobian.shape[-1], around.jacobian, around.curvature.flatten(2)
+    size, jacobian, bent = around.jacobian.shape[-1], around.jacobian, around.curvature
+    places = pairs(size, jacobian.device)[1].view(size, size)
     i, j, k = triples(size, jacobian.device)[0]
     first, second, last = jacobian[..., i], jacobian[..., j], jacobian[..., k]
-    mixed = first * bent[..., j * size + k] + second * bent[..., i * size + k] + last * bent[..., i * size + j]
+    mixed = first * bent[..., places[j, k]] + second * bent[..., places[i, k]] + last * bent[..., places[i, j]]
     return slope * around.thirds() + curvature * mixed + third * (first * second * last)
 
 
@@ -179,7 +193,7 @@ def _scale(part: Part, around: Surroundings, noise: Tensor, gradient: Tensor) ->
         part.limits,
         not part.is_shallow,
         norm=frobenius(around.jacobian),
-        bent=frobenius(around.curvature),
+        bent=frobenius(around.curvature * entry_lengths(noise.shape[1], noise.device)),
         largest=noise.abs().amax(1, keepdim=True),
         weighted=(gradient * noise).norm(dim=1, keepdim=True) * (1 + 1e-12),
     )

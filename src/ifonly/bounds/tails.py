@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ifonly.bounds.limits import LARGE, capped, single_means_single
+from ifonly.bounds.limits import LARGE, capped, single_means_single, turned
 from ifonly.bounds.looks import RADII, Look, look
-from ifonly.models.smooth import SmoothStep, norm_limit
+from ifonly.models.smooth import SmoothStep, norm_limit, unpacked
 from ifonly.problem import Problem, array_scale
 
 ELEMENTS = 2**22
@@ -96,6 +96,8 @@ def make_tails(episodes: Episodes, check: Callable[[], None] = lambda: None) -> 
     count, horizon, size = episodes.center.shape
     together = max(1, ELEMENTS * array_scale(episodes.center.device) // (horizon * size**4))
     parts = [TailBuilder(episodes.some(rows), check).build() for rows in torch.arange(count).split(together)]
+    if len(parts) == 1:  # the tables are large
+        return parts[0]
     return TailTables(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(TailTables)))
 
 
@@ -164,17 +166,18 @@ class TailBuilder:
         changes = allowed.scatter(2, self._episodes.observed.unsqueeze(-1), False)
         # Any gauge is valid, also where a change leads beyond all numbers.
         effects = torch.where(changes[:, :-1, :, None], self._episodes.effects, 0.0)
-        pushed = effects.new_zeros(self._count, self._horizon, *effects.shape[1:])  # [P, T, C, A, D]
+        effects = effects.permute(0, 3, 1, 2)
+        pushed = effects.new_zeros(self._count, self._horizon, *effects.shape[1:])  # [P, T, D, C, A]
         for t in range(1, self._horizon):
             if t > 1:
-                pushed[:, t] = (pushed[:, t - 1].flatten(1, 2) @ steps[:, t - 1].mT).view_as(pushed[:, t])
-            pushed[:, t, t - 1] = effects[:, t - 1]
-        pushed = pushed.flatten(2, 3).nan_to_num(0.0, 0.0, 0.0).clamp(-LARGE, LARGE)
-        values, vectors = torch.linalg.eigh(pushed.mT @ pushed)
+                pushed[:, t] = (steps[:, t - 1] @ pushed[:, t - 1].flatten(2)).view_as(pushed[:, t])
+            pushed[:, t, :, t - 1] = effects[:, :, t - 1]
+        pushed = pushed.flatten(3).nan_to_num(0.0, 0.0, 0.0).clamp(-LARGE, LARGE)
+        values, vectors = torch.linalg.eigh(pushed @ pushed.mT)
         largest = values[..., -1:]
         nothing = largest < 1e-18  # then any gauge will do
         values = torch.where(nothing, 1.0, values.clamp(min=0) + FLOOR * largest)
-        gauges = ((pushed @ vectors) / values.sqrt().unsqueeze(-2)).norm(dim=-1).amax(-1, keepdim=True)
+        gauges = ((vectors.mT @ pushed) / values.sqrt().unsqueeze(-1)).norm(dim=-2).amax(-1, keepdim=True)
         scales = values.sqrt() * torch.where(nothing, 1.0, gauges)
         unit = (vectors * scales.unsqueeze(-2)) @ vectors.mT
         inverse = (vectors / scales.unsqueeze(-2)) @ vectors.mT
@@ -222,10 +225,12 @@ class TailBuilder:
             fourth[:, : t + 1] += capped(least)
             so_far = norm_limit(cubic[:, : t + 1].flatten(3)).unsqueeze(-1) * radii**3 / 6
             rest[:, : t + 1, t + 1] = so_far + fourth[:, : t + 1]
-            once = (step.second.flatten(1, 2).unsqueeze(1) @ frames).unflatten(2, (self._size, -1))
-            curved = frames.mT.unsqueeze(2) @ once
+            second = unpacked(step.second, self._size)
+            once = turned(second.flatten(1, 2).unsqueeze(1), frames)
+            curved = turned(once.view(*once.shape[:2], -1, self._size), frames).unflatten(3, (self._size, -1))
+            curved = curved.permute(0, 1, 4, 2, 3)
             left_out = _length(once.flatten(2)) * radii * off
-            left_out = left_out + _length(step.second.flatten(1)).unsqueeze(1) * off**2 / 2
+            left_out = left_out + _length(second.flatten(1)).unsqueeze(1) * off**2 / 2
             twice = norm_limit(curved.flatten(3)).unsqueeze(-1) * radii**2 / 2
             left_out = torch.minimum(left_out + whole / 6, step.bent.unsqueeze(1) * reach**2 / 2 + twice)
             added[:, : t + 1, t] = capped(left_out)

@@ -60,7 +60,7 @@ STARTS = 3
 BALLS = (0.1, 0.2, 0.3, 0.5)
 """Gauges of nodes up to which it is known what one more change adds after each change."""
 
-NEAR = (1, 3)
+NEAR = 2
 """Steps that are looked at for a further change, before all are."""
 
 MARGIN = 1e-10
@@ -156,13 +156,15 @@ class TaylorChildBound(ChildBound):
         self._best_last = self._last.masked_fill(~self._changes[:, -1], -torch.inf).amax(1)
         self._ways = [self._make_ways(t) for t in range(self._horizon - 1)]
         self._best_last_up = single(self._best_last + ROUNDING * self._best_last.abs())
-        self._tail_rest = single_limits(padded(self._tails.rest[:, :, -1] / self._radii**2))  # [P, T, G + 1]
+        tail_rest = padded(self._tails.rest[:, :, -1] / self._radii**2)
+        self._tail_rest = single_limits(tail_rest)[..., self._worth.places]  # [P, T, cells]
         self._make_tail_tables()
-        self._most = [padded(self._tails.rest[:, :, -1])]  # [P, T, G + 1] for each number of further changes
+        most = [padded(self._tails.rest[:, :, -1])]
         for _ in range(min(max(1, self._budget - 2), MOST_TABLES)):
             check()
-            self._most.append(self._add_change(self._most[-1]))
-        self._most = [single_limits(most) for most in self._most]
+            most.append(self._add_change(most[-1]))
+        # [P, T, cells] for each number of further changes
+        self._most = [single_limits(table)[..., self._worth.places] for table in most]
         if self._budget > 1:
             self._after = self._make_after()
 
@@ -262,10 +264,10 @@ class TaylorChildBound(ChildBound):
         """What that leaves out, and `further` changes add, up to gauges [P, C, ...] at steps."""
         if further >= len(self._most):
             return torch.full_like(gauge, torch.inf)
-        place = self._worth.place(gauge).flatten(2)
+        cells = self._worth.cells(gauge).flatten(2)
         if further == 0:  # rests shrink at least with the second power of the gauge
-            return self._tail_rest[which, steps].gather(2, place).view_as(gauge) * gauge**2
-        return self._most[further][which, steps].gather(2, place).view_as(gauge)
+            return self._tail_rest[which, steps].gather(2, cells).view_as(gauge).mul_(gauge**2)
+        return self._most[further][which, steps].gather(2, cells).view_as(gauge)
 
     def _brackets(self, first: int, y: Tensor, budgets: int, which: Which) -> Tensor:
         """Bounds [P, R, C, A, M] on what is earned from each step on by a change there and r - 1 later, at offsets y
@@ -336,8 +338,8 @@ class TaylorChildBound(ChildBound):
         """Bounds [N, R + 1] on what is earned from step t on, from states [N, D], with at most R further changes."""
         bounds = states.new_full((len(states), further + 1), torch.inf)
         rows, last = torch.arange(len(states), device=states.device), self._horizon - 1
-        hasty = further == 1 and needed is not None
-        for end in (*(t + steps for steps in NEAR if hasty and t + steps < last), last):
+        hasty = further == 1 and needed is not None and t + NEAR < last
+        for end in (t + NEAR, last) if hasty else (last,):
             for which, ranks, valid in self._by_problem(problem[rows], max(1, end - t) * self._width):
                 mine = rows[ranks]
                 y = (states[mine] - self._center[which, None, t]).mT.contiguous()

@@ -59,8 +59,9 @@ class Worth:
         radii = torch.tensor(RADII, dtype=torch.float64, device=changes.device)
         self._actions, size = changes.shape[-1], tails.gradient.shape[-1]
         cells = torch.arange(round(RADII[-2] * GRID) + 2, device=radii.device)
-        self._places = torch.bucketize(cells.to(radii) / GRID, radii[:-1] + 1e-9)
-        self._places[-1] = len(RADII)  # what only the last radius covers is not worth a longer table
+        self.places = torch.bucketize(cells.to(radii) / GRID, radii[:-1] + 1e-9)
+        """The first radius that covers each cell of a grid of gauges; G where none does."""
+        self.places[-1] = len(RADII)  # what only the last radius covers is not worth a longer table
         self._beyond = (radii[-2] + 0.5 / GRID).float()
         unit = tails.unit[:, :-1]
         # What is not allowed may lead beyond all numbers.
@@ -96,8 +97,11 @@ class Worth:
 
     def place(self, gauges: Tensor) -> Tensor:
         """The first radius that covers each gauge; G where none does."""
-        cells = torch.fmin(gauges, self._beyond).mul_(GRID).ceil_().long()  # fmin: what is no number lies beyond, too
-        return self._places[cells]
+        return self.places[self.cells(gauges)]
+
+    def cells(self, gauges: Tensor) -> Tensor:
+        """Where gauges stand in the grid."""
+        return torch.fmin(gauges, self._beyond).mul_(GRID).ceil_().long()  # fmin: what is no number lies beyond, too
 
     def tails(self, which: Which, steps: slice, y: Tensor, off: Tensor) -> TailsAt:
         """The tails of `steps` at offsets y [P, C, D, M], and at any states that are `off` [P, C, M] from there."""

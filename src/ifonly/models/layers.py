@@ -237,6 +237,10 @@ def _forget_folded(network: nn.Module, _: object) -> None:
     network._folded = None
 
 
+MANY = 10
+"""Rows per output, to be many of them."""
+
+
 @dataclass(frozen=True)
 class _Folded:
     """A network of tanh units as one of logistic units: tanh(z) = 2 s(2z) - 1, with the factors in the weights.
@@ -247,6 +251,7 @@ class _Folded:
     state: Tensor
     context: Tensor
     action: Tensor
+    inputs: Tensor  # these three beside each other
     layers: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
 
@@ -260,12 +265,13 @@ class _Folded:
             biases.append((bias - matrix.sum(1)) * into_hidden)
             matrices[number] = matrix * (2 * into_hidden)
         state, context, action = (2 * matrix.weight() for matrix in (network.state, network.context, network.action))
-        return cls(state, context, action, layers=tuple(matrices), biases=tuple(biases))
+        inputs = torch.cat((state, context, action), dim=1)
+        return cls(state, context, action, inputs, layers=tuple(matrices), biases=tuple(biases))
 
     def __call__(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
         values = self._first_layer(states, context, action_vectors)
         for layer, bias in zip(self.layers, self.biases[1:], strict=True):
-            values = F.linear(values.sigmoid_(), layer, bias)
+            values = _linear(values.sigmoid_(), layer, bias)
         return values
 
     def _first_layer(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
@@ -273,13 +279,20 @@ class _Folded:
         if states.shape[:-1] == action_vectors.shape[:-1]:
             if states.shape[:-1] == context.shape[:-1]:
                 inputs = torch.cat((states, context, action_vectors), dim=-1)
-                return F.linear(inputs, torch.cat((self.state, self.context, self.action), dim=1), self.biases[0])
+                return F.linear(inputs, self.inputs, self.biases[0])
             if context.dim() == 1:
                 inputs = torch.cat((states, action_vectors), dim=-1)
                 bias = F.linear(context, self.context, self.biases[0])
                 return F.linear(inputs, torch.cat((self.state, self.action), dim=1), bias)
         rest = F.linear(context, self.context, self.biases[0]) + action_vectors @ self.action.mT
         return states @ self.state.mT + rest
+
+
+def _linear(values: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+    """As `F.linear`; from many rows to few outputs the transposed product is a third faster."""
+    if values.dim() == 2 and len(values) > MANY * len(matrix):
+        return torch.addmm(bias.unsqueeze(1), matrix, values.mT).mT
+    return F.linear(values, matrix, bias)
 
 
 def _top_singular_value(weight: Tensor) -> Tensor:

@@ -51,6 +51,28 @@ def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return chosen, places.flatten()
 
 
+@cache
+def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The same of symmetric matrices [D, D]: entries (i, j), i <= j, [2, E], and where each stands [D * D]."""
+    chosen = torch.triu_indices(size, size, device=device)
+    places = torch.zeros(size, size, dtype=torch.int64, device=device)
+    places[chosen[0], chosen[1]] = places[chosen[1], chosen[0]] = torch.arange(chosen.shape[1], device=device)
+    return chosen, places.flatten()
+
+
+@cache
+def entry_lengths(size: int, device: torch.device) -> Tensor:
+    """By how much entries i <= j [E] count in the length of a symmetric matrix: those with i < j stand there twice."""
+    i, j = pairs(size, device)[0]
+    return torch.where(i < j, 2.0**0.5, 1.0).to(torch.float64)
+
+
+def unpacked(entries: Tensor, size: int) -> Tensor:
+    """Symmetric matrices [..., D, D] from their entries i <= j [..., E]."""
+    full: Tensor = entries.index_select(-1, pairs(size, entries.device)[1]).unflatten(-1, (size, size))
+    return full
+
+
 def norm_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
     """Upper bounds [...] of the spectral norms of matrices [..., m, n], by products alone.
 
@@ -74,7 +96,7 @@ def positive_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
 
 @dataclass(frozen=True)
 class Inner:
-    """A network's outputs [N, O] at N states, with Jacobians [N, O, D] and Hessians [N, O, D, D]."""
+    """A network's outputs [N, O] at N states, with Jacobians [N, O, D] and entries i <= j of Hessians [N, O, E]."""
 
     value: Tensor
     jacobian: Tensor
@@ -88,7 +110,7 @@ class Surroundings:
 
     value: Tensor  # [N, O]
     jacobian: Tensor  # [N, O, D]
-    curvature: Tensor  # [N, O, D, D]
+    curvature: Tensor  # [N, O, D (D + 1) / 2], entries i <= j
     thirds: Callable[[], Tensor] | None
     """All third derivatives [N, O, D (D + 1) (D + 2) / 6], entries i <= j <= k. None for a deep network."""
 
@@ -147,19 +169,11 @@ class Part:
         )
 
     @cached_property
-    def _pairs(self) -> tuple[Tensor, Tensor]:
-        """The entries (i, j), i <= j, of a symmetric matrix [D, D], in a row, and where each entry stands there."""
-        size = self.state.shape[1]
-        first, second = torch.triu_indices(size, size, device=self.state.device)
-        places = torch.zeros(size, size, dtype=torch.int64, device=self.state.device)
-        places[first, second] = places[second, first] = torch.arange(len(first), device=self.state.device)
-        return torch.stack((first, second)), places.flatten()
-
-    @cached_property
     def squares(self) -> Tensor:
         """The products w_i w_j, i <= j, of each first-layer row w [H, D (D + 1) / 2]."""
-        (first, second), _ = self._pairs
-        return self.state[:, first] * self.state[:, second]
+        i, j = pairs(self.state.shape[1], self.state.device)[0]
+        products: Tensor = self.state[:, i] * self.state[:, j]
+        return products
 
     @cached_property
     def _outer_squares(self) -> Tensor:
@@ -181,12 +195,6 @@ class Part:
         """From curvatures of the first layer to the second layer's second derivatives [H, O * D (D + 1) / 2]."""
         return torch.einsum("oh,hp->hop", self.matrices[0], self.squares).flatten(1)
 
-    def unpack(self, packed: Tensor) -> Tensor:
-        """Symmetric matrices [..., D, D] from their entries i <= j."""
-        size = self.state.shape[1]
-        full: Tensor = packed[..., self._pairs[1]].unflatten(-1, (size, size))
-        return full
-
     def inner(self, states: Tensor, context: Tensor, actions: Tensor, *, second: bool) -> Inner:
         """The network without its top at states [N, D], context [N, C] and actions [N]; Hessians if `second`."""
         size = self.state.shape[1]
@@ -195,7 +203,7 @@ class Part:
         outputs = F.linear(value, self.matrices[0], self.biases[0])
         first = (slope @ self._slopes_to_second).unflatten(1, (-1, size))
         packed = (curvature @ self._curvatures_to_second).unflatten(1, (outputs.shape[1], -1)) if second else None
-        (i, j), _ = self._pairs
+        i, j = pairs(size, states.device)[0]
         for matrix, bias in zip(self.matrices[1:], self.biases[1:], strict=True):
             value, slope, curvature, _ = curve_derivatives(self.activation, outputs)
             outputs = F.linear(value, matrix, bias)
@@ -203,9 +211,7 @@ class Part:
                 bent = curvature.unsqueeze(-1) * first[..., i] * first[..., j]
                 packed = matrix @ (bent + slope.unsqueeze(-1) * packed)
             first = matrix @ (slope.unsqueeze(-1) * first)
-        if packed is None:
-            return Inner(outputs, first)
-        return Inner(outputs, first, self.unpack(packed))
+        return Inner(outputs, first, packed)
 
     def around(self, states: Tensor, context: Tensor, actions: Tensor) -> Surroundings:
         """The network without its top at states [N, D], context [N, C] and actions [N]."""
@@ -219,7 +225,7 @@ class Part:
         return Surroundings(
             value=F.linear(value, matrix, self.biases[0]),
             jacobian=(slope @ self._slopes_to_second).unflatten(1, (-1, states.shape[1])),
-            curvature=self.unpack((curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1))),
+            curvature=(curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1)),
             thirds=lambda: (third.unsqueeze(1) * matrix) @ self._cubes,
         )
 

@@ -401,6 +401,11 @@ class TaylorChildBound(ChildBound):
     def _by_problem(self, problem: Tensor, width: int) -> Iterator[tuple[Which, Tensor, Tensor]]:
         """Nodes as rows [P', M] of some problems with about as many nodes each, and which rows only fill up; so few
         that arrays with `width` numbers per row stay small."""
+        if len(self._observed) == 1:
+            every = torch.arange(len(problem), device=problem.device).unsqueeze(0)
+            for rows in every.split(max(1, self._elements // width), dim=1):
+                yield slice(None), rows, torch.ones_like(rows, dtype=torch.bool)
+            return
         counts = torch.bincount(problem, minlength=len(self._observed))
         order, first = problem.argsort(stable=True), counts.cumsum(0) - counts
         sizes = counts.clamp(min=1).log2().ceil().long().masked_fill(counts == 0, -1)
@@ -409,13 +414,13 @@ class TaylorChildBound(ChildBound):
         for size in sizes.unique().tolist():
             which = (sizes == size).nonzero().squeeze(-1)
             if size >= 0:
-                every = slice(None) if len(which) == len(counts) else which
+                chosen = slice(None) if len(which) == len(counts) else which
                 slots = torch.arange(int(counts[which].max()), device=problem.device)
                 valid = slots < counts[which].unsqueeze(1)
                 rows = order[torch.where(valid, first[which].unsqueeze(1) + slots, 0)]
                 together = max(1, self._elements // (width * len(which)))
                 for some in slots.split(together):
-                    yield every, rows[:, some], valid[:, some]
+                    yield chosen, rows[:, some], valid[:, some]
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """The radii, the margin added, and up to how many further changes nodes are bounded."""

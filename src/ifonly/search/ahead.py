@@ -6,6 +6,7 @@ That is sharper than any bound before the step, and cheaper than replaying what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -51,15 +52,13 @@ def follow(questions: Questions, bound: ChildBound, branches: Branches, needed: 
         outcomes = questions.outcomes(branches)
         return Followed(outcomes, torch.full_like(outcomes, -torch.inf), questions.steps_from(branches))
     order = branches.step.argsort(stable=True)
-    first = branches.step[order].tolist()
+    every_step = torch.arange(questions.horizon, device=order.device)
+    joined = [0, *torch.searchsorted(branches.step[order], every_step, right=True).tolist()]
     outcomes = torch.full_like(needed, -torch.inf)
     bounds, steps = torch.full_like(needed, -torch.inf), torch.zeros_like(branches.step)
-    rows, states, earned, joined = order[:0], branches.states[:0], branches.earned[:0], 0
-    for t in range(first[0] if first else questions.horizon, questions.horizon):
-        start = joined
-        while joined < len(first) and first[joined] == t:
-            joined += 1
-        new = order[start:joined]
+    rows, states, earned = order[:0], branches.states[:0], branches.earned[:0]
+    for t, (start, end) in enumerate(pairwise(joined)):
+        new = order[start:end]
         rows = torch.cat((rows, new))
         states, earned = torch.cat((states, branches.states[new])), torch.cat((earned, branches.earned[new]))
         if not len(rows):

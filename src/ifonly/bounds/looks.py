@@ -132,7 +132,7 @@ def look(
         jacobian = jacobian + top[0].unsqueeze(-1) * around.jacobian
         second = second + (around.curvature if part.top == "identity" else _second(top, around))
         if around.thirds is not None and thirds:
-            every = every + _thirds(top, around)
+            every = every + (around.thirds() if part.top == "identity" else _thirds(top, around))
         first, curved = part.limits[:2]
         if part.top == "softplus":
             scales.append(_scale(part, around, noise, gradient))
@@ -154,7 +154,7 @@ def look(
         second,
         along,
         third,
-        every[..., places].unflatten(2, (size, size, size)) if thirds else None,
+        every.index_select(-1, places).unflatten(2, (size, size, size)) if thirds else None,
         units.expand(count, -1, -1),
         torch.cat(sizes, dim=1),
         torch.cat(columns).expand(count, -1),
@@ -183,9 +183,10 @@ def _thirds(top: tuple[Tensor, Tensor, Tensor], around: Surroundings) -> Tensor:
     size, jacobian, bent = around.jacobian.shape[-1], around.jacobian, around.curvature
     places = pairs(size, jacobian.device)[1].view(size, size)
     i, j, k = triples(size, jacobian.device)[0]
-    first, second, last = jacobian[..., i], jacobian[..., j], jacobian[..., k]
-    mixed = first * bent[..., places[j, k]] + second * bent[..., places[i, k]] + last * bent[..., places[i, j]]
-    return slope * around.thirds() + curvature * mixed + third * (first * second * last)
+    first, second, last = (jacobian.index_select(-1, each) for each in (i, j, k))
+    mixed = first * bent.index_select(-1, places[j, k])
+    mixed.addcmul_(second, bent.index_select(-1, places[i, k])).addcmul_(last, bent.index_select(-1, places[i, j]))
+    return (slope * around.thirds()).addcmul_(curvature, mixed).addcmul_(third, first * second * last)
 
 
 def _scale(part: Part, around: Surroundings, noise: Tensor, gradient: Tensor) -> Scale:

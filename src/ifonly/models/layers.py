@@ -237,8 +237,8 @@ def _forget_folded(network: nn.Module, _: object) -> None:
     network._folded = None
 
 
-MANY = 10
-"""Rows per output, to be many of them."""
+MANY = 100
+"""Rows for which fewer operations cost more than they save."""
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,11 @@ class _Folded:
 
     def _first_layer(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
         """As few passes over the hidden layer as the shapes allow."""
-        if states.shape[:-1] == action_vectors.shape[:-1]:
-            if states.shape[:-1] == context.shape[:-1]:
+        rows = states.shape[:-1]
+        if rows == action_vectors.shape[:-1]:
+            if context.dim() == 1 and rows.numel() <= MANY:
+                context = context.expand(*rows, -1)
+            if rows == context.shape[:-1]:
                 inputs = torch.cat((states, context, action_vectors), dim=-1)
                 return F.linear(inputs, self.inputs, self.biases[0])
             if context.dim() == 1:
@@ -290,7 +293,7 @@ class _Folded:
 
 def _linear(values: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """As `F.linear`; from many rows to few outputs the transposed product is a third faster."""
-    if values.dim() == 2 and len(values) > MANY * len(matrix):
+    if values.dim() == 2 and len(values) > MANY > len(matrix):
         return torch.addmm(bias.unsqueeze(1), matrix, values.mT).mT
     return F.linear(values, matrix, bias)
 

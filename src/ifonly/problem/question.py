@@ -265,14 +265,15 @@ class Question(ABC):
 
     def replay(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and sums of rewards [B, (M,)] of action sequences [B, T]."""
-        states = self.first_states.expand(len(actions), *self.first_states.shape)
-        path = [states]
-        totals = self.rewards(0, states, actions[:, 0])
-        for t in range(self.horizon - 1):
-            states = self.step(t, states, actions[:, t])
-            path.append(states)
-            totals = totals + self.rewards(t + 1, states, actions[:, t + 1])
-        return torch.stack(path, dim=1), totals
+        path = [self.first_states.expand(len(actions), *self.first_states.shape)]
+        for t, taken in enumerate(actions[:, :-1].unbind(1)):
+            path.append(self.step(t, path[-1], taken))
+        states = torch.stack(path, dim=1)
+        rewards = self.free_rewards(states, actions)
+        if self.change_cost:
+            changed = self.per_member(actions != self.observed_actions)
+            rewards = rewards - changed.to(rewards.dtype) * self.change_cost
+        return states, rewards.cumsum(1)[:, -1]  # one after the other, as a search adds them up
 
     def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and outcomes [B] of action sequences [B, T]."""

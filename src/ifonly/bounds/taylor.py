@@ -343,8 +343,8 @@ class TaylorChildBound(ChildBound):
             for which, ranks, valid in self._by_problem(problem[rows], max(1, end - t) * self._width):
                 mine = rows[ranks]
                 y = (states[mine] - self._center[which, None, t]).mT.contiguous()
-                found = self._ahead(t, y, end, further, which).mT[valid]
-                bounds[mine[valid]] = torch.fmin(bounds[mine[valid]], found)
+                found, mine = self._ahead(t, y, end, further, which).mT[valid], mine[valid]
+                bounds[mine] = torch.fmin(bounds[mine], found)
             if needed is not None:
                 rows = rows[~(bounds[rows] <= needed[rows]).all(1)]
         return unknown_as_infinite(bounds + MARGIN * (1 + bounds.abs()) + self._tolerance[problem, None])

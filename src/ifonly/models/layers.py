@@ -238,7 +238,7 @@ def _forget_folded(network: nn.Module, _: object) -> None:
 
 
 MANY = 100
-"""Rows for which fewer operations cost more than they save."""
+"""Rows beyond which the transposed product is quicker."""
 
 
 @dataclass(frozen=True)
@@ -276,11 +276,8 @@ class _Folded:
 
     def _first_layer(self, states: Tensor, context: Tensor, action_vectors: Tensor) -> Tensor:
         """As few passes over the hidden layer as the shapes allow."""
-        rows = states.shape[:-1]
-        if rows == action_vectors.shape[:-1]:
-            if context.dim() == 1 and rows.numel() <= MANY:
-                context = context.expand(*rows, -1)
-            if rows == context.shape[:-1]:
+        if states.shape[:-1] == action_vectors.shape[:-1]:
+            if states.shape[:-1] == context.shape[:-1]:
                 inputs = torch.cat((states, context, action_vectors), dim=-1)
                 return F.linear(inputs, self.inputs, self.biases[0])
             if context.dim() == 1:

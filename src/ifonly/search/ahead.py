@@ -55,7 +55,7 @@ def follow(questions: Questions, bound: ChildBound, branches: Branches, needed: 
     every_step = torch.arange(questions.horizon, device=order.device)
     joined = [0, *torch.searchsorted(branches.step[order], every_step, right=True).tolist()]
     outcomes = torch.full_like(needed, -torch.inf)
-    bounds, steps = torch.full_like(needed, -torch.inf), torch.zeros_like(branches.step)
+    bounds, last = torch.full_like(needed, -torch.inf), torch.full_like(branches.step, questions.horizon - 1)
     rows, states, earned = order[:0], branches.states[:0], branches.earned[:0]
     for t, (start, end) in enumerate(pairwise(joined)):
         new = order[start:end]
@@ -69,12 +69,12 @@ def follow(questions: Questions, bound: ChildBound, branches: Branches, needed: 
             outcomes[rows] = questions.counted(earned)
             continue
         states = questions.step(t, problem, states, actions)
-        steps[rows] += 1
         most = questions.counted(earned.unsqueeze(1) + bound.onward(t + 1, problem, states, 0)).squeeze(1)
         hopeful = ~(most <= needed[rows])  # what is no number is not given up
-        bounds[rows[~hopeful]] = most[~hopeful]
+        given_up = rows[~hopeful]
+        bounds[given_up], last[given_up] = most[~hopeful], t + 1
         rows, states, earned = rows[hopeful], states[hopeful], earned[hopeful]
-    return Followed(outcomes, bounds, steps)
+    return Followed(outcomes, bounds, last - branches.step)
 
 
 def sharpened(

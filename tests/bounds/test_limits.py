@@ -97,10 +97,10 @@ def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
         assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e4])
 def test_lengths_of_forms_in_frames(scale: float) -> None:
     """Just above the truth, also where the forms are large and what is left of them in frames is small."""
-    for size, groups, count, outputs in ((1, 2, 3, 2), (3, 4, 5, 2), (9, 6, 25, 9)):
+    for size, groups, count, outputs in ((1, 2, 3, 2), (3, 4, 5, 2), (9, 6, 25, 9), (14, 3, 2, 3)):
         frames = draw(groups, size, size, seed=1)
         frames[0] = 0.0
         frames[1] = frames[1, :, :1] @ frames[1, :1]  # of rank 1

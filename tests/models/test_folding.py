@@ -7,7 +7,7 @@ from torch.func import hessian, jacrev
 
 from ifonly.episodes import Schema
 from ifonly.models import Additive, LocationScale
-from ifonly.models.layers import ACTIVATIONS, Network
+from ifonly.models.layers import ACTIVATIONS, MANY_ROWS, Network
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -44,7 +44,8 @@ class TestFolded:
         [
             ((), (), ()),
             ((8,), (8,), (8,)),
-            ((100,), (100,), (100,)),
+            ((250,), (250,), (250,)),
+            ((250,), (), (250,)),
             ((8,), (), (8,)),
             ((8, 1), (), (5,)),
             ((8, 5), (), (8, 5)),
@@ -97,7 +98,8 @@ class TestFolded:
 
     def test_derivatives_go_through(self, hidden: tuple[int, ...], constrained: bool) -> None:
         network = self.network(hidden, constrained)
-        states, context, vectors = self.inputs(((6,), (), (6,)))
+        rows = (MANY_ROWS + 1,) if hidden == (7,) else (6,)
+        states, context, vectors = self.inputs((rows, (), rows))
         wanted = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]
         network.bake_()
         found = [transform(lambda x: network(x, context, vectors).sum(0))(states) for transform in (jacrev, hessian)]

@@ -18,6 +18,7 @@ from ifonly.models.smooth import (
     Part,
     SmoothStep,
     curve_derivatives,
+    entry_lengths,
     norm_limit,
     positive_limit,
     triples,
@@ -353,3 +354,13 @@ def test_limits_of_huge_weights_are_infinite() -> None:
         part = Part(weight * one, one[:, :0], 0 * one, (one,), (one[0],), "tanh")
         assert part.limits[0] == pytest.approx(weight)
         assert not part.limits[3] < 1e200
+
+
+def test_lengths_of_packed_matrices() -> None:
+    """To the last digit: limits in double precision rest on it."""
+    for size in (1, 3, 9):
+        entries = torch.randn(40, size * (size + 1) // 2, generator=torch.Generator().manual_seed(size)).double()
+        full = unpacked(entries, size)
+        assert torch.equal(full, full.mT)
+        found = (entries * entry_lengths(size, entries.device)).norm(dim=1)
+        torch.testing.assert_close(found, full.flatten(1).norm(dim=1), rtol=1e-14, atol=0.0)

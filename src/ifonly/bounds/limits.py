@@ -10,10 +10,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from ifonly.models.smooth import LIMITS, entry_lengths, pairs, positive_limit
-
-SINGLE = 1e-5
-"""Relative room for what single precision does to sums of some ten products, three times."""
+from ifonly.models.smooth import LIMITS, entry_lengths, pairs, positive_limit, unpacked
 
 LARGE = 1e100
 """Stands for infinity: zero times this is zero, and times any distance between states it is still beyond all use."""
@@ -95,15 +92,17 @@ class Turned:
         once = once.view(len(flat), -1, size)
         twice = turned(once, flat).view_as(once)
         thrice = turned(twice, flat)
-        rows = thrice
-        limit = positive_limit((rows @ rows.mT).double()).sqrt().view(count, several, 1)
-        never = frobenius(tensors).double().unsqueeze(1)
+        gram = (thrice @ thrice.mT).double()
+        limit = positive_limit(gram).unsqueeze(-1) + rounding(thrice.shape[-1]) * trace(gram)
+        limit = limit.sqrt().view(count, several, 1)
+        never = frobenius(tensors).unsqueeze(1) * (1 + rounding(0))
         lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
-        limits = (*(frobenius(part).double().view(count, several, 1) for part in (once, twice)), limit)
-        # Room for what single precision rounds in each product.
-        rounded = [part * (1 + SINGLE) + SINGLE * never * lengths**power for power, part in enumerate(limits, start=1)]
+        limits = (*(frobenius(part).view(count, several, 1) for part in (once, twice)), limit)
+        # Room for what single precision rounds in up to three products.
+        room = rounding(3 * size)
+        rounded = [part + room * never * lengths**power for power, part in enumerate(limits, start=1)]
         thrice = thrice.view(count, several, size, size, size, outputs)
-        return cls(never * (1 + SINGLE), rounded[0], rounded[1], rounded[2], thrice)
+        return cls(never, rounded[0], rounded[1], rounded[2], thrice)
 
     def mixed(self, radii: Tensor, off: Tensor) -> Tensor:
         """Limits [N, S, G] of T along z, three times, less T along z's first part: z is a frame times a vector as long
@@ -123,29 +122,44 @@ def turned(tensors: Tensor, frames: Tensor) -> Tensor:
     return frames.mT @ tensors.mT
 
 
+MAPPED = 12
+"""Sizes up to which the map from the entries of a form to those of another is small."""
+
+
 def lengths_in_frames(forms: Tensor, frames: Tensor) -> Tensor:
     """Upper limits [N, 1] of the lengths of F^T S F, over all entries of several forms S each.
 
     Forms [N, O, E] are given by their entries i <= j; they come in groups, each with one of the frames F [B, D, D].
-    In single precision, with room for rounding: the map from entries to entries is one product for a group.
     """
+    size, groups = frames.shape[-1], len(frames)
+    if size > MAPPED:
+        full = unpacked(forms, size).view(groups, -1, size)
+        once = turned(full, frames).reshape(groups, -1, size)  # [B, D * (N / B * O), D]
+        twice = turned(once, frames).view(groups, size * size, len(forms) // groups, -1)
+        return frobenius(twice.transpose(1, 2).flatten(0, 1))
+    framed = (forms.flatten(0, 1).unflatten(0, (groups, -1)).float() @ _entry_maps(frames)).view(len(forms), -1)
+    # In single precision: over all entries a map is at most twice as long as the square of its frame.
+    square = frames.square().sum((1, 2)).repeat_interleave(len(forms) // groups).unsqueeze(1)
+    return frobenius(framed) + rounding(forms.shape[-1]) * frobenius(forms) * square
+
+
+def _entry_maps(frames: Tensor) -> Tensor:
+    """From entries i <= j of S to those of F^T S F [B, E, E], multiplied by how much they count in its length; in
+    single precision."""
     size = frames.shape[-1]
     i, j = pairs(size, frames.device)[0]
     single = frames.float()
     left, right = single.index_select(1, i), single.index_select(1, j)  # [B, E, D]
     maps = left.index_select(2, i) * right.index_select(2, j)
     maps.addcmul_(left.index_select(2, j), right.index_select(2, i))
-    # Both terms of an entry i < j; of one with i = j half of them. What comes out counts as entries do.
+    # Both terms of an entry i < j; of one with i = j half of them.
     lengths = entry_lengths(size, frames.device).float()
-    maps = maps * (lengths.square() / 2).unsqueeze(1) * lengths
-    entries = forms.flatten(0, 1).unflatten(0, (len(frames), -1))
-    framed = (entries.float() @ maps).view(len(forms), -1)
-    found = torch.linalg.vector_norm(framed, dim=1, keepdim=True).double() * (1 + framed.shape[1] * 2.0**-22)
-    # Over all entries a map is at most twice as long as the square of its frame.
-    never = torch.linalg.vector_norm(forms.flatten(1), dim=1, keepdim=True)
-    square = frames.square().sum((1, 2)).repeat_interleave(len(forms) // len(frames)).unsqueeze(1)
-    limits: Tensor = found + (len(i) + 8) * 2.0**-22 * never * square
-    return limits
+    return maps * (lengths.square() / 2).unsqueeze(1) * lengths
+
+
+def rounding(terms: int) -> float:
+    """By which share of the product of their lengths sums of so many products change in single precision, at most."""
+    return (terms + 16) * 2.0**-22
 
 
 def quartic_limit(sizes: Tensor, units: Tensor) -> Tensor:
@@ -177,6 +191,6 @@ def trace(matrices: Tensor) -> Tensor:
 
 
 def frobenius(matrices: Tensor) -> Tensor:
-    """Upper limits [N, 1] of the norms of linear and bilinear maps."""
-    norms: Tensor = torch.linalg.vector_norm(matrices.flatten(1), dim=1, keepdim=True)
+    """Upper limits [N, 1] of the norms of linear and bilinear maps, in double precision."""
+    norms: Tensor = torch.linalg.vector_norm(matrices.flatten(1), dim=1, keepdim=True, dtype=torch.float64)
     return norms * (1 + 1e-12)

@@ -95,8 +95,8 @@ def _smooth_step(problem: Problem) -> SmoothStep | None:
     model = problem.model
     definer = next(kind for kind in type(model).__mro__ if {"step", "smooth"} & set(vars(kind)))
     smooth = model.smooth() if "smooth" in vars(definer) else None
-    if smooth is None or problem.horizon < 2:
-        return smooth
+    if smooth is None:
+        return None
     if model not in _DESCRIBED:  # once per model: on a GPU many small checks would cost more than the search
         _DESCRIBED[model] = _is_as_described(smooth, problem)
     return smooth if _DESCRIBED[model] else None
@@ -345,8 +345,10 @@ class TaylorChildBound(ChildBound):
                 y = (states[mine] - self._center[which, None, t]).mT.contiguous()
                 found, mine = self._ahead(t, y, end, further, which).mT[valid], mine[valid]
                 bounds[mine] = torch.fmin(bounds[mine], found)
-            if needed is not None:
+            if needed is not None and end < last:
                 rows = rows[~(bounds[rows] <= needed[rows]).all(1)]
+                if not len(rows):
+                    break
         return unknown_as_infinite(bounds + MARGIN * (1 + bounds.abs()) + self._tolerance[problem, None])
 
     @torch.no_grad()

@@ -64,7 +64,8 @@ def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def entry_lengths(size: int, device: torch.device) -> Tensor:
     """By how much entries i <= j [E] count in the length of a symmetric matrix: those with i < j stand there twice."""
     i, j = pairs(size, device)[0]
-    return torch.where(i < j, 2.0**0.5, 1.0).to(torch.float64)
+    lengths: Tensor = (1 + (i < j)).to(torch.float64).sqrt()
+    return lengths
 
 
 def unpacked(entries: Tensor, size: int) -> Tensor:

@@ -178,8 +178,8 @@ class Question(ABC):
         """Rewards [..., (M,)] of actions [...] at states [..., (M,) D], whatever they change."""
         return self.bound_reward(states, self.per_member(actions))
 
-    def rewards(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [..., (M,)] at step t, less the cost of a change."""
+    def rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, less the cost of a change."""
         rewards = self.free_rewards(states, actions)
         if self.change_cost:
             changed = self.per_member(actions != self.observed_actions[t])
@@ -269,11 +269,8 @@ class Question(ABC):
         for t, taken in enumerate(actions[:, :-1].unbind(1)):
             path.append(self.step(t, path[-1], taken))
         states = torch.stack(path, dim=1)
-        rewards = self.free_rewards(states, actions)
-        if self.change_cost:
-            changed = self.per_member(actions != self.observed_actions)
-            rewards = rewards - changed.to(rewards.dtype) * self.change_cost
-        return states, rewards.cumsum(1)[:, -1]  # one after the other, as a search adds them up
+        first, *rest = self.rewards(slice(None), states, actions).unbind(1)
+        return states, sum(rest, first)
 
     def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and outcomes [B] of action sequences [B, T]."""

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from paper.facility import choose_points, facility_anchors, points_file
+from paper.journal import read_header
+from paper.laboratory import Conditions, Laboratory
+from paper.runner import JOURNAL
 
 from ifonly import MonteCarlo, Problem, solve
 from ifonly.bounds.anchors import AnchorStrategy
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
-from ifonly.experiments.facility import choose_points, facility_anchors, points_file
-from ifonly.experiments.journal import read_header
-from ifonly.experiments.laboratory import Conditions, Laboratory
-from ifonly.experiments.runner import JOURNAL
 from ifonly.search.result import effective_branching_factor
 
 

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ifonly import Ensemble, LocationScale, Panel, Problem, load_model, minus, solve
-from ifonly.episodes import Cohort
+from ifonly.data import Cohort
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.problem import Question

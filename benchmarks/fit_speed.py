@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from ifonly import LocationScale
-from ifonly.episodes import Cohort
+from ifonly.data import Cohort
 from ifonly.models.fit import FitSettings, fit
 from ifonly.simulate import simulate_cohort
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from paper.accuracy import counterfactual_accuracy, recommendation_quality, true_optima
+from paper.accuracy.states import LEARNED
 from rich.console import Console
 from rich.table import Table
 
 from ifonly import Cohort, Exhaustive, LocationScale, Result, fit
-from ifonly.accuracy import counterfactual_accuracy, recommendation_quality, true_optima
-from ifonly.accuracy.states import LEARNED
 from ifonly.models.fit import evaluate
 from ifonly.simulate import SepsisWorld, simulate_cohort
 

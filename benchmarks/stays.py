@@ -11,8 +11,8 @@ import torch
 
 import ifonly
 from ifonly import ActionSpace, Axis, Cohort, Episode, Feature, LocationScale, Problem, Schema
-from ifonly.instances import random_problem
 from ifonly.simulate import simulate_cohort
+from ifonly.testing.instances import random_problem
 
 TEST_SEED = 1
 """Of the simulated stays that are asked about; models are fitted to those of seed 0."""

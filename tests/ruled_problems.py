@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
-from ifonly.instances import random_problem
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.problem import Problem
+from ifonly.testing.instances import random_problem
 
 DOSES = ActionSpace.product(Axis("drug", "mg", (0, 5, 20)), Axis("fluid", "mL", (0, 80)))  # number 2 drug + fluid
 

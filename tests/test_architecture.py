@@ -18,18 +18,18 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "journal", "intervals", "pages"),
-    ("episodes",),
+    ("progress", "files", "journal", "intervals"),
+    ("data",),
     ("models", "constraints", "clinical"),
-    ("simulate", "rewards", "support", "gate"),
+    ("simulate", "rewards"),
     ("problem",),
-    ("instances", "bounds"),
+    ("bounds",),
     ("search",),
-    ("trust",),
+    ("evidence",),
     ("runs",),
     ("cases",),
-    ("accuracy", "report"),
-    ("testing", "experiments", "web"),
+    ("report",),
+    ("testing", "web"),
     ("cli",),
     ("__main__",),
 )
@@ -37,7 +37,6 @@ LAYERS = (
 
 CLOSED_DOORS = {
     "report": {"models", "simulate", "problem", "bounds"},
-    "experiments": {"clinical"},
     "cli": {"testing"},
 }
 """Arrows that point to the left and are refused all the same. `report` knows results and schemas, never a model."""
@@ -130,7 +129,7 @@ def points_back(arrow: Arrow) -> bool:
     if source == "":  # the public names: anything but what stands outside the library
         return target in ("cli", "testing")
     if target == "":  # through the front door: only those who use ifonly as a user would
-        return source not in ("cli", "testing", "experiments")
+        return source not in ("cli", "testing")
     if source == target:
         return False
     return layer(target) >= layer(source) or target in CLOSED_DOORS.get(source, set())
@@ -157,7 +156,7 @@ def test_every_room_has_a_place_and_every_place_a_room() -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ifonly.search import solve",
             False,
         ),
-        ("models.fit", "from ifonly.episodes.cohort import Cohort", False),
+        ("models.fit", "from ifonly.data.cohort import Cohort", False),
         ("models.fit", "import ifonly", True),
         ("simulate.cohort", "from ifonly.search import solve", True),
         ("simulate.cohort", "from ifonly import problem", True),
@@ -279,7 +278,7 @@ MACHINE_PATH = re.compile(
 
 def texts() -> Iterator[Path]:
     """What is handed to others."""
-    for folder in ("src", "tests", "docs", "benchmarks", ".ci"):
+    for folder in ("src", "tests", "docs", "paper", "benchmarks", ".ci"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and not path.match("*.egg-info/*"):
                 yield path

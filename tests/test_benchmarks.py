@@ -116,7 +116,7 @@ def test_visits_are_estimated_as_astar_counts_them(monkeypatch: pytest.MonkeyPat
 
     from ifonly import AnchorAStar, MonteCarlo, solve
     from ifonly.bounds.lipschitz import AnchorBound, value_constants
-    from ifonly.instances import random_problem
+    from ifonly.testing.instances import random_problem
 
     problem = random_problem(4, model_kind="location-scale", horizon=6, actions=5, masked=False, constrained=True)
     anchors = MonteCarlo(samples=5)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ruled_problems import doses_episode, drawn_problem, listed
 
 from ifonly.constraints import Constraints, count_sequences, nearest_sequence
-from ifonly.episodes.schema import ActionSpace, Axis
+from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
-from ifonly.instances import random_constraints, random_problem
 from ifonly.search.exhaustive import outcome_frontier
+from ifonly.testing.instances import random_constraints, random_problem
 
 seeds = st.integers(0, 100_000)
 profile = settings(deadline=None, derandomize=True, max_examples=60)

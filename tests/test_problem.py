@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError, ReplayError, SchemaMismatchError
-from ifonly.instances import MODEL_KINDS, random_problem
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import REPLAY_TOLERANCE, Problem
 from ifonly.rewards import Custom, Linear, minus
+from ifonly.testing.instances import MODEL_KINDS, random_problem
 
 SCHEMA = Schema(
     (Feature("SOFA", "dynamic"), Feature("MAP", "dynamic")), ActionSpace.categories(["wait", "treat", "cut"])

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.episodes.scaling import Columns, Scaler
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.scaling import Columns, Scaler
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.rewards import (
     ActionCost,

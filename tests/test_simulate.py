@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ifonly.episodes import Cohort
+from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import TransitionModel, load_model, save_model
 from ifonly.problem import Problem

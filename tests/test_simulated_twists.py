@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.episodes import Cohort
+from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import load_model, save_model
 from ifonly.problem import Problem

@@ -16,7 +16,6 @@ from ifonly.bounds import MonteCarlo
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError, StoreError, VerificationError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits, Solver
@@ -26,6 +25,7 @@ from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve, without_idle_changes
 from ifonly.search.verify import verify
 from ifonly.testing import check_bound, check_solver
+from ifonly.testing.instances import random_problem
 
 EXACT = 1e-9
 HEURISTICS = (Greedy(), Beam(width=3), TopSingleChanges(), RandomSearch(samples=30))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ifonly.version import __version__
 
 if TYPE_CHECKING:
-    from ifonly import accuracy, errors, rewards, simulate
+    from ifonly import errors, rewards, simulate
     from ifonly.bounds import FacilityLocation, MonteCarlo
     from ifonly.constraints import Constraints
-    from ifonly.episodes import (
+    from ifonly.data import (
         ActionSpace,
         Axis,
         Cohort,
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
         Scaler,
         Schema,
     )
-    from ifonly.episodes.store import load, load_schema, read_table, save_cohort, save_schema
-    from ifonly.gate.check import check_model
-    from ifonly.gate.result import ModelCheck
-    from ifonly.gate.stored import stored_check
+    from ifonly.data.store import load, load_schema, read_table, save_cohort, save_schema
+    from ifonly.evidence import Trust, agreement, examine, sensitivity, support_of
+    from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
+    from ifonly.evidence.check.check import check_model
+    from ifonly.evidence.check.result import ModelCheck
+    from ifonly.evidence.check.stored import stored_check
     from ifonly.models import (
         Additive,
         Ensemble,
@@ -55,18 +57,16 @@ if TYPE_CHECKING:
     from ifonly.search.session import Session
     from ifonly.search.solve import solve
     from ifonly.search.verify import verify
-    from ifonly.support import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
-    from ifonly.trust import Trust, agreement, examine, sensitivity, support_of
 else:
     _HOMES = {
-        "ifonly": ("accuracy", "errors", "rewards", "simulate"),
+        "ifonly": ("errors", "rewards", "simulate"),
         "ifonly.bounds": ("FacilityLocation", "MonteCarlo"),
         "ifonly.constraints": ("Constraints",),
-        "ifonly.episodes": ("ActionSpace", "Axis", "Cohort", "Episode", "Feature", "Scaler", "Schema"),
-        "ifonly.episodes.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
-        "ifonly.gate.check": ("check_model",),
-        "ifonly.gate.result": ("ModelCheck",),
-        "ifonly.gate.stored": ("stored_check",),
+        "ifonly.data": ("ActionSpace", "Axis", "Cohort", "Episode", "Feature", "Scaler", "Schema"),
+        "ifonly.data.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
+        "ifonly.evidence.check.check": ("check_model",),
+        "ifonly.evidence.check.result": ("ModelCheck",),
+        "ifonly.evidence.check.stored": ("stored_check",),
         "ifonly.models": (
             "Additive",
             "Ensemble",
@@ -98,8 +98,8 @@ else:
         "ifonly.search.session": ("Session",),
         "ifonly.search.solve": ("solve",),
         "ifonly.search.verify": ("verify",),
-        "ifonly.support": ("BehaviourSettings", "fit_behaviour", "load_behaviour", "save_behaviour"),
-        "ifonly.trust": ("Trust", "agreement", "examine", "sensitivity", "support_of"),
+        "ifonly.evidence.behaviour": ("BehaviourSettings", "fit_behaviour", "load_behaviour", "save_behaviour"),
+        "ifonly.evidence": ("Trust", "agreement", "examine", "sensitivity", "support_of"),
     }
 
     def __getattr__(name):
@@ -155,7 +155,6 @@ __all__ = [
     "TransitionModel",
     "Trust",
     "__version__",
-    "accuracy",
     "agreement",
     "check_model",
     "contributions",

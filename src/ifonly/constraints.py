@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.episodes.episode import Episode, IntArray
-from ifonly.episodes.plain import as_list, check_keys
-from ifonly.episodes.schema import ActionSpace
+from ifonly.data.episode import Episode, IntArray
+from ifonly.data.plain import as_list, check_keys
+from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
 
 BoolArray = npt.NDArray[np.bool_]

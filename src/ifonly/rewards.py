@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
 

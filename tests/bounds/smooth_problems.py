@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from ifonly.bounds.taylor import can_expand
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
-from ifonly.instances import random_problem
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import Additive, LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import Linear
+from ifonly.testing.instances import random_problem
 
 KINDS = ("location-scale", "additive", "linear")
 LINEAR = ("linear", "with action costs")

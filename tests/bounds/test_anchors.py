@@ -9,10 +9,10 @@ import torch
 from ifonly.bounds import FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import _random_sequences
 from ifonly.errors import InputError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import minus
 from ifonly.simulate import SepsisWorld, simulate_cohort
+from ifonly.testing.instances import random_problem
 
 
 def _generator(seed: int = 0) -> torch.Generator:

@@ -12,9 +12,9 @@ from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_boun
 from ifonly.bounds.panel import PanelChildBound
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 from ifonly.problem import Problem
 from ifonly.testing import check_child_bound
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 
 Maker = Callable[[Sequence[Problem]], ChildBound]
 

@@ -7,12 +7,12 @@ import torch
 from ifonly.bounds import AnchorBound, Anchors, FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import observed_anchors
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import MODEL_KINDS, partition_problem, random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import Custom
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import best_values
 from ifonly.testing import check_bound
+from ifonly.testing.instances import MODEL_KINDS, partition_problem, random_problem
 
 STRATEGIES = {
     "lipschitz": lambda problem: MonteCarlo(samples=20),

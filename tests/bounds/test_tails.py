@@ -24,7 +24,7 @@ import ifonly.bounds.tails as tails_module
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.tails import Episodes, TailBuilder, TailTables, make_tails
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import Linear

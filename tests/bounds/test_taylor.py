@@ -14,12 +14,12 @@ import ifonly.bounds.taylor as taylor
 from ifonly.bounds.children import Nodes
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
-from ifonly.episodes import Episode
+from ifonly.data import Episode
 from ifonly.errors import InputError
-from ifonly.instances import partition_problem, random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import ActionCost, Hinge, Linear, PiecewiseLinear
 from ifonly.testing import check_child_bound
+from ifonly.testing.instances import partition_problem, random_problem
 
 # Weak networks have small effects and finite bounds everywhere; strong ones leave the largest ball.
 STRENGTHS = (0.1, 0.5, 1.0, 2.0, 4.0)

@@ -10,10 +10,10 @@ from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Sessio
 from ifonly.bounds.leading import choose_bound
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.errors import InputError
-from ifonly.instances import random_problem
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Tick
 from ifonly.testing import check_child_bound
+from ifonly.testing.instances import random_problem
 
 
 class Wavy(Additive):

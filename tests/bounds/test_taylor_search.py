@@ -10,9 +10,8 @@ import torch
 from smooth_problems import smooth_problems
 
 from ifonly.bounds.taylor import TaylorChildBound
-from ifonly.episodes import ActionSpace, Axis, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Axis, Episode, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.instances import random_constraints, random_problem
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import minus
@@ -22,6 +21,7 @@ from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
+from ifonly.testing.instances import random_constraints, random_problem
 
 EXACT = 1e-9
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import minus

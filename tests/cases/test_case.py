@@ -15,7 +15,6 @@ from dosed_problems import dosed
 from ifonly.cases import Case, case_from_row, case_of, course_of, observed_case, words
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.report.improvements import Asked, improvements, improvements_by_budget
 from ifonly.rewards import Custom, Linear
@@ -27,6 +26,7 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Certificate, Result, Status
 from ifonly.search.solve import solve
+from ifonly.testing.instances import random_problem
 
 
 def drawn(seed: int) -> Problem:

@@ -17,13 +17,13 @@ from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.cases.selection import cases_of_run
 from ifonly.cases.trust import trust_of
 from ifonly.errors import InputError, ReplayError, StoreError
+from ifonly.evidence import Examination, examine
+from ifonly.evidence.behaviour import BehaviourModel, load_behaviour, save_behaviour
 from ifonly.models.standing import Standing
 from ifonly.problem import Panel
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.runs.rows import TRUST_COLUMNS, row_of
 from ifonly.search.solve import solve
-from ifonly.support import BehaviourModel, load_behaviour, save_behaviour
-from ifonly.trust import Examination, examine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "trust"))
 from random_behaviour import made_behaviour

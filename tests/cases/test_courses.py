@@ -12,12 +12,12 @@ from dosed_problems import dosed
 from ifonly.cases import course_of
 from ifonly.cases.courses import courses_of
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
+from ifonly.data.episode import Episode
 from ifonly.errors import InputError
-from ifonly.instances import random_problem
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import Linear, minus
+from ifonly.testing.instances import random_problem
 
 
 def drawn(seed: int) -> tuple[Problem, np.ndarray]:

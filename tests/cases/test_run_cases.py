@@ -13,7 +13,7 @@ from ifonly.cases.case import case_from_row
 from ifonly.cases.opening import open_run
 from ifonly.cases.selection import cases_of_run
 from ifonly.constraints import Constraints
-from ifonly.episodes import Cohort, Scaler
+from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError, StoreError
 from ifonly.models import LinearModel
 from ifonly.progress import Tick

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ifonly.support import load_behaviour
+from ifonly.evidence.behaviour import load_behaviour
 
 
 @pytest.fixture(scope="module")

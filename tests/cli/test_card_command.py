@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.store import load_cohort
+from ifonly.data.store import load_cohort
 
 
 def test_a_card_beside_the_cohort(run, tmp_path: Path, cohort_folder: Path) -> None:

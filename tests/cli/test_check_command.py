@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ifonly
-from ifonly.gate.result import ModelCheck
-from ifonly.gate.stored import stored_check
+from ifonly.evidence.check.result import ModelCheck
+from ifonly.evidence.check.stored import stored_check
 
 
 @pytest.fixture(scope="module")

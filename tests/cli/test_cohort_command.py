@@ -10,7 +10,7 @@ from test_processes import on_a_terminal, read_until
 
 import ifonly
 from ifonly.cli.frame import ExitCode
-from ifonly.trust import Examination
+from ifonly.evidence import Examination
 
 SMALL = ("-k", 1, "--workers", 1)
 

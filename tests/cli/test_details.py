@@ -9,7 +9,7 @@ import pytest
 
 import ifonly
 from ifonly.cli.frame import ExitCode
-from ifonly.episodes.store import load_cohort
+from ifonly.data.store import load_cohort
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_places_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     inside, episodes = tmp_path / "file" / "deep" / "out.json", ("--episodes", cohort_folder)
-    monkeypatch.setattr(ifonly.episodes.store, "load_cohort", None)  # no work may be done before
+    monkeypatch.setattr(ifonly.data.store, "load_cohort", None)  # no work may be done before
     for command in (
         ("simulate", "--patients", 10**9, "--out", inside),
         ("import", "table.csv", "--schema", "schema.yaml", "--out", inside),

@@ -9,8 +9,8 @@ import pytest
 
 import ifonly
 from ifonly.cli import models
-from ifonly.episodes.store import load_cohort
-from ifonly.episodes.tables import cohort_to_frame
+from ifonly.data.store import load_cohort
+from ifonly.data.tables import cohort_to_frame
 from ifonly.report.overview import Overview
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ifonly.episodes.store import load_cohort
-from ifonly.episodes.tables import cohort_to_frame
+from ifonly.data.store import load_cohort
+from ifonly.data.tables import cohort_to_frame
 
 sys.path.append(str(Path(__file__).parents[1] / "clinical"))
 from ai_clinician_rows import rows_of

@@ -11,8 +11,8 @@ from ifonly.cli import search
 from ifonly.cli.answers import Answers, ask
 from ifonly.cli.frame import ExitCode
 from ifonly.cli.questions import Question, action_number
-from ifonly.episodes import Episode
-from ifonly.episodes.store import load_cohort
+from ifonly.data import Episode
+from ifonly.data.store import load_cohort
 from ifonly.errors import InputError, ReplayError
 from ifonly.problem import Problem
 from ifonly.progress import silent

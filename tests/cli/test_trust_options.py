@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import ifonly
-from ifonly.episodes import Scaler
+from ifonly.data import Scaler
+from ifonly.evidence import Examination
 from ifonly.models import Ensemble
 from ifonly.problem import Panel
-from ifonly.trust import Examination
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from ifonly.clinical.actions import LevelChoice
 from ifonly.clinical.ai_clinician import FEATURE_COLUMNS, read_ai_clinician
 from ifonly.clinical.build import BuildOptions, build_cohort
 from ifonly.clinical.sepsis import Window
-from ifonly.episodes.store import load_cohort, load_metadata
+from ifonly.data.store import load_cohort, load_metadata
 from ifonly.errors import InputError, StoreError
 
 WINDOW = Window(shortest=3, longest=5)

@@ -16,7 +16,7 @@ from ifonly.clinical.flow import Flow
 from ifonly.clinical.levels import read_levels
 from ifonly.clinical.selection import Selection
 from ifonly.clinical.sepsis import Window
-from ifonly.episodes.store import load_cohort, load_metadata
+from ifonly.data.store import load_cohort, load_metadata
 from ifonly.errors import InputError, StoreError
 from ifonly.progress import Tick
 

@@ -17,7 +17,7 @@ import pytest
 
 from ifonly.clinical.build import Build, BuildOptions, build_cohort
 from ifonly.clinical.selection import Selection
-from ifonly.episodes.store import load_cohort
+from ifonly.data.store import load_cohort
 
 ROOT = Path(__file__).parents[2]
 DEMO = Path(os.environ.get("IFONLY_MIMIC_DEMO", ROOT.parent / "shared" / "data" / "mimic-iii-demo"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels, training_subjects
 from ifonly.clinical.levels import PAPER, Levels, learn_levels, levels_to_dict, merge_rare, read_levels
 from ifonly.clinical.schema import FLUIDS, VASOPRESSORS, clinical_schema
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError, StoreError
 from ifonly.simulate.schema import sepsis_schema
 

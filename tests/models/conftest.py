@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ifonly.episodes import ActionSpace, Axis, Feature, Scaler, Schema
-from ifonly.episodes.scaling import Columns
+from ifonly.data import ActionSpace, Axis, Feature, Scaler, Schema
+from ifonly.data.scaling import Columns
 
 
 @pytest.fixture(scope="session")

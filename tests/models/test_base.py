@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.episodes import ActionSpace, Feature, Schema
-from ifonly.instances import MODEL_KINDS, NETWORK_MODELS, RandomProblemSettings, random_model
+from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.models import LocationScale
+from ifonly.testing.instances import MODEL_KINDS, NETWORK_MODELS, RandomProblemSettings, random_model
 
 SETTINGS = {kind: RandomProblemSettings(model_kind=kind, constrained=True) for kind in MODEL_KINDS}
 

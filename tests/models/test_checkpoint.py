@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.episodes import Feature, Schema
+from ifonly.data import Feature, Schema
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
-from ifonly.instances import MODEL_KINDS, RandomProblemSettings, random_model
 from ifonly.models import (
     Additive,
     FlowRanges,
@@ -22,6 +21,7 @@ from ifonly.models import (
 )
 from ifonly.models.checkpoint import registered_kinds
 from ifonly.models.fit import Counts, FitReport, FitSettings
+from ifonly.testing.instances import MODEL_KINDS, RandomProblemSettings, random_model
 
 
 def random_inputs(dtype):

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from ifonly.errors import VerificationError
-from ifonly.instances import NETWORK_MODELS, RandomProblemSettings, random_model
 from ifonly.models import Additive, LinearModel, LocationScale, PartitionModel
 from ifonly.models.noise import PRIORS
 from ifonly.testing import check_model
+from ifonly.testing.instances import NETWORK_MODELS, RandomProblemSettings, random_model
 
 LIMITS = {"location-scale": (1.0, 0.2), "additive": 0.9, "post-nonlinear": 0.9, "monotone-flow": (1.0, 0.2, 0.1, 0.1)}
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ifonly.episodes import ActionSpace, Feature, Schema
+from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import FlowRanges, MonotoneFlow
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import hessian, jacrev
 
-from ifonly.episodes import Schema
+from ifonly.data import Schema
 from ifonly.models import Additive, LocationScale
 from ifonly.models.layers import ACTIVATIONS, MANY_ROWS, Network
 

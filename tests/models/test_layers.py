@@ -7,9 +7,9 @@ import torch
 from torch.func import hessian, jacfwd, jacrev, vmap
 
 from ifonly.errors import InputError
-from ifonly.instances import NETWORK_MODELS
 from ifonly.models import LocationScale
 from ifonly.models.layers import ACTIVATIONS, BoundedLinear, Network, as_array, spectral_norm, tanh
+from ifonly.testing.instances import NETWORK_MODELS
 
 LIMITS = {"location-scale": (1.5, 0.2), "additive": 0.9, "post-nonlinear": 0.9, "monotone-flow": (1.0, 0.2, 0.1, 0.3)}
 

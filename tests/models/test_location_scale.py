@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.episodes import ActionSpace, Feature, Schema
+from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
 from ifonly.testing import check_model

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import hessian, jacrev, jvp
 
-from ifonly.episodes import Schema
+from ifonly.data import Schema
 from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, PartitionModel, PostNonlinear
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ACTIVATIONS, Network

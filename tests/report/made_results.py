@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.rewards import Shown
 from ifonly.search.result import Certificate, Result, Stats, Status
 

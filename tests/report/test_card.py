@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.episodes import ActionSpace, Axis, Cohort, Feature, Schema
+from ifonly.data import ActionSpace, Axis, Cohort, Feature, Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.intervals import mean_interval
 from ifonly.report.card import data_card

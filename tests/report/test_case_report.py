@@ -16,8 +16,8 @@ import ifonly
 from ifonly.cases.case import case_from_row
 from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.constraints import Constraints
-from ifonly.episodes import Cohort, Scaler
-from ifonly.episodes.episode import Episode
+from ifonly.data import Cohort, Scaler
+from ifonly.data.episode import Episode
 from ifonly.errors import InputError, StoreError
 from ifonly.models import LinearModel
 from ifonly.report.case_report import ReportSettings, report_html, single_case_html, write_report

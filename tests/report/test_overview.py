@@ -3,7 +3,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from ifonly.episodes import ActionSpace, Cohort, Feature, Schema
+from ifonly.data import ActionSpace, Cohort, Feature, Schema
 from ifonly.report.overview import Overview
 from ifonly.simulate import simulate_cohort
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
-from ifonly.episodes.schema import ActionSpace, Axis
+from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
 from ifonly.models.fit import Counts, FitReport, FitSettings
 from ifonly.report.plots import plot_episode, plot_fit, save_figure

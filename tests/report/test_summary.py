@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from made_tables import budget, failed, made_row, made_table, random_tables, realistic_table
 
 from ifonly.errors import InputError
-from ifonly.instances import random_problem
 from ifonly.report.breakdowns import bin_edges
 from ifonly.report.improvements import Asked, improvements, improvements_by_budget
 from ifonly.report.summary import Summary, summarize
@@ -21,6 +20,7 @@ from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
+from ifonly.testing.instances import random_problem
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 """97.5 % quantiles for so many numbers, from a textbook."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import ifonly
-from ifonly.episodes import Cohort, Scaler
+from ifonly.data import Cohort, Scaler
+from ifonly.evidence.behaviour import BehaviourModel, BehaviourSettings, fit_behaviour
 from ifonly.models import Ensemble, LinearModel, LocationScale
 from ifonly.models.base import TransitionModel
 from ifonly.runs import Run, RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
-from ifonly.support import BehaviourModel, BehaviourSettings, fit_behaviour
 
 REWARD = ifonly.minus("SOFA")
 HERE = RunSettings(workers=1)

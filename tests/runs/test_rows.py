@@ -6,7 +6,7 @@ import torch
 from small_runs import REWARD, small_cohort
 
 import ifonly
-from ifonly.episodes import Scaler
+from ifonly.data import Scaler
 from ifonly.models import LinearModel
 from ifonly.runs.rows import clipped_outcomes, row_of
 

@@ -13,7 +13,7 @@ from small_runs import HERE, REWARD, cohort_with, small_cohort, small_model, sol
 
 import ifonly
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
-from ifonly.instances import random_problem
+from ifonly.evidence.limits import in_force
 from ifonly.progress import Tick
 from ifonly.runs import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import opened
@@ -22,7 +22,7 @@ from ifonly.runs.task import Task, answer_of
 from ifonly.search.base import Finding, Limits, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.result import Certificate, Status
-from ifonly.trust.limits import in_force
+from ifonly.testing.instances import random_problem
 
 COHORT = small_cohort()
 MODEL = small_model(COHORT)

@@ -23,6 +23,8 @@ from small_runs import (
 
 import ifonly
 from ifonly.errors import FailedModelError, InputError, StoreError
+from ifonly.evidence import Examination, examine, limits
+from ifonly.evidence.limits import in_force
 from ifonly.models.standing import Standing
 from ifonly.problem import Panel, Problem
 from ifonly.runs import Run, load_run
@@ -30,8 +32,6 @@ from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outc
 from ifonly.runs.task import Task
 from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
-from ifonly.trust import Examination, examine, limits
-from ifonly.trust.limits import in_force
 
 COHORT = small_cohort(5)
 MODEL = small_ensemble(COHORT).for_search()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ifonly.instances import HalfSpaces
 from ifonly.problem import Panel, Question
+from ifonly.testing.instances import HalfSpaces
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import Custom

@@ -11,9 +11,8 @@ from torch import Tensor
 from ifonly.bounds.children import ChildBound
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, make_child_bound
 from ifonly.bounds.taylor import can_expand
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.instances import random_panel, random_problem
 from ifonly.models import LinearModel
 from ifonly.problem import Problem, Question
 from ifonly.rewards import Linear
@@ -24,6 +23,7 @@ from ifonly.search.exhaustive import best_values, outcome_frontier
 from ifonly.search.questions import Branches, Questions, changed
 from ifonly.search.result import Status
 from ifonly.search.solve import solve
+from ifonly.testing.instances import random_panel, random_problem
 
 SHAPE = {"horizon": 6, "actions": 3, "max_changes": 3, "rules": False, "strength": 0.4}
 

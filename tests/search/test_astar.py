@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 from ifonly.models import LinearModel, LocationScale
 from ifonly.problem import Problem
 from ifonly.progress import Tick
@@ -21,6 +20,7 @@ from ifonly.search.frontier import Batch, Frontier
 from ifonly.search.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
+from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 
 
 def _strategies(problem: Problem) -> list[MonteCarlo | FacilityLocation]:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from table_problems import table_problem
 
 from ifonly.errors import InputError
-from ifonly.instances import MODEL_KINDS, random_problem
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
 from ifonly.search.base import Limits, Monitor, Solver
@@ -27,6 +26,7 @@ from ifonly.search.baselines import (
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
+from ifonly.testing.instances import MODEL_KINDS, random_problem
 
 EXACT = 1e-10
 HEURISTICS: list[Solver] = [RandomSearch(samples=30), TopSingleChanges(), Greedy(), Beam(width=3)]

@@ -7,7 +7,6 @@ import torch
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
-from ifonly.instances import random_constraints, random_problem
 from ifonly.problem import Problem
 from ifonly.progress import Tick
 from ifonly.rewards import Custom
@@ -19,6 +18,7 @@ from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
+from ifonly.testing.instances import random_constraints, random_problem
 
 BOUNDS = ("none", "lipschitz", "auto")
 

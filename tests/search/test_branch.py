@@ -12,7 +12,6 @@ import torch
 from ifonly.bounds.leading import NoChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
-from ifonly.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
 from ifonly.problem import Problem
 from ifonly.progress import Tick
 from ifonly.rewards import Custom
@@ -24,6 +23,7 @@ from ifonly.search.questions import Questions
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
 
 BOUNDS = ("none", "lipschitz", "auto")
 """The Taylor bound needs smooth problems: see test_taylor_search.py."""

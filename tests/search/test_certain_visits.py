@@ -4,12 +4,12 @@ import pytest
 from torch import Tensor
 
 from ifonly.bounds.anchors import MonteCarlo
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits
 from ifonly.search.result import Status
 from ifonly.search.solve import solve
+from ifonly.testing.instances import random_problem
 
 
 def nothing_changed(problem: Problem, seconds: float | None) -> tuple[Tensor, float]:

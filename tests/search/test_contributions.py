@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.astar import AnchorAStar
@@ -21,6 +20,7 @@ from ifonly.search.log import HEADER, search_log
 from ifonly.search.result import Result
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
+from ifonly.testing.instances import random_problem
 
 
 def test_shares_are_averages_over_all_orders() -> None:

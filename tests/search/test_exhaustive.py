@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_problems import table_problem
 
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
@@ -25,6 +24,7 @@ from ifonly.search.base import Limits, Monitor
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
+from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 
 EXACT = 1e-10
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from ifonly.instances import random_panel, random_problem
 from ifonly.problem import Question
 from ifonly.search import paths as kept
 from ifonly.search.paths import KnownPaths
 from ifonly.search.questions import Questions
+from ifonly.testing.instances import random_panel, random_problem
 
 
 def questions_of(seed: int) -> Questions:

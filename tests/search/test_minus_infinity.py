@@ -9,7 +9,6 @@ import torch
 
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import Custom
 from ifonly.search.base import Limits, Solver
@@ -21,6 +20,7 @@ from ifonly.search.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
+from ifonly.testing.instances import random_problem
 
 FATAL = 3
 RECORDED = np.array([0, 1, 2, 0])

@@ -15,9 +15,8 @@ from panel_oracles import Truth, counted, ranking, truth
 from ifonly.bounds.leading import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
-from ifonly.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 from ifonly.models import LinearModel, TransitionModel
 from ifonly.problem import Objective, Panel, Problem
 from ifonly.rewards import Custom, minus
@@ -33,6 +32,7 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_child_bound, check_solver
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 
 GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
 

@@ -14,10 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.episode import Episode
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.instances import random_problem
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import minus
@@ -33,6 +32,7 @@ from ifonly.search.result import (
     effective_branching_factor,
 )
 from ifonly.search.solve import solve, without_idle_changes
+from ifonly.testing.instances import random_problem
 
 DOSES = ActionSpace.product(Axis("vasopressors", "mcg/kg/min", (0, 0.1)), Axis("fluids", "mL/4 h", (80, 850)))
 

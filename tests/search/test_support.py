@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ifonly.bounds.lipschitz import value_constants
 from ifonly.constraints import Constraints
-from ifonly.episodes import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import MODEL_KINDS, HalfSpaces, random_half_spaces, random_panel, random_problem
 from ifonly.models import LinearModel
 from ifonly.problem import Panel, Problem, Question
 from ifonly.rewards import Linear, minus
@@ -30,6 +29,7 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_solver
+from ifonly.testing.instances import MODEL_KINDS, HalfSpaces, random_half_spaces, random_panel, random_problem
 
 
 class Everywhere:

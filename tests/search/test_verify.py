@@ -8,7 +8,6 @@ import pytest
 
 from ifonly.bounds import MonteCarlo
 from ifonly.errors import InputError, VerificationError
-from ifonly.instances import random_problem
 from ifonly.problem import Problem
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
@@ -17,6 +16,7 @@ from ifonly.search.baselines import Greedy
 from ifonly.search.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
+from ifonly.testing.instances import random_problem
 
 SOLVER = AnchorAStar(MonteCarlo(samples=20))
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from browser_review import Watch, check_care, reader, single_file, watched_page
 
-from ifonly import pages
+from ifonly.report import pages
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 from made_cases import made_case, made_summary

@@ -73,7 +73,7 @@ def test_a_run_of_another_model_or_cohort_is_refused(place: Any, settings: Revie
 
 
 def test_a_model_of_other_features_is_refused(settings: ReviewSettings, tmp_path: Path) -> None:
-    from ifonly.instances import random_problem
+    from ifonly.testing.instances import random_problem
 
     problem = random_problem(1, model_kind="linear", horizon=4)
     ifonly.save_model(problem.model, tmp_path / "model")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ifonly import pages
+from ifonly.report import pages
 from ifonly.web import exports
 
 FILES = sorted(pages.static_files())

@@ -14,8 +14,8 @@ import pytest
 import ifonly
 from ifonly.cases.question import CaseQuestion
 from ifonly.errors import FailedModelError, InputError
+from ifonly.evidence.behaviour import load_behaviour, save_behaviour
 from ifonly.models.standing import Standing
-from ifonly.support import load_behaviour, save_behaviour
 from ifonly.web.app import create_app
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings

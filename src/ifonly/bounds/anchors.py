@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import as_matrix
+from ifonly.data.episode import as_matrix
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ifonly.cases import words
 from ifonly.cases.courses import Course, courses_of, finite
-from ifonly.episodes.episode import IntArray
+from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
 from ifonly.problem import Question
 from ifonly.search.answers import Budget

@@ -13,15 +13,15 @@ from ifonly.cases import words
 from ifonly.cases.answers import Answer, Found, answered
 from ifonly.cases.courses import Course, action_levels, courses_of
 from ifonly.cases.trust import failure_words, model_words, trust_in_row, trust_of
-from ifonly.episodes.episode import IntArray
-from ifonly.episodes.moments import unit_of_time
-from ifonly.episodes.schema import ActionSpace
+from ifonly.data.episode import IntArray
+from ifonly.data.moments import unit_of_time
+from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
+from ifonly.evidence.examination import Examination
 from ifonly.problem import Panel, Question
 from ifonly.runs.rows import FAILED
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result, Status
-from ifonly.trust.examination import Examination
 from ifonly.version import __version__
 
 FORMAT = "ifonly.case"

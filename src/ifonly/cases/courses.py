@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import FloatArray, IntArray, as_actions
-from ifonly.episodes.schema import ActionSpace, Feature
+from ifonly.data.episode import FloatArray, IntArray, as_actions
+from ifonly.data.schema import ActionSpace, Feature
 from ifonly.errors import InputError
 from ifonly.problem import Question
 from ifonly.runs.rows import ZERO, clipped_sums

@@ -13,9 +13,11 @@ import polars as pl
 import torch
 
 from ifonly.cases.question import CaseQuestion
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.store import load_cohort
+from ifonly.data.cohort import Cohort
+from ifonly.data.store import load_cohort
 from ifonly.errors import InputError, StoreError
+from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
+from ifonly.evidence.examination import Examination
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing, worst_of
@@ -28,8 +30,6 @@ from ifonly.search.answers import Budget
 from ifonly.search.base import Finding
 from ifonly.search.making import make_result
 from ifonly.search.result import Certificate, Result, Stats, Status
-from ifonly.support import BehaviourModel, load_behaviour
-from ifonly.trust.examination import Examination
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
+from ifonly.data.episode import Episode
 from ifonly.errors import InputError
+from ifonly.evidence.behaviour import BehaviourModel, BehaviourSupport
 from ifonly.models.base import TransitionModel
 from ifonly.problem import Question, put_question
 from ifonly.rewards import Reward, reward_from_dict
-from ifonly.support import BehaviourModel, BehaviourSupport
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from ifonly.cases.courses import Course, finite
-from ifonly.episodes.moments import moment
+from ifonly.data.moments import moment
 from ifonly.errors import IfonlyError
+from ifonly.evidence.examination import Examination
+from ifonly.evidence.limits import in_force
+from ifonly.evidence.rechecked import with_check
+from ifonly.evidence.refits import INTERVAL, MANY, agreeing
+from ifonly.evidence.supported import not_finite
+from ifonly.evidence.trusted import CHECKED
+from ifonly.evidence.words import one_of, rounded_down, rounded_up
 from ifonly.models.standing import Standing
 from ifonly.problem import Question
-from ifonly.trust.examination import Examination
-from ifonly.trust.limits import in_force
-from ifonly.trust.rechecked import with_check
-from ifonly.trust.refits import INTERVAL, MANY, agreeing
-from ifonly.trust.supported import not_finite
-from ifonly.trust.trusted import CHECKED
-from ifonly.trust.words import one_of, rounded_down, rounded_up
 
 Plain = Mapping[str, Any]
 

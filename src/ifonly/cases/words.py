@@ -10,8 +10,8 @@ import torch
 
 from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
-from ifonly.episodes.moments import unit_of_time
-from ifonly.episodes.schema import Feature, Schema
+from ifonly.data.moments import unit_of_time
+from ifonly.data.schema import Feature, Schema
 from ifonly.problem import Panel, Question
 from ifonly.rewards import declared_constants
 from ifonly.search.result import Status

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from ifonly.cli import (
-    accuracy,
     behaviour,
     card,
     check,
@@ -20,7 +19,6 @@ from ifonly.cli import (
     mimic,
     models,
     report,
-    reproduce,
     results,
     schema,
     search,
@@ -76,8 +74,6 @@ register(app, "report", report.report, report.REPORT_EXAMPLES)
 register(app, "serve", serve.serve, serve.SERVE_EXAMPLES)
 register(app, "verify", results.verify, results.VERIFY_EXAMPLES)
 register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
-register(app, "accuracy", accuracy.accuracy, accuracy.ACCURACY_EXAMPLES)
-register(app, "reproduce", reproduce.reproduce, reproduce.REPRODUCE_EXAMPLES)
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ from ifonly.errors import IfonlyError
 from ifonly.progress import silent
 
 if TYPE_CHECKING:
-    from ifonly.episodes.episode import Episode
+    from ifonly.data.episode import Episode
+    from ifonly.evidence import Trust
     from ifonly.models.base import TransitionModel
     from ifonly.search.base import Solver
     from ifonly.search.contributions import Contributions
     from ifonly.search.result import Result
-    from ifonly.trust import Trust
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def behaviour(
     """
     widths = () if hidden.strip().lower() == "none" else options.whole_numbers(hidden, "--hidden")
     require_free(folder=out, force=force)
-    from ifonly.episodes.store import load_cohort, load_metadata
-    from ifonly.support import BehaviourSettings, fit_behaviour, save_behaviour
+    from ifonly.data.store import load_cohort, load_metadata
+    from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, save_behaviour
 
     cohort = load_cohort(episodes)
     settings = BehaviourSettings(hidden=widths, epochs=epochs, keep_states=states)

@@ -14,7 +14,7 @@ from ifonly.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
     from ifonly.report.card import Card
     from ifonly.report.outcomes import Outcome
 
@@ -96,7 +96,7 @@ def card(
     """
     if outcome_table is not None and outcome is None:
         raise typer.BadParameter("--outcome-table: say which of its columns with --outcome COLUMN.")
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.files import check_writable
     from ifonly.report.card import data_card
     from ifonly.report.card_files import check_card_folder, write_card
@@ -133,7 +133,7 @@ def _show(found: Card, output: Output) -> None:
 
 
 def _grid(episodes: Path, named: Path | None) -> pl.DataFrame | None:
-    from ifonly.episodes.store import read_frame
+    from ifonly.data.store import read_frame
 
     if named is not None:
         return read_frame(named)
@@ -155,7 +155,7 @@ def _model_size(cohort: Cohort, folder: Path | None) -> int:
 def _outcome(column: str | None, file: Path | None, grid: pl.DataFrame | None) -> Outcome | None:
     if column is None:
         return None
-    from ifonly.episodes.store import read_frame
+    from ifonly.data.store import read_frame
     from ifonly.report.outcomes import Outcome
 
     if file is None and grid is None:

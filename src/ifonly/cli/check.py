@@ -62,11 +62,11 @@ def check(
     ahead; by feature, action and group. Ends with exit code 6 unless the model passes, perhaps with warnings.
     """
     groupings = options.groupings(by or ())
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
+    from ifonly.evidence.check.check import check_model
+    from ifonly.evidence.check.result import Level
+    from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.files import check_writable
-    from ifonly.gate.check import check_model
-    from ifonly.gate.result import Level
-    from ifonly.gate.thresholds import load_thresholds
     from ifonly.models.checkpoint import CHECK, load_model
     from ifonly.report.check_files import check_check_folder, write_check
 
@@ -103,7 +103,7 @@ def check(
 
 def _fitted_to(model: Path, episodes: Path) -> bool:
     """Whether the model's checkpoint names the very table of these episodes as what it was fitted to."""
-    from ifonly.episodes.store import load_metadata
+    from ifonly.data.store import load_metadata
     from ifonly.models.checkpoint import read_metadata
 
     origin = read_metadata(model)["provenance"].get("cohort")

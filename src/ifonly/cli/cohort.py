@@ -154,7 +154,7 @@ def cohort(
     budget = changes_limit(max_changes)
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers and --scheduler exclude each other.")
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
     from ifonly.runs import RunSettings, solve_cohort
     from ifonly.search.base import Limits

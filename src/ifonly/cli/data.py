@@ -12,7 +12,7 @@ from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_free
 
 if TYPE_CHECKING:
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
 
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to store the cohort.", show_default=False)]
 
@@ -70,7 +70,7 @@ def import_table(
     count from 0 or from 1 in the table, or are equally far apart, and from 0 in everything that ifonly shows.
     """
     require_free(folder=out, force=force)
-    from ifonly.episodes.store import read_table_and_first_step
+    from ifonly.data.store import read_table_and_first_step
     from ifonly.files import sha256_of
 
     cohort, first_step = read_table_and_first_step(table, schema)
@@ -88,7 +88,7 @@ def import_table(
 def _store(cohort: Cohort, out: Path, *, provenance: dict[str, Any], force: bool, output: Output) -> ExitCode:
     from dataclasses import asdict
 
-    from ifonly.episodes.store import save_cohort
+    from ifonly.data.store import save_cohort
     from ifonly.report.overview import Overview
 
     save_cohort(cohort, out, provenance=provenance, overwrite=force)

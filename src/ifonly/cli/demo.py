@@ -23,7 +23,7 @@ from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
     from ifonly.cases.opening import OpenedRun
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
     from ifonly.models.base import TransitionModel
     from ifonly.search.result import Result
 
@@ -139,7 +139,7 @@ class _Demo:
 
     @cached_property
     def _cohort(self) -> Cohort:
-        from ifonly.episodes.store import load_cohort
+        from ifonly.data.store import load_cohort
 
         return load_cohort(self.folder / "cohort")
 
@@ -159,7 +159,7 @@ class _Demo:
         return self._cohort.split(by="subject", test=TEST_SHARE, seed=self.settings.seed)
 
     def _simulate(self) -> None:
-        from ifonly.episodes.store import save_cohort
+        from ifonly.data.store import save_cohort
         from ifonly.simulate import simulate_cohort
 
         settings = self.settings

@@ -15,7 +15,7 @@ from ifonly.cli.results import read_json, results_from, show_results
 from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
-    from ifonly.episodes.schema import Schema
+    from ifonly.data.schema import Schema
     from ifonly.models.base import TransitionModel
 
 INFO_EXAMPLES = (
@@ -57,7 +57,7 @@ def info(
 
 
 def _describe_cohort(folder: Path, output: Output) -> None:
-    from ifonly.episodes.store import load_cohort, load_metadata
+    from ifonly.data.store import load_cohort, load_metadata
     from ifonly.report.overview import Overview
 
     metadata = load_metadata(folder)
@@ -143,7 +143,7 @@ def _describe_run(folder: Path, output: Output) -> None:
 
 
 def _describe_behaviour(folder: Path, output: Output) -> None:
-    from ifonly.support import load_behaviour
+    from ifonly.evidence.behaviour import load_behaviour
 
     behaviour = load_behaviour(folder)
     output.document(

@@ -18,8 +18,8 @@ from ifonly.cli.results import check_plot_name, read_json
 from ifonly.errors import IfonlyError, StoreError
 
 if TYPE_CHECKING:
-    from ifonly.episodes.cohort import Cohort
-    from ifonly.episodes.schema import Schema
+    from ifonly.data.cohort import Cohort
+    from ifonly.data.schema import Schema
     from ifonly.models.base import TrainableModel, TransitionModel
     from ifonly.models.crossval import CrossValidation
     from ifonly.models.fit import FitReport, FitSettings
@@ -143,7 +143,7 @@ def fit(
     )
     check_plot_name(plot)
     require_free(plot, folder=out, force=force)
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import save_model
     from ifonly.models.fit import FitSettings
 
@@ -209,7 +209,7 @@ def _chosen_limits(kind: Kind, text: str | None, unconstrained: bool) -> tuple[f
 
 def cohort_origin(folder: Path) -> dict[str, Any]:
     """Which data a model was made from: the checksum of the table, and what is known about its making."""
-    from ifonly.episodes.store import load_metadata
+    from ifonly.data.store import load_metadata
 
     metadata = load_metadata(folder)
     return {"sha256": metadata["table"]["sha256"], "provenance": metadata["provenance"]}
@@ -262,7 +262,7 @@ def crossval(
     pairs = itertools.product(options.limits(location, "--location"), options.limits(scale, "--scale"))
     journal = out.with_name(f"{out.name}.journal")
     require_free(out, journal, force=force or journal.exists())
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.files import write_text_atomically
     from ifonly.models import LocationScale
     from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, cross_validate, goes_on_from

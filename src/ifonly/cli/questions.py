@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ifonly.constraints import Constraints
-    from ifonly.episodes.episode import Episode
-    from ifonly.episodes.schema import Schema
+    from ifonly.data.episode import Episode
+    from ifonly.data.schema import Schema
+    from ifonly.evidence import Examination
     from ifonly.models.base import TransitionModel
     from ifonly.problem import Panel, Problem, Support
     from ifonly.rewards import Reward
     from ifonly.search.base import Limits
-    from ifonly.trust import Examination
 
 DEFAULT_FEATURE = "SOFA"
 """What is minimised unless something else is said: the paper's reward."""

@@ -18,7 +18,7 @@ from ifonly.cli.trust import support_for
 from ifonly.errors import StoreError, VerificationError
 
 if TYPE_CHECKING:
-    from ifonly.episodes.episode import Episode
+    from ifonly.data.episode import Episode
     from ifonly.models.base import TransitionModel
     from ifonly.problem import Support
     from ifonly.progress import Progress
@@ -111,7 +111,7 @@ def verify(
     Sequences are replayed and bounds attacked by other searches, by enumerating every sequence where that is feasible;
     only then is the proof repeated, and the answer says which it was.
     """
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
 
     results = results_from(result, read_json(result))

@@ -15,7 +15,7 @@ from ifonly.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ifonly.episodes.drafts import Draft
+    from ifonly.data.drafts import Draft
 
 SCHEMA_EXAMPLES = (
     "ifonly schema init log.csv --out schema.yaml",
@@ -66,8 +66,8 @@ def schema(
     if out.suffix.lower() not in (".yaml", ".yml"):
         raise typer.BadParameter(f"--out {out}: a first schema is written as YAML, with comments; end it in .yaml.")
     require_free(out, force=force)
-    from ifonly.episodes.drafts import Hints, draft_text, guess_schema
-    from ifonly.episodes.store import read_frame
+    from ifonly.data.drafts import Hints, draft_text, guess_schema
+    from ifonly.data.store import read_frame
     from ifonly.files import write_text_atomically
 
     frame = read_frame(table)

@@ -194,7 +194,7 @@ def solve(
     check_plot_name(plot)
     plots = _plot_names(plot, episode)
     require_free(out, *plots.values(), force=force)
-    from ifonly.episodes.store import load_cohort
+    from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
     from ifonly.search.base import Limits
 

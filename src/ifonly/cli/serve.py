@@ -169,8 +169,8 @@ class _Asked(NamedTuple):
     def question(self, episodes: Path) -> CaseQuestion:
         """As the server takes it; names that the cohort's schema does not know are refused."""
         from ifonly.cases.question import CaseQuestion
-        from ifonly.episodes.schema import Schema
-        from ifonly.episodes.store import load_metadata
+        from ifonly.data.schema import Schema
+        from ifonly.data.store import load_metadata
 
         schema = Schema.from_dict(load_metadata(episodes)["schema"])
         return CaseQuestion(

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from ifonly.bounds.anchors import AnchorStrategy
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
     from ifonly.search.base import Solver
 
 SAMPLES = 2000

@@ -13,7 +13,7 @@ from ifonly.cli.frame import ExitCode, Output, note
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
 
 SUMMARIZE_EXAMPLES = (
     "ifonly summarize runs/k3",
@@ -98,7 +98,7 @@ def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | Non
     from ifonly.runs.rows import COLUMNS
 
     if episodes is not None:
-        from ifonly.episodes.store import load_cohort
+        from ifonly.data.store import load_cohort
 
         return load_cohort(episodes)
     unknown = [name for name in groupings if name not in COLUMNS]

@@ -11,12 +11,12 @@ import typer
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
-    from ifonly.episodes.schema import Schema
+    from ifonly.data.schema import Schema
+    from ifonly.evidence import Examination
     from ifonly.models.base import TransitionModel
     from ifonly.problem import Support
     from ifonly.search.base import Solver
     from ifonly.search.result import Result
-    from ifonly.trust import Examination
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class TrustChoice:
 
     def examination(self, schema: Schema) -> Examination:
         """What to tell of every answer."""
-        from ifonly.support import load_behaviour
-        from ifonly.trust import Examination
+        from ifonly.evidence import Examination
+        from ifonly.evidence.behaviour import load_behaviour
 
         learned = None if self.behaviour is None else load_behaviour(self.behaviour, schema=schema)
         return Examination(learned, self.each_refit, self.sensitivity)
@@ -85,6 +85,6 @@ def support_for(result: Result, behaviour: Path | None, model: TransitionModel) 
             f"{asked['min_support']:g} (--min-support); to check it, name the behaviour model that says so: "
             "--behaviour FOLDER."
         )
-    from ifonly.support import load_behaviour
+    from ifonly.evidence.behaviour import load_behaviour
 
     return load_behaviour(behaviour, schema=model.schema).with_threshold(asked["min_support"], model)

@@ -11,8 +11,8 @@ import polars as pl
 
 from ifonly.clinical.levels import PAPER, Levels, learn_levels, merge_rare, read_levels
 from ifonly.clinical.schema import DOSE_COLUMNS, FLUIDS, VASOPRESSORS
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.cohort import Cohort
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 
 LEARNED, FROM_PAPER = "learned", "paper"

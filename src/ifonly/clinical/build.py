@@ -19,9 +19,9 @@ from ifonly.clinical.flow import Flow
 from ifonly.clinical.levels import Levels, levels_to_dict
 from ifonly.clinical.schema import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
 from ifonly.clinical.selection import Selection, select_once
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.store import save_cohort
-from ifonly.episodes.tables import cohort_from_frame
+from ifonly.data.cohort import Cohort
+from ifonly.data.store import save_cohort
+from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
 from ifonly.files import atomic_folder, check_writable, sha256_of
 from ifonly.progress import Progress, silent

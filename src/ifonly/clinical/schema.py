@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ifonly.clinical.grid import STEP_HOURS
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 
 VASOPRESSORS, FLUIDS = "vasopressors", "fluids"
 UNITS = {VASOPRESSORS: "mcg/kg/min", FLUIDS: "mL/4 h"}

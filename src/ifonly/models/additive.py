@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.models.networks import NetworkModel, broadcast_constants
 from ifonly.models.smooth import Part, SmoothStep
 
@@ -20,7 +20,7 @@ class Additive(NetworkModel):
     `lipschitz` limits the network's constant with respect to the dynamic features; None leaves it free. The model's
     constant is the exact one of h's weights, whatever the noise.
 
-    >>> from ifonly.episodes import ActionSpace, Feature, Schema
+    >>> from ifonly.data import ActionSpace, Feature, Schema
     >>> schema = Schema((Feature("pain", "dynamic"),), ActionSpace.categories(["wait", "treat"]))
     >>> model = Additive(schema, hidden=(16,), lipschitz=0.9)
     >>> constant = model.lipschitz(torch.zeros(0), torch.tensor(1), torch.zeros(1))

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import ActionSpace, Feature, Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ROUNDING, as_array
@@ -108,7 +108,7 @@ class PartitionModel(LinearModel):
     """The transition mechanism of the hardness proof (app:hardness), in original units.
 
     Two features, `total` and `next`, and two actions: "null" leads to [total, 0] + u and "diff" to
-    [total - next, 0] + u. The constants are 1 and sqrt(2). `ifonly.instances.partition_problem` asks its question.
+    [total - next, 0] + u. The constants are 1 and sqrt(2). `ifonly.testing.instances.partition_problem` asks it.
     """
 
     kind: ClassVar[str] = "partition"

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
 from ifonly.models.standing import Standing

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import IntArray
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
 from ifonly.models.fit import split_subjects
 from ifonly.models.fit_report import Counts, FitSettings

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.additive import Additive
@@ -34,7 +34,7 @@ VERSION = 1
 WEIGHTS = "model.safetensors"
 METADATA = "model.json"
 CHECK = "check.json"
-"""What a check of the model found (`ifonly.gate`), kept in the same folder."""
+"""What a check of the model found (`ifonly.evidence.check`), kept in the same folder."""
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

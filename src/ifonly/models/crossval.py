@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.cohort import Cohort
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import FitError, InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import Counts, FitSettings, evaluate, fit

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit_report import FitReport

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.episodes.cohort import Cohort, Transitions
-from ifonly.episodes.scaling import Scaler
+from ifonly.data.cohort import Cohort, Transitions
+from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit_report import Counts, FitReport, FitSettings

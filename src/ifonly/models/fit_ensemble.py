@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.scaling import Scaler
+from ifonly.data.cohort import Cohort
+from ifonly.data.scaling import Scaler
 from ifonly.errors import InputError
 from ifonly.models.base import TrainableModel
 from ifonly.models.bootstrap import Sample, Subjects, notes_on

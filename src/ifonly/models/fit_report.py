@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 
 

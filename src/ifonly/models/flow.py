@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import softplus
 from ifonly.models.networks import NetworkModel, broadcast_constants, read_limits, write_limits

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from zuko.transforms import MonotonicRQSTransform
 
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
 from ifonly.models.networks import NetworkModel, broadcast_constants
@@ -49,7 +49,7 @@ class PostNonlinear(NetworkModel):
     bound of f_i's slope on the whole line (`Distortion.steepest_slopes`) the Jacobian is diag(f') J_h, hence the
     model's constant max_i S_i * L_h, whatever the noise.
 
-    >>> from ifonly.episodes import ActionSpace, Feature, Schema
+    >>> from ifonly.data import ActionSpace, Feature, Schema
     >>> schema = Schema((Feature("pain", "dynamic"),), ActionSpace.categories(["wait", "treat"]))
     >>> model = PostNonlinear(schema, hidden=(16,), lipschitz=0.9, distortion=Spline(bins=4))
     >>> constant = model.lipschitz(torch.zeros(0), torch.tensor(1), torch.zeros(1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
+from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing, worst_of

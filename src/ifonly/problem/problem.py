@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode, FloatArray
+from ifonly.data.episode import Episode, FloatArray
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
 from ifonly.problem.question import Question, allowed_mask, checked_changes, checked_cost, checked_standing

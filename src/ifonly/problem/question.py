@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
-from ifonly.episodes.episode import Episode, FloatArray, IntArray
-from ifonly.episodes.plain import as_number
+from ifonly.data.episode import Episode, FloatArray, IntArray
+from ifonly.data.plain import as_number
 from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing

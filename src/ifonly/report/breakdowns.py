@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray
-from ifonly.episodes.groups import make_groups
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.data.groups import make_groups
 from ifonly.report.improvements import Asked, Statistics, improvements_by_budget, statistics_of
 from ifonly.runs.rows import COLUMNS, FAILED
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray
-from ifonly.episodes.groups import make_groups
-from ifonly.episodes.schema import Axis, Feature
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.data.groups import make_groups
+from ifonly.data.schema import Axis, Feature
 from ifonly.errors import InputError
 from ifonly.intervals import mean_interval
 from ifonly.report.breakdowns import round_up

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.report.measured import Measured
 
 FEW_USES = 10

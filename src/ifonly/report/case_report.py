@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ifonly import pages
 from ifonly.cases.case import Case
 from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.cases.selection import cases_of_run
 from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
+from ifonly.report import pages
 from ifonly.report.improvements import Asked
 from ifonly.report.summary import INTERESTING, Summary, summarize
 from ifonly.report.summary_text import percent
 from ifonly.search.result import Status
 
 if TYPE_CHECKING:
-    from ifonly.episodes.cohort import Cohort
+    from ifonly.data.cohort import Cohort
     from ifonly.models.base import TransitionModel
     from ifonly.runs.run import Run
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ifonly.episodes.episode import FloatArray
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.report.breakdowns import round_up
 from ifonly.report.paper_style import paper_figure

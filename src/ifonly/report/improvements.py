@@ -10,13 +10,13 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.episode import FloatArray
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
+from ifonly.evidence.trusted import CHECKED
 from ifonly.intervals import mean_interval
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.rows import COLUMNS, FAILED, FIRST_COLUMNS, ZERO
 from ifonly.search.result import Status
-from ifonly.trust.trusted import CHECKED
 
 ROUNDING = 1e-9
 """Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 
 MASK_PREFIX = "measured_"

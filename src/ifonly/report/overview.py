@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray
-from ifonly.episodes.schema import Feature
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.data.schema import Feature
 from ifonly.report.small_cells import SMALLEST_CELL, Discretion
 
 LOW, HIGH = 0.01, 0.99

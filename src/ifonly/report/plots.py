@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
-from ifonly.episodes.episode import FloatArray
-from ifonly.episodes.schema import Axis, Schema
+from ifonly.data.episode import FloatArray
+from ifonly.data.schema import Axis, Schema
 from ifonly.errors import InputError
 from ifonly.files import atomic_file
 from ifonly.search.result import Change, Result

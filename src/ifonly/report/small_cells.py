@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray, IntArray
 
 SMALLEST_CELL = 5
 """Figures that rest on fewer subjects are not shown, unless asked for."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.report import breakdowns, trusting
 from ifonly.report.breakdowns import By

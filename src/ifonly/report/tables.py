@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ifonly.episodes.episode import IntArray
+from ifonly.data.episode import IntArray
 from ifonly.rewards import Shown
 from ifonly.search.answers import Budget
 from ifonly.search.contributions import Contributions

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ifonly.episodes.episode import FloatArray
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.report.cohort_plots import FILL
 from ifonly.report.paper_style import COLUMN_WIDTH, LOOK, SERIF

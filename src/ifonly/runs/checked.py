@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from ifonly.evidence.rechecked import with_check
 from ifonly.models.standing import Standing
 from ifonly.runs.manifest import MODEL_CHECK
-from ifonly.trust.rechecked import with_check
 
 WORDS = ("trust", "warnings", "warning_kinds")
 

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import IfonlyError
 from ifonly.runs.parcels import Parcel, pack, solve_parcel
 from ifonly.runs.rows import failed_row

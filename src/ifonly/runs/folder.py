@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
 from ifonly.files import sha256_of
 from ifonly.journal import Journal, Line, alone

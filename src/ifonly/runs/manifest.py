@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from ifonly.errors import InputError, StoreError
+from ifonly.evidence.examination import Examination
 from ifonly.files import atomic_file
-from ifonly.trust.examination import Examination
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"

@@ -10,7 +10,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import Episode, FloatArray, IntArray
+from ifonly.data.episode import Episode, FloatArray, IntArray
 from ifonly.errors import IfonlyError
 from ifonly.problem import Question
 from ifonly.search.answers import Budget

@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 
 from ifonly.errors import StoreError
+from ifonly.evidence.limits import in_force
 from ifonly.files import sha256_of
 from ifonly.runs.checked import with_check_of
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
 from ifonly.runs.manifest import FINISHED, read_manifest
 from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS
-from ifonly.trust.limits import in_force
 
 
 @dataclass(frozen=True, eq=False)

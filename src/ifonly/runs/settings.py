@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.plain import repeated
+from ifonly.data.cohort import Cohort
+from ifonly.data.plain import repeated
 from ifonly.errors import InputError
+from ifonly.evidence import Examination
+from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.search.base import Limits, Solver
-from ifonly.support import BehaviourModel
-from ifonly.trust import Examination
 
 
 @dataclass(frozen=True)

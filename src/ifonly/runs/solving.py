@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.progress import Progress, Tick, silent

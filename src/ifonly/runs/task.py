@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.plain import as_number
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Episode
+from ifonly.data.plain import as_number
 from ifonly.errors import InputError
+from ifonly.evidence.examination import Examination, unexamined
 from ifonly.models.base import TransitionModel
 from ifonly.problem import Objective, Panel, Problem, Support, checked_standing, members_of, put_question
 from ifonly.rewards import Reward
@@ -26,7 +27,6 @@ from ifonly.search.base import Limits, Solver
 from ifonly.search.batch import solve_batch
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
-from ifonly.trust.examination import Examination, unexamined
 
 Placed = tuple[int, Episode]
 """An episode and its position in the run's cohort."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ifonly.episodes.episode import FloatArray, IntArray, as_actions
+from ifonly.data.episode import FloatArray, IntArray, as_actions
 from ifonly.errors import InputError, StoreError
 from ifonly.problem import Objective
 

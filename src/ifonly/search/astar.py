@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import Problem, Question
 from ifonly.rewards import declared_constants

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import FloatArray
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.problem import Question
 

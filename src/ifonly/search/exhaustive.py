@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import Question
 from ifonly.search.base import Finding, Monitor, Solver

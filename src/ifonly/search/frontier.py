@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import FloatArray, IntArray, as_actions
-from ifonly.episodes.moments import step_and_moment
-from ifonly.episodes.schema import Schema
+from ifonly.data.episode import FloatArray, IntArray, as_actions
+from ifonly.data.moments import step_and_moment
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.models.standing import Standing
@@ -174,7 +174,7 @@ class Result:
     model_check: Standing | None = None
     """What a check concluded about what answered; None where nothing was checked. One that failed was allowed to be."""
     trust: Mapping[str, Any] | None = None
-    """How far to trust the answer, as `ifonly.trust.Trust.to_dict` writes it; None where nobody asked."""
+    """How far to trust the answer, as `ifonly.evidence.Trust.to_dict` writes it; None where nobody asked."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """The limits that the search was given."""
     frontier: tuple[Budget, ...] = ()

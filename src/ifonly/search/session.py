@@ -24,7 +24,7 @@ class Session:
     The bound is built once, without rules: it stays valid since rules only remove sequences. Every good sequence found
     is remembered, and those that the current rules admit are where a search starts. The answers are those of `solve`.
 
-    >>> from ifonly.instances import random_problem
+    >>> from ifonly.testing.instances import random_problem
     >>> session = Session(random_problem(7, model_kind="linear", horizon=4))
     >>> first = session.solve()
     >>> second = session.lock(first.changes[0].step)

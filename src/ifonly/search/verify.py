@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
+from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.simulate.schema import sepsis_schema
 
 LEVELS = 5

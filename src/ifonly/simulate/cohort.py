@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray, IntArray
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
 from ifonly.simulate.clinician import USUAL, Clinician, arriving_states, treatment, ventilated

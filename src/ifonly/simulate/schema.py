@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from ifonly.episodes.scaling import Columns, Scaler
-from ifonly.episodes.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.scaling import Columns, Scaler
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 
 URINE_OFFSET = 30.0
 """Added to urine output (mL/4 h) before the logarithm, since it can approach zero."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ifonly.episodes.schema import Feature
+from ifonly.data.schema import Feature
 from ifonly.errors import InputError
 from ifonly.simulate.equations import CONSTANT, SEPSIS, Equations, Response
 

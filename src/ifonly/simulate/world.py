@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import FloatArray
-from ifonly.episodes.scaling import Scaler
-from ifonly.episodes.schema import Schema
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import Schema
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import register
 from ifonly.models.layers import ROUNDING, spectral_norm

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ifonly.pages import EMPTY_STYLE
+from ifonly.report.pages import EMPTY_STYLE
 from ifonly.web.refusals import RefusalError, is_api, refusal_response
 from ifonly.web.settings import is_loopback
 

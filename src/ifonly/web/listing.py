@@ -11,7 +11,7 @@ import polars as pl
 import torch
 
 from ifonly.cases.question import CaseQuestion
-from ifonly.episodes.cohort import Cohort
+from ifonly.data.cohort import Cohort
 from ifonly.models.base import TransitionModel
 from ifonly.report.improvements import improvements
 from ifonly.rewards import Reward

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pydantic_core import to_json
 from starlette.responses import HTMLResponse, Response
 
-from ifonly import pages
 from ifonly.errors import IfonlyError
+from ifonly.report import pages
 
 API = "/api/"
 DESCRIPTION = "/openapi.json"

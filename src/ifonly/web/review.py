@@ -14,16 +14,16 @@ from ifonly.cases.opening import expected_behaviour, open_run
 from ifonly.cases.question import CaseQuestion, ruled
 from ifonly.cases.trust import support_words
 from ifonly.constraints import Constraints
-from ifonly.episodes.cohort import Cohort
-from ifonly.episodes.episode import Episode
-from ifonly.episodes.store import load_cohort
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Episode
+from ifonly.data.store import load_cohort
 from ifonly.errors import IfonlyError, StoreError
+from ifonly.evidence import support_of
+from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.problem import Question, checked_standing, members_of
 from ifonly.runs import Run, load_run
-from ifonly.support import BehaviourModel, load_behaviour
-from ifonly.trust import support_of
 from ifonly.web.listing import Listing, list_rows
 from ifonly.web.refusals import RefusalError, unknown_episode, unusable_rules
 from ifonly.web.settings import ReviewSettings

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ifonly import pages
+from ifonly.report import pages
 from ifonly.web.api import Desk, Episode
 from ifonly.web.guard import COOKIE, LOGIN, STATIC, Doorkeeper
 from ifonly.web.messages import ListParameters

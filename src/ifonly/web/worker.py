@@ -17,8 +17,10 @@ import torch
 from ifonly.cases import case_of
 from ifonly.cases.question import CaseQuestion, ruled
 from ifonly.constraints import Constraints
-from ifonly.episodes.episode import Episode
+from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError, StoreError
+from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.examination import Examination
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing
@@ -28,8 +30,6 @@ from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.result import Status
 from ifonly.search.session import Session
-from ifonly.support import BehaviourModel
-from ifonly.trust.examination import Examination
 from ifonly.web.progress import shown_progress
 
 SESSIONS_KEPT = 4

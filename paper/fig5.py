@@ -1,0 +1,138 @@
+"""Figure 5: what Lipschitz limits cost in log-likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from ifonly.models.crossval import CrossValidationRow
+from paper.base import Experiment, Settings
+from paper.cells import FoldCell
+from paper.laboratory import Limits
+from paper.runner import Bench
+from paper.style import paper_panels
+
+GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.1, 1.2, 1.5)
+"""Of both constants, as in the scripts that the paper's authors published; the paper itself names no values."""
+
+
+@dataclass(frozen=True)
+class GridSettings(Settings):
+    """Which limits, and how many folds."""
+
+    location: tuple[float, ...] = GRID
+    scale: tuple[float, ...] = GRID
+    folds: int = 5
+
+
+class LikelihoodLoss(Experiment):
+    """A cross-validation by patient over the grid, and of the unconstrained model; each fit is one cell."""
+
+    name: ClassVar[str] = "fig5"
+    title: ClassVar[str] = "Loss of log-likelihood under Lipschitz limits"
+    paper: ClassVar[str] = (
+        "L_h matters most, above all below 1; L_phi has a milder effect, especially where L_h is at least 1. With "
+        "L_h = 1 and L_phi = 0.1 the log-likelihood is 6 % lower than without any limit."
+    )
+    settings_class: ClassVar[type[Settings]] = GridSettings
+
+    def settings(self, *, quick: bool) -> Settings:
+        """The whole grid, or a corner of it."""
+        return GridSettings((0.5, 1.0, 1.5), (0.1, 1.0), folds=2) if quick else GridSettings()
+
+    def run(self, bench: Bench, settings: Settings) -> pl.DataFrame:
+        """One row per pair of limits, the unconstrained model (null) first; only those with every fold finished."""
+        assert isinstance(settings, GridSettings)
+        grid: list[Limits | None] = [None, *((one, two) for one in settings.location for two in settings.scale)]
+        # Fold by fold, so that an unfinished run has few folds of all limits rather than all folds of a few.
+        cells = {
+            (limits, fold): FoldCell(limits, fold, settings.folds) for fold in range(settings.folds) for limits in grid
+        }
+        rows = bench.measure(cells.values(), self.name)
+        complete = [fold for fold in range(settings.folds) if all(cells[limits, fold] in rows for limits in grid)]
+        if len(complete) < 2:
+            return pl.DataFrame()
+        values = {limits: [float(rows[cells[limits, fold]]["log_likelihood"]) for fold in complete] for limits in grid}
+        compared = [CrossValidationRow.of(limits, values[limits], values[None]) for limits in grid]
+        return pl.DataFrame(
+            {
+                "location": [None if limits is None else limits[0] for limits in grid],
+                "scale": [None if limits is None else limits[1] for limits in grid],
+                "log_likelihood": [row.mean for row in compared],
+                "standard_error": [row.standard_error for row in compared],
+                "decrease": [row.decrease for row in compared],
+                "decrease_error": [row.decrease_error for row in compared],
+                "folds": len(complete),
+            },
+            schema_overrides={"location": pl.Float64, "scale": pl.Float64},
+        )
+
+    def plot(self, table: pl.DataFrame) -> Figure:
+        """The grid as a picture with its numbers; darker: a larger loss."""
+        rows = table.drop_nulls("location")
+        locations, scales = (sorted(rows[name].unique().to_list()) for name in ("location", "scale"))
+        losses = np.full((len(scales), len(locations)), np.nan)
+        for row in rows.iter_rows(named=True):
+            losses[scales.index(row["scale"]), locations.index(row["location"])] = row["decrease"]
+        width, height = max(3.6, 0.5 * len(locations) + 1.2), max(2.2, 0.32 * len(scales) + 0.8)
+        with paper_panels(1, width, height) as (figure, (panel,)):
+            image = panel.imshow(losses, cmap=mpl.colormaps["magma_r"], origin="lower", aspect="auto")
+            middle = (float(np.nanmin(losses)) + float(np.nanmax(losses))) / 2
+            for (i, j), loss in np.ndenumerate(losses):
+                shade = "white" if loss > middle else "black"
+                panel.text(j, i, f"{loss:.1f}", ha="center", va="center", fontsize=7, color=shade)
+            panel.set_xticks(range(len(locations)), [f"{value:g}" for value in locations])
+            panel.set_yticks(range(len(scales)), [f"{value:g}" for value in scales])
+            panel.set_xlabel("$L_h$")
+            panel.set_ylabel("$L_\\phi$")
+            bar = figure.colorbar(image, ax=panel)
+            bar.set_label("Loss of log-likelihood (%)")
+        return figure
+
+    def summary(self, table: pl.DataFrame) -> pl.DataFrame:
+        """A line per L_h, a column per L_phi: the loss in percent, with its standard error over folds."""
+        rows = table.drop_nulls("location")
+        scales = sorted(rows["scale"].unique().to_list())
+        shown = {
+            (row["location"], row["scale"]): f"{row['decrease']:.1f} ± {row['decrease_error']:.1f}"
+            for row in rows.iter_rows(named=True)
+        }
+        return pl.DataFrame(
+            [
+                {"L_h": f"{location:g}"} | {f"L_phi = {scale:g}": shown.get((location, scale), "-") for scale in scales}
+                for location in sorted(rows["location"].unique().to_list())
+            ]
+        )
+
+    def findings(self, table: pl.DataFrame) -> Sequence[str]:
+        """The unconstrained log-likelihood, and the loss at the paper's limits or at the nearest to them."""
+        free = table.filter(pl.col("location").is_null()).row(0, named=True)
+        rows = table.drop_nulls("location")
+        distance = (pl.col("location") - 1.0).abs() + (pl.col("scale") - 0.1).abs()
+        near = rows.sort(distance).row(0, named=True)
+        best = rows.sort("decrease").row(0, named=True)
+        return [
+            f"Without limits the held-out log-likelihood is {free['log_likelihood']:.3f} ± "
+            f"{free['standard_error']:.3f} nats per transition ({free['folds']} folds, standard errors).",
+            f"With L_h = {near['location']:g} and L_phi = {near['scale']:g} it is {near['decrease']:.1f} ± "
+            f"{near['decrease_error']:.1f} % lower (negative: higher); the smallest loss is {best['decrease']:.1f} %, "
+            f"at L_h = {best['location']:g} and L_phi = {best['scale']:g}.",
+            _effects(rows),
+        ]
+
+
+def _effects(rows: pl.DataFrame) -> str:
+    """How much the loss spans as one constant varies and the other stays, on average."""
+    location, scale = (_mean_span(rows, other) for other in ("scale", "location"))
+    return f"The loss spans {location:.1f} points as L_h varies and {scale:.1f} as L_phi does (means over the other)."
+
+
+def _mean_span(rows: pl.DataFrame, fixed: str) -> float:
+    span = pl.col("decrease").max() - pl.col("decrease").min()
+    return float(rows.group_by(fixed).agg(span.alias("span"))["span"].to_numpy().mean())

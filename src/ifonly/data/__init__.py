@@ -1,0 +1,34 @@
+"""Episodes: what was recorded, what it is made of, and how it is kept on disk."""
+
+from ifonly.data.cohort import Cohort, Summary, Transitions
+from ifonly.data.episode import Episode
+from ifonly.data.scaling import Scaler
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.store import (
+    load,
+    load_cohort,
+    load_metadata,
+    load_schema,
+    read_table,
+    save_cohort,
+    save_schema,
+)
+
+__all__ = [
+    "ActionSpace",
+    "Axis",
+    "Cohort",
+    "Episode",
+    "Feature",
+    "Scaler",
+    "Schema",
+    "Summary",
+    "Transitions",
+    "load",
+    "load_cohort",
+    "load_metadata",
+    "load_schema",
+    "read_table",
+    "save_cohort",
+    "save_schema",
+]

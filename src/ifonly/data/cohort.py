@@ -1,0 +1,333 @@
+"""Many episodes of one schema, as columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ifonly.data.episode import (
+    Episode,
+    FloatArray,
+    IntArray,
+    Rows,
+    as_actions,
+    as_matrix,
+    check_ids,
+    check_rows,
+    check_static,
+    count_implausible,
+    warn_implausible,
+)
+from ifonly.data.plain import repeated
+from ifonly.data.schema import Schema
+from ifonly.errors import InputError
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Every recorded transition of a cohort, row by row, in original units."""
+
+    states: FloatArray  # [N, D]
+    context: FloatArray  # [N, C], at the step of `states`
+    actions: IntArray  # [N]
+    next_states: FloatArray  # [N, D]
+    episode: IntArray  # [N], position of the episode in the cohort
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Episodes of one schema, stored as columns; episode e occupies rows offsets[e]:offsets[e+1].
+
+    Index it by position or by id, slice it, iterate over it, `filter`, `select`, `split`, take `transitions`.
+    """
+
+    schema: Schema
+    ids: tuple[str, ...]
+    offsets: IntArray
+    states: FloatArray
+    context: FloatArray
+    actions: IntArray
+    subjects: tuple[str, ...] = ()
+    implausible: dict[str, int] = field(init=False)
+    """Number of values outside the plausible range, per feature."""
+
+    def __post_init__(self) -> None:
+        ids = tuple(self.ids)
+        subjects = tuple(self.subjects) or ids
+        offsets = np.array(self.offsets)
+        states = as_matrix("cohort: states", self.states)
+        context = as_matrix("cohort: context", self.context)
+        _check_layout(ids, subjects, offsets, (len(states), len(context), np.size(self.actions)))
+        offsets = offsets.astype(np.int64)
+
+        def locate(row: int) -> str:
+            episode = int(np.searchsorted(offsets, row, side="right")) - 1
+            return f"episode {ids[episode]!r}, step {row - int(offsets[episode])}"
+
+        rows = Rows(self.schema, states, context, as_actions("cohort", self.actions, locate=locate))
+        check_rows(rows, locate=locate)
+        check_static(rows, np.repeat(offsets[:-1], np.diff(offsets)), locate=locate)
+        counts = count_implausible(rows)
+        warn_implausible(counts, f"cohort of {len(ids)} episodes")
+        self._set(ids, subjects, offsets, rows.frozen_copy(), counts)
+
+    def _set(
+        self, ids: tuple[str, ...], subjects: tuple[str, ...], offsets: IntArray, rows: Rows, counts: dict[str, int]
+    ) -> None:
+        offsets.flags.writeable = False
+        values = {"schema": rows.schema, "ids": ids, "subjects": subjects, "offsets": offsets, "implausible": counts}
+        values |= {"states": rows.states, "context": rows.context, "actions": rows.actions}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_position", {id: position for position, id in enumerate(ids)})
+
+    @classmethod
+    def from_episodes(cls, episodes: Iterable[Episode]) -> Cohort:
+        """A cohort of episodes that share a schema."""
+        items = list(episodes)
+        if not items:
+            raise InputError("cohort: needs at least one episode.")
+        for item in items[1:]:
+            here, there = f"episode {items[0].id!r}", f"episode {item.id!r}"
+            advice = "All episodes of a cohort share one schema; make a cohort for each."
+            items[0].schema.require_same(item.schema, here=here, there=there, advice=advice)
+        return cls(
+            schema=items[0].schema,
+            ids=tuple(item.id for item in items),
+            subjects=tuple(item.subject for item in items),
+            offsets=np.cumsum([0, *(len(item) for item in items)]),
+            states=np.concatenate([item.states for item in items]),
+            context=np.concatenate([item.context for item in items]),
+            actions=np.concatenate([item.actions for item in items]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> IntArray:
+        """Number of steps of each episode [E]."""
+        return np.diff(self.offsets)
+
+    def position(self, id: str) -> int:
+        """Where the episode with this id stands in the cohort."""
+        positions: dict[str, int] = self._position  # type: ignore[attr-defined]
+        if id not in positions:
+            raise InputError(f"no episode {id!r} in this cohort of {len(self)} (the first is {self.ids[0]!r}).")
+        return positions[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._position  # type: ignore[attr-defined]
+
+    @overload
+    def __getitem__(self, key: int | str) -> Episode: ...
+    @overload
+    def __getitem__(self, key: slice) -> Cohort: ...
+    def __getitem__(self, key: int | str | slice) -> Episode | Cohort:
+        if isinstance(key, slice):
+            return self._take(np.arange(len(self))[key])
+        position = self.position(key) if isinstance(key, str) else range(len(self))[key]
+        rows = slice(self.offsets[position], self.offsets[position + 1])
+        part = Rows(self.schema, self.states[rows], self.context[rows], self.actions[rows])
+        return Episode.trusted(self.ids[position], self.subjects[position], part)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[position] for position in range(len(self)))
+
+    @overload
+    def filter(self, keep: Callable[[Episode], bool]) -> Cohort: ...
+    @overload
+    def filter(self, keep: Sequence[bool] | npt.NDArray[np.bool_]) -> Cohort: ...
+    def filter(self, keep: Callable[[Episode], bool] | Sequence[bool] | npt.NDArray[np.bool_]) -> Cohort:
+        """The episodes that `keep` (a function of an episode, or a mask [E]) says yes to."""
+        mask = np.array([bool(keep(episode)) for episode in self]) if callable(keep) else np.asarray(keep)
+        if mask.shape != (len(self),) or mask.dtype != np.bool_:
+            raise InputError(
+                f"filter: needs true or false for each of {len(self)} episodes; found {mask.dtype} {list(mask.shape)}."
+            )
+        return self._take(np.flatnonzero(mask))
+
+    def select(self, ids: Iterable[str]) -> Cohort:
+        """The episodes with these ids, in this order."""
+        return self._take(np.array([self.position(id) for id in ids], dtype=np.int64))
+
+    def _take(self, positions: IntArray) -> Cohort:
+        if positions.size == 0:
+            raise InputError("the selection keeps no episode; a cohort needs at least one.")
+        lengths = self.lengths[positions]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        index = np.arange(offsets[-1]) + np.repeat(self.offsets[positions] - offsets[:-1], lengths)
+        rows = Rows(self.schema, self.states[index], self.context[index], self.actions[index])
+        ids = tuple(self.ids[p] for p in positions)
+        if twice := repeated(ids):
+            raise InputError(f"the selection names episode {twice[0]!r} more than once.")
+        cohort = object.__new__(Cohort)
+        rows.freeze()
+        cohort._set(ids, tuple(self.subjects[p] for p in positions), offsets, rows, count_implausible(rows))
+        return cohort
+
+    def split(self, *, by: Literal["subject"] = "subject", test: float = 0.2, seed: int = 0) -> tuple[Cohort, Cohort]:
+        """(training, test) cohorts; all episodes of a subject land on the same side."""
+        if by != "subject":
+            raise InputError(f"split: by={by!r} is unknown; cohorts are split by 'subject'.")
+        if not 0 < test < 1:
+            raise InputError(f"split: test={test} must lie strictly between 0 and 1.")
+        subjects = self._shuffled_subjects(seed)
+        size = min(max(1, round(test * len(subjects))), len(subjects) - 1)
+        if size < 1:
+            raise InputError("split: needs at least two subjects.")
+        return self._without(subjects[:size]), self._only(subjects[:size])
+
+    def folds(self, count: int, *, seed: int = 0) -> list[tuple[Cohort, Cohort]]:
+        """`count` (training, validation) pairs; every subject is in exactly one validation part."""
+        subjects = self._shuffled_subjects(seed)
+        if not 2 <= count <= len(subjects):
+            raise InputError(f"folds: count={count} must be between 2 and the number of subjects, {len(subjects)}.")
+        parts = [subjects[start::count] for start in range(count)]
+        return [(self._without(part), self._only(part)) for part in parts]
+
+    def _shuffled_subjects(self, seed: int) -> list[str]:
+        unique = sorted(set(self.subjects))
+        return [unique[i] for i in np.random.default_rng(seed).permutation(len(unique))]
+
+    def _only(self, subjects: Iterable[str]) -> Cohort:
+        wanted = set(subjects)
+        return self.filter([subject in wanted for subject in self.subjects])
+
+    def _without(self, subjects: Iterable[str]) -> Cohort:
+        unwanted = set(subjects)
+        return self.filter([subject not in unwanted for subject in self.subjects])
+
+    def transitions(self) -> Transitions:
+        """Every (state, context, action, next state) of the cohort, episode by episode."""
+        last = np.zeros(len(self.actions), dtype=bool)
+        last[self.offsets[1:] - 1] = True
+        first = np.zeros(len(self.actions), dtype=bool)
+        first[self.offsets[:-1]] = True
+        episode = np.repeat(np.arange(len(self)), self.lengths)
+        return Transitions(
+            self.states[~last], self.context[~last], self.actions[~last], self.states[~first], episode[~last]
+        )
+
+    def summary(self) -> Summary:
+        """Counts and per-feature figures; prints itself as a short table."""
+        return Summary.of(self)
+
+    def fingerprint(self) -> str:
+        """A hash of schema, ids, subjects and every value: what a result was computed from."""
+        digest = hashlib.sha256(json.dumps([self.schema.fingerprint, self.ids, self.subjects]).encode())
+        for array in (self.offsets, self.states, self.context, self.actions):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"Cohort({len(self)} episodes, {len(set(self.subjects))} subjects, {len(self.actions)} steps)"
+
+
+@dataclass(frozen=True)
+class FeatureSummary:
+    """Figures of one feature over all steps, in its unit."""
+
+    name: str
+    kind: str
+    unit: str
+    mean: float
+    deviation: float
+    minimum: float
+    maximum: float
+    implausible: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a cohort holds."""
+
+    episodes: int
+    subjects: int
+    steps: int
+    shortest: int
+    longest: int
+    features: tuple[FeatureSummary, ...]
+    action_counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> Summary:
+        """Summarise a cohort."""
+        columns = {f.name: cohort.states[:, i] for i, f in enumerate(cohort.schema.dynamic)}
+        columns |= {f.name: cohort.context[:, i] for i, f in enumerate(cohort.schema.context)}
+        features = tuple(
+            FeatureSummary(
+                name=feature.name,
+                kind=feature.kind,
+                unit=feature.unit,
+                mean=float(columns[feature.name].mean()),
+                deviation=float(columns[feature.name].std()),
+                minimum=float(columns[feature.name].min()),
+                maximum=float(columns[feature.name].max()),
+                implausible=cohort.implausible.get(feature.name, 0),
+            )
+            for feature in cohort.schema.features
+        )
+        counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))
+        return cls(
+            episodes=len(cohort),
+            subjects=len(set(cohort.subjects)),
+            steps=len(cohort.actions),
+            shortest=int(cohort.lengths.min()),
+            longest=int(cohort.lengths.max()),
+            features=features,
+            action_counts=tuple(int(count) for count in counts),
+        )
+
+    def __str__(self) -> str:
+        used = sum(count > 0 for count in self.action_counts)
+        lines = [
+            f"{self.episodes} episodes of {self.subjects} subjects, {self.steps} steps "
+            f"(horizons {self.shortest} to {self.longest}), {used} of {len(self.action_counts)} actions used"
+        ]
+        lines += [
+            f"  {f.name:<24} {f.kind:<10} mean {f.mean:10.4g}  sd {f.deviation:10.4g}  "
+            f"range {f.minimum:.4g} to {f.maximum:.4g} {f.unit}".rstrip()
+            + (f"  ({f.implausible} implausible)" if f.implausible else "")
+            for f in self.features
+        ]
+        return "\n".join(lines)
+
+
+def _check_layout(
+    ids: tuple[str, ...], subjects: tuple[str, ...], offsets: IntArray, sizes: tuple[int, int, int]
+) -> None:
+    if not ids:
+        raise InputError("cohort: needs at least one episode.")
+    if len(subjects) != len(ids):
+        raise InputError(f"cohort: {len(subjects)} subjects for {len(ids)} episodes; one each is needed.")
+    check_ids(ids, subjects)
+    if twice := repeated(ids):
+        raise InputError(f"cohort: episode id {twice[0]!r} occurs more than once; ids must be unique.")
+    states, context, actions = sizes
+    if not states == context == actions:
+        raise InputError(
+            f"cohort: {states} states, {context} context rows and {actions} actions; "
+            "there must be one of each per step."
+        )
+    whole = offsets.shape == (len(ids) + 1,) and offsets.dtype.kind in "iu"
+    if not whole or offsets[0] != 0 or offsets[-1] != states:
+        raise InputError(
+            f"cohort: offsets must be whole numbers from 0 to {states} and have one entry more than episodes."
+        )
+    lengths = np.diff(offsets.astype(np.int64))
+    if lengths.min() < 2:
+        position = int(lengths.argmin())
+        raise InputError(
+            f"episode {ids[position]!r}: has {int(lengths[position])} step(s); an episode needs at least two: leave it "
+            "out."
+        )

@@ -1,0 +1,210 @@
+"""Which columns hold ids of episodes and subjects, steps and actions: by their names and by their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ifonly.data.drafts.readings import Reading
+from ifonly.data.episode import IntArray
+from ifonly.errors import InputError
+
+EPISODE_NAMES = (
+    *("episode", "stay", "icustay", "run", "trip", "session", "case", "visit", "batch", "cycle", "trajectory"),
+    *("encounter", "admission", "hadm", "job", "day", "id"),
+)
+STEP_NAMES = ("step", "bloc", "timestep", "t", "time", "hour", "hours", "h", "minute", "minutes", "day", "week", "tick")
+SUBJECT_NAMES = (
+    *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),
+    *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
+)
+ACTION_WORDS = ("action", "treatment", "decision", "intervention", "setting", "control", "dose")
+MOST_CANDIDATES = 8
+"""Columns tried as episodes or as steps, those with telling names first."""
+
+ROWS_TRIED = 50_000
+"""Rows in which pairs of columns are tried; a table has the same layout throughout."""
+
+REGULAR = 0.5
+"""Share of steps that must be equally far apart for a pair of columns to be taken unasked."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Columns that somebody named; None and () leave them to be guessed."""
+
+    episode: str | None = None
+    step: str | None = None
+    subject: str | None = None
+    actions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """How the rows of a table belong to episodes, after sorting them by episode and step."""
+
+    order: IntArray
+    """Rows [N] in sorted order."""
+    first: IntArray
+    """Where episodes begin in that order [E]."""
+    differences: pl.Series
+    """From one step to the next within an episode, in sorted order [N - E]; null where a step is no number."""
+    begins: pl.Series
+    """The number of each episode's first step [E]."""
+
+    @classmethod
+    def of(cls, episodes: pl.Series, numbers: pl.Series) -> Steps:
+        """Sort the ids [N] and the numbers of the steps [N]."""
+        frame = pl.DataFrame({"episode": episodes, "step": numbers}).with_row_index("row")
+        # Episodes keep the order in which they first come up.
+        ranks = frame.with_columns(pl.col("row").min().over("episode").alias("rank")).sort("rank", "step", "row")
+        new = ranks["rank"].ne_missing(ranks["rank"].shift(1))
+        return cls(
+            order=ranks["row"].to_numpy().astype(np.int64),
+            first=np.flatnonzero(new.to_numpy()),
+            differences=ranks["step"].diff().filter(~new),
+            begins=ranks["step"].filter(new),
+        )
+
+    @property
+    def spacing(self) -> float | None:
+        """The usual distance of two steps; None where it is none or nothing."""
+        usual = self.differences.drop_nulls().round(9).mode(maintain_order=True)
+        return float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
+
+    @property
+    def regularity(self) -> float:
+        """Share of distances that are the usual one."""
+        if self.spacing is None or not len(self.differences):
+            return 0.0
+        return float(((self.differences - self.spacing).abs() < 1e-6 * self.spacing).fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+
+    @property
+    def begin_alike(self) -> bool:
+        """Whether all episodes begin with the same number."""
+        return self.begins.n_unique() == 1
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns that are no features."""
+
+    episode: str
+    step: str
+    subject: str | None
+    actions: tuple[str, ...]
+
+
+def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
+    """The columns of ids, steps and actions; an error says which to name where none can be found."""
+    named = [hints.episode, hints.step, hints.subject, *hints.actions]
+    for column in named:
+        if column is not None and column not in readings:
+            raise InputError(f"table: has no column {column!r}; found {list(readings)[:30]}.")
+    if hints.step and not readings[hints.step].is_numeric:
+        raise InputError(f"table: column {hints.step!r} holds no numbers, so that it cannot tell the order of steps.")
+    taken = {column for column in named if column is not None}
+    episode, step = _episode_and_step(readings, hints, taken)
+    taken |= {episode, step}
+    subject = hints.subject or _subject(readings, episode, taken)
+    taken |= {subject} if subject else set()
+    return Roles(episode, step, subject, hints.actions or _actions(readings, taken))
+
+
+def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[str]) -> tuple[str, str]:
+    free = [reading for name, reading in readings.items() if name not in taken]
+    episodes = [readings[hints.episode]] if hints.episode else _ranked(filter(_may_be_episode, free), EPISODE_NAMES)
+    steps = [readings[hints.step]] if hints.step else _ranked(filter(_may_be_step, free), STEP_NAMES)
+    if hints.episode and hints.step:
+        return hints.episode, hints.step
+    scores = {
+        (one.name, two.name): _score(one, two, hints) for one in episodes for two in steps if one.name != two.name
+    }
+    best = max(scores, key=lambda pair: scores[pair], default=None)
+    if best is None or scores[best] <= 0:
+        raise InputError(
+            "table: no two columns look like the id of an episode and the number of its steps; name them with "
+            f"--episode COLUMN and --step COLUMN (found {list(readings)[:30]}). A table holds one row per step, and "
+            "steps count 0, 1, 2, ... within each episode, or hours or the like at equal distances."
+        )
+    return best
+
+
+def _may_be_episode(reading: Reading) -> bool:
+    rows = len(reading.texts)
+    return (
+        reading.is_complete
+        and not reading.is_date
+        and (not reading.is_numeric or reading.is_whole)
+        and 2 <= reading.distinct <= rows / 2
+    )
+
+
+def _may_be_step(reading: Reading) -> bool:
+    return reading.is_clean and reading.distinct >= 2
+
+
+def _score(episode: Reading, step: Reading, hints: Hints) -> float:
+    """How well two columns number the steps of episodes; 0 for not at all."""
+    steps = Steps.of(episode.texts.head(ROWS_TRIED), step.numbers.head(ROWS_TRIED))
+    if steps.regularity < REGULAR:
+        return 0.0
+    names = _rank(episode.name, EPISODE_NAMES) + _rank(step.name, STEP_NAMES)
+    return steps.regularity + names + 0.5 * steps.begin_alike + (hints.episode is not None) + (hints.step is not None)
+
+
+def _ranked(readings: Iterable[Reading], names: Sequence[str]) -> list[Reading]:
+    """The likeliest candidates, by name, then in the order of the table."""
+    return sorted(readings, key=lambda reading: -_rank(reading.name, names))[:MOST_CANDIDATES]
+
+
+def _rank(name: str, names: Sequence[str]) -> float:
+    """1 for the most telling name, less for others, 0 for an unknown one."""
+    plain = re.sub(r"[\W_]+", "", name.casefold())
+    candidates = [plain, plain.removesuffix("id"), plain.removesuffix("number")]
+    ranks = [1 - 0.5 * names.index(candidate) / len(names) for candidate in candidates if candidate in names]
+    return max(ranks, default=0.0)
+
+
+def _subject(readings: Mapping[str, Reading], episode: str, taken: set[str]) -> str | None:
+    ids = readings[episode].texts
+    free = [r for name, r in readings.items() if name not in taken and _rank(name, SUBJECT_NAMES) and r.is_complete]
+    constant = [reading for reading in free if not reading.is_date and is_constant_within(reading.texts, ids)]
+    return _ranked(constant, SUBJECT_NAMES)[0].name if constant else None
+
+
+def is_constant_within(values: pl.Series, episodes: pl.Series) -> bool:
+    """Whether every episode has at most one value, missing ones aside."""
+    frame = pl.DataFrame({"value": values, "episode": episodes}).drop_nulls()
+    return frame["episode"].n_unique() == frame.n_unique()
+
+
+def _actions(readings: Mapping[str, Reading], taken: set[str]) -> tuple[str, ...]:
+    """Columns whose names speak of actions: the first one with labels, or all with numbers."""
+    found = [
+        reading
+        for name, reading in readings.items()
+        if name not in taken and set(words(name)) & set(ACTION_WORDS) and reading.distinct > 1 and not reading.is_date
+    ]
+    exact = [reading for reading in found if reading.name.casefold().strip() == "action"]
+    labels = [reading for reading in found if not reading.is_numeric]
+    chosen = (exact or labels)[:1] or found
+    if not chosen:
+        raise InputError(
+            "table: no column's name speaks of an action; name the column of labels or numbers with --action COLUMN, "
+            f"or the columns of doses, --action once for each (found {list(readings)[:30]})."
+        )
+    return tuple(reading.name for reading in chosen)
+
+
+def words(name: str) -> list[str]:
+    """The words of a column's name, in small letters, without plural endings.
+
+    >>> words("Vasopressor_doses (mcg)")
+    ['vasopressor', 'dose', 'mcg']
+    """
+    return [word.removesuffix("s") if len(word) > 3 else word for word in re.findall(r"[a-z]+", name.casefold())]

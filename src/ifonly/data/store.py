@@ -1,0 +1,334 @@
+"""Cohorts and schemas on disk: Parquet plus versioned metadata, and tables that people bring.
+
+The formats are written down in docs/file-formats.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.columns import TableColumns
+from ifonly.data.plain import repeated
+from ifonly.data.schema import Schema
+from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
+from ifonly.errors import InputError, StoreError
+from ifonly.files import atomic_folder, sha256_of, write_text_atomically
+from ifonly.version import __version__
+
+COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
+SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
+TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
+UNIT_TO_FILL_IN = "?"
+"""What a first schema says instead of a unit that nobody can guess."""
+
+# A damaged Parquet file can make polars panic, which is no subclass of its other errors.
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+
+def save_cohort(
+    cohort: Cohort, path: str | Path, *, provenance: Mapping[str, Any] | None = None, overwrite: bool = False
+) -> None:
+    """Write a cohort as a folder with `episodes.parquet` and `metadata.json`, completely or not at all.
+
+    Values come back bit by bit. `provenance` is anything that JSON can hold: where the data come from, settings,
+    seeds. An existing cohort folder is replaced only with `overwrite`.
+    """
+    origin = _checked_provenance(provenance or {})
+    try:
+        with atomic_folder(path, overwrite=overwrite) as folder:
+            table = folder / TABLE_NAME
+            cohort_to_frame(cohort).write_parquet(table)
+            metadata = {
+                "format": COHORT_FORMAT,
+                "version": COHORT_VERSION,
+                "ifonly": __version__,
+                "provenance": origin,
+                "counts": _counts(cohort),
+                "table": {"file": TABLE_NAME, "bytes": table.stat().st_size, "sha256": sha256_of(table)},
+                "schema_fingerprint": cohort.schema.fingerprint,
+                "schema": cohort.schema.to_dict(),
+            }
+            (folder / METADATA_NAME).write_text(_json(metadata), encoding="utf-8")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"{path}: the cohort could not be written ({error}); nothing was changed.") from error
+
+
+def load_cohort(path: str | Path) -> Cohort:
+    """Read a cohort folder that `save_cohort` wrote; anything missing, cut off or altered is a `StoreError`."""
+    folder = Path(path)
+    metadata = load_metadata(folder)
+    schema = _stored_schema(folder, metadata)
+    frame = _stored_frame(folder / TABLE_NAME, metadata["table"])
+    if frame.schema != frame_schema(schema):
+        raise StoreError(
+            f"{folder / TABLE_NAME}: its columns are {dict(frame.schema)}, while {METADATA_NAME} describes "
+            f"{dict(frame_schema(schema))}; get a fresh copy of the folder."
+        )
+    try:
+        cohort = cohort_from_frame(frame, schema)
+    except InputError as error:
+        raise StoreError(f"{folder / TABLE_NAME}: {error}") from None
+    if metadata["counts"] != _counts(cohort):
+        raise StoreError(
+            f"{folder}: {METADATA_NAME} counts {metadata['counts']}, the table holds {_counts(cohort)}; "
+            "get a fresh copy of the folder."
+        )
+    return cohort
+
+
+load = load_cohort
+
+
+def load_metadata(path: str | Path) -> dict[str, Any]:
+    """The metadata of a cohort folder: counts, provenance, schema; the table itself is not read."""
+    folder = Path(path)
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file, not a cohort folder; read_table reads a CSV or Parquet table.")
+    if not folder.is_dir():
+        raise StoreError(f"{folder} does not exist; expected a cohort folder.")
+    source = folder / METADATA_NAME
+    if not source.is_file():
+        found = sorted(item.name for item in folder.iterdir())[:10]
+        raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder (it holds {found}).")
+    content = _parsed(source)
+    _check_version(source, content, COHORT_FORMAT, COHORT_VERSION)
+    for key, kind in (("schema", dict), ("counts", dict), ("table", dict), ("provenance", dict), ("ifonly", str)):
+        if not isinstance(content.get(key), kind):
+            raise StoreError(f"{source}: {key!r} is missing or broken; get a fresh copy of the folder.")
+    if missing := {"bytes", "sha256"} - set(content["table"]):
+        raise StoreError(f"{source}: 'table' lacks {sorted(missing)}; get a fresh copy of the folder.")
+    return content
+
+
+def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a schema file, YAML or JSON by the ending of its name."""
+    target = _schema_path(path)
+    if target.exists() and not overwrite:
+        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    content = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION, **schema.to_dict()}
+    text = (
+        _json(content) if _is_json(target) else yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    )
+    try:
+        write_text_atomically(target, text)
+    except OSError as error:
+        raise StoreError(f"{target}: the schema could not be written ({error}).") from error
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Read a schema file, written by `save_schema` or by hand (`format` and `version` may then be left out)."""
+    return load_schema_and_columns(path)[0]
+
+
+def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
+    """The schema in a schema file, and what its key `table` says about the columns of the tables it is for."""
+    source = _schema_path(path)
+    content = _parsed(source)
+    assumed = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION}
+    _check_version(source, assumed | content, SCHEMA_FORMAT, SCHEMA_VERSION)
+    try:
+        columns = TableColumns.from_dict(content.get("table", {}))
+        schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
+        columns.require_fit(schema.actions)
+        _require_units(schema)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    return schema, columns
+
+
+def _require_units(schema: Schema) -> None:
+    """Refuse units that are still to be filled in: models remember units, so that they cannot be corrected later."""
+    open_units = [f"feature {feature.name!r}" for feature in schema.features if feature.unit == UNIT_TO_FILL_IN]
+    open_units += [f"axis {axis.name!r}" for axis in schema.actions.axes if axis.unit == UNIT_TO_FILL_IN]
+    open_units += ["the step"] if schema.step_unit == UNIT_TO_FILL_IN else []
+    if open_units:
+        raise InputError(
+            f"schema: the unit of {', '.join(open_units)} is still to be filled in ({UNIT_TO_FILL_IN!r}); write it "
+            'down, or "" for a quantity without one.'
+        )
+
+
+def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
+    """A cohort out of a long CSV or Parquet table, one row per step, and a schema or a schema file.
+
+    Columns: episode, step, action, every feature by its name, and subject where there is one; others are ignored. A
+    schema file may say under `table` what they are called, and which doses the actions are made of. Nothing is
+    guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place. Steps may
+    count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
+    """
+    return read_table_and_first_step(path, schema)[0]
+
+
+def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, int]:
+    """What `read_table` gives, and the number that the table gives to first steps, 0 or 1."""
+    source = Path(path)
+    layout, columns = (schema, TableColumns()) if isinstance(schema, Schema) else load_schema_and_columns(schema)
+    frame = read_frame(source)
+    try:
+        return cohort_and_first_step(frame, layout, columns)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def _checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        text = _json(dict(provenance))
+        text.encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"provenance: {error}; only what JSON can hold is stored.") from None
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() == ".json"
+
+
+def _counts(cohort: Cohort) -> dict[str, int]:
+    return {"episodes": len(cohort), "subjects": len(set(cohort.subjects)), "steps": len(cohort.actions)}
+
+
+def _parsed(source: Path) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file."""
+    try:
+        text = source.read_text(encoding="utf-8")
+        content = json.loads(text, object_pairs_hook=_checked_pairs) if _is_json(source) else _parsed_yaml(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{source}: cannot be read ({error}).") from None
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        kind = "JSON" if _is_json(source) else "YAML"
+        raise StoreError(f"{source}: is not valid {kind}, or cut off ({error}).") from None
+    except _RepeatedKeyError as error:
+        raise StoreError(f"{source}: {error}; keep one of them.") from None
+    if not isinstance(content, dict):
+        raise StoreError(f"{source}: holds {type(content).__name__}, not a mapping of names to values.")
+    return content
+
+
+class _RepeatedKeyError(ValueError):
+    """A mapping has a key twice, of which parsers silently drop one."""
+
+
+def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := repeated([key for key, _ in pairs]):
+        raise _RepeatedKeyError(f"the key {twice[0]!r} occurs twice in one mapping")
+    return dict(pairs)
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """Plain values only, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for position, key in enumerate(keys):
+            if any((key.tag, key.value) == (other.tag, other.value) for other in keys[:position]):
+                raise _RepeatedKeyError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
+        return super().construct_mapping(node, deep=deep)
+
+
+def _parsed_yaml(text: str) -> Any:
+    loader = _YamlLoader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def _check_version(source: Path, content: Mapping[str, Any], expected: str, version: int) -> None:
+    if content.get("format") != expected:
+        raise StoreError(f"{source}: format {content.get('format')!r}; expected {expected!r}.")
+    if content.get("version") != version:
+        raise StoreError(
+            f"{source}: version {content.get('version')!r} of {expected}; ifonly {__version__} reads version "
+            f"{version}; update ifonly, or write it again with this one."
+        )
+
+
+def _stored_schema(folder: Path, metadata: Mapping[str, Any]) -> Schema:
+    source = folder / METADATA_NAME
+    try:
+        schema = Schema.from_dict(metadata["schema"])
+    except InputError as error:
+        raise StoreError(f"{source}: {error}") from None
+    if schema.fingerprint != metadata.get("schema_fingerprint"):
+        raise StoreError(
+            f"{source}: the schema's fingerprint is {schema.fingerprint}, not {metadata.get('schema_fingerprint')} as "
+            "when it was written; it was altered since. Get a fresh copy of the folder."
+        )
+    return schema
+
+
+def _stored_frame(source: Path, expected: Mapping[str, Any]) -> pl.DataFrame:
+    """The table, parsed from the very bytes that were checked."""
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{source}: is missing or cannot be read ({error.strerror}).") from None
+    if len(data) != expected["bytes"]:
+        raise StoreError(
+            f"{source}: has {len(data)} bytes, {expected['bytes']} were written: cut off or altered. "
+            "Get a fresh copy of the folder."
+        )
+    if hashlib.sha256(data).hexdigest() != expected["sha256"]:
+        raise StoreError(f"{source}: does not match its checksum: altered. Get a fresh copy of the folder.")
+    return _parse_parquet(source, data)
+
+
+def _parse_parquet(source: Path, data: bytes) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(io.BytesIO(data))
+    except _UNREADABLE:
+        raise StoreError(
+            f"{source}: is not a complete Parquet file; it is cut off, damaged or of another kind."
+        ) from None
+
+
+def _schema_path(path: str | Path) -> Path:
+    if Path(path).suffix.lower() not in (".yaml", ".yml", ".json"):
+        raise InputError(f"{path}: the name of a schema file ends in .yaml, .yml or .json.")
+    return Path(path)
+
+
+def read_frame(path: str | Path) -> pl.DataFrame:
+    """A CSV table, every cell as text, or a Parquet table as it is; errors quote none of its cells."""
+    source = Path(path)
+    kind = source.suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        raise InputError(f"{source}: the name of a table ends in .csv or .parquet.")
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
+    return _parse_parquet(source, data) if kind == ".parquet" else _parse_csv(source, data)
+
+
+def _parse_csv(source: Path, data: bytes) -> pl.DataFrame:
+    """Every cell as text, so that ids such as 007 stay what they are."""
+    try:
+        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")), [])
+        if twice := repeated(header):
+            raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
+        # polars leaves doubled quotes in column names as they are, so the names come from here.
+        return pl.read_csv(io.BytesIO(data), infer_schema_length=0, new_columns=header)
+    except pl.exceptions.NoDataError:
+        raise InputError(f"{source}: is empty.") from None
+    except (*_UNREADABLE, UnicodeDecodeError, csv.Error):
+        # The parser's own message may quote whole rows, which are nobody's business.
+        raise StoreError(
+            f"{source}: is not a readable CSV file; it must be UTF-8 with commas, no row may have more cells than the "
+            "header, and every quote must be closed."
+        ) from None

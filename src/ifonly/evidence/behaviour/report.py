@@ -1,0 +1,173 @@
+"""How good a behaviour model is on subjects that it has not seen: likelihood, calibration, action by action."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.errors import InputError
+
+BINS = 15
+"""Groups of equally many steps by which the calibration error is measured."""
+
+PROBABILITY_EDGES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Groups of action probabilities; finest where thresholds are."""
+
+FEWEST_USES = 20
+"""An action that was taken less often says nothing about how well its own probabilities are calibrated."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """How much data a part of the cohort holds."""
+
+    subjects: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Probabilities that were given, and how often what they are about happened."""
+
+    low: float
+    high: float
+    count: int
+    """Pairs of a step and an action whose probability is from `low` to below `high`."""
+    given: float
+    """Their mean probability."""
+    happened: float
+    """The share of them in which the action was taken."""
+
+
+@dataclass(frozen=True)
+class ActionReliability:
+    """The same for one action, over all held-out steps."""
+
+    action: int
+    uses: int
+    given: float
+    happened: float
+    calibration_error: float
+
+
+@dataclass(frozen=True)
+class BehaviourReport:
+    """Figures of held-out subjects, who took no part in fitting or calibration. Log-likelihoods are nats per step."""
+
+    training: Part
+    calibration: Part
+    held_out: Part
+    temperature: float
+    log_likelihood: float
+    uncalibrated_log_likelihood: float
+    """The same before calibration."""
+    marginal_log_likelihood: float
+    """That of the frequencies of actions in the training part, whatever the state."""
+    calibration_error: float
+    """Mean difference between the probability of the likeliest action and how often it was taken, over 15 groups."""
+    uncalibrated_error: float
+    by_probability: tuple[Reliability, ...]
+    by_action: tuple[ActionReliability, ...]
+    """Actions with at least 20 held-out uses."""
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON; `from_dict` gives the report back."""
+        content = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        try:
+            parts = {name: Part(**content[name]) for name in ("training", "calibration", "held_out")}
+            rest: dict[str, Any] = {
+                "by_probability": tuple(Reliability(**item) for item in content["by_probability"]),
+                "by_action": tuple(ActionReliability(**item) for item in content["by_action"]),
+                "notes": tuple(str(note) for note in content["notes"]),
+            }
+            return cls(**{**content, **parts, **rest})
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"behaviour report: an entry is missing, unknown or of the wrong kind ({error})."
+            ) from None
+
+    def __str__(self) -> str:
+        lines = [
+            f"learned from {_counted(self.training)}, calibrated on {_counted(self.calibration)}; on "
+            f"{_counted(self.held_out)} held out:",
+            f"  log-likelihood     {self.log_likelihood:.3f} nats per step (frequencies alone "
+            f"{self.marginal_log_likelihood:.3f}, before calibration {self.uncalibrated_log_likelihood:.3f})",
+            f"  calibration error  {100 * self.calibration_error:.1f} % (before calibration "
+            f"{100 * self.uncalibrated_error:.1f} %; temperature {self.temperature:.2f})",
+            "  actions given a probability of ... were taken in ... of those situations:",
+        ]
+        lines += [
+            f"    {100 * group.low:g} to {100 * group.high:g} %: given {_percent(group.given)}, taken in "
+            f"{_percent(group.happened)} of {group.count:,}"
+            for group in self.by_probability
+        ]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _percent(share: float) -> str:
+    """With two digits; whole from 10 % on.
+
+    >>> _percent(0.00843), _percent(0.131), _percent(1.0)
+    ('0.84 %', '13 %', '100 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def _counted(part: Part) -> str:
+    return f"{part.steps} steps of {part.subjects} subject{'' if part.subjects == 1 else 's'}"
+
+
+def calibration_error(given: FloatArray, happened: FloatArray, bins: int = BINS) -> float:
+    """The mean of |given - happened| over `bins` groups of equally many of N probabilities, sorted by them."""
+    order = np.argsort(given, kind="stable")
+    groups = np.array_split(order, min(bins, len(order)))
+    return sum(len(group) * abs(float((given[group] - happened[group]).mean())) for group in groups) / len(order)
+
+
+def likeliest_error(probabilities: FloatArray, actions: IntArray) -> float:
+    """The calibration error of the likeliest action of each step, for probabilities [N, A] and actions taken [N]."""
+    chosen = probabilities.argmax(axis=1)
+    return calibration_error(probabilities.max(axis=1), (chosen == actions).astype(np.float64))
+
+
+def by_probability(probabilities: FloatArray, actions: IntArray) -> tuple[Reliability, ...]:
+    """Reliability of all action probabilities [N, A], by size; groups without any are left out."""
+    taken = np.eye(probabilities.shape[1])[actions].ravel()
+    flat = probabilities.ravel()
+    places = np.clip(np.searchsorted(PROBABILITY_EDGES, flat, side="right") - 1, 0, len(PROBABILITY_EDGES) - 2)
+    groups = []
+    for place, (low, high) in enumerate(itertools.pairwise(PROBABILITY_EDGES)):
+        rows = places == place
+        if rows.any():
+            groups.append(Reliability(low, high, int(rows.sum()), float(flat[rows].mean()), float(taken[rows].mean())))
+    return tuple(groups)
+
+
+def by_action(probabilities: FloatArray, actions: IntArray) -> tuple[ActionReliability, ...]:
+    """Reliability of each action that was taken often enough."""
+    found = []
+    for action in range(probabilities.shape[1]):
+        taken = (actions == action).astype(np.float64)
+        if taken.sum() >= FEWEST_USES:
+            given = probabilities[:, action]
+            found.append(
+                ActionReliability(
+                    action=action,
+                    uses=int(taken.sum()),
+                    given=float(given.mean()),
+                    happened=float(taken.mean()),
+                    calibration_error=calibration_error(given, taken),
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,249 @@
+"""`check_model`: how well a model explains episodes, where it fails, and whether to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.errors import InputError
+from ifonly.evidence.check import shape
+from ifonly.evidence.check.baselines import FOLDS, LINEAR, baseline_log_prob
+from ifonly.evidence.check.dependence import Dependence, dependence
+from ifonly.evidence.check.estimates import Estimate, ratio
+from ifonly.evidence.check.judge import Judge
+from ifonly.evidence.check.open_loop import Ahead, run_ahead
+from ifonly.evidence.check.parts import Groupings, part_figures, residuals
+from ifonly.evidence.check.result import (
+    SEVERITY,
+    FeatureAhead,
+    FeatureFigures,
+    Figures,
+    Finding,
+    HorizonFigures,
+    Level,
+    ModelCheck,
+    PairFigures,
+)
+from ifonly.evidence.check.sample import Sample
+from ifonly.evidence.check.thresholds import Thresholds, default_thresholds
+from ifonly.evidence.check.words import listed, percent
+from ifonly.models.base import TransitionModel
+from ifonly.progress import Progress, Tick, silent
+
+STAGE = "check"
+STAGES = 6
+
+NO_FIGURES = Figures(None, {}, (), (), (), ())
+
+Found = TypeVar("Found")
+
+
+def check_model(
+    model: TransitionModel,
+    cohort: Cohort,
+    *,
+    thresholds: Thresholds | None = None,
+    by: Groupings | Sequence[str] | None = None,
+    values: pl.DataFrame | None = None,
+    seen_in_training: bool = False,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> ModelCheck:
+    """Check a model against episodes that it was not fitted to.
+
+    Compares its log-likelihood with that of plain baselines, the noise that it abducts with its prior, its predictive
+    intervals with the record, one and several steps ahead, and all that by feature, by action and by the groups that
+    `by` names: features, or columns of the table `values` (column `episode`, a row for each), with edges at which
+    numbers are cut or None. `seen_in_training` says that the episodes are those of the fit, which a check then warns
+    about; nothing in a model tells. Whatever the input, the answer is a `ModelCheck`: what cannot be judged is said.
+    The model keeps the verdict (`model.standing`), and whoever asks it anything gets the verdict with the answer.
+
+    >>> from ifonly import simulate
+    >>> print(check_model(simulate.SepsisWorld(), simulate.simulate_cohort(100, seed=5)).headline())
+    pass: nothing speaks against the model on these episodes
+    """
+    model.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    limits = thresholds or default_thresholds()
+    work = _Work(limits, _groupings(by), values, seed, progress)
+    figures, found = _evaluate(model, cohort, work)
+    if seen_in_training:
+        text = "these are the episodes that the model was fitted to, which flatter it: check it on others"
+        found.append(Finding("seen_in_training", Level.WARN, text))
+    subjects = len(set(cohort.subjects))
+    if limits.subjects.judge <= subjects < limits.subjects.enough:
+        text = f"only {subjects} subjects: only gross errors would be noticed"
+        found.append(Finding("subjects", Level.WARN, text))
+    findings = tuple(sorted(found, key=lambda finding: SEVERITY[finding.level]))
+    check = ModelCheck(
+        verdict=_verdict(findings),
+        findings=findings,
+        figures=figures,
+        model=model.fingerprint(),
+        cohort=cohort.fingerprint(),
+        episodes=len(cohort),
+        subjects=subjects,
+        transitions=len(cohort.actions) - len(cohort),
+        seen_in_training=seen_in_training,
+        seed=seed,
+        thresholds=limits,
+    )
+    model.standing = check.standing
+    return check
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the parts of a check share."""
+
+    thresholds: Thresholds
+    by: Groupings
+    values: pl.DataFrame | None
+    seed: int
+    progress: Progress
+
+    def stage(self, number: int, compute: Callable[[], Found]) -> Found:
+        """Do a part and report it."""
+        found = compute()
+        self.progress(Tick(STAGE, number, STAGES))
+        return found
+
+
+def _groupings(by: Groupings | Sequence[str] | None) -> Groupings:
+    if by is None:
+        return {}
+    if isinstance(by, str):
+        raise InputError(f"check_model: by={by!r} must be a list of names, or a mapping from names to edges.")
+    return dict.fromkeys(by) if isinstance(by, Sequence) else by
+
+
+def _verdict(findings: tuple[Finding, ...]) -> Level:
+    """The worst level; what is not judged only counts where nothing could be."""
+    levels = {finding.level for finding in findings}
+    if Level.FAIL in levels:
+        return Level.FAIL
+    if any(finding.kind == "too_few" for finding in findings):
+        return Level.UNJUDGED
+    return Level.WARN if Level.WARN in levels else Level.PASS
+
+
+def _evaluate(model: TransitionModel, cohort: Cohort, work: _Work) -> tuple[Figures, list[Finding]]:
+    """All figures, and the findings; where the model breaks down or data are too few, only the finding that says so."""
+    subjects, needed = len(set(cohort.subjects)), work.thresholds.subjects.judge
+    try:
+        sample = work.stage(1, lambda: Sample.of(model.for_search(), cohort, seed=work.seed))
+    except (RuntimeError, ArithmeticError) as error:  # torch raises these on weights that are not finite
+        text = f"the model cannot be evaluated ({type(error).__name__}); are its weights finite?"
+        return NO_FIGURES, [Finding("not_finite", Level.FAIL, text)]
+    found = _about_broken(sample)
+    if not np.isfinite(sample.draws).all():
+        return NO_FIGURES, [*found, Finding("not_finite", Level.FAIL, "draws from the noise's prior are not finite")]
+    judged = len(np.unique(sample.subject))
+    if judged < max(needed, FOLDS):
+        usable = f"{judged} of {subjects} subjects" if sample.broken else f"{subjects} subject{'s'[: subjects > 1]}"
+        text = f"{usable}: at least {max(needed, FOLDS)} are needed to tell chance from error"
+        return NO_FIGURES, [*found, Finding("too_few", Level.UNJUDGED, text)]
+    with np.errstate(all="ignore"):  # what overflows ends in figures that are not finite, and these are judged
+        figures = _figures(sample, work)
+    found += _about_constants(sample)
+    found += Judge(model.schema, figures, work.thresholds).findings()
+    work.progress(Tick(STAGE, STAGES, STAGES))
+    return figures, found
+
+
+def _about_broken(sample: Sample) -> list[Finding]:
+    if not sample.broken:
+        return []
+    share = sample.broken / (sample.broken + len(sample))
+    text = f"noise or density are not finite at {percent(share)} of the transitions; the other figures leave them out"
+    return [Finding("not_finite", Level.FAIL, text)]
+
+
+def _about_constants(sample: Sample) -> list[Finding]:
+    names = [f.name for f, same in zip(sample.model.schema.dynamic, sample.constant, strict=True) if same]
+    if not names:
+        return []
+    text = (
+        f"{listed(names)} never change{'s'[: len(names) == 1]} in these episodes: nothing can be said about "
+        f"{'it' if len(names) == 1 else 'them'}, and densities are not compared; leave such features out of the schema"
+    )
+    return [Finding("constant", Level.WARN, text)]
+
+
+def _figures(sample: Sample, work: _Work) -> Figures:
+    baselines = work.stage(2, lambda: baseline_log_prob(sample, seed=work.seed))
+    depends = work.stage(3, lambda: dependence(sample, seed=work.seed))
+    ahead = work.stage(4, lambda: run_ahead(sample, seed=work.seed))
+    errors = residuals(sample)
+    parts = work.stage(
+        5, lambda: part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
+    )
+    one = np.ones(len(sample))
+    names = [feature.name for feature in sample.model.schema.dynamic]
+    return Figures(
+        log_likelihood=float(sample.log_prob.mean()),
+        gains={}
+        if sample.constant.any()
+        else {name: ratio(sample.log_prob - density, one, sample.subject) for name, density in baselines.items()},
+        features=_feature_figures(sample, depends, errors, work.thresholds.smallest_cell),
+        pairs=tuple(
+            PairFigures((names[pair.features[0]], names[pair.features[1]]), pair.expected, pair.excess)
+            for pair in shape.together(sample)
+        ),
+        ahead=tuple(_horizon(sample, found, work.thresholds) for found in ahead),
+        parts=parts,
+    )
+
+
+def _feature_figures(
+    sample: Sample, depends: Dependence, errors: FloatArray, smallest: int
+) -> tuple[FeatureFigures, ...]:
+    ranks, distances, tails = shape.histograms(sample, smallest), shape.distances(sample), shape.tails(sample)
+    centres, sizes = shape.centre_and_size(sample)
+    covered = shape.coverage(sample) if sample.model.elementwise else None
+    lasting = shape.lasting(sample)
+    return tuple(
+        FeatureFigures(
+            name=feature.name,
+            label=feature.label,
+            ranks=ranks[i],
+            distance=distances[i],
+            centre=centres[i],
+            size=sizes[i],
+            tails=tails[i],
+            residual=float(np.median(errors[:, i])),
+            coverage=None if covered is None else {level: found[i] for level, found in covered.items()},
+            by_state=_known(depends.state[i]),
+            strongest=depends.strongest[i],
+            by_action=_known(depends.action[i]),
+            varying_size=_known(depends.size[i]),
+            lasting=None if lasting is None else _known(lasting[i]),
+        )
+        for i, feature in enumerate(sample.model.schema.dynamic)
+        if not sample.constant[i]
+    )
+
+
+def _known(estimate: Estimate) -> Estimate | None:
+    return estimate if np.isfinite(estimate.value) else None
+
+
+def _horizon(sample: Sample, found: Ahead, thresholds: Thresholds) -> HorizonFigures:
+    enough = found.subjects >= max(thresholds.subjects.judge, thresholds.smallest_cell)
+    features = tuple(
+        FeatureAhead(
+            name=feature.name,
+            error=float(found.error[i]),
+            persistence=float(found.persistence[i]),
+            skill=found.skill[i],
+            coverage={level: shares[i] for level, shares in found.coverage.items()},
+        )
+        for i, feature in enumerate(sample.model.schema.dynamic)
+        if enough and not sample.constant[i]
+    )
+    return HorizonFigures(found.steps, found.starts, found.diverged, features)

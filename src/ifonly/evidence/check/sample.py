@@ -1,0 +1,178 @@
+"""Recorded transitions as a model sees them: the noise that explains each, its density, and the prior's own draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.models.base import TransitionModel
+from ifonly.models.noise import Gaussian, NoisePrior
+
+BoolArray = npt.NDArray[np.bool_]
+
+PRIOR_DRAWS = 100_000
+"""Draws by which ranks within the prior are found: they are then exact to about 0.2 %."""
+
+ROWS_AT_ONCE = 8192
+
+
+class Rows(NamedTuple):
+    """Transitions in the model's scaled coordinates, in the order of `abduct`'s arguments."""
+
+    states: Tensor  # [N, D]
+    context: Tensor  # [N, C]
+    actions: Tensor  # [N]
+    next_states: Tensor  # [N, D]
+
+    def batches(self) -> list[Rows]:
+        """Parts that do not fill the memory."""
+        return [Rows(*part) for part in zip(*(column.split(ROWS_AT_ONCE) for column in self), strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """N transitions of a cohort under a model, those at which it is finite; float64."""
+
+    model: TransitionModel
+    prior: NoisePrior
+    cohort: Cohort
+    rows: Rows
+    noise: FloatArray  # [N, D]
+    log_prob: FloatArray  # [N], in scaled coordinates
+    draws: FloatArray  # [PRIOR_DRAWS, D], of the prior, each column sorted on its own
+    prior_scores: FloatArray  # [20,000, D], normal scores of draws that belong together
+    episode: IntArray  # [N]
+    position: IntArray  # [N], of the transition among all of the cohort
+    broken: int
+    """Transitions left out because noise or density are not finite there."""
+
+    @classmethod
+    def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> Sample:
+        """Abduct every transition of `cohort`; `model` is a copy for search."""
+        transitions, scaler = cohort.transitions(), model.scaler
+        rows = Rows(
+            torch.as_tensor(scaler.states.encode(transitions.states)),
+            torch.as_tensor(scaler.context.encode(transitions.context)),
+            torch.as_tensor(np.array(transitions.actions)),
+            torch.as_tensor(scaler.states.encode(transitions.next_states)),
+        )
+        prior = prior_of(model)
+        found = [_noise_and_density(model, prior, batch) for batch in rows.batches()]
+        noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
+        finite = torch.isfinite(noise).all(-1) & torch.isfinite(log_prob)
+        with torch.no_grad():
+            draws = prior.sample((PRIOR_DRAWS,), generator=torch.Generator().manual_seed(seed)).numpy()
+        ordered = np.sort(draws, axis=0)
+        return cls(
+            model=model,
+            prior=prior,
+            cohort=cohort,
+            rows=Rows(*(column[finite] for column in rows)),
+            noise=noise[finite].numpy(),
+            log_prob=log_prob[finite].numpy(),
+            draws=ordered,
+            prior_scores=normal_scores(ranks_within(ordered, draws[:20_000])),
+            episode=transitions.episode[finite.numpy()],
+            position=np.flatnonzero(finite.numpy()),
+            broken=int((~finite).sum()),
+        )
+
+    def __len__(self) -> int:
+        return len(self.episode)
+
+    @cached_property
+    def subject(self) -> IntArray:
+        """The number of each transition's subject [N]."""
+        _, numbers = np.unique(np.array(self.cohort.subjects), return_inverse=True)
+        return np.asarray(numbers[self.episode], dtype=np.int64)
+
+    @cached_property
+    def ranks(self) -> FloatArray:
+        """The share of the prior that lies below each noise [N, D]: uniform where the model is right."""
+        return ranks_within(self.draws, self.noise)
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        """The ranks as normal scores [N, D]: standard normal, and independent of all before, where the model is right.
+
+        Unlike the noise itself they have no outliers that a few extreme transitions could decide everything by.
+        """
+        return normal_scores(self.ranks)
+
+    @cached_property
+    def successive(self) -> IntArray:
+        """Positions [P] of transitions whose next row is the next transition of the same episode."""
+        together = (np.diff(self.episode) == 0) & (np.diff(self.position) == 1)
+        return np.flatnonzero(together)
+
+    @cached_property
+    def constant(self) -> BoolArray:
+        """Which dynamic features have a single value in the whole cohort [D]."""
+        return np.asarray(self.cohort.states.min(axis=0) == self.cohort.states.max(axis=0))
+
+    @cached_property
+    def inputs(self) -> FloatArray:
+        """State and context [N, D + C]."""
+        return np.concatenate([self.rows.states.numpy(), self.rows.context.numpy()], axis=1)
+
+    @cached_property
+    def action_inputs(self) -> FloatArray:
+        """The action's vector and, unless that is the same, an indicator of each action [N, ...]."""
+        space, actions = self.model.schema.actions, self.rows.actions.numpy()
+        indicators = np.eye(len(space))[actions]
+        if space.is_categorical:
+            return np.asarray(indicators)
+        vectors = self.model.action_vectors.numpy()[actions]
+        return np.concatenate([vectors, indicators], axis=1, dtype=np.float64)
+
+
+def prior_of(model: TransitionModel) -> NoisePrior:
+    """The model's prior; a model without one is taken to mean standard normal noise."""
+    prior = getattr(model, "prior", None)
+    return prior if isinstance(prior, NoisePrior) else Gaussian(model.state_size).double()
+
+
+def ranks_within(ordered: FloatArray, values: FloatArray) -> FloatArray:
+    """Where each value [N, D] stands among the sorted columns of `ordered` [M, D]: strictly between 0 and 1."""
+    ranks = np.empty(values.shape)
+    for column in range(values.shape[1]):
+        below, up_to = (np.searchsorted(ordered[:, column], values[:, column], side) for side in ("left", "right"))
+        ranks[:, column] = ((below + up_to) / 2 + 0.5) / (len(ordered) + 1)
+    return ranks
+
+
+def normal_scores(ranks: FloatArray) -> FloatArray:
+    """The quantiles of the standard normal distribution at these ranks."""
+    return np.asarray(torch.special.ndtri(torch.as_tensor(ranks)).numpy())
+
+
+def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: Rows) -> tuple[Tensor, Tensor]:
+    """The abducted noise [n, D] and the log density [n] of the next states."""
+    density = getattr(model, "log_prob", None)
+    if density is not None:
+        with torch.no_grad():
+            return model.abduct(*rows), density(*rows)
+    following = rows.next_states.clone().requires_grad_()
+    noise = model.abduct(rows.states, rows.context, rows.actions, following)
+    volume = _log_determinant(noise, following, elementwise=model.elementwise)
+    with torch.no_grad():
+        return noise.detach(), prior.log_prob(noise.detach()) + volume
+
+
+def _log_determinant(noise: Tensor, following: Tensor, *, elementwise: bool) -> Tensor:
+    """log |det d noise / d next states| [n] by automatic differentiation."""
+    if elementwise:
+        (slopes,) = torch.autograd.grad(noise.sum(), following)
+        return slopes.abs().log().sum(-1)
+    columns = noise.sum(0)
+    jacobians = [torch.autograd.grad(column, following, retain_graph=True)[0] for column in columns]
+    volumes: Tensor = torch.linalg.slogdet(torch.stack(jacobians, dim=1)).logabsdet
+    return volumes

@@ -1,0 +1,312 @@
+import re
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_logs import DOSES, workshop
+
+from ifonly.data import Feature, Schema, load_schema, read_table
+from ifonly.data.drafts import Hints, draft_text, guess_schema
+from ifonly.data.drafts.actions import guess_actions
+from ifonly.data.drafts.readings import read_column
+from ifonly.data.store import load_schema_and_columns, read_frame
+from ifonly.errors import InputError, PlausibilityWarning
+
+LOG = workshop()
+HINTS = Hints(actions=DOSES)
+
+
+def filled_in(text, unit="u"):
+    return text.replace('unit: "?"', f"unit: {unit}")
+
+
+def as_csv(frame, folder):
+    frame.write_csv(folder / "log.csv")
+    return read_frame(folder / "log.csv")
+
+
+def features(draft):
+    return {guess.feature.name: guess.feature for guess in draft.features}
+
+
+def change(frame, column, row, value):
+    """The table with one other cell."""
+    values = frame[column].to_list()
+    values[row] = value
+    return frame.with_columns(pl.Series(column, values, strict=False))
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["typed", "text"])
+def test_roles_and_features_of_a_log(tmp_path, raw):
+    draft = guess_schema(as_csv(LOG, tmp_path) if raw else LOG, HINTS)
+    columns = draft.columns
+    assert (columns.episode, columns.step, columns.subject, columns.spacing) == ("run", "hour", "machine", 2.0)
+    assert [dose.column for dose in columns.doses] == list(DOSES)
+    assert {name: feature.kind for name, feature in features(draft).items()} == {
+        "age_years": "static",
+        "ambient": "contextual",
+        "heat": "dynamic",
+        "wear": "dynamic",
+        "alarm": "contextual",
+    }
+    assert {name: feature.scaling for name, feature in features(draft).items()} == {
+        "age_years": "linear",
+        "ambient": "linear",
+        "heat": "linear",
+        "wear": "log",
+        "alarm": "none",
+    }
+    assert features(draft)["age_years"].unit == "years"
+    assert features(draft)["heat"].unit == "?"
+    assert set(draft.left_out) == {"note", "shop", "failed"}
+    assert (draft.rows, draft.episodes, draft.subjects) == (LOG.height, 40, 12)
+    assert (draft.schema.step_length, draft.schema.step_unit) == (2.0, "h")
+    assert draft.problems == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ids_and_steps_are_found_by_values_alone(seed):
+    """With names that tell nothing, and columns in any order."""
+    names = {"run": "q1", "hour": "q2", "machine": "q3", "age_years": "q4", "heat": "q5", "wear": "q6"}
+    order = list(np.random.default_rng(seed).permutation(LOG.columns))
+    frame = LOG.select(order).rename(names)
+    draft = guess_schema(frame, HINTS)
+    assert (draft.columns.episode, draft.columns.step) == ("q1", "q2")
+
+
+def test_what_is_named_is_not_guessed():
+    frame = LOG.with_columns(episode=pl.col("run").str.slice(1).cast(pl.Int64), other=pl.col("machine"))
+    named = guess_schema(frame, Hints(episode="run", step="hour", subject="other", actions=("grease",)))
+    assert (named.columns.episode, named.columns.subject) == ("run", "other")
+    assert named.schema.actions.axes[0].levels == (0.0, 1.0)
+    assert guess_schema(frame, HINTS).columns.episode == "episode"
+
+
+def test_steps_that_count_need_no_spacing():
+    frame = LOG.with_columns(step=(pl.col("hour") - 8) // 2 + 1).drop("hour")
+    draft = guess_schema(frame, HINTS)
+    assert (draft.columns.step, draft.columns.spacing, draft.schema.step_unit) == ("step", None, "step")
+
+
+def test_zeros_and_skew_make_a_logarithm_with_an_offset():
+    rng = np.random.default_rng(1)
+    spill = np.where(rng.random(LOG.height) < 0.1, 0.0, rng.lognormal(3, 1.2, LOG.height))
+    guess = features(guess_schema(LOG.with_columns(spill=pl.Series(spill)), HINTS))["spill"]
+    assert guess.scaling == "log"
+    assert 0 < guess.log_offset < np.median(spill)
+
+
+def test_plausible_ranges_are_wide_and_not_the_extremes():
+    for feature in features(guess_schema(LOG, HINTS)).values():
+        low, high = feature.plausible
+        values = LOG[feature.name]
+        assert low <= values.min() < values.max() <= high
+        if feature.name in ("heat", "wear", "ambient"):
+            assert high != values.max()
+            assert low != values.min()
+
+
+def test_labels_are_categories_and_none_is_one_of_them(tmp_path):
+    frame = LOG.with_columns(
+        action=pl.when(pl.col("grease") == 1).then(pl.lit("grease it")).otherwise(pl.lit("none"))
+    ).drop(DOSES)
+    draft = guess_schema(as_csv(frame, tmp_path))
+    assert draft.schema.actions.labels == ("grease it", "none")
+    assert draft.actions.counts.tolist() == [int(LOG["grease"].sum()), LOG.height - int(LOG["grease"].sum())]
+    assert draft.columns.action == "action"
+
+
+doses = st.lists(
+    st.one_of(st.just(0.0), st.floats(0, 1e6, width=32), st.integers(0, 30).map(float)), min_size=5, max_size=200
+)
+
+
+@given(doses)
+@settings(deadline=None, derandomize=True, max_examples=80)
+def test_levels_of_doses_fit_their_bins(values):
+    """Every dose has a level, every level is used, the bins fit the axis, and they are quarters where values differ."""
+    if len(set(values)) < 2:
+        return
+    guess = guess_actions([read_column(pl.Series("dose", values))])
+    (axis,), (dose,) = guess.space.axes, guess.doses
+    dose.require_fit(axis)
+    levels = dose.levels_of(np.array(values), axis)
+    assert set(levels) == set(range(len(axis.levels)))
+    assert guess.counts.tolist() == np.bincount(levels).tolist()
+    assert all(axis.levels[level] <= max(values) * 1.01 for level in levels)
+
+
+def test_bins_are_zero_and_quarters_of_the_rest():
+    rng = np.random.default_rng(0)
+    values = np.concatenate([np.zeros(300), rng.gamma(2, 3, 400)])
+    guess = guess_actions([read_column(pl.Series("dose", values))])
+    assert guess.counts.tolist() == [300, 100, 100, 100, 100]
+    assert guess.doses[0].edges[0] == 0
+    positive = np.sort(values[values > 0])
+    assert np.allclose(guess.space.axes[0].levels[1:], np.median(positive.reshape(4, 100), axis=1), rtol=0.01)
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["typed", "text"])
+def test_the_file_is_the_draft_once_units_are_filled_in(tmp_path, raw):
+    draft = guess_schema(as_csv(LOG, tmp_path) if raw else LOG, HINTS)
+    path = tmp_path / "schema.yaml"
+    path.write_text(draft_text(draft, "log.csv"))
+    with pytest.raises(InputError, match=r"unit of feature 'ambient', .* axis 'coolant dose'.* still to be filled in"):
+        load_schema(path)
+    path.write_text(filled_in(path.read_text(), "?u"))
+    schema, columns = load_schema_and_columns(path)
+    assert columns == draft.columns
+    assert repr(schema).replace("?u", "?") == repr(draft.schema)
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=3, unique=True), st.text(min_size=1, max_size=8))
+@settings(deadline=None, derandomize=True, max_examples=80)
+def test_any_name_and_label_survives_the_file(tmp_path_factory, names, label):
+    """Whatever columns and labels are called, the file is valid YAML and says the same."""
+    reserved = {"run", "hour", "do", "heat", "x"}
+    frame = LOG.select(
+        "run", "hour", "heat", do=pl.when(pl.col("grease") > 0).then(pl.lit("x")).otherwise(pl.lit(label))
+    )
+    for name in names:
+        if name not in reserved:
+            frame = frame.with_columns((LOG["wear"] + len(name)).alias(name))
+    try:
+        draft = guess_schema(frame, Hints("run", "hour", None, ("do",)))
+    except InputError:
+        assert not label.strip() or not label.strip().isprintable() or label.strip() == "x" or _is_number(label)
+        return
+    path = tmp_path_factory.mktemp("names") / "schema.yaml"
+    path.write_text(filled_in(draft_text(draft, "log.csv"), "?u"), encoding="utf-8", newline="\n")
+    schema, columns = load_schema_and_columns(path)
+    assert [feature.name for feature in schema.features] == [guess.feature.name for guess in draft.features]
+    assert schema.actions.labels == draft.schema.actions.labels
+    assert columns == draft.columns
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+SECRET = 91357.0
+PROBLEMS = {
+    "missing": (lambda f: change(f, "heat", 7, None), "heat", 1, True),
+    "no number": (lambda f: change(f.cast({"heat": pl.String}), "heat", 7, "warm91357"), "heat", 1, True),
+    "not finite": (lambda f: change(f, "heat", 7, float("inf")), "heat", 1, True),
+    "out of range": (lambda f: change(f, "heat", 7, SECRET), "heat", 1, False),
+    "duplicate rows": (lambda f: pl.concat([f[:3], f[2:]]), None, 1, True),
+    "doubled steps": (lambda f: change(f, "hour", 7, 8), "hour", 1, True),
+    "gaps in steps": (lambda f: pl.concat([f[:2], f[3:]]), "hour", 1, True),
+    "single step": (lambda f: pl.concat([f[:1], f[6:]]), None, 1, True),
+    "not sorted": (lambda f: pl.concat([f[6:12], f[:6], f[12:]])[[0, 2, 1, *range(3, 240)]], None, 2, True),
+    "rare actions": (lambda f: change(change(f, "grease", 0, 5.0), "grease", 1, 5.0), None, 5, False),
+    "unbalanced actions": (
+        lambda f: change(f.with_columns(**dict.fromkeys(DOSES, pl.lit(0.0))), "grease", 0, 1.0).with_columns(
+            pl.Series("coolant dose", [1.0] + [0.0] * 239)
+        ),
+        None,
+        239,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_problems_are_found_and_import_agrees(tmp_path, kind):
+    """Each problem is named, counted and placed; import refuses the table exactly where the draft says so."""
+    spoil, column, count, refused = PROBLEMS[kind]
+    frame = spoil(LOG)
+    draft = guess_schema(as_csv(frame, tmp_path), HINTS)
+    found = [problem for problem in draft.problems if problem.kind == kind]
+    assert [(problem.column, problem.count, problem.refused) for problem in found] == [(column, count, refused)]
+    assert "91357" not in draft_text(draft, "log.csv") + str(draft.to_dict()) + str(found[0])
+    assert any(str(found[0])[:40] in line for line in draft_text(draft, "log.csv").splitlines())
+    (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
+    assert any(problem.refused for problem in draft.problems) == _refuses(tmp_path)
+
+
+def _refuses(folder):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PlausibilityWarning)
+            read_table(folder / "log.csv", folder / "schema.yaml")
+    except InputError:
+        return True
+    return False
+
+
+def test_constant_columns_and_row_numbers_are_left_out():
+    frame = LOG.with_columns(nothing=pl.lit(None, dtype=pl.Float64)).with_row_index("n")
+    left_out = guess_schema(frame, HINTS).left_out
+    assert re.search("constant", left_out["shop"])
+    assert re.search("counts the rows", left_out["n"])
+    assert re.search("no value", left_out["nothing"])
+    assert re.search("outcome", left_out["failed"])
+
+
+@pytest.mark.parametrize(
+    ("frame", "hints", "expected"),
+    [
+        (pl.DataFrame({"a;b;c": ["1;2;3"]}), Hints(), "single column.*semicolons"),
+        (pl.DataFrame({"a": ["1"]}), Hints(), "single column.*commas"),
+        (LOG[:0], HINTS, "no rows"),
+        (LOG, Hints(episode="Run"), "no column 'Run'; found"),
+        (LOG.drop("run", "hour", "machine"), HINTS, "--episode COLUMN and --step COLUMN"),
+        (LOG.drop("coolant dose"), Hints(), "--action COLUMN"),
+        (LOG, Hints(actions=("note",)), "single value"),
+        (LOG, Hints("run", "note", None, DOSES), "cannot tell the order"),
+        (LOG, Hints("run", "run", None, DOSES), "cannot tell the order"),
+        (LOG, Hints("run", "hour", None, ("hour",)), "two of these roles"),
+        (LOG, Hints(actions=("machine", "grease")), "hold text"),
+        (LOG, Hints(actions=("grease", "grease")), "more than once"),
+        (LOG.select("run", "hour", "machine", "grease", "age_years"), Hints(actions=("grease",)), "dynamic feature"),
+    ],
+)
+def test_hopeless_tables_are_refused_with_a_remedy(frame, hints, expected):
+    with pytest.raises(InputError, match=expected) as caught:
+        guess_schema(frame, hints)
+    assert "r1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e300])
+def test_scales_do_not_matter(factor):
+    ordinary, odd = guess_schema(LOG, HINTS), guess_schema(LOG.with_columns(pl.col("heat") * factor), HINTS)
+    assert features(odd)["heat"].scaling == features(ordinary)["heat"].scaling
+    assert odd.problems == ordinary.problems
+
+
+def test_one_episode_alone_tells_nothing_about_steps():
+    draft = guess_schema(LOG[:6], Hints("run", "hour", None, DOSES))
+    assert features(draft)["heat"].kind == "dynamic"
+
+
+def test_parquet_columns_of_other_types_are_no_features():
+    frame = LOG.with_columns(
+        listed=pl.concat_list("heat", "wear"),
+        lasting=pl.duration(hours=pl.col("hour")),
+        exact=pl.col("heat").cast(pl.Decimal(20, 3)),
+    )
+    draft = guess_schema(frame, HINTS)
+    assert {"listed", "lasting"} <= set(draft.left_out)
+    assert features(draft)["exact"].kind == "dynamic"
+
+
+def test_dates_are_left_out_with_advice():
+    frame = LOG.with_columns(when=pl.datetime(2031, 1, 1) + pl.duration(hours=pl.col("hour")))
+    draft = guess_schema(frame, HINTS)
+    assert "hours since the start" in draft.left_out["when"]
+
+
+def test_a_draft_is_a_schema_of_its_features():
+    draft = guess_schema(LOG, HINTS)
+    assert isinstance(draft.schema, Schema)
+    assert all(isinstance(guess.feature, Feature) and guess.kind_reason for guess in draft.features)
+    content = draft.to_dict()
+    assert set(content["reasons"]) == {feature.name for feature in draft.schema.features}
+    assert sum(content["actions"]["counts"]) == LOG.height

@@ -1,0 +1,151 @@
+"""What a check concluded goes with the model: into problems, which may refuse it, and into every result."""
+
+import json
+from dataclasses import replace
+
+import made_worlds as worlds
+import pytest
+
+from ifonly.errors import FailedModelError, StoreError, VerificationError
+from ifonly.evidence import examine
+from ifonly.evidence.check.check import check_model
+from ifonly.models import LocationScale, load_model, save_model
+from ifonly.models.checkpoint import CHECK
+from ifonly.models.ensemble import Ensemble
+from ifonly.models.fit import FitSettings, fit
+from ifonly.models.standing import Standing, worst_of
+from ifonly.problem import Panel, Problem
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.result import Result
+from ifonly.search.session import Session
+from ifonly.search.solve import solve
+from ifonly.search.verify import verify
+from ifonly.testing.instances import random_problem
+
+FAILED = Standing("fail", "fail: of 9 checks 3 failed", 500, "c0ffee")
+PASSED = Standing("pass", "pass: nothing speaks against it", 500, "c0ffee")
+
+
+def question(standing: Standing | None) -> Problem:
+    problem = random_problem(5, model_kind="location-scale", reward_kind="linear", horizon=4, max_changes=2)
+    problem.model.standing = standing
+    return problem
+
+
+def asked(problem: Problem, **further: object) -> Problem:
+    return Problem.from_episode(problem.episode, problem.model, problem.reward, 2, **further)
+
+
+def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so() -> None:
+    problem = question(FAILED)
+    with pytest.raises(FailedModelError, match=r"3 failed.*allow_failed_model=True, --allow-failed-model"):
+        asked(problem)
+    allowed = asked(problem, allow_failed_model=True)
+    result = solve(allowed, Exhaustive())
+    assert result.model_check == FAILED
+    assert "But the model failed its check" in result.statement
+    assert "model check: fail" in str(result)
+    stored = json.loads(result.to_json())
+    assert stored["model_check"]["used_although_failed"] is True
+    again = Result.from_json(result.to_json())
+    assert again.model_check == FAILED
+    assert again.statement == result.statement
+    verify(again, allowed.episode, allowed.model, reward=allowed.reward)
+    assert Session(allowed).solve().model_check == FAILED
+
+
+def test_a_stored_verdict_is_compared_with_what_the_model_keeps() -> None:
+    problem = asked(question(FAILED), allow_failed_model=True)
+    result = solve(problem, Exhaustive())
+    trusted = replace(result, trust=examine(problem, result).to_dict())
+    about = {"episode": problem.episode, "model": problem.model, "reward": problem.reward}
+    told = str(verify(trusted, **about))
+    assert "model check: fail in the result, fail kept with the model" in told
+    assert "not checked: what the result says of trust" in told
+    with pytest.raises(VerificationError, match="model check: pass in the result, fail kept with the model"):
+        verify(replace(result, model_check=PASSED), **about)
+    elsewhere = replace(PASSED, cohort="of others")
+    assert "pass in the result, fail kept" in str(verify(replace(result, model_check=elsewhere), **about))
+    assert "none in the result, fail kept" in str(verify(replace(result, model_check=None), **about))
+    altered = json.loads(trusted.to_json())
+    assert Result.from_dict(altered).trust == trusted.trust
+    altered["trust"]["model_check"] = PASSED.to_dict()
+    with pytest.raises(StoreError, match="what its trust says of the model's check"):
+        Result.from_dict(altered)
+
+
+@pytest.mark.parametrize(
+    "standing", [None, PASSED, Standing("warn", "warn", 10, "c"), Standing("not judged", "?", 0, "c")]
+)
+def test_any_other_model_needs_no_permission(standing: Standing | None) -> None:
+    result = solve(asked(question(standing)), Exhaustive())
+    assert result.model_check == standing
+    assert "failed its check" not in result.statement
+    assert Result.from_json(result.to_json()).model_check == standing
+
+
+def test_results_of_earlier_versions_were_of_unchecked_models() -> None:
+    content = json.loads(solve(asked(question(PASSED)), Exhaustive()).to_json())
+    for version in (1, 2, 3):
+        old = {key: value for key, value in content.items() if key not in ("model_check", "trust")}
+        assert Result.from_dict({**old, "version": version}).model_check is None
+
+
+def test_a_verdict_that_nobody_gives_is_refused() -> None:
+    content = json.loads(solve(asked(question(PASSED)), Exhaustive()).to_json())
+    content["model_check"]["verdict"] = "splendid"
+    with pytest.raises(StoreError, match="splendid"):
+        Result.from_dict(content)
+
+
+def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
+    problem = question(None)
+    good, bad = (problem.model.for_search() for _ in range(2))
+    good.standing, bad.standing = PASSED, FAILED
+    about = (problem.episode, [good, bad], problem.reward, 2)
+    with pytest.raises(FailedModelError):
+        Panel.from_episode(*about)
+    assert solve(Panel.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
+    ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
+    ensemble.standing = PASSED
+    panel = Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    assert panel.standing == PASSED
+    assert [member.standing for member in panel.members] == [member.standing for member in ensemble.members]
+    ensemble.standing = FAILED
+    with pytest.raises(FailedModelError):
+        Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    assert worst_of([None, None]) is None
+    assert Panel.from_episode(problem.episode, [good, problem.model], problem.reward, 2).standing is None
+
+
+def test_a_question_put_to_other_models_has_their_standing() -> None:
+    problem = asked(question(PASSED))
+    other = problem.model.for_search()
+    other.standing = FAILED
+    assert "failed its check" in solve(problem.put_to(other), Exhaustive()).statement
+    assert solve(Panel.from_problem(problem, [other, problem.model]), Exhaustive()).model_check == FAILED
+    other.standing = None
+    assert problem.put_to(other).standing is None
+
+
+def test_a_check_is_remembered_by_the_model_its_copies_and_its_folder(tmp_path) -> None:
+    model = worlds.model()
+    check = check_model(model, worlds.record(60, seed=1))
+    assert model.standing == check.standing == model.for_search().standing
+    save_model(model, tmp_path / "model")
+    assert load_model(tmp_path / "model").standing is None
+    check.save(tmp_path / "model" / CHECK)
+    assert load_model(tmp_path / "model").standing == check.standing
+    content = json.loads((tmp_path / "model" / CHECK).read_text())
+    (tmp_path / "model" / CHECK).write_text(json.dumps({**content, "model": "of other weights"}))
+    assert load_model(tmp_path / "model").standing is None
+    for broken in ("{", json.dumps({"model": content["model"]}), json.dumps({**content, "verdict": "splendid"})):
+        (tmp_path / "model" / CHECK).write_text(broken)
+        with pytest.raises(StoreError, match=r"check\.json.*check the model again"):
+            load_model(tmp_path / "model")
+
+
+def test_a_refitted_model_was_not_checked() -> None:
+    model = LocationScale(worlds.SCHEMA, hidden=(4,))
+    model.standing = FAILED
+    assert fit(model, worlds.record(10), settings=FitSettings(epochs=1), seed=0).standing is None

@@ -1,0 +1,290 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_courses import helpful, linear_problem, linear_slopes
+
+import ifonly
+import ifonly.models.ensemble
+from ifonly.errors import InputError
+from ifonly.evidence import Sensitivity, robustness, sensitivity
+from ifonly.evidence.shifts import Course
+from ifonly.models.noise import Laplace
+from ifonly.problem import Problem
+from ifonly.rewards import ActionCost, Custom, Linear
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+
+
+def shifted_outcome(problem: Problem, sequence: torch.Tensor, shift: torch.Tensor) -> float:
+    return replace(problem, noise=problem.noise + shift).outcome(sequence)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_linear_problems_have_the_answer_in_closed_form(seed: int) -> None:
+    problem = linear_problem(seed, state_size=1 + seed % 3)
+    sequence = helpful(problem)
+    if sequence is None:
+        pytest.skip("nothing helps here")
+    found = sensitivity(problem, sequence, largest=1e4)
+    gain = problem.outcome(sequence) - problem.observed_outcome
+    slopes = linear_slopes(problem, sequence, np.ones(problem.noise.shape[1]))
+    first = int((sequence != problem.observed_actions).nonzero()[0])
+    assert found.gain == pytest.approx(gain)
+    assert [step.step for step in found.steps] == list(range(first, problem.horizon - 1))
+    for step in found.steps:
+        exact = gain / np.linalg.norm(slopes[step.step])
+        assert step.undone_by == pytest.approx(exact, rel=1e-4, abs=1e-4)
+        # The expansion of a linear problem is the problem itself.
+        assert step.harmless_below == pytest.approx(exact, rel=1e-6)
+    for column, item in enumerate(found.features):
+        exact = gain / abs(slopes[first:, column].sum())
+        assert abs(item.undone_by) == pytest.approx(exact, rel=1e-4, abs=1e-4)
+        assert item.undone_by * slopes[first:, column].sum() < 0
+        assert item.harmless_below <= exact
+
+
+@pytest.mark.parametrize("seed", range(18))
+def test_witnesses_leave_no_gain_and_are_never_below_the_bound(seed: int) -> None:
+    kind, reward = MODEL_KINDS[seed % len(MODEL_KINDS)], REWARD_KINDS[seed // 5 % len(REWARD_KINDS)]
+    problem = random_problem(seed, model_kind=kind, reward_kind=reward, masked=False, horizon=4)
+    sequence = helpful(problem)
+    if sequence is None:
+        pytest.skip("nothing helps here")
+    found = sensitivity(problem, sequence)
+    course = Course.of(problem, sequence)
+    for step in found.steps:
+        assert step.harmless_below >= 0
+        assert step.undone_by is None or step.harmless_below <= step.undone_by <= found.largest
+        if step.undone_by is not None:
+            # The effect tells the shift, whatever the model: abduct it back and replay.
+            t = step.step
+            after = course.states[t + 1] + torch.tensor(step.scaled_effect)
+            noise = problem.model.abduct(course.states[t], problem.context[t], sequence[t], after)
+            shift = torch.zeros_like(problem.noise)
+            shift[t] = noise - problem.noise[t]
+            length = float(torch.linalg.solve_triangular(course.factor, shift[t][:, None], upper=False).norm())
+            assert length == pytest.approx(step.undone_by, rel=1e-5)
+            assert shifted_outcome(problem, sequence, 1.000001 * shift) <= problem.observed_outcome + 1e-6
+    for column, item in enumerate(found.features):
+        assert item.harmless_below >= 0
+        if item.undone_by is not None:
+            assert item.harmless_below <= abs(item.undone_by) <= found.largest
+            shift = torch.zeros_like(problem.noise)
+            shift[course.first :, column] = item.undone_by * course.deviations[column]
+            assert shifted_outcome(problem, sequence, shift) <= problem.observed_outcome
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_smaller_shift_than_the_bound_undoes_the_gain(seed: int) -> None:
+    kind = ("location-scale", "additive", "post-nonlinear", "linear")[seed % 4]
+    problem = random_problem(seed, model_kind=kind, reward_kind="linear", masked=False, horizon=4)
+    sequence = helpful(problem)
+    if sequence is None:
+        pytest.skip("nothing helps here")
+    found, course = sensitivity(problem, sequence), Course.of(problem, sequence)
+    generator = torch.Generator().manual_seed(seed)
+    assert found.steps
+    for step in found.steps:
+        assert step.harmless_below > 0
+        directions = torch.randn(400, problem.noise.shape[1], generator=generator, dtype=torch.float64)
+        standardised = min(step.harmless_below, 1e6) * torch.nn.functional.normalize(directions, dim=1)
+        shifts = torch.zeros(400, *problem.noise.shape, dtype=torch.float64)
+        shifts[:, step.step] = standardised @ course.factor.mT
+        assert (course.gains(shifts) > 0).all()
+    for column, item in enumerate(found.features):
+        sizes = item.harmless_below * torch.linspace(-1, 1, 41, dtype=torch.float64)
+        shifts = torch.zeros(41, *problem.noise.shape, dtype=torch.float64)
+        shifts[:, course.first :, column] = (sizes * course.deviations[column])[:, None]
+        assert (course.gains(shifts) > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_grid_of_directions_finds_nothing_much_smaller(seed: int) -> None:
+    problem = random_problem(
+        seed, model_kind="location-scale", reward_kind="linear", masked=False, horizon=4, state_size=2
+    )
+    sequence = helpful(problem)
+    if sequence is None:
+        pytest.skip("nothing helps here")
+    found, course = sensitivity(problem, sequence), Course.of(problem, sequence)
+    angles = torch.linspace(0, 2 * math.pi, 91, dtype=torch.float64)[:-1]
+    directions = torch.stack([angles.cos(), angles.sin()], dim=1)
+    lengths = torch.linspace(0, found.largest, 501, dtype=torch.float64)[1:]
+    for step in found.steps:
+        trials = (lengths[:, None, None] * directions) @ course.factor.mT  # [500, 90, 2]
+        shifts = torch.zeros(trials.shape[0] * trials.shape[1], *problem.noise.shape, dtype=torch.float64)
+        shifts[:, step.step] = trials.flatten(0, 1)
+        undone = (course.gains(shifts) <= 0).view(500, 90).any(1)
+        smallest = float(lengths[int(undone.to(torch.int64).argmax())]) if undone.any() else math.inf
+        assert (step.undone_by or math.inf) <= smallest + 0.021
+
+
+def test_lengths_are_counted_in_the_priors_deviations() -> None:
+    problem = random_problem(5, model_kind="additive", reward_kind="linear", masked=False)
+    sequence = helpful(problem)
+    model = problem.model
+    model.prior = Laplace(problem.noise.shape[1]).double()
+    before = sensitivity(problem, sequence, largest=100)
+    with torch.no_grad():
+        model.prior.log_scale += math.log(4)
+    after = sensitivity(problem, sequence, largest=100)
+    for one, other in zip(before.steps, after.steps, strict=True):
+        assert other.undone_by == pytest.approx(one.undone_by / 4, rel=1e-3)
+        assert other.harmless_below == pytest.approx(one.harmless_below / 4, rel=1e-6)
+    assert float(Course.of(problem, sequence).deviations[0]) == pytest.approx(4 * math.sqrt(2))
+
+
+def test_sequences_with_nothing_to_undo() -> None:
+    problem = linear_problem(1)
+    same = sensitivity(problem, problem.observed_actions)
+    assert (same.steps, same.features, same.gain) == ((), (), 0.0)
+    assert "nothing is changed" in str(same)
+    worse = next(
+        sequence
+        for sequence in (
+            problem.observed_actions.clone().index_fill_(0, torch.tensor([t]), a) for t in (0, 1) for a in range(3)
+        )
+        if problem.outcome(sequence) < problem.observed_outcome
+    )
+    assert "do not help" in sensitivity(problem, worse).summary
+
+
+def test_a_change_of_the_last_action_cannot_be_undone() -> None:
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["costly", "free"]))
+    episode = ifonly.Episode("a", schema, states=[[1.0], [2.0], [1.0]], actions=[0, 0, 0])
+    model = ifonly.LinearModel(schema, [[[1.0]], [[1.0]]])
+    reward = Linear({"x": 1.0}) + ActionCost({0: 5.0})
+    problem = Problem.from_episode(episode, model, reward, 1)
+    found = sensitivity(problem, [0, 0, 1])
+    assert (found.gain, found.steps, found.features) == (5.0, (), ())
+    assert "no later influence" in str(found)
+
+
+def test_what_no_influence_can_undo_is_told() -> None:
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["costly", "free"]))
+    episode = ifonly.Episode("a", schema, states=[[1.0], [2.0], [1.0]], actions=[0, 0, 0])
+    problem = Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]], [[1.0]]]), ActionCost({0: 5.0}), 1)
+    found = sensitivity(problem, [1, 0, 0])
+    assert [(step.harmless_below, step.undone_by) for step in found.steps] == [(math.inf, None)] * 2
+    assert "no influence can undo it" in str(found)
+    assert found.to_dict()["steps"][0]["harmless_below"] is None
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+class Steep(ifonly.LinearModel):
+    """A model that promises nothing."""
+
+    def lipschitz(self, context: torch.Tensor, actions: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(super().lipschitz(context, actions, noise), math.inf)
+
+    def smooth(self) -> None:
+        return None
+
+
+def test_infinite_constants_and_unknown_models_prove_nothing(monkeypatch) -> None:
+    problem = linear_problem(2)
+    sequence = helpful(problem)
+    plain = problem.model
+    steep = Steep(plain.schema, plain.state_matrices, offsets=plain.offsets, noise_scale=plain.noise_scale)
+    steep.context_matrix.copy_(plain.context_matrix)
+    steep.set_scaler(plain.scaler)
+    other = problem.put_to(steep)
+    unknown = sensitivity(other, sequence)
+    monkeypatch.setattr(robustness, "noise_slopes", lambda model, states, *_: torch.ones_like(states))
+    infinite = sensitivity(other, sequence)
+    for found in (unknown, infinite):
+        assert found.gain == pytest.approx(sensitivity(problem, sequence).gain)
+        assert {item.harmless_below for item in found.features} == {0.0}
+        assert any(step.undone_by is not None for step in found.steps)
+        assert "cannot" not in found.summary
+    assert {step.harmless_below for step in unknown.steps} == {0.0}
+    # Only the last noise has no step after it, whose constant would be needed.
+    assert [step.harmless_below > 0 for step in infinite.steps] == [False] * (len(infinite.steps) - 1) + [True]
+
+
+def test_a_lasting_push_that_makes_the_model_more_erratic_is_bounded_all_the_same() -> None:
+    """Noise of zero hides how the scale bends with the state; under a push it counts, and the bound must know."""
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["wait", "treat"]))
+    location = {"state": [[0.0]], "context": np.zeros((1, 0)), "action": [[0.0, 2.0]], "bias": [0.0]}
+    scale = {"state": [[3.0]], "context": np.zeros((1, 0)), "action": [[0.0, 0.0]], "bias": [0.0]}
+    model = ifonly.LocationScale.from_weights(
+        schema,
+        location={**location, "output": [[0.5]], "output_bias": [0.0]},
+        scale={**scale, "output": [[-3.0]], "output_bias": [0.0]},
+        covariance=[[1.0]],
+    )
+    episode = ifonly.Episode("calm", schema, states=[[0.0]] * 4, actions=[0] * 4)
+    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}), 1)
+    (push,) = sensitivity(problem, [1, 0, 0, 0]).features
+    assert 0 < push.harmless_below <= -push.undone_by < 0.345  # what the slopes along the course alone would allow
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.001])
+def test_what_the_third_derivative_does_is_bounded(effect: float) -> None:
+    """V(y) = y / 20 + y - tanh(y) after a shift by y: a loss that neither gradient nor Hessian tells."""
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.from_vectors([[0.0], [1.0]]))
+    model = ifonly.Additive(schema, hidden=(2,)).double()
+    model.set_scaler(model.scaler)
+    wide = 1e-3
+    weights = {"state": [[wide], [1.0]], "action": [[effect * wide], [0.0]], "bias": [0.0, 0.0]}
+    model.location.load_weights("the", {**weights, "output": [[0.05 / wide, -1.0]], "output_bias": [0.0]})
+    episode = ifonly.Episode("flat", schema, states=[[0.0]] * 3, actions=[0] * 3)
+    gain, exact = 0.05, 0.0
+    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}) + ActionCost({0: gain}), 1)
+    step = sensitivity(problem, [1, 0, 0]).steps[0]
+    while exact / 20 + exact - math.tanh(exact) < gain:
+        exact += 1e-4
+    assert 0.8 * exact <= step.harmless_below <= exact * (1 + 10 * effect) + 2e-4
+    assert step.undone_by == pytest.approx(exact, rel=0.02)
+
+
+def test_an_ensemble_is_as_sensitive_as_its_centre() -> None:
+    problem = random_problem(3, model_kind="additive", reward_kind="linear", masked=False)
+    other = random_problem(3, model_kind="additive", reward_kind="linear", masked=False).model
+    ensemble = problem.put_to(ifonly.models.ensemble.Ensemble([other], centre=problem.model))
+    sequence = helpful(problem)
+    assert sensitivity(ensemble, sequence) == sensitivity(problem, sequence)
+
+
+def test_a_sequence_that_is_infinitely_bad_is_plain_json() -> None:
+    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["a", "b"]))
+    episode = ifonly.Episode("a", schema, states=[[1.0], [2.0], [1.0]], actions=[0, 0, 0])
+    ruin = Custom(
+        lambda states, actions: torch.where(actions == 1, -math.inf, 0.0 * states[..., 0]), 0.0, space="scaled"
+    )
+    found = sensitivity(Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]]] * 2), ruin, 1), [1, 0, 0])
+    assert (found.helps, found.steps, found.to_dict()["gain"]) == (False, (), None)
+
+
+def test_it_is_told_in_words_and_in_original_units() -> None:
+    problem = linear_problem(3, state_size=2)
+    sequence = helpful(problem)
+    found = sensitivity(problem, sequence, largest=1e3)
+    weakest = found.weakest
+    assert weakest.undone_by == min(step.undone_by for step in found.steps)
+    assert found.summary.startswith(f"an unrecorded influence at step {weakest.step} as large as ")
+    assert "would be enough to undo the gain; influences below" in found.summary
+    assert len(str(found).splitlines()) == 1 + len(found.steps) + len(found.features) + 1
+    scale = problem.model.scaler.states.scale
+    np.testing.assert_allclose(weakest.effect, np.array(weakest.scaled_effect) * scale, rtol=1e-6)
+    content = found.to_dict()
+    json.dumps(content, allow_nan=False)
+    assert content["steps"][0]["effect"].keys() == {"state 0", "state 1"}
+    small = sensitivity(problem, sequence, largest=1e-6)
+    assert small.weakest is None
+    assert "no unrecorded influence at a single step was found" in small.summary
+    assert "no common push" in str(small)
+    assert isinstance(small, Sensitivity)
+
+
+def test_bad_requests() -> None:
+    problem = linear_problem(1)
+    with pytest.raises(InputError, match="panel"):
+        sensitivity(random_panel(7), problem.observed_actions)
+    with pytest.raises(InputError, match="largest"):
+        sensitivity(problem, problem.observed_actions, largest=math.inf)
+    with pytest.raises(InputError, match="action sequence"):
+        sensitivity(problem, [0])

@@ -1,0 +1,201 @@
+"""Pages are whole, escape what they are given, and hold no script of their own; colours can be read."""
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from made_cases import made_case, made_summary
+
+from ifonly.errors import InputError
+from ifonly.report import pages
+
+HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;{{ 7*7 }}"
+ABOUT = {
+    "question": made_case()["question"],
+    "limits": {"seconds": 60},
+    "model": made_case(examined=True)["model"],
+    "run": {"examined": True},
+}
+ROW = made_summary([made_case()])["rows"][0] | {"verdict": None, "noted": False}
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes, and the text of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[tuple[dict[str, str | None], str]] = []
+        self.words = ""
+        self._raw = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._raw = tag in ("script", "style")
+        if self._raw:
+            self.inside.append((dict(attrs) | {"tag": tag}, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = False
+
+    def handle_data(self, data: str) -> None:
+        if self._raw:
+            attributes, before = self.inside[-1]
+            self.inside[-1] = (attributes, before + data)
+        else:
+            self.words += data
+
+
+def made_pages(id: str) -> dict[str, str]:
+    case = made_case(id)
+    first = {"total": 1, "page": 1, "size": 50, "rows": [ROW | {"episode": id}]}
+    return {
+        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}),
+        "case.html": pages.render("case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}),
+        "error.html": pages.render("error.html", status=404, what=f"There is no episode {id}.", do="Choose another."),
+        "login.html": pages.render("login.html", failed=True, next=f"/case?episode={id}"),
+        "report.html": pages.render("report.html", summary=made_summary([case]), cases=[case]),
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile() -> dict[str, str]:
+    return made_pages(HOSTILE)
+
+
+def test_every_template_is_tried() -> None:
+    templates = {path.name for path in (pages.FOLDER / "templates").iterdir()}
+    assert set(made_pages("stay-1")) == templates - {"base.html"}
+
+
+@pytest.mark.parametrize("name", ["list.html", "case.html", "error.html", "login.html", "report.html"])
+def test_an_id_with_markup_stays_text(hostile: dict[str, str], name: str) -> None:
+    page = Reader(hostile[name])
+    usual = Reader(made_pages("stay-1")[name])
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in usual.tags]
+    assert not [tag for tag, attributes in page.tags if any(key.startswith("on") for key in attributes)]
+    assert "49" not in page.words, "what is put in is not read as a template"
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("case.html", "case-data"),
+        ("list.html", "first-data"),
+        ("report.html", "report-data"),
+        ("case.html", "note-data"),
+    ],
+)
+def test_data_come_back_as_they_were(hostile: dict[str, str], name: str, id: str) -> None:
+    (text,) = (text for attributes, text in Reader(hostile[name]).inside if attributes.get("id") == id)
+    assert HOSTILE in json.dumps(json.loads(text), ensure_ascii=False).replace('\\"', '"')
+
+
+@pytest.mark.parametrize("name", ["list.html", "case.html", "error.html", "login.html"])
+def test_the_application_has_no_script_or_style_in_its_pages(name: str) -> None:
+    page = Reader(made_pages("stay-1")[name])
+    for attributes, text in page.inside:
+        assert attributes.get("type") == "application/json" or not text.strip()
+    for _, attributes in page.tags:
+        assert not {key for key in attributes if key.startswith("on") or key == "style"}
+
+
+def test_everything_that_a_page_asks_for_is_served() -> None:
+    wanted = set()
+    for text in made_pages("stay-1").values():
+        wanted |= set(re.findall(r'(?:src|href)="/static/([^"]+)"', text))
+    assert wanted <= set(pages.static_files())
+    own = set(pages.static_files()) - set(pages.REPORT_SCRIPTS) - set(pages.REPORT_STYLES)
+    assert own <= wanted, "a file that no page uses"
+    assert all(path.is_file() for path in pages.static_files().values())
+
+
+def test_nothing_points_elsewhere() -> None:
+    for name in set(pages.static_files()) - {pages.PLOTLY}:
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", pages.asset(name)))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, name
+        assert "innerHTML" not in pages.asset(name), name
+        assert "</script" not in pages.asset(name), name
+
+
+def test_the_policy_of_a_report_names_its_own_scripts_and_no_others() -> None:
+    page = Reader(pages.render("report.html", summary=None, cases=[made_case()]))
+    (policy,) = (
+        attributes["content"]
+        for _, attributes in page.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in rules["script-src"]
+    run = [text for attributes, text in page.inside if attributes["tag"] == "script" and "type" not in attributes]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run]
+    assert rules["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+    styles = [text for attributes, text in page.inside if attributes["tag"] == "style"]
+    for text in styles:
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in rules["style-src"]
+    assert not [
+        tag for tag, attributes in page.tags if tag in ("script", "link", "img") and {"src", "href"} & set(attributes)
+    ]
+
+
+def test_what_json_does_not_have_is_refused() -> None:
+    case = made_case()
+    case["observed"]["outcome"] = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        pages.render("case.html", case=case, about=ABOUT, note=None)
+
+
+def test_an_unknown_file_is_refused() -> None:
+    with pytest.raises(InputError, match="no static file"):
+        pages.asset("../__init__.py")
+
+
+def test_styles_of_maps_are_kept_out() -> None:
+    assert pages.chart_style_ids(), "the charting library has changed: look for a refused style in the console"
+
+
+def colours() -> dict[str, str]:
+    found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", pages.asset("ifonly.css")))
+    assert len(found) > 10
+    return found
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_text_can_be_read() -> None:
+    known = colours()
+    texts = ["ink", "muted", "accent", "own", "caution", "good"]
+    grounds = ["paper", "faint", "accent-tint", "own-tint", "caution-tint", "good-tint"]
+    for text, ground in itertools.product(texts, grounds):
+        assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
+    assert contrast("#ffffff", known["accent"]) >= 4.5
+    assert contrast("#6d757d", known["paper"]) >= 4.5, "what is switched off"
+
+
+def test_courses_differ_without_colour() -> None:
+    script = pages.asset("charts.js")
+    styles = script[script.index("const STYLES") : script.index("function axis")]
+    for kind in ("dash", "symbol"):
+        used: list[Any] = re.findall(rf'{kind}: "([^"]+)"', styles)
+        assert len(used) == len(set(used)) == 3
+    dark = [contrast(colour, "#ffffff") for colour in re.findall(r'const (?:INK|ACCENT|OWN) = "(#\w+)"', script)]
+    assert len(dark) == 3
+    assert min(dark) >= 4.5

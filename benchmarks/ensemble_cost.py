@@ -30,11 +30,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ifonly import Ensemble, LocationScale, Panel, Problem, load_model, minus, solve
+from ifonly import Ensemble, EnsembleProblem, LocationScale, Problem, load_model, minus, solve
 from ifonly.data import Cohort
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_ensemble import fit_ensemble
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.search.result import Status
 from ifonly.simulate import simulate_cohort
 
@@ -109,12 +109,12 @@ def use(ensemble: Ensemble, *, stays: int, changes: int) -> list[dict[str, Any]]
         problem = Problem.from_episode(asked[number], members[0], minus("SOFA"), changes)
         row = {"alone": _solved(problem)}
         for objective in OBJECTIVES:
-            row[str(objective)] = _solved(Panel.from_problem(problem, members, objective=objective))
+            row[str(objective)] = _solved(EnsembleProblem.from_problem(problem, members, objective=objective))
         rows.append(row)
     return rows
 
 
-def _solved(question: Question) -> dict[str, Any]:
+def _solved(question: BaseProblem) -> dict[str, Any]:
     started = time.process_time()
     result = solve(question)
     return {

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ifonly.models.crossval import cross_validate
     from ifonly.models.fit import FitSettings, fit
     from ifonly.models.fit_ensemble import fit_ensemble
-    from ifonly.problem import Panel, Problem
+    from ifonly.problem import EnsembleProblem, Problem
     from ifonly.report.case_report import ReportSettings, write_report
     from ifonly.report.plots import plot_episode, plot_fit
     from ifonly.rewards import minus
@@ -81,7 +81,7 @@ else:
         "ifonly.models.crossval": ("cross_validate",),
         "ifonly.models.fit": ("FitSettings", "fit"),
         "ifonly.models.fit_ensemble": ("fit_ensemble",),
-        "ifonly.problem": ("Panel", "Problem"),
+        "ifonly.problem": ("EnsembleProblem", "Problem"),
         "ifonly.report.case_report": ("ReportSettings", "write_report"),
         "ifonly.report.plots": ("plot_episode", "plot_fit"),
         "ifonly.rewards": ("minus",),
@@ -127,6 +127,7 @@ __all__ = [
     "Cohort",
     "Constraints",
     "Ensemble",
+    "EnsembleProblem",
     "Episode",
     "Exhaustive",
     "FacilityLocation",
@@ -139,7 +140,6 @@ __all__ = [
     "ModelCheck",
     "MonotoneFlow",
     "MonteCarlo",
-    "Panel",
     "PostNonlinear",
     "Problem",
     "RandomSearch",

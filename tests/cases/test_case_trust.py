@@ -20,7 +20,7 @@ from ifonly.errors import InputError, ReplayError, StoreError
 from ifonly.evidence import Examination, examine
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour, save_behaviour
 from ifonly.models.standing import Standing
-from ifonly.problem import Panel
+from ifonly.problem import EnsembleProblem
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.runs.rows import TRUST_COLUMNS, row_of
 from ifonly.search.solve import solve
@@ -245,7 +245,7 @@ def test_a_panel_with_support_is_opened_and_shown(tree: Path) -> None:
     assert any(case.answer is not None and case.answer.best.changes for case in cases)
     for case in cases:
         panel, row = opened.problem(case.episode), opened.row(case.episode)
-        assert isinstance(panel, Panel)
+        assert isinstance(panel, EnsembleProblem)
         assert case.answer is not None
         assert "for the worst of 4 refits of this model" in case.answer.statement
         assert case.question["judged_by"] == "the worst of 4 refits"

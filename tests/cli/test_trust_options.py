@@ -11,7 +11,7 @@ import ifonly
 from ifonly.data import Scaler
 from ifonly.evidence import Examination
 from ifonly.models import Ensemble
-from ifonly.problem import Panel
+from ifonly.problem import EnsembleProblem
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_best_for_the_worst_member_is_found_told_and_verified(
     assert solved.exit_code == 0, solved.output
     content = json.loads(solved.stdout)
     episode, model = ifonly.load(cohort_folder)["patient-00001"], ifonly.load_model(ensemble_folder)
-    panel = Panel.from_episode(episode, model, ifonly.minus("SOFA"), 1, objective="worst")
+    panel = EnsembleProblem.from_episode(episode, model, ifonly.minus("SOFA"), 1, objective="worst")
     assert content["outcome"] == pytest.approx(ifonly.solve(panel, ifonly.Exhaustive()).outcome)
     assert content["members"]["objective"] == "worst"
     assert "for the worst of 3 members" in content["statement"]

@@ -6,13 +6,13 @@ from ifonly.data.scaling import Scaler
 from ifonly.evidence.behaviour import BehaviourModel, ChoiceNetwork
 from ifonly.evidence.behaviour.neighbours import Neighbours
 from ifonly.evidence.behaviour.report import BehaviourReport, Part
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 
 PART = Part(1, 1)
 REPORT = BehaviourReport(PART, PART, PART, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), ())
 
 
-def made_behaviour(problem: Question, seed: int, *, with_states: bool = True) -> BehaviourModel:
+def made_behaviour(problem: BaseProblem, seed: int, *, with_states: bool = True) -> BehaviourModel:
     """A behaviour model of random weights, in other coordinates than the problem's model has."""
     schema = problem.episode.schema
     generator = torch.Generator().manual_seed(seed)

@@ -31,7 +31,7 @@ from ifonly.evidence.rechecked import with_check
 from ifonly.evidence.trusted import COLUMNS
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.standing import Standing
-from ifonly.problem import Panel, Problem
+from ifonly.problem import EnsembleProblem, Problem
 from ifonly.rewards import Shown
 from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
@@ -255,7 +255,7 @@ def test_refits_may_be_given_for_any_question() -> None:
     trust = examine(problem, result, refits=panel.models[1:])
     assert trust.refits is not None
     assert trust.refits.count == 2
-    on_panel = examine(Panel.from_problem(problem, panel.models[:1]), result.actions, refits=panel.models[1:])
+    on_panel = examine(EnsembleProblem.from_problem(problem, panel.models[:1]), result.actions, refits=panel.models[1:])
     assert on_panel.refits is not None
     np.testing.assert_array_equal(on_panel.refits.improvements, trust.refits.improvements)
 

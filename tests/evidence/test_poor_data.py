@@ -14,7 +14,7 @@ from ifonly.evidence.check.check import check_model
 from ifonly.models import LocationScale
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit_ensemble import fit_ensemble
-from ifonly.problem import Panel, Problem
+from ifonly.problem import EnsembleProblem, Problem
 from ifonly.rewards import minus
 from ifonly.search.solve import solve
 
@@ -54,7 +54,7 @@ def ensemble() -> Ensemble:
 @pytest.mark.parametrize("panel", [False, True])
 def test_poor_data_are_pointed_out(ensemble: Ensemble, panel: bool) -> None:
     cohort = poor_cohort(5)
-    kind = Panel if panel else Problem
+    kind = EnsembleProblem if panel else Problem
     problem = kind.from_episode(cohort[0], ensemble, minus("score"), 2)
     behaviour = fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=1))
     actions = cohort[0].actions.copy()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ifonly.errors import InputError
 from ifonly.evidence import Agreement, agreement
 from ifonly.models.ensemble import Ensemble
-from ifonly.problem import Panel, Problem
+from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
 from ifonly.rewards import Custom, Linear, Shown
-from ifonly.search.base import Finding, Limits, Monitor, Solver
+from ifonly.search.base import Limits, Monitor, Solution, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Certificate, Status
@@ -240,10 +240,10 @@ class StoppedByHand(Solver):
     exact: ClassVar[bool] = True
     raising: bool = False
 
-    def search(self, problem: Problem, monitor: Monitor) -> Finding:
+    def search(self, problem: Problem, monitor: Monitor) -> Solution:
         if self.raising:
             raise KeyboardInterrupt
-        return Finding(problem.observed_actions, Status.INTERRUPTED, float("inf"), Certificate("none", proven=False))
+        return Solution(problem.observed_actions, Status.INTERRUPTED, float("inf"), Certificate("none", proven=False))
 
 
 @pytest.mark.parametrize("raising", [True, False])
@@ -282,7 +282,7 @@ def test_notes_of_an_ensemble_are_told() -> None:
     found = agreement(problem, solve(problem).actions, ensemble)
     assert found.notes == ("There are only 3 subjects.",)
     assert str(found).endswith("note: There are only 3 subjects.")
-    panel = Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    panel = EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
     assert agreement(panel, panel.observed_actions, panel.models).notes == found.notes
     assert found.count == 2
 

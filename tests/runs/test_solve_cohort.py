@@ -19,7 +19,7 @@ from ifonly.runs import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import opened
 from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.runs.task import Task, answer_of
-from ifonly.search.base import Finding, Limits, Solver
+from ifonly.search.base import Limits, Solution, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.result import Certificate, Status
 from ifonly.testing.instances import random_problem
@@ -266,9 +266,9 @@ class Interrupted(Solver):
     name = "interrupted"
     exact = False
 
-    def search(self, problem, monitor) -> Finding:
+    def search(self, problem, monitor) -> Solution:
         status = Status.INTERRUPTED if problem.horizon == 4 else Status.HEURISTIC
-        return Finding(problem.observed_actions, status, np.inf, Certificate("none", proven=False))
+        return Solution(problem.observed_actions, status, np.inf, Certificate("none", proven=False))
 
     def settings(self) -> dict[str, object]:
         return {}

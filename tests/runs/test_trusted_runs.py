@@ -26,7 +26,7 @@ from ifonly.errors import FailedModelError, InputError, StoreError
 from ifonly.evidence import Examination, examine, limits
 from ifonly.evidence.limits import in_force
 from ifonly.models.standing import Standing
-from ifonly.problem import Panel, Problem
+from ifonly.problem import EnsembleProblem, Problem
 from ifonly.runs import Run, load_run
 from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from ifonly.runs.task import Task
@@ -46,9 +46,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return solve_small(COHORT, MODEL, tmp_path_factory.mktemp("trusted") / "run", ASKED)
 
 
-def question(position: int) -> Panel:
+def question(position: int) -> EnsembleProblem:
     support = BEHAVIOUR.with_threshold(0.02, MODEL)
-    return Panel.from_episode(COHORT[position], MODEL, REWARD, 2, objective=0.5, support=support)
+    return EnsembleProblem.from_episode(COHORT[position], MODEL, REWARD, 2, objective=0.5, support=support)
 
 
 def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
@@ -72,7 +72,7 @@ def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
 
 def test_clipped_outcomes_of_a_panel_are_the_objective_of_its_members(whole: Run) -> None:
     for goal in ("mean", "worst", 0.5):
-        panel = Panel.from_episode(COHORT[0], MODEL, REWARD, 2, objective=goal)
+        panel = EnsembleProblem.from_episode(COHORT[0], MODEL, REWARD, 2, objective=goal)
         sequences = [COHORT[0].actions, np.full(panel.horizon, 24), np.full(panel.horizon, 7)]
         alone = np.array([clipped_outcomes(member, sequences) for member in panel.members])  # [M, 3]
         expected = {"mean": alone.mean(0), "worst": alone.min(0), 0.5: np.sort(alone, axis=0)[1]}[goal]
@@ -164,15 +164,15 @@ def test_limits_hold_for_every_refit() -> None:
     assert row["refits_unsolved"] == 3
 
 
-@pytest.mark.parametrize("kind", [Problem, Panel])
-def test_a_question_that_was_moved_is_the_same_one(kind: type[Problem] | type[Panel]) -> None:
+@pytest.mark.parametrize("kind", [Problem, EnsembleProblem])
+def test_a_question_that_was_moved_is_the_same_one(kind: type[Problem] | type[EnsembleProblem]) -> None:
     supports = [BEHAVIOUR.with_threshold(0.05, MODEL) for _ in range(2)]
     rules = ifonly.Constraints(max_jump=2)
     problem = kind.from_episode(COHORT[1], MODEL, REWARD, 2, support=supports[0], constraints=rules)
     copy = small_ensemble(COHORT).for_search()
     moved = problem.on("cpu", copy, support=supports[1])
     assert moved.support is supports[1]
-    assert moved.models == (tuple(copy.members) if kind is Panel else (copy,))
+    assert moved.models == (tuple(copy.members) if kind is EnsembleProblem else (copy,))
     assert problem.on("cpu", copy).support is supports[0]
     here, there = ifonly.solve(problem), ifonly.solve(moved)
     assert torch.equal(torch.tensor(here.actions), torch.tensor(there.actions))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ifonly.problem import Panel, Question
+from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.testing.instances import HalfSpaces
 
 
@@ -45,7 +45,7 @@ def are_supported(support: HalfSpaces, states: np.ndarray, actions: np.ndarray) 
     return (support.normals.numpy()[actions] * states).sum(1) <= support.offsets.numpy()[actions]
 
 
-def truth(question: Question) -> Truth:
+def truth(question: BaseProblem) -> Truth:
     """By enumeration: states by the models' own steps, support state by state, outcomes added up by hand.
 
     (Which sequences obey rules is tested against their definition elsewhere.)
@@ -54,7 +54,7 @@ def truth(question: Question) -> Truth:
     every = torch.tensor(list(itertools.product(range(question.action_count), repeat=question.horizon)))
     taken = every[question.obey_rules(every)]
     sequences = taken.numpy()
-    noise = question.noise if isinstance(question, Panel) else question.noise.unsqueeze(1)
+    noise = question.noise if isinstance(question, EnsembleProblem) else question.noise.unsqueeze(1)
     outcomes, votes, lasts = [], np.zeros(sequences.shape, dtype=np.int64), []
     for member, model in enumerate(question.models):
         states = question.observed_states[:1].repeat(len(sequences), 1)
@@ -71,11 +71,11 @@ def truth(question: Question) -> Truth:
         outcomes.append(total)
     member_outcomes = torch.stack(outcomes, dim=-1).numpy()
     changed = sequences != np.array(recorded)
-    share = question.support_share if isinstance(question, Panel) else 1.0
+    share = question.support_share if isinstance(question, EnsembleProblem) else 1.0
     fine = np.ones(len(sequences), dtype=bool)
     if question.support is not None:
         fine = (~changed | (votes >= share * len(question.models) - 1e-9)).all(1)
-    goal = question.objective.goal if isinstance(question, Panel) else "mean"
+    goal = question.objective.goal if isinstance(question, EnsembleProblem) else "mean"
     return Truth(
         sequences[fine],
         changed.sum(1)[fine],
@@ -85,7 +85,7 @@ def truth(question: Question) -> Truth:
     )
 
 
-def ranking(question: Question, every: Truth) -> list[tuple[float, tuple[int, ...]]]:
+def ranking(question: BaseProblem, every: Truth) -> list[tuple[float, tuple[int, ...]]]:
     """All admissible sequences, best first, without those whose last change may be undone and changes no reward."""
     known = {tuple(sequence) for sequence in every.sequences.tolist()}
     last = int(question.episode.actions[-1])

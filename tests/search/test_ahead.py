@@ -14,13 +14,13 @@ from ifonly.bounds.taylor import can_expand
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LinearModel
-from ifonly.problem import Problem, Question
+from ifonly.problem import BaseProblem, Problem
+from ifonly.problem.batch import Branches, ProblemBatch, changed
 from ifonly.rewards import Linear
 from ifonly.search.ahead import Followed, follow, sharpened
 from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound, TreeSearch
 from ifonly.search.exhaustive import best_values, outcome_frontier
-from ifonly.search.questions import Branches, Questions, changed
 from ifonly.search.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
@@ -39,7 +39,7 @@ def smooth(count: int, start: int = 0, **settings: Any) -> Iterator[Problem]:
             yield problem
 
 
-def several(problem: Problem) -> list[Question]:
+def several(problem: Problem) -> list[BaseProblem]:
     """Other recordings under one model, one of them with a cost of changes."""
     members = [problem]
     for shift, cost in ((1, 0.0), (2, 0.3)):
@@ -54,7 +54,7 @@ def several(problem: Problem) -> list[Question]:
     return members
 
 
-def groups() -> Iterator[list[Question]]:
+def groups() -> Iterator[list[BaseProblem]]:
     """One problem, several together, and panels of all goals."""
     for number, problem in enumerate(smooth(4, start=40)):
         yield [problem] if number % 2 else several(problem)
@@ -65,7 +65,7 @@ def groups() -> Iterator[list[Question]]:
                 break
 
 
-def branches_of(questions: Questions, count: int, seed: int) -> Branches:
+def branches_of(questions: ProblemBatch, count: int, seed: int) -> Branches:
     """Random sequences that leave the observed path, or one with a change, at some step: `count` of them."""
     generator = torch.Generator().manual_seed(seed)
     problem = torch.randint(questions.count, (count,), generator=generator)
@@ -86,7 +86,7 @@ def branches_of(questions: Questions, count: int, seed: int) -> Branches:
 def test_what_is_finished_equals_a_replay_and_what_is_not_was_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = early = 0
     for number, problems in enumerate(groups()):
-        questions, bound = Questions(problems), make_child_bound(problems, "taylor")
+        questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
         branches = branches_of(questions, 120, number)
         wanted = questions.outcomes(branches)
         taken, step = torch.zeros(questions.count, dtype=torch.int64), questions.step
@@ -118,7 +118,7 @@ def test_what_is_finished_equals_a_replay_and_what_is_not_was_not_needed(monkeyp
     assert early > 150  # or looking ahead saves nothing
 
 
-def check_plain(questions: Questions, bound: ChildBound, branches: Branches, found: Followed) -> None:
+def check_plain(questions: ProblemBatch, bound: ChildBound, branches: Branches, found: Followed) -> None:
     assert not bound.looks_onward
     with pytest.raises(NotImplementedError):
         bound.onward(0, branches.problem, branches.states, 0)
@@ -129,10 +129,10 @@ def check_plain(questions: Questions, bound: ChildBound, branches: Branches, fou
 
 @pytest.mark.parametrize("make", [NoChildBound, LipschitzChildBound])
 @torch.no_grad()
-def test_bounds_that_do_not_look_onward_give_nothing_up(make: Callable[[Sequence[Question]], ChildBound]) -> None:
+def test_bounds_that_do_not_look_onward_give_nothing_up(make: Callable[[Sequence[BaseProblem]], ChildBound]) -> None:
     for number, problem in enumerate(smooth(3, start=90, constrained=True)):
         problems = several(problem)
-        questions, bound = Questions(problems), make(problems)
+        questions, bound = ProblemBatch(problems), make(problems)
         branches = branches_of(questions, 40, number)
         found = follow(questions, bound, branches, torch.full((40,), torch.inf, dtype=torch.float64))
         check_plain(questions, bound, branches, found)
@@ -141,13 +141,13 @@ def test_bounds_that_do_not_look_onward_give_nothing_up(make: Callable[[Sequence
 @torch.no_grad()
 def test_nothing_to_follow() -> None:
     problems = [next(smooth(1, start=5))]
-    questions, bound = Questions(problems), make_child_bound(problems, "taylor")
+    questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
     nothing = branches_of(questions, 0, 0)
     found = follow(questions, bound, nothing, torch.zeros(0, dtype=torch.float64))
     assert [len(table) for table in (found.outcomes, found.bounds, found.steps)] == [0, 0, 0]
 
 
-def best_after(problem: Question, t: int, state: Tensor, earned: Tensor, action: Tensor, changes: int) -> Tensor:
+def best_after(problem: BaseProblem, t: int, state: Tensor, earned: Tensor, action: Tensor, changes: int) -> Tensor:
     """The best outcome [1] from a state with `action` at t and so many changes after it, by enumeration."""
     earned = earned.unsqueeze(0) + problem.rewards(t, state.unsqueeze(0), action.unsqueeze(0))
     if t == problem.horizon - 1:
@@ -160,7 +160,7 @@ def best_after(problem: Question, t: int, state: Tensor, earned: Tensor, action:
 def test_sharpened_bounds_are_no_higher_and_still_true() -> None:
     lower = 0
     for number, problems in enumerate(groups()):
-        questions, bound = Questions(problems), make_child_bound(problems, "taylor")
+        questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
         branches = branches_of(questions, 24, number)
         actions = branches.sequences.gather(1, branches.step.unsqueeze(1)).squeeze(1).long()
         rows = zip(
@@ -211,7 +211,7 @@ def overflowing_problem() -> Problem:
 @torch.no_grad()
 def test_what_is_no_number_is_not_given_up() -> None:
     problem = overflowing_problem()
-    questions, bound = Questions([problem]), Unsure([problem])
+    questions, bound = ProblemBatch([problem]), Unsure([problem])
     sequences = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]])
     paths = questions.rollout(torch.zeros(2, dtype=torch.int64), torch.tensor([[1, 0, 0, 0, 0, 0], [0] * 6]))
     step = torch.tensor([1, 1])
@@ -232,7 +232,7 @@ def test_a_search_refuses_what_is_no_number(bound: Any) -> None:
         solve(overflowing_problem(), BranchAndBound(bound=bound))
 
 
-def panels_and_problems(start: int) -> Iterator[Question]:
+def panels_and_problems(start: int) -> Iterator[BaseProblem]:
     yield from smooth(5, start=start, strength=0.8)
     for seed in range(start, start + 4):
         panel = random_panel(seed, members=2, objective=("mean", "worst")[seed % 2], model_kind="additive", **SHAPE)
@@ -278,9 +278,9 @@ def test_fewer_steps_than_plain_replays() -> None:
 
 def test_a_search_counts_the_steps_that_models_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but those that tidy up what was found."""
-    taken, in_search, step, known = [0], [0], Questions.step, TreeSearch._knowledge
+    taken, in_search, step, known = [0], [0], ProblemBatch.step, TreeSearch._knowledge
 
-    def counting(self: Questions, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
+    def counting(self: ProblemBatch, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         taken[0] += len(states)
         return step(self, t, problem, states, actions)
 
@@ -288,7 +288,7 @@ def test_a_search_counts_the_steps_that_models_take(monkeypatch: pytest.MonkeyPa
         in_search[0] = taken[0]
         return known(self)
 
-    monkeypatch.setattr(Questions, "step", counting)
+    monkeypatch.setattr(ProblemBatch, "step", counting)
     monkeypatch.setattr(TreeSearch, "_knowledge", ending)
     for question in panels_and_problems(500):
         taken[0] = 0

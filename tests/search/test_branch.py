@@ -13,13 +13,13 @@ from ifonly.bounds.leading import NoChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.problem.batch import ProblemBatch
 from ifonly.progress import Tick
 from ifonly.rewards import Custom
-from ifonly.search.base import Finding, Limits
+from ifonly.search.base import Limits, Solution
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import outcome_frontier
-from ifonly.search.findings import Knowledge, findings
-from ifonly.search.questions import Questions
+from ifonly.search.finalize import Knowledge, finalize
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
@@ -181,20 +181,20 @@ def test_interruption_leaves_valid_brackets(after: int, monkeypatch: pytest.Monk
 def test_interruption_in_the_middle_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever model call is interrupted, the bracket holds."""
     problem = random_problem(4, horizon=5, actions=4, max_changes=3, model_kind="linear", reward_kind="linear")
-    step, calls, interrupted = Questions.step, [0], 0
+    step, calls, interrupted = ProblemBatch.step, [0], 0
 
-    def counted(self: Questions, *inputs: Any) -> torch.Tensor:
+    def counted(self: ProblemBatch, *inputs: Any) -> torch.Tensor:
         calls[0] -= 1
         if calls[0] == 0:
             raise KeyboardInterrupt
         return step(self, *inputs)
 
-    def undisturbed(knowledge: Knowledge) -> list[Finding]:
+    def undisturbed(knowledge: Knowledge) -> list[Solution]:
         calls[0] = -1
-        return findings(knowledge)
+        return finalize(knowledge)
 
-    monkeypatch.setattr(Questions, "step", counted)
-    monkeypatch.setattr("ifonly.search.branch.findings", undisturbed)
+    monkeypatch.setattr(ProblemBatch, "step", counted)
+    monkeypatch.setattr("ifonly.search.branch.finalize", undisturbed)
     for calls[0] in range(problem.horizon, 60):  # once the observed sequence is known
         result = solve(problem, BranchAndBound(bound="none", batch=2))
         check_frontier(result, problem, proven=False)

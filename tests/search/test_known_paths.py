@@ -3,21 +3,21 @@
 import pytest
 import torch
 
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ProblemBatch
 from ifonly.search import paths as kept
 from ifonly.search.paths import KnownPaths
-from ifonly.search.questions import Questions
 from ifonly.testing.instances import random_panel, random_problem
 
 
-def questions_of(seed: int) -> Questions:
+def questions_of(seed: int) -> ProblemBatch:
     """Two questions under different rules, every third time put to a panel."""
     make = random_panel if seed % 3 == 0 else random_problem
-    first: Question = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
-    return Questions([first, first.with_constraints(None)])
+    first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
+    return ProblemBatch([first, first.with_constraints(None)])
 
 
-def random_changes(questions: Questions, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def random_changes(questions: ProblemBatch, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Sequences with any number of permitted changes, none among them."""
     generator = torch.Generator().manual_seed(seed)
     problem = torch.randint(questions.count, (count,), generator=generator)

@@ -18,7 +18,7 @@ from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import LinearModel, TransitionModel
-from ifonly.problem import Objective, Panel, Problem
+from ifonly.problem import EnsembleProblem, Objective, Problem
 from ifonly.rewards import Custom, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits
@@ -37,7 +37,7 @@ from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, ra
 GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
 
 
-def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[Panel]:
+def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[EnsembleProblem]:
     """Every kind of model and reward, goal and budget, with and without rules, one to five members."""
     for seed in range(start, start + count):
         drawn = {
@@ -53,7 +53,7 @@ def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[Panel]
         yield random_panel(seed, **{**drawn, **given_settings})
 
 
-def check_answer(result: Result, panel: Panel, every: Truth, *, proven: bool = True) -> None:
+def check_answer(result: Result, panel: EnsembleProblem, every: Truth, *, proven: bool = True) -> None:
     """The frontier, the answer and its members' outcomes against all sequences."""
     tolerance = 10 * panel.tolerance
     by_sequence = {tuple(row): number for number, row in enumerate(every.sequences.tolist())}
@@ -90,7 +90,7 @@ def test_every_budget_equals_enumeration(bound: str) -> None:
         check_answer(result, panel, truth(panel))
 
 
-def smooth_panels(count: int, start: int, **given_settings: Any) -> Iterator[Panel]:
+def smooth_panels(count: int, start: int, **given_settings: Any) -> Iterator[EnsembleProblem]:
     for panel in panels(10 * count, start, **given_settings):
         if all(can_expand(member) for member in panel.members):
             count -= 1
@@ -159,7 +159,7 @@ def test_solvers_keep_their_contract() -> None:
 def test_a_panel_of_one_is_the_plain_problem(goal: str | float) -> None:
     for seed in range(8):
         problem = random_problem(seed, rules=None, max_changes=2 + seed % 2)
-        panel = Panel.from_problem(problem, [problem.model], objective=goal)
+        panel = EnsembleProblem.from_problem(problem, [problem.model], objective=goal)
         for solver in (BranchAndBound(alternatives=4), Exhaustive(), Greedy()):
             one, other = solve(problem, solver), solve(panel, solver)
             assert one.actions.tolist() == other.actions.tolist()
@@ -182,11 +182,11 @@ def test_members_that_disagree_on_everything() -> None:
     """What helps one member harms the other as much: the mean gains nothing, and the worst member only loses."""
     episode, models = opposites([[-1.0], [1.0]])
     for goal in ("mean", "worst", 0.5):
-        result = solve(Panel.from_episode(episode, models, minus("x"), None, objective=goal))
+        result = solve(EnsembleProblem.from_episode(episode, models, minus("x"), None, objective=goal))
         assert result.status is Status.OPTIMAL
         assert result.changes == ()
         assert result.outcome == pytest.approx(-6.0)
-    hopeful = solve(Panel.from_episode(episode, models, minus("x"), None, objective=0.51))
+    hopeful = solve(EnsembleProblem.from_episode(episode, models, minus("x"), None, objective=0.51))
     assert hopeful.outcome == pytest.approx(-4.0)  # the better of two members counts, and gains 1 at each of two steps
 
 
@@ -195,7 +195,7 @@ def test_the_objectives_differ_as_by_hand() -> None:
     episode, models = opposites([[-3.0], [1.0], [1.0], [1.0]])
 
     def best(goal: str | float) -> float:
-        return solve(Panel.from_episode(episode, models, minus("x"), 1, objective=goal)).improvement
+        return solve(EnsembleProblem.from_episode(episode, models, minus("x"), 1, objective=goal)).improvement
 
     assert best("mean") == pytest.approx(0.0)
     assert best("worst") == best(0.75) == pytest.approx(0.0)
@@ -233,7 +233,7 @@ def test_panels_are_searched_together_like_one_by_one() -> None:
     together = [panel]
     for other in others:
         episode = replace_actions(panel.episode, other.episode.actions)
-        together.append(Panel.from_episode(episode, panel.models, panel.reward, 2, objective="worst"))
+        together.append(EnsembleProblem.from_episode(episode, panel.models, panel.reward, 2, objective="worst"))
     for one, other in zip(solve_batch(together), [solve(each) for each in together], strict=True):
         assert one.actions.tolist() == other.actions.tolist()
         assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
@@ -328,7 +328,7 @@ def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> Non
     def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.where(states[..., 0] > 40, torch.inf, -states[..., 0]) + 0 * actions
 
-    panel = Panel.from_episode(episode, models, Custom(reward, {"x": 1.0}), 1, objective="worst")
+    panel = EnsembleProblem.from_episode(episode, models, Custom(reward, {"x": 1.0}), 1, objective="worst")
     with pytest.raises(InputError, match="NaN or infinite"):
         solve(panel)
 
@@ -367,13 +367,13 @@ def test_degenerate_panels_are_refused_in_words() -> None:
     problem, other = (random_problem(seed, model_kind="linear", rules=False) for seed in (1, 2))
     for nothing in ([], problem.model):
         with pytest.raises(InputError, match="list of at least one model"):
-            Panel.from_problem(problem, nothing)
+            EnsembleProblem.from_problem(problem, nothing)
     with pytest.raises(InputError, match=r"another scaling|differ"):
-        Panel.from_problem(problem, [problem.model, other.model])
+        EnsembleProblem.from_problem(problem, [problem.model, other.model])
     with pytest.raises(InputError, match="member 0 is no model but str"):
-        Panel.from_problem(problem, ["model"])  # type: ignore[list-item]
+        EnsembleProblem.from_problem(problem, ["model"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="answers for one model"):
-        solve(Panel.from_problem(problem, [problem.model]), AnchorAStar())
+        solve(EnsembleProblem.from_problem(problem, [problem.model]), AnchorAStar())
 
 
 def test_an_ensemble_is_asked_for_its_members() -> None:
@@ -382,7 +382,7 @@ def test_an_ensemble_is_asked_for_its_members() -> None:
     class Pair:
         members = (problem.model, problem.model)
 
-    panel = Panel.from_episode(problem.episode, Pair(), problem.reward, 1)
+    panel = EnsembleProblem.from_episode(problem.episode, Pair(), problem.reward, 1)
     assert panel.models == Pair.members
     assert all(isinstance(member, Problem) for member in panel.members)
 

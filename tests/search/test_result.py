@@ -20,10 +20,10 @@ from ifonly.errors import InputError, StoreError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.rewards import minus
-from ifonly.search.base import Finding
+from ifonly.search.base import Solution
 from ifonly.search.baselines import Greedy
+from ifonly.search.build_result import build_result
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.making import make_result
 from ifonly.search.result import (
     Certificate,
     Result,
@@ -217,9 +217,9 @@ def test_files_are_named_in_errors(tmp_path: Path) -> None:
 
 def test_a_bound_that_is_no_number_is_refused(problem: Problem) -> None:
     with pytest.raises(InputError, match="NaN as its upper bound"):
-        make_result(
+        build_result(
             problem,
-            Finding(torch.tensor([0, 0, 1, 0]), Status.OPTIMAL, math.nan, Certificate("none", proven=False)),
+            Solution(torch.tensor([0, 0, 1, 0]), Status.OPTIMAL, math.nan, Certificate("none", proven=False)),
             stats=Stats(),
             solver={"name": "broken"},
             limits={},

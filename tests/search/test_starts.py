@@ -6,16 +6,16 @@ import torch
 
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.problem.batch import ProblemBatch
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.paths import KnownPaths
-from ifonly.search.questions import Questions
 from ifonly.search.starts import PROMISING, Starts, greedy_starts
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_constraints, random_problem
 
 
 def rounds_of(members: list[Problem]) -> list[Starts]:
     """Every round of greedy starts."""
-    questions = Questions(members)
+    questions = ProblemBatch(members)
     return list(greedy_starts(questions, KnownPaths(questions)))
 
 

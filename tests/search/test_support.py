@@ -16,7 +16,7 @@ from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, VerificationError
 from ifonly.models import LinearModel
-from ifonly.problem import Panel, Problem, Question
+from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits
@@ -45,7 +45,7 @@ class Everywhere:
         return {"kind": "everywhere", "answer": self.answer}
 
 
-def questions(count: int, start: int = 0, **given: Any) -> Iterator[Question]:
+def questions(count: int, start: int = 0, **given: Any) -> Iterator[BaseProblem]:
     """Problems and panels with random half-spaces; those where rules leave nothing that is supported are skipped."""
     seed = start
     while count:
@@ -59,7 +59,7 @@ def questions(count: int, start: int = 0, **given: Any) -> Iterator[Question]:
         }
         if settings["horizon"] == 5:
             settings["actions"] = min(settings["actions"], 3)
-        base: Question = random_problem(seed, **settings)
+        base: BaseProblem = random_problem(seed, **settings)
         if seed % 3 == 2:
             goal, members = ("mean", "worst", 0.5)[seed % 9 // 3], 1 + seed % 4
             base = random_panel(seed, members=members, objective=goal, **settings)
@@ -71,7 +71,7 @@ def questions(count: int, start: int = 0, **given: Any) -> Iterator[Question]:
             yield question
 
 
-def check_against(result: Result, question: Question, every: Truth, *, proven: bool = True) -> None:
+def check_against(result: Result, question: BaseProblem, every: Truth, *, proven: bool = True) -> None:
     tolerance = 10 * question.tolerance
     wanted = every.frontier(question.max_changes)
     known = {tuple(row): value for row, value in zip(every.sequences.tolist(), every.outcomes, strict=True)}
@@ -123,7 +123,7 @@ def test_admissible_is_what_enumeration_admits() -> None:
 def test_a_star_keeps_to_the_support() -> None:
     tried = 0
     for question in questions(30, start=500, rules=False, constrained=True):
-        if isinstance(question, Panel):
+        if isinstance(question, EnsembleProblem):
             continue
         assert isinstance(question, Problem)
         assert value_constants(question).isfinite().all()
@@ -262,7 +262,7 @@ def test_results_are_stored_and_verified() -> None:
         assert result.statement.startswith("No admissible and supported sequence does better ")
         assert result.support is not None
         assert result.certificate.details["support"]["kind"] == "half spaces"
-        models = question.models if isinstance(question, Panel) else question.models[0]
+        models = question.models if isinstance(question, EnsembleProblem) else question.models[0]
         report = verify(result, question.episode, models, support=question.support)
         assert "supported ones of" in str(report)
         with pytest.raises(VerificationError, match=r"pass support=\.\.\."):
@@ -297,7 +297,7 @@ def test_enough_members_must_support_a_change(share: float, wanted: int) -> None
         def settings(self) -> dict[str, Any]:
             return {"kind": "below"}
 
-    panel = Panel.from_episode(episode, models, minus("x"), None, support=Below(), support_share=share)
+    panel = EnsembleProblem.from_episode(episode, models, minus("x"), None, support=Below(), support_share=share)
     result = solve(panel)
     assert result.actions[0] == 1
     assert int(result.actions[1]) == (wanted > 0)
@@ -329,4 +329,4 @@ def test_supports_that_break_their_promise_are_refused() -> None:
         ask(0.05)
     for share in (0.0, 1.5, -1.0):
         with pytest.raises(InputError, match="support_share"):
-            Panel.from_problem(problem, [problem.model], support_share=share)
+            EnsembleProblem.from_problem(problem, [problem.model], support_share=share)

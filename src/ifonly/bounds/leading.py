@@ -14,7 +14,7 @@ from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_cons
 from ifonly.bounds.panel import PanelChildBound
 from ifonly.bounds.taylor import TABLE_ELEMENTS, TaylorChildBound, can_expand, table_elements
 from ifonly.errors import InputError
-from ifonly.problem import Panel, Problem, Question
+from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 
 BoundName = Literal["auto", "taylor", "lipschitz", "none"]
 
@@ -24,7 +24,7 @@ ENUMERABLE = 5_000_000
 """Sequences that are enumerated faster than anchors lead to the answer."""
 
 
-def choose_bound(problem: Question, bound: BoundName = "auto") -> BoundName:
+def choose_bound(problem: BaseProblem, bound: BoundName = "auto") -> BoundName:
     """The bound asked for; for "auto" the one that suits this problem, or all members of this panel.
 
     Small problems are enumerated. Expansions lead where model and reward have them; elsewhere anchors lead, unless
@@ -41,16 +41,16 @@ def choose_bound(problem: Question, bound: BoundName = "auto") -> BoundName:
     return "lipschitz" if count > ENUMERABLE and all(_has_constants(member) for member in members) else "none"
 
 
-def _members(question: Question) -> tuple[Problem, ...]:
+def _members(question: BaseProblem) -> tuple[Problem, ...]:
     """The problems of which bounds are made."""
-    if isinstance(question, Panel):
+    if isinstance(question, EnsembleProblem):
         return question.members
     assert isinstance(question, Problem)
     return (question,)
 
 
 def make_child_bound(
-    problems: Sequence[Question], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
+    problems: Sequence[BaseProblem], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
 ) -> ChildBound:
     """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only.
 
@@ -67,11 +67,11 @@ def make_child_bound(
         else:
             bounds.append(LipschitzChildBound(member))
         check()
-    return PanelChildBound(first.objective, bounds) if isinstance(first, Panel) else bounds[0]
+    return PanelChildBound(first.objective, bounds) if isinstance(first, EnsembleProblem) else bounds[0]
 
 
 @torch.no_grad()
-def observed_bounds(question: Question) -> Tensor:
+def observed_bounds(question: BaseProblem) -> Tensor:
     """Upper bounds [K+1] on the outcomes of every budget, from Lipschitz anchors on the observed path alone.
 
     Raises `InputError` where there are no finite constants.
@@ -82,7 +82,7 @@ def observed_bounds(question: Question) -> Tensor:
         AnchorBound(member, observed_anchors(member), value_constants(member))(0, states, used)
         for member in _members(question)
     ]
-    return bounds[0] if not isinstance(question, Panel) else question.objective(torch.stack(bounds, dim=-1))
+    return bounds[0] if not isinstance(question, EnsembleProblem) else question.objective(torch.stack(bounds, dim=-1))
 
 
 class NoChildBound(ChildBound):
@@ -90,7 +90,7 @@ class NoChildBound(ChildBound):
 
     method = "enumeration"
 
-    def __init__(self, problems: Sequence[Question]) -> None:
+    def __init__(self, problems: Sequence[BaseProblem]) -> None:
         self._problems = problems
         allowed = torch.stack([problem.allowed for problem in problems])
         observed = torch.stack([problem.observed_actions for problem in problems])

@@ -40,7 +40,7 @@ from ifonly.bounds.worth import Which, Worth
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.smooth import SmoothStep, norm_limit
-from ifonly.problem import Problem, Question, array_scale
+from ifonly.problem import BaseProblem, Problem, array_scale
 
 ELEMENTS = 2**20
 """Numbers in the largest temporary arrays, on a processor."""
@@ -73,7 +73,7 @@ DIFFERENCE = 1e-4
 """Distance, in scaled units, at which slopes are compared with what the model says they are."""
 
 
-def table_elements(problem: Question) -> int:
+def table_elements(problem: BaseProblem) -> int:
     """Numbers in the tables of one problem."""
     horizon, size = problem.horizon, problem.observed_states.shape[1]
     changes, pairs = horizon * problem.action_count, horizon**2

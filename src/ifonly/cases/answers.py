@@ -11,7 +11,7 @@ from ifonly.cases import words
 from ifonly.cases.courses import Course, courses_of, finite
 from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.search.answers import Budget
 from ifonly.search.contributions import MOST_CHANGES, contributions
 from ifonly.search.result import Status
@@ -110,7 +110,7 @@ class Found:
     alternatives_proven: bool = False
 
 
-def answered(problem: Question, found: Found) -> tuple[Course, Answer, words.Claim]:
+def answered(problem: BaseProblem, found: Found) -> tuple[Course, Answer, words.Claim]:
     """The recorded course and the answer, with what it claims; all courses are replayed together."""
     budgets = [budget.actions for budget in found.frontier if budget.actions is not None]
     sequences = [problem.episode.actions, found.actions, *budgets, *found.alternatives]
@@ -148,12 +148,12 @@ def _is_closed(gap: float, outcome: float) -> bool:
     return gap <= ROUNDING * max(1.0, abs(outcome))
 
 
-def _shown_bound(problem: Question, upper_bound: float, changes: int) -> float | None:
+def _shown_bound(problem: BaseProblem, upper_bound: float, changes: int) -> float | None:
     """An outcome as shown that none exceeds; bounds count the cost of changes, outcomes as shown do not."""
     return finite(problem.reward.show(upper_bound + problem.change_cost * changes).value)
 
 
-def _budgets(problem: Question, found: Found, claim: words.Claim, courses: Sequence[Course]) -> list[BudgetCourse]:
+def _budgets(problem: BaseProblem, found: Found, claim: words.Claim, courses: Sequence[Course]) -> list[BudgetCourse]:
     remaining = iter(courses)
     fewest = int(problem.changes(problem.nearest_actions))
     listed = []
@@ -173,7 +173,7 @@ def _budgets(problem: Question, found: Found, claim: words.Claim, courses: Seque
     return listed
 
 
-def _contributions(problem: Question, best: Course) -> tuple[ChangeContribution, ...]:
+def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContribution, ...]:
     """Shared out without the cost of changes, as outcomes are shown."""
     if len(best.changes) > MOST_CHANGES:
         return ()

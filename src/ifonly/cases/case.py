@@ -18,7 +18,7 @@ from ifonly.data.moments import unit_of_time
 from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
 from ifonly.evidence.examination import Examination
-from ifonly.problem import Panel, Question
+from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.runs.rows import FAILED
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result, Status
@@ -71,12 +71,12 @@ class Case:
         }
 
 
-def observed_case(problem: Question) -> Case:
+def observed_case(problem: BaseProblem) -> Case:
     """The case as it was recorded, with what is asked about it and no answer."""
     return _case(problem, None)
 
 
-def case_of(problem: Question, result: Result) -> Case:
+def case_of(problem: BaseProblem, result: Result) -> Case:
     """The case with the answer that solving `problem` gave."""
     if result.episode_id != problem.episode.id or len(result.actions) != problem.horizon:
         raise InputError(
@@ -99,7 +99,7 @@ def case_of(problem: Question, result: Result) -> Case:
 
 
 def case_from_row(
-    problem: Question,
+    problem: BaseProblem,
     row: Plain,
     *,
     alternatives: Sequence[IntArray] = (),
@@ -135,7 +135,7 @@ def case_from_row(
     return _case(problem, found, trust_in_row(problem, row, again, limits))
 
 
-def _case(problem: Question, found: Found | None, trust: Plain | None = None) -> Case:
+def _case(problem: BaseProblem, found: Found | None, trust: Plain | None = None) -> Case:
     episode, schema = problem.episode, problem.episode.schema
     if found is None:
         (observed,), answer, claim = courses_of(problem, [episode.actions]), None, None
@@ -169,19 +169,19 @@ def _case(problem: Question, found: Found | None, trust: Plain | None = None) ->
     )
 
 
-def _model(problem: Question) -> dict[str, Any]:
+def _model(problem: BaseProblem) -> dict[str, Any]:
     first = problem.models[0]
     return {
         "kind": first.kind or type(first).__qualname__,
         "fingerprint": problem.fingerprint(),
-        "refits": len(problem.models) if isinstance(problem, Panel) else None,
+        "refits": len(problem.models) if isinstance(problem, EnsembleProblem) else None,
         "check": None if problem.standing is None else problem.standing.to_dict(),
         "said": model_words(problem.standing),
         "caution": failure_words(problem.standing),
     }
 
 
-def _features(problem: Question) -> list[dict[str, Any]]:
+def _features(problem: BaseProblem) -> list[dict[str, Any]]:
     episode, schema = problem.episode, problem.episode.schema
     columns = [
         *zip(schema.dynamic, episode.states.T, strict=True),
@@ -219,7 +219,7 @@ def _treatments(space: ActionSpace) -> dict[str, Any]:
     }
 
 
-def _question(problem: Question) -> dict[str, Any]:
+def _question(problem: BaseProblem) -> dict[str, Any]:
     shown = problem.reward.show(0.0)
     return {
         "max_changes": problem.max_changes,
@@ -228,5 +228,5 @@ def _question(problem: Question) -> dict[str, Any]:
         "rules": words.rules(problem),
         "constraints": None if problem.constraints is None else problem.constraints.to_dict(),
         "change_cost": problem.change_cost,
-        "judged_by": words.refits_together(problem) if isinstance(problem, Panel) else None,
+        "judged_by": words.refits_together(problem) if isinstance(problem, EnsembleProblem) else None,
     }

@@ -16,7 +16,7 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray, IntArray, as_actions
 from ifonly.data.schema import ActionSpace, Feature
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.runs.rows import ZERO, clipped_sums
 
 ROUNDING = 1e-9
@@ -85,7 +85,7 @@ class Course:
         }
 
 
-def course_of(problem: Question, actions: npt.ArrayLike | Tensor) -> Course:
+def course_of(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Course:
     """The course under `actions` [T], whether or not they keep the rules of the question."""
     given = actions.tolist() if isinstance(actions, Tensor) else actions
     sequence = as_actions("a course", given, locate=lambda step: f"a course, step {step}")
@@ -98,7 +98,7 @@ def course_of(problem: Question, actions: npt.ArrayLike | Tensor) -> Course:
 
 
 @torch.no_grad()
-def courses_of(problem: Question, sequences: Sequence[IntArray]) -> list[Course]:
+def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Course]:
     """The courses under several sequences [T] of actions, replayed together."""
     batch = torch.as_tensor(np.stack([problem.episode.actions, *sequences]), device=problem.device)
     states, totals = problem.replay(batch)
@@ -122,7 +122,7 @@ def courses_of(problem: Question, sequences: Sequence[IntArray]) -> list[Course]
 
 
 def _course(
-    problem: Question,
+    problem: BaseProblem,
     actions: IntArray,
     path: FloatArray,
     *,
@@ -146,7 +146,7 @@ def _course(
     )
 
 
-def _change(problem: Question, step: int, after: int) -> Change:
+def _change(problem: BaseProblem, step: int, after: int) -> Change:
     schema = problem.episode.schema
     before = int(problem.episode.actions[step])
     levels = action_levels(schema.actions)

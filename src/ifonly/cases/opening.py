@@ -21,14 +21,14 @@ from ifonly.evidence.examination import Examination
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing, worst_of
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.manifest import source_of
 from ifonly.runs.rows import FAILED
 from ifonly.runs.run import Run, load_run
 from ifonly.search.answers import Budget
-from ifonly.search.base import Finding
-from ifonly.search.making import make_result
+from ifonly.search.base import Solution
+from ifonly.search.build_result import build_result
 from ifonly.search.result import Certificate, Result, Stats, Status
 
 
@@ -60,7 +60,7 @@ class OpenedRun:
         alike = all(asked.get(name) == now[name] for name in ("distances", "limits"))
         return Examination(behaviour=self.behaviour if alike else None, sensitivity=bool(asked.get("sensitivity")))
 
-    def problem(self, episode: str) -> Question:
+    def problem(self, episode: str) -> BaseProblem:
         """The run's question about one of its episodes; a panel where it was put to the refits of an ensemble."""
         return self.question.about(self.cohort[episode], self.model, self.behaviour)
 
@@ -78,7 +78,7 @@ class OpenedRun:
         """The run's answer about an episode as a result; what a certificate knew beside its method is not kept."""
         row, problem = self.row(episode), self.problem(episode)
         method, bound = row["certificate"], row["upper_bound"]
-        finding = Finding(
+        finding = Solution(
             actions=torch.tensor(row["actions"], device=problem.device),
             status=Status(row["status"]),
             upper_bound=math.inf if bound is None else bound,
@@ -86,7 +86,7 @@ class OpenedRun:
             frontier=tuple(Budget.from_dict(entry) for entry in row["frontier"]),
         )
         with torch.no_grad():
-            return make_result(
+            return build_result(
                 problem,
                 finding,
                 stats=Stats(row["nodes"], model_steps=row["model_steps"], seconds_search=row["seconds"]),

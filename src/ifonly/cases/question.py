@@ -11,7 +11,7 @@ from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel, BehaviourSupport
 from ifonly.models.base import TransitionModel
-from ifonly.problem import Question, put_question
+from ifonly.problem import BaseProblem, put_question
 from ifonly.rewards import Reward, reward_from_dict
 
 
@@ -43,7 +43,7 @@ class CaseQuestion:
             min_support=None if support is None else support["min_support"],
         )
 
-    def about(self, episode: Episode, model: TransitionModel, behaviour: BehaviourModel | None = None) -> Question:
+    def about(self, episode: Episode, model: TransitionModel, behaviour: BehaviourModel | None = None) -> BaseProblem:
         """The question, put to one episode; `model` is frozen for search, and may have failed its check.
 
         `behaviour` is needed where support is asked for.
@@ -70,6 +70,6 @@ class CaseQuestion:
         return behaviour.with_threshold(self.min_support, model)
 
 
-def ruled(problem: Question, max_changes: int, constraints: Constraints | None) -> Question:
+def ruled(problem: BaseProblem, max_changes: int, constraints: Constraints | None) -> BaseProblem:
     """The problem under another budget and other rules; rules that contradict each other are refused."""
     return problem.with_constraints(None).with_max_changes(max_changes).with_constraints(constraints)

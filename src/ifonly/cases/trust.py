@@ -19,7 +19,7 @@ from ifonly.evidence.supported import not_finite
 from ifonly.evidence.trusted import CHECKED
 from ifonly.evidence.words import one_of, rounded_down, rounded_up
 from ifonly.models.standing import Standing
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 
 Plain = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ def failure_words(standing: Standing | None) -> str | None:
     )
 
 
-def trust_of(problem: Question, best: Course | None, found: Plain | None) -> dict[str, Any]:
+def trust_of(problem: BaseProblem, best: Course | None, found: Plain | None) -> dict[str, Any]:
     """What a case says of its answer `best`, from what an examination found (`Trust.to_dict`, or `trust_in_row`).
 
     Improvements are in units of the outcome as shown; positive is better.
@@ -83,7 +83,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _refits(problem: Question, best: Course | None, part: Plain) -> dict[str, Any]:
+def _refits(problem: BaseProblem, best: Course | None, part: Plain) -> dict[str, Any]:
     assert best is not None, "examined"
     size = abs(problem.reward.show(1.0).value - problem.reward.show(0.0).value)
 
@@ -126,7 +126,7 @@ def _step_shares(step: Plain) -> dict[str, Any]:
     return {name: None if not of or step[name] is None else step[name] / of for name in ("same_step", "same_action")}
 
 
-def support_words(problem: Question, part: Plain) -> dict[str, Any]:
+def support_words(problem: BaseProblem, part: Plain) -> dict[str, Any]:
     """What a report on support (`SupportReport.to_dict`) says of changed and of flagged steps, in sentences."""
     schema = problem.episode.schema
     told = []
@@ -147,12 +147,12 @@ def support_words(problem: Question, part: Plain) -> dict[str, Any]:
     return {"summary": _sentence(part["summary"]), "steps": told}
 
 
-def _chosen(problem: Question, step: int, probability: float) -> str:
+def _chosen(problem: BaseProblem, step: int, probability: float) -> str:
     when = moment(problem.episode.schema, step)
     return f"at {when} this action was chosen in {one_of(probability)} comparable situations"
 
 
-def _sensitivity(problem: Question, part: Plain) -> dict[str, Any]:
+def _sensitivity(problem: BaseProblem, part: Plain) -> dict[str, Any]:
     schema = problem.episode.schema
     units = {feature.name: feature.unit for feature in schema.dynamic}
     details = [
@@ -181,7 +181,7 @@ def _influence(step: Plain, largest: float) -> str:
 
 
 def trust_in_row(
-    problem: Question, row: Plain, again: Examination | None = None, limits: Mapping[str, float] | None = None
+    problem: BaseProblem, row: Plain, again: Examination | None = None, limits: Mapping[str, float] | None = None
 ) -> dict[str, Any] | None:
     """What a row of a run's table tells of its answer, in the shape of `Trust.to_dict`; None where nobody asked.
 
@@ -204,7 +204,7 @@ def trust_in_row(
     return {**told, **fresh}
 
 
-def _told(problem: Question, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
+def _told(problem: BaseProblem, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
     words = with_check(row, problem.standing)  # which may be younger than the row
     return {
         "summary": words["trust"],
@@ -240,7 +240,7 @@ def _refits_in_row(row: Plain) -> dict[str, Any]:
     }
 
 
-def _support_in_row(problem: Question, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
+def _support_in_row(problem: BaseProblem, row: Plain, limits: Mapping[str, float]) -> dict[str, Any]:
     likely = dict(zip(row["changed_steps"], row["change_support"], strict=True))
     beyond = row["unsupported_steps"] or []
     steps = []
@@ -260,7 +260,7 @@ def _support_in_row(problem: Question, row: Plain, limits: Mapping[str, float]) 
     return {"summary": summary, "steps": steps}
 
 
-def _flag_in_row(problem: Question, step: int, probability: float | None, limits: Mapping[str, float]) -> str:
+def _flag_in_row(problem: BaseProblem, step: int, probability: float | None, limits: Mapping[str, float]) -> str:
     """Why a step was flagged: its action, or else its state."""
     when = moment(problem.episode.schema, step)
     if probability == 0:

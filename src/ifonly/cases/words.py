@@ -12,7 +12,7 @@ from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
 from ifonly.data.moments import unit_of_time
 from ifonly.data.schema import Feature, Schema
-from ifonly.problem import Panel, Question
+from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.rewards import declared_constants
 from ifonly.search.result import Status
 
@@ -48,7 +48,7 @@ class Claim:
     """Whether the answer changes anything."""
 
 
-def statement(problem: Question, claim: Claim, max_changes: int | None = None) -> str:
+def statement(problem: BaseProblem, claim: Claim, max_changes: int | None = None) -> str:
     """The certificate in one sentence, never stronger than it; `max_changes` where fewer are allowed than asked."""
     most = problem.max_changes if max_changes is None else max_changes
     which = f"{_changes_allowed(problem, most)}{' that keeps the rules' if has_rules(problem) else ''}"
@@ -66,35 +66,35 @@ def statement(problem: Question, claim: Claim, max_changes: int | None = None) -
     )
 
 
-def judged(problem: Question) -> str:
+def judged(problem: BaseProblem) -> str:
     """By whom outcomes are judged: the model alone, or its refits together."""
-    if not isinstance(problem, Panel):
+    if not isinstance(problem, EnsembleProblem):
         return "under this model"
     return f"for {refits_together(problem)} of this model"
 
 
-def refits_together(problem: Panel) -> str:
+def refits_together(problem: EnsembleProblem) -> str:
     """What counts of the outcomes of a panel's members, such as "the mean over 20 refits"."""
     return problem.objective.words(len(problem.models)).replace("members", "refits")
 
 
-def no_sequence(problem: Question, max_changes: int) -> str:
+def no_sequence(problem: BaseProblem, max_changes: int) -> str:
     """What is said of a budget for which there is no sequence."""
     return f"No sequence {_changes_allowed(problem, max_changes)} that keeps the rules was found."
 
 
-def _changes_allowed(problem: Question, most: int) -> str:
+def _changes_allowed(problem: BaseProblem, most: int) -> str:
     if most >= problem.horizon:
         return "with any number of changes"
     return f"with at most {most} change{'' if most == 1 else 's'}"
 
 
-def declared(problem: Question) -> bool:
+def declared(problem: BaseProblem) -> bool:
     """Whether a proof may rest on constants that somebody declared."""
     return bool(declared_constants(problem.reward))
 
 
-def has_rules(problem: Question) -> bool:
+def has_rules(problem: BaseProblem) -> bool:
     """Whether anything but the number of changes decides which sequences may be considered."""
     return problem.is_restricted or problem.support is not None or not bool(problem.allowed.all())
 
@@ -141,7 +141,7 @@ def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:
     ]
 
 
-def rules(problem: Question) -> list[str]:
+def rules(problem: BaseProblem) -> list[str]:
     """The rules of the question, a sentence each."""
     given = problem.constraints
     found = [] if given is None else [*_rules_about_steps(given, problem.episode.schema), *_rules_about_doses(given)]
@@ -197,7 +197,7 @@ def _levels(number: int) -> str:
     return f"{number} level{'' if number == 1 else 's'}"
 
 
-def assumptions(problem: Question) -> list[str]:
+def assumptions(problem: BaseProblem) -> list[str]:
     """What every counterfactual course takes for granted."""
     found = [
         "Courses under other treatments come from a model, not from observation. The model may be wrong: what is "
@@ -207,7 +207,7 @@ def assumptions(problem: Question) -> list[str]:
         "This is hindsight: it uses the whole record, which nobody had at the bedside.",
         "It is meant for review by clinicians, and is no advice on treatment.",
     ]
-    if isinstance(problem, Panel):
+    if isinstance(problem, EnsembleProblem):
         found[0] += f" It was refitted {len(problem.models)} times: {_panel_words(problem)}"
     kept = [feature.name for feature in problem.episode.schema.context if feature.kind == "contextual"]
     if kept:
@@ -215,14 +215,14 @@ def assumptions(problem: Question) -> list[str]:
     return found
 
 
-def _panel_words(problem: Panel) -> str:
+def _panel_words(problem: EnsembleProblem) -> str:
     outcomes = f"outcomes under other treatments are {refits_together(problem)}"
     if problem.objective.goal == "mean":
         return f"{outcomes}, and measurements are their mean."
     return f"{outcomes}, and measurements are those of the refit that counts."
 
 
-def cautions(problem: Question, observed: Course, best: Course | None, claim: Claim | None) -> list[str]:
+def cautions(problem: BaseProblem, observed: Course, best: Course | None, claim: Claim | None) -> list[str]:
     """What to be careful with in this case."""
     schema = problem.episode.schema
     found = []

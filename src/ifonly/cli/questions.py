@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ifonly.data.schema import Schema
     from ifonly.evidence import Examination
     from ifonly.models.base import TransitionModel
-    from ifonly.problem import Panel, Problem, Support
+    from ifonly.problem import EnsembleProblem, Problem, Support
     from ifonly.rewards import Reward
     from ifonly.search.base import Limits
 
@@ -72,7 +72,7 @@ class Question:
             self.constraints.allowed(episode)
             self.constraints.links(episode)
 
-    def about(self, episode: Episode, model: TransitionModel) -> Problem | Panel:
+    def about(self, episode: Episode, model: TransitionModel) -> Problem | EnsembleProblem:
         """The question, put to one episode."""
         from ifonly.problem import put_question
 

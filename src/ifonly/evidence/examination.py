@@ -21,7 +21,7 @@ from ifonly.evidence.sequences import checked_sequence
 from ifonly.evidence.supported import support_of
 from ifonly.evidence.trusted import Trust
 from ifonly.models.base import TransitionModel
-from ifonly.problem import HasMembers, Panel, Problem, Question, members_of
+from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, members_of
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Limits, Solver
 from ifonly.search.result import Result
@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 
 
 def examine(
-    problem: Question,
+    problem: BaseProblem,
     answer: Result | npt.ArrayLike | Tensor,
     *,
     behaviour: BehaviourModel | None = None,
@@ -106,7 +106,7 @@ class _Parts:
             return None
 
 
-def _check_same_episode(problem: Question, result: Result) -> None:
+def _check_same_episode(problem: BaseProblem, result: Result) -> None:
     recorded = problem.observed_actions.cpu().numpy()
     if result.episode_id != problem.episode.id or not np.array_equal(result.observed_actions, recorded):
         raise InputError(
@@ -115,24 +115,24 @@ def _check_same_episode(problem: Question, result: Result) -> None:
         )
 
 
-def _own_refits(problem: Question) -> Sequence[TransitionModel] | HasMembers | None:
+def _own_refits(problem: BaseProblem) -> Sequence[TransitionModel] | HasMembers | None:
     """The members of a panel, or the ensemble that is asked."""
-    if isinstance(problem, Panel):
+    if isinstance(problem, EnsembleProblem):
         return problem.models
     model: Any = problem.models[0]
     return model if getattr(model, "members", None) else None
 
 
-def _what_would_undo(problem: Question, sequence: Tensor) -> tuple[Sensitivity, int | None]:
+def _what_would_undo(problem: BaseProblem, sequence: Tensor) -> tuple[Sensitivity, int | None]:
     """The sensitivity of a problem; of a panel that of its weakest member, and which one that is."""
-    if isinstance(problem, Panel):
+    if isinstance(problem, EnsembleProblem):
         member = _weakest_member(problem, sequence)
         return sensitivity_of(problem.members[member], sequence), member
     assert isinstance(problem, Problem)
     return sensitivity_of(problem, sequence), None
 
 
-def _weakest_member(panel: Panel, sequence: Tensor) -> int:
+def _weakest_member(panel: EnsembleProblem, sequence: Tensor) -> int:
     """The member that gains least of those that gain anything; where none does, the one that loses least."""
     totals = panel.replay(torch.stack([panel.observed_actions, sequence]))[1]
     gains = (totals[1] - totals[0]).nan_to_num(nan=-torch.inf)
@@ -177,7 +177,7 @@ class Examination:
 
     def of(
         self,
-        problem: Question,
+        problem: BaseProblem,
         result: Result | npt.ArrayLike | Tensor,
         *,
         limits: Limits | None = None,
@@ -196,7 +196,7 @@ class Examination:
             progress=progress,
         )
 
-    def attempt(self, problem: Question, result: Result) -> Trust:
+    def attempt(self, problem: BaseProblem, result: Result) -> Trust:
         """The same; where the answer cannot be examined, that is what is told: it is still an answer."""
         try:
             return self.of(problem, result)
@@ -204,7 +204,7 @@ class Examination:
             return unexamined(problem, result, str(error))
 
 
-def unexamined(problem: Question, result: Result, reason: str) -> Trust:
+def unexamined(problem: BaseProblem, result: Result, reason: str) -> Trust:
     """What is left to say of an answer whose examination failed for `reason`."""
     return Trust(
         changed_steps=tuple(change.step for change in result.changes),

@@ -19,7 +19,7 @@ from ifonly.errors import InputError
 from ifonly.evidence.sequences import checked_sequence
 from ifonly.evidence.words import finite
 from ifonly.models.base import TransitionModel
-from ifonly.problem import HasMembers, Panel, Problem, Question
+from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Shown
 from ifonly.search.base import Limits, Solver
@@ -170,7 +170,7 @@ def agreeing(helping: int, count: int) -> str:
 
 @torch.no_grad()
 def agreement(
-    problem: Question,
+    problem: BaseProblem,
     actions: npt.ArrayLike | Tensor,
     members: Sequence[TransitionModel] | HasMembers,
     *,
@@ -205,12 +205,12 @@ def agreement(
     )
 
 
-def _asked(problem: Question, members: Sequence[TransitionModel] | HasMembers) -> Panel:
+def _asked(problem: BaseProblem, members: Sequence[TransitionModel] | HasMembers) -> EnsembleProblem:
     """The question put to every member; of a panel that asks them already, the panel."""
-    if isinstance(problem, Panel):
-        return problem if members is problem.models else Panel.from_problem(problem.members[0], members)
+    if isinstance(problem, EnsembleProblem):
+        return problem if members is problem.models else EnsembleProblem.from_problem(problem.members[0], members)
     assert isinstance(problem, Problem)
-    return Panel.from_problem(problem, members)
+    return EnsembleProblem.from_problem(problem, members)
 
 
 def require_exact(solver: Solver) -> None:
@@ -222,7 +222,7 @@ def require_exact(solver: Solver) -> None:
         )
 
 
-def _own_answers(panel: Panel, solver: Solver | None, limits: Limits, progress: Progress) -> list[Result]:
+def _own_answers(panel: EnsembleProblem, solver: Solver | None, limits: Limits, progress: Progress) -> list[Result]:
     """The proven best sequences of those members that have one."""
     solver = BranchAndBound() if solver is None else solver
     require_exact(solver)
@@ -247,7 +247,7 @@ def _own_answer(problem: Problem, solver: Solver, limits: Limits) -> Result | No
     return result if result.status is Status.OPTIMAL else None
 
 
-def _step_agreement(panel: Panel, sequence: Tensor, own: list[Result]) -> tuple[StepAgreement, ...]:
+def _step_agreement(panel: EnsembleProblem, sequence: Tensor, own: list[Result]) -> tuple[StepAgreement, ...]:
     observed = panel.observed_actions.tolist()
     return tuple(
         StepAgreement(

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 
 
-def checked_sequence(problem: Question, actions: npt.ArrayLike | Tensor) -> Tensor:
+def checked_sequence(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Tensor:
     """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
     given = actions if isinstance(actions, Tensor) else np.array(actions)
     sequence = torch.as_tensor(given, device=problem.device)

@@ -16,7 +16,7 @@ from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.limits import FAR, UNLIKELY
 from ifonly.evidence.sequences import checked_sequence
 from ifonly.evidence.words import one_of
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SupportReport:
 
 @torch.no_grad()
 def support_of(
-    problem: Question,
+    problem: BaseProblem,
     actions: npt.ArrayLike | Tensor,
     behaviour: BehaviourModel,
     *,

@@ -15,7 +15,7 @@ from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode, FloatArray
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
-from ifonly.problem.question import Question, allowed_mask, checked_changes, checked_cost, checked_standing
+from ifonly.problem.base import BaseProblem, allowed_mask, checked_changes, checked_cost, checked_standing
 from ifonly.problem.support import Support
 from ifonly.rewards import Reward
 
@@ -24,7 +24,7 @@ REPLAY_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Problem(Question):
+class Problem(BaseProblem):
     """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
 
     Build it with `Problem.from_episode`. Tensors are float64, in the model's scaled coordinates, on one device; states

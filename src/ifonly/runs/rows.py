@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ifonly.data.episode import Episode, FloatArray, IntArray
 from ifonly.errors import IfonlyError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.search.answers import Budget
 from ifonly.search.result import Result
 
@@ -95,7 +95,7 @@ ZERO = 1e-9
 """Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
 
 
-def row_of(problem: Question, result: Result) -> dict[str, Any]:
+def row_of(problem: BaseProblem, result: Result) -> dict[str, Any]:
     """The row of an answered question, in plain types; of how far to trust it nothing is known yet."""
     budgets = [budget for budget in result.frontier if budget.actions is not None]
     sequences = [problem.observed_actions.cpu().numpy(), result.actions, *(budget.actions for budget in budgets)]
@@ -141,13 +141,13 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, IfonlyError) else f"unexpected {type(error).__name__}"
 
 
-def clipped_outcomes(problem: Question, sequences: list[IntArray]) -> list[float]:
+def clipped_outcomes(problem: BaseProblem, sequences: list[IntArray]) -> list[float]:
     """Outcomes of action sequences [T] with all states within the features' plausible ranges; no cost of changes."""
     actions = torch.as_tensor(np.stack(sequences), device=problem.device)
     return clipped_sums(problem, problem.rollout(actions)[0], actions)
 
 
-def clipped_sums(problem: Question, states: Tensor, actions: Tensor) -> list[float]:
+def clipped_sums(problem: BaseProblem, states: Tensor, actions: Tensor) -> list[float]:
     """The same for states [B, T, (M,) D] that action sequences [B, T] were found to reach."""
     columns = problem.models[0].scaler.states
     shown = columns.decode(states.cpu().numpy())
@@ -156,7 +156,7 @@ def clipped_sums(problem: Question, states: Tensor, actions: Tensor) -> list[flo
     return outcomes
 
 
-def _ranges(problem: Question) -> tuple[FloatArray, FloatArray]:
+def _ranges(problem: BaseProblem) -> tuple[FloatArray, FloatArray]:
     ranges = [feature.plausible or (-math.inf, math.inf) for feature in problem.episode.schema.dynamic]
     return np.array([low for low, _ in ranges]), np.array([high for _, high in ranges])
 

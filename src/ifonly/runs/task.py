@@ -19,7 +19,7 @@ from ifonly.data.plain import as_number
 from ifonly.errors import InputError
 from ifonly.evidence.examination import Examination, unexamined
 from ifonly.models.base import TransitionModel
-from ifonly.problem import Objective, Panel, Problem, Support, checked_standing, members_of, put_question
+from ifonly.problem import EnsembleProblem, Objective, Problem, Support, checked_standing, members_of, put_question
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import MODEL_CHECK
 from ifonly.runs.rows import failed_row, reason_of, row_of
@@ -107,7 +107,7 @@ class Task:
             return [self._alone(*placed) for placed in episodes]
         return list(self._together(episodes))
 
-    def _problem(self, episode: Episode) -> Problem | Panel:
+    def _problem(self, episode: Episode) -> Problem | EnsembleProblem:
         return put_question(
             episode,
             self.model,
@@ -140,7 +140,7 @@ class Task:
             return None
         return behaviour.with_threshold(self.min_support, model)
 
-    def _moved(self, problem: Problem | Panel) -> Problem | Panel:
+    def _moved(self, problem: Problem | EnsembleProblem) -> Problem | EnsembleProblem:
         if self._is_here:
             return problem
         return problem.on(self.device, self._model_there, support=self._support_there)
@@ -158,7 +158,7 @@ class Task:
         return answer_of(position, row)
 
     def _together(self, episodes: Sequence[Placed]) -> Iterator[Answer]:
-        problems: dict[int, Problem | Panel] = {}
+        problems: dict[int, Problem | EnsembleProblem] = {}
         for position, episode in episodes:
             try:
                 problems[position] = self._problem(episode)
@@ -177,14 +177,14 @@ class Task:
                 row = failed_row(problem.episode, error)
             yield answer_of(position, row)
 
-    def _row(self, problem: Problem | Panel, result: Result | Exception) -> dict[str, Any]:
+    def _row(self, problem: Problem | EnsembleProblem, result: Result | Exception) -> dict[str, Any]:
         if isinstance(result, Exception):
             raise result
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         return row_of(problem, result) | self._trust(problem, result)
 
-    def _trust(self, problem: Problem | Panel, result: Result) -> dict[str, Any]:
+    def _trust(self, problem: Problem | EnsembleProblem, result: Result) -> dict[str, Any]:
         """How far to trust an answer; an answer that cannot be examined is still one, and says so."""
         if not self.examination.has_answers(self.model):
             return {}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ifonly.bounds.children import ChildBound
 from ifonly.bounds.lipschitz import unknown_as_infinite
-from ifonly.search.questions import Branches, Paths, Questions
+from ifonly.problem.batch import Branches, Paths, ProblemBatch
 
 Places = tuple[Tensor, Tensor, Tensor]
 """Rows of nodes, with the step and the action of a change of each."""
@@ -46,7 +46,7 @@ class Followed:
     steps: Tensor  # [N], model steps taken
 
 
-def follow(questions: Questions, bound: ChildBound, branches: Branches, needed: Tensor) -> Followed:
+def follow(questions: ProblemBatch, bound: ChildBound, branches: Branches, needed: Tensor) -> Followed:
     """Replay branches as long as they may still exceed what is needed [N]."""
     if not bound.looks_onward:
         outcomes = questions.outcomes(branches)
@@ -78,7 +78,7 @@ def follow(questions: Questions, bound: ChildBound, branches: Branches, needed: 
 
 
 def sharpened(
-    questions: Questions, bound: ChildBound, branches: Branches, actions: Tensor, bounds: Tensor, needed: Tensor
+    questions: ProblemBatch, bound: ChildBound, branches: Branches, actions: Tensor, bounds: Tensor, needed: Tensor
 ) -> Tensor:
     """Bounds [N, R] for branches that take `actions` [N] where they leave, with 0 to R - 1 changes after that; as sharp
     as it takes to see which exceed what is needed [N, R]."""

@@ -17,9 +17,9 @@ from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
-from ifonly.problem import Problem, Question
+from ifonly.problem import BaseProblem, Problem
 from ifonly.rewards import declared_constants
-from ifonly.search.base import Finding, Monitor, Solver
+from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.baselines import greedy_actions
 from ifonly.search.frontier import Batch, Frontier
 from ifonly.search.result import Certificate, Status
@@ -49,7 +49,7 @@ class AnchorAStar(Solver):
         if self.batch < 1:
             raise InputError(f"batch={self.batch}: at least one node at a time.")
 
-    def search(self, problem: Question, monitor: Monitor) -> Finding:
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Build the bound, then search best-first until the bound meets the incumbent."""
         if not isinstance(problem, Problem):
             raise InputError(
@@ -83,7 +83,7 @@ class _Search:
         self.frontier = Frontier(problem.noise.shape[1])
         self.expanded_bounds: list[FloatArray] = []
 
-    def run(self) -> Finding:
+    def run(self) -> Solution:
         """Search; a limit or Ctrl-C at any moment leaves a valid bracket."""
         try:
             status = self._search()
@@ -92,7 +92,7 @@ class _Search:
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         details = {} if status is Status.OPTIMAL else {"visited_at_least": self._count_certain_visits()}
-        return Finding(self.actions, status, self.upper_bound, self._certificate(details))
+        return Solution(self.actions, status, self.upper_bound, self._certificate(details))
 
     def _search(self) -> Status:
         constants = self._first_bracket()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, Tick
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.result import Certificate, Stats, Status
@@ -97,7 +97,7 @@ class Monitor:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Solution:
     """What a solver returns: its best sequence [T] and what it knows about all others.
 
     A solver that gives a `frontier` (and perhaps `alternatives`) gives sequences without idle changes, and its last
@@ -122,7 +122,7 @@ class Solver(ABC):
     """Whether, given time, it proves optimality."""
 
     @abstractmethod
-    def search(self, problem: Question, monitor: Monitor) -> Finding:
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Search until done or until `monitor.stop` says so."""
 
     def settings(self) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import silent
-from ifonly.search.base import Finding, Limits, Monitor, Solver
+from ifonly.search.base import Limits, Monitor, Solution, Solver
 from ifonly.search.result import Certificate, Stats, Status
 
 ROWS = 4096
@@ -31,7 +31,7 @@ class Heuristic(Solver):
 
     exact: ClassVar[bool] = False
 
-    def search(self, problem: Question, monitor: Monitor) -> Finding:
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """The best sequence found, without a bound."""
         best = Incumbent(problem, monitor)
         try:
@@ -40,7 +40,7 @@ class Heuristic(Solver):
             best.status = Status.INTERRUPTED
         certificate = Certificate(f"{self.name} heuristic", proven=False, tolerance=best.tolerance)
         status = best.status or Status.HEURISTIC
-        return Finding(best.actions, status, math.inf, certificate, is_admissible=best.is_admissible)
+        return Solution(best.actions, status, math.inf, certificate, is_admissible=best.is_admissible)
 
     @abstractmethod
     def improve(self, best: Incumbent) -> None:
@@ -119,7 +119,7 @@ class Greedy(Heuristic):
             pass
 
 
-def greedy_actions(problem: Question, *, seconds: float | None = None) -> tuple[Tensor, float]:
+def greedy_actions(problem: BaseProblem, *, seconds: float | None = None) -> tuple[Tensor, float]:
     """What `Greedy` finds within `seconds`, actions [T] and outcome: a good first incumbent for an exact search."""
     with torch.no_grad():
         best = Incumbent(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
@@ -171,7 +171,7 @@ class Beam(Heuristic):
         return torch.as_tensor(sequences, device=problem.device)
 
 
-def random_sequences(problem: Question, count: int, *, generator: torch.Generator) -> Tensor:
+def random_sequences(problem: BaseProblem, count: int, *, generator: torch.Generator) -> Tensor:
     """Random sequences [count, T] that obey the rules, supported or not, drawn as `RandomSearch` does."""
     if problem.is_restricted:
         return _uniform_sequences(problem, count, generator)
@@ -190,7 +190,7 @@ def random_sequences(problem: Question, count: int, *, generator: torch.Generato
     return sequences.to(problem.device)
 
 
-def _uniform_sequences(problem: Question, count: int, generator: torch.Generator) -> Tensor:
+def _uniform_sequences(problem: BaseProblem, count: int, generator: torch.Generator) -> Tensor:
     """Each sequence under the rules is equally likely: an action's chance is the share of completions that begin so."""
     allowed, observed = problem.allowed.cpu(), problem.observed_actions.cpu()
     links = None if problem.links is None else problem.links.cpu()
@@ -244,7 +244,7 @@ class SingleChanges:
 
 
 def single_changes(
-    problem: Question, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
+    problem: BaseProblem, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
 ) -> SingleChanges:
     """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
 
@@ -285,7 +285,7 @@ def single_changes(
 class Incumbent:
     """The best sequence so far, starting with the admissible one nearest to the observed; the first of equals stays."""
 
-    def __init__(self, problem: Question, monitor: Monitor) -> None:
+    def __init__(self, problem: BaseProblem, monitor: Monitor) -> None:
         self.problem = problem
         self.monitor = monitor
         self.tolerance = monitor.tolerance

@@ -12,12 +12,12 @@ from ifonly.bounds.leading import BoundName, choose_bound
 from ifonly.bounds.taylor import table_elements
 from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel
-from ifonly.problem import Panel, Question
+from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Reward
 from ifonly.search.base import Limits, Monitor, Solver
 from ifonly.search.branch import BranchAndBound, TreeSearch
-from ifonly.search.making import make_result
+from ifonly.search.build_result import build_result
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 
@@ -27,7 +27,7 @@ CHUNK_ELEMENTS = 2**26
 
 @overload
 def solve_batch(
-    problems: Iterable[Question],
+    problems: Iterable[BaseProblem],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -36,7 +36,7 @@ def solve_batch(
 ) -> list[Result]: ...
 @overload
 def solve_batch(
-    problems: Iterable[Question],
+    problems: Iterable[BaseProblem],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -44,7 +44,7 @@ def solve_batch(
     on_error: Literal["return"],
 ) -> list[Result | IfonlyError]: ...
 def solve_batch(
-    problems: Iterable[Question],
+    problems: Iterable[BaseProblem],
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -95,12 +95,12 @@ def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyE
     return answer
 
 
-def _chunks(problems: Sequence[Question], solver: Solver) -> Iterator[list[int]]:
+def _chunks(problems: Sequence[BaseProblem], solver: Solver) -> Iterator[list[int]]:
     """Numbers of problems that are searched together."""
     if not isinstance(solver, BranchAndBound):
         yield from ([number] for number in range(len(problems)))
         return
-    groups: list[tuple[Question, object, list[int]]] = []
+    groups: list[tuple[BaseProblem, object, list[int]]] = []
     models: dict[int, object] = {}
     for number, problem in enumerate(problems):
         for model in problem.models:
@@ -126,7 +126,7 @@ def _identity(model: TransitionModel) -> object:
     return model.fingerprint() if model.kind else id(model)
 
 
-def _are_alike(one: Question, other: Question) -> bool:
+def _are_alike(one: BaseProblem, other: BaseProblem) -> bool:
     return (
         _panel_settings(one) == _panel_settings(other)
         and one.horizon == other.horizon
@@ -138,8 +138,8 @@ def _are_alike(one: Question, other: Question) -> bool:
     )
 
 
-def _panel_settings(question: Question) -> object:
-    return (question.objective, question.support_share) if isinstance(question, Panel) else None
+def _panel_settings(question: BaseProblem) -> object:
+    return (question.objective, question.support_share) if isinstance(question, EnsembleProblem) else None
 
 
 def _same_reward(one: Reward, other: Reward) -> bool:
@@ -151,7 +151,7 @@ def _room(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] // 32 if device.type == "cuda" else CHUNK_ELEMENTS
 
 
-def _elements(problem: Question, bound: BoundName) -> int:
+def _elements(problem: BaseProblem, bound: BoundName) -> int:
     """The largest arrays that one problem needs: rollouts of its single changes, or tables of its pairs of changes."""
     changes, members = problem.horizon * problem.action_count, len(problem.models)
     if bound == "taylor":
@@ -159,7 +159,7 @@ def _elements(problem: Question, bound: BoundName) -> int:
     return changes * max(problem.horizon * problem.observed_states.shape[1], problem.max_changes) * members + 1
 
 
-def _solve_chunk(problems: list[Question], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:
+def _solve_chunk(problems: list[BaseProblem], solver: Solver, limits: Limits) -> list[Result | IfonlyError]:
     if len(problems) > 1 and isinstance(solver, BranchAndBound):
         try:
             return list(_solve_together(problems, solver, limits))
@@ -168,7 +168,7 @@ def _solve_chunk(problems: list[Question], solver: Solver, limits: Limits) -> li
     return [_solve_or_error(problem, solver, limits) for problem in problems]
 
 
-def _solve_or_error(problem: Question, solver: Solver, limits: Limits) -> Result | IfonlyError:
+def _solve_or_error(problem: BaseProblem, solver: Solver, limits: Limits) -> Result | IfonlyError:
     try:
         return solve(problem, solver, limits=limits)
     except IfonlyError as error:
@@ -176,7 +176,7 @@ def _solve_or_error(problem: Question, solver: Solver, limits: Limits) -> Result
 
 
 @torch.no_grad()
-def _solve_together(problems: list[Question], solver: BranchAndBound, limits: Limits) -> list[Result]:
+def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits: Limits) -> list[Result]:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
@@ -185,7 +185,7 @@ def _solve_together(problems: list[Question], solver: BranchAndBound, limits: Li
     seconds = monitor.elapsed() / count
     fingerprint = problems[0].fingerprint()
     return [
-        make_result(
+        build_result(
             problem,
             finding,
             stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),

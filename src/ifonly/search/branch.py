@@ -15,14 +15,14 @@ from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.leading import BoundName, make_child_bound
 from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS, ProblemBatch, changed
 from ifonly.search.ahead import Places, Rolled, follow, sharpened
-from ifonly.search.base import Finding, Monitor, Solver
-from ifonly.search.findings import Knowledge, findings
+from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.finalize import Knowledge, finalize
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.paths import KnownPaths
 from ifonly.search.pool import Candidates, OpenList, ranks_within
-from ifonly.search.questions import ROWS, Questions, changed
 from ifonly.search.result import Stats, Status
 from ifonly.search.starts import greedy_starts
 
@@ -65,7 +65,7 @@ class BranchAndBound(Solver):
         if self.bound not in get_args(BoundName):
             raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
 
-    def search(self, problem: Question, monitor: Monitor) -> Finding:
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Search until every budget is proven; a limit or Ctrl-C leaves a valid bracket."""
         return TreeSearch(self, [problem], monitor).run()[0]
 
@@ -84,18 +84,18 @@ class TreeSearch:
     def __init__(
         self,
         settings: BranchAndBound,
-        problems: Sequence[Question],
+        problems: Sequence[BaseProblem],
         monitor: Monitor,
         *,
         bound: ChildBound | None = None,
-        bounded: Sequence[Question] | None = None,
+        bounded: Sequence[BaseProblem] | None = None,
         known: Tensor | None = None,
     ) -> None:
         """`bound` is made of `bounded`, the same problems, perhaps under fewer rules; `known` [n, T] are sequences."""
         self.settings = settings
         self.monitor = monitor
         self.bound, self._bounded = bound, bounded or problems
-        questions = self.questions = Questions(problems)
+        questions = self.questions = ProblemBatch(problems)
         self._known = known
         self._budget = questions.budget
         self._incumbents = Incumbents(questions)
@@ -121,7 +121,7 @@ class TreeSearch:
         self._reason: Status | None = None
         self._last_report = -math.inf
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[Solution]:
         """Search; what is known when it ends, one finding per problem."""
         self._offer_known()
         try:
@@ -131,7 +131,7 @@ class TreeSearch:
         except KeyboardInterrupt:
             self._reason = Status.INTERRUPTED
         self._add_up()
-        return findings(self._knowledge())
+        return finalize(self._knowledge())
 
     def stats(self, number: int, seconds_bounds: float) -> Stats:
         """One problem's share of the work."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 
 MOST_CHANGES = 12
 """Every subset of the changes is replayed: 2^12 sequences."""
@@ -54,7 +54,7 @@ class Contributions:
 
 
 @torch.no_grad()
-def contributions(problem: Question, actions: npt.ArrayLike | Tensor) -> Contributions:
+def contributions(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Contributions:
     """Replay every subset of the changes of `actions` [T], a result's for instance, and share the gain out.
 
     The cost of changes, if the question has one, is part of the outcomes; those of a panel are its objective's. More

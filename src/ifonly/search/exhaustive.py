@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
-from ifonly.problem import Question
-from ifonly.search.base import Finding, Monitor, Solver
+from ifonly.problem import BaseProblem
+from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.result import Certificate, Stats, Status
 
 BATCH = 4096
@@ -40,14 +40,14 @@ class Exhaustive(Solver):
         if self.batch < 1:
             raise InputError(f"exhaustive: batch={self.batch} must be at least 1.")
 
-    def search(self, problem: Question, monitor: Monitor) -> Finding:
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Enumerate until done; a limit or Ctrl-C returns the best sequence so far, without a bound."""
         best = _Best(problem, monitor.tolerance)
         status = self._enumerate(problem, monitor, best)
         total = problem.sequence_count()
         # A limit that is reached with the last sequence stops nothing; how many are supported is not known beforehand.
         complete = status is Status.OPTIMAL or best.seen == total
-        return Finding(
+        return Solution(
             actions=best.sequence(),
             status=Status.OPTIMAL if complete else status,
             upper_bound=best.outcome if complete else math.inf,
@@ -60,7 +60,7 @@ class Exhaustive(Solver):
             is_admissible=best.is_admissible,
         )
 
-    def _enumerate(self, problem: Question, monitor: Monitor, best: _Best) -> Status:
+    def _enumerate(self, problem: BaseProblem, monitor: Monitor, best: _Best) -> Status:
         """Offer every sequence to `best`, until all are seen or something says stop."""
         blocks = _Enumeration(problem, self.batch, monitor.stats).continuations(0, _root(problem))
         try:
@@ -76,7 +76,7 @@ class Exhaustive(Solver):
 
 @torch.no_grad()
 def best_values(
-    problem: Question,
+    problem: BaseProblem,
     t: int,
     states: Tensor,
     changes_used: Tensor,
@@ -117,7 +117,7 @@ def best_values(
 
 
 @torch.no_grad()
-def outcome_frontier(problem: Question, *, batch: int = BATCH) -> Tensor:
+def outcome_frontier(problem: BaseProblem, *, batch: int = BATCH) -> Tensor:
     """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration.
 
     Minus infinity for budgets that admit no sequence.
@@ -129,7 +129,7 @@ def outcome_frontier(problem: Question, *, batch: int = BATCH) -> Tensor:
 
 
 @torch.no_grad()
-def every_sequence(problem: Question, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+def every_sequence(problem: BaseProblem, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
     """All admissible sequences [n, T] and their outcomes [n], in blocks."""
     for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
         yield _whole(problem, leaves), problem.counted(leaves.earned)
@@ -165,7 +165,7 @@ class _Nodes:
 class _Enumeration:
     """Depth first over blocks of nodes, so that memory is bounded by `batch` rows per step."""
 
-    problem: Question
+    problem: BaseProblem
     batch: int
     stats: Stats
 
@@ -264,7 +264,7 @@ class _Best:
     the best that no simpler sequence (fewer changes, then lexicographically smaller) equals or beats.
     """
 
-    def __init__(self, problem: Question, tolerance: float) -> None:
+    def __init__(self, problem: BaseProblem, tolerance: float) -> None:
         self.problem = problem
         self.tolerance = tolerance
         self.seen = 0
@@ -309,13 +309,13 @@ class _Best:
         self._sequences, self._outcomes = sequences[order[better]], outcomes[order[better]]
 
 
-def _whole(problem: Question, leaves: _Nodes) -> Tensor:
+def _whole(problem: BaseProblem, leaves: _Nodes) -> Tensor:
     """Whole sequences [N, T]: where changes ran out, the observed actions follow."""
     tail = problem.observed_actions[leaves.actions.shape[1] :]
     return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
 
 
-def _root(problem: Question) -> _Nodes:
+def _root(problem: BaseProblem) -> _Nodes:
     device = problem.device
     return _Nodes(
         states=problem.first_states.unsqueeze(0),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.search.questions import Questions
+from ifonly.problem.batch import ProblemBatch
 
 MOST_WITHIN = 1000
 """How many sequences close to the best are listed when no number is given."""
@@ -20,7 +20,7 @@ class Incumbents:
     Of sequences whose outcomes differ by no more than the tolerance the lexicographically smallest is kept.
     """
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: ProblemBatch) -> None:
         self._questions = questions
         shape = (questions.count, questions.budget + 1)
         self.best = torch.full(shape, -torch.inf, dtype=torch.float64, device=questions.device)
@@ -68,7 +68,7 @@ class Incumbents:
 class Ranking:
     """The best sequences of the full budget: a fixed number, or all within a distance of the best."""
 
-    def __init__(self, questions: Questions, *, alternatives: int, within: float) -> None:
+    def __init__(self, questions: ProblemBatch, *, alternatives: int, within: float) -> None:
         self._questions = questions
         self._within = within
         self._listed = MOST_WITHIN if alternatives == 1 else alternatives

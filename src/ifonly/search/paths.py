@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ifonly.problem import array_scale
-from ifonly.search.questions import Branches, Paths, Questions, changed
+from ifonly.problem.batch import Branches, Paths, ProblemBatch, changed
 
 KEPT = 2**24
 """Numbers in the paths of single changes that are kept on a processor, at most: 128 MiB. Elsewhere eight times that."""
@@ -17,7 +17,7 @@ KEPT = 2**24
 class KnownPaths:
     """The observed path of every problem, and those of all its single changes unless they are too many."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: ProblemBatch) -> None:
         self._questions = questions
         everyone = torch.arange(questions.count, device=questions.device)
         self._paths = self.observed = questions.rollout(everyone, questions.observed)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ifonly.bounds.children import ChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Limits, Monitor
 from ifonly.search.branch import BranchAndBound, TreeSearch
@@ -34,7 +34,7 @@ class Session:
     True
     """
 
-    def __init__(self, problem: Question, solver: BranchAndBound | None = None) -> None:
+    def __init__(self, problem: BaseProblem, solver: BranchAndBound | None = None) -> None:
         solver = BranchAndBound() if solver is None else solver
         if not isinstance(solver, BranchAndBound):
             raise InputError(f"session: {solver!r} keeps nothing for the next question; pass BranchAndBound(...).")

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
-from ifonly.search.base import Finding, Limits, Monitor, Solver
+from ifonly.search.base import Limits, Monitor, Solution, Solver
 from ifonly.search.branch import BranchAndBound
-from ifonly.search.making import make_result
+from ifonly.search.build_result import build_result
 from ifonly.search.result import Result
 
 
 def solve(
-    problem: Question,
+    problem: BaseProblem,
     solver: Solver | None = None,
     *,
     limits: Limits | None = None,
@@ -26,7 +26,7 @@ def solve(
 ) -> Result:
     """The best action sequence that `solver` (`BranchAndBound`) finds, with all that is known about how good it is.
 
-    `problem` is a `Problem`, or a `Panel`: then one sequence for all of its members.
+    `problem` is a `Problem`, or a `EnsembleProblem`: then one sequence for all of its members.
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
     solver = BranchAndBound() if solver is None else solver
@@ -38,12 +38,12 @@ def solve(
         return result_of(problem, solver, finding, monitor)
 
 
-def result_of(problem: Question, solver: Solver, finding: Finding, monitor: Monitor) -> Result:
+def result_of(problem: BaseProblem, solver: Solver, finding: Solution, monitor: Monitor) -> Result:
     """What `solver` found for `problem`, as a result; `monitor` watched it."""
     if not finding.frontier:  # a frontier is without idle changes already
         actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
         finding = replace(finding, actions=actions)
-    result = make_result(
+    result = build_result(
         problem,
         finding,
         stats=monitor.stats.finished(monitor.elapsed(), problem.horizon),
@@ -55,7 +55,7 @@ def result_of(problem: Question, solver: Solver, finding: Finding, monitor: Moni
     return result
 
 
-def without_idle_changes(problem: Question, actions: Tensor, *, tolerance: float) -> Tensor:
+def without_idle_changes(problem: BaseProblem, actions: Tensor, *, tolerance: float) -> Tensor:
     """The sequence [T] with every change undone whose undoing costs no more than rounding: no pointless advice.
 
     All of it together costs at most `tolerance`.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ifonly.problem.batch import ProblemBatch, changed
 from ifonly.search.paths import KnownPaths
 from ifonly.search.pool import ranks_within
-from ifonly.search.questions import Questions, changed
 
 PROMISING = 4
 """Actions per step that are tried in later rounds: those that are best as the first change."""
@@ -30,7 +30,7 @@ class Starts:
         return Starts(self.problem[rows], self.sequences[rows], self.outcomes[rows], self.model_steps[rows])
 
 
-def greedy_starts(questions: Questions, paths: KnownPaths) -> Iterator[Starts]:
+def greedy_starts(questions: ProblemBatch, paths: KnownPaths) -> Iterator[Starts]:
     """First every sequence one step away from the nearest one, then promising ones one step away from the best.
 
     Each problem goes on from the best of its round: as many rounds as changes, and one to exchange what is no longer
@@ -57,7 +57,7 @@ def greedy_starts(questions: Questions, paths: KnownPaths) -> Iterator[Starts]:
         problem, sequences = starts.problem[best], starts.sequences[best]
 
 
-def _replayed(questions: Questions, paths: KnownPaths, problem: Tensor, sequences: Tensor) -> tuple[Starts, Tensor]:
+def _replayed(questions: ProblemBatch, paths: KnownPaths, problem: Tensor, sequences: Tensor) -> tuple[Starts, Tensor]:
     """Sequences [N, T] replayed, and whether their changes are supported [N]."""
     outcomes, steps, fine = [], [], []
     for rows, part in zip(problem.split(questions.rows), sequences.split(questions.rows), strict=True):
@@ -69,7 +69,7 @@ def _replayed(questions: Questions, paths: KnownPaths, problem: Tensor, sequence
 
 
 def _neighbours(
-    questions: Questions, problem: Tensor, sequences: Tensor, worth: Tensor | None
+    questions: ProblemBatch, problem: Tensor, sequences: Tensor, worth: Tensor | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
     """Sequences that obey the rules and differ from one of these in a single step, and the steps and actions of that.
 

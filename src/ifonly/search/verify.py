@@ -19,7 +19,7 @@ from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
-from ifonly.problem import REPLAY_TOLERANCE, HasMembers, Panel, Problem, Question, Support
+from ifonly.problem import REPLAY_TOLERANCE, BaseProblem, EnsembleProblem, HasMembers, Problem, Support
 from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.search.answers import Alternative, Budget
@@ -114,7 +114,7 @@ def _rebuild(
     *,
     reward: Reward | None,
     support: Support | None,
-) -> Question:
+) -> BaseProblem:
     result.schema.require_same(episode.schema, here="the result", there=f"episode {episode.id!r}")
     if (support is None) != (result.support is None):
         wanted = "every change had to be supported: pass support=..." if support is None else "no support was asked for"
@@ -140,7 +140,7 @@ def _rebuild(
             assert isinstance(model, TransitionModel)
             return Problem.from_episode(episode, model, reward, result.max_changes, **rules)
         rules |= {"objective": result.members.objective, "support_share": result.members.support_share}
-        return Panel.from_episode(episode, model, reward, result.max_changes, **rules)
+        return EnsembleProblem.from_episode(episode, model, reward, result.max_changes, **rules)
     except (IndexError, IfonlyError) as error:
         raise VerificationError(f"the result's question cannot be put to this model and episode: {error}") from error
 
@@ -156,7 +156,7 @@ def _is_bounded(result: Result) -> bool:
     return math.isfinite(result.upper_bound) or result.certificate.proven
 
 
-def _identity(result: Result, episode: Episode, problem: Question) -> Iterator[Check]:
+def _identity(result: Result, episode: Episode, problem: BaseProblem) -> Iterator[Check]:
     yield Check("episode", result.episode_id == episode.id, f"{result.episode_id!r} against {episode.id!r}")
     same = np.array_equal(result.observed_actions, episode.actions)
     yield Check("observed actions", same, "equal" if same else "the episode records other actions")
@@ -179,7 +179,7 @@ def _model_check(stored: Standing | None, kept: Standing | None) -> Iterator[Che
     yield Check("model check", not differ, f"{said} in the result, {known} kept with the model")
 
 
-def _replay(result: Result, problem: Question) -> Iterator[Check]:
+def _replay(result: Result, problem: BaseProblem) -> Iterator[Check]:
     actions = torch.tensor(result.actions, device=problem.device)
     if actions.shape != problem.observed_actions.shape or not bool(
         ((actions >= 0) & (actions < problem.action_count)).all()
@@ -212,7 +212,7 @@ def _replay(result: Result, problem: Question) -> Iterator[Check]:
     yield Check("states", error <= REPLAY_TOLERANCE, f"replayed to {error:.2g} scaled units")
 
 
-def _member_outcomes(result: Result, problem: Question) -> Iterator[Check]:
+def _member_outcomes(result: Result, problem: BaseProblem) -> Iterator[Check]:
     """What is said about each member of a panel."""
     if result.members is None:
         return
@@ -227,7 +227,7 @@ def _member_outcomes(result: Result, problem: Question) -> Iterator[Check]:
     yield Check("outcomes of members", bool(close.all()), f"{close.size:,} replayed, {int((~close).sum()):,} differ")
 
 
-def _claims(result: Result, problem: Question) -> Iterator[Check]:
+def _claims(result: Result, problem: BaseProblem) -> Iterator[Check]:
     """Status, bound and certificate must tell the same story."""
     claimed = result.certificate.tolerance
     yield Check("tolerance", claimed <= SLACK * problem.tolerance, f"outcomes compared up to {claimed:.3g}")
@@ -243,7 +243,7 @@ def _claims(result: Result, problem: Question) -> Iterator[Check]:
 
 
 def _bracket(
-    result: Result, problem: Question, samples: int, exhaustive_up_to: int, progress: Progress
+    result: Result, problem: BaseProblem, samples: int, exhaustive_up_to: int, progress: Progress
 ) -> Iterator[Check]:
     """Attack the bound: no rival may exceed it, and none may beat a sequence that is called optimal."""
     tolerance = SLACK * problem.tolerance
@@ -262,7 +262,7 @@ def _bracket(
         yield Check("optimum", best <= result.outcome + tolerance, f"no rival beats {result.outcome:.10g}")
 
 
-def _best_of(problem: Question, solver: Solver, progress: Progress = silent) -> float:
+def _best_of(problem: BaseProblem, solver: Solver, progress: Progress = silent) -> float:
     """The outcome that a solver finds; minus infinity, which is no result, is no rival either."""
     finding = solver.search(problem, Monitor(Limits(), progress, problem.tolerance))
     if finding.status is Status.INTERRUPTED:
@@ -270,7 +270,7 @@ def _best_of(problem: Question, solver: Solver, progress: Progress = silent) -> 
     return problem.outcome(finding.actions) if finding.is_admissible else -math.inf
 
 
-def _frontier(result: Result, problem: Question, exhaustive_up_to: int) -> Iterator[Check]:
+def _frontier(result: Result, problem: BaseProblem, exhaustive_up_to: int) -> Iterator[Check]:
     """Every budget's sequence must be what it is said to be, and no sequence may exceed its bound."""
     tolerance = SLACK * problem.tolerance
     known = [budget for budget in result.frontier if budget.actions is not None]
@@ -307,7 +307,7 @@ def _frontier(result: Result, problem: Question, exhaustive_up_to: int) -> Itera
         yield Check("frontier against all sequences", within, "every budget's best lies in its bracket")
 
 
-def _alternatives(result: Result, problem: Question, exhaustive_up_to: int) -> Iterator[Check]:
+def _alternatives(result: Result, problem: BaseProblem, exhaustive_up_to: int) -> Iterator[Check]:
     """Alternatives must be distinct, admissible, in order, and none may be better than the answer or missing."""
     proven = bool(result.certificate.details.get("alternatives_proven"))
     if not result.alternatives:
@@ -327,7 +327,7 @@ def _alternatives(result: Result, problem: Question, exhaustive_up_to: int) -> I
         yield _completeness(result, problem)
 
 
-def _completeness(result: Result, problem: Question) -> Check:
+def _completeness(result: Result, problem: BaseProblem) -> Check:
     """No sequence may be missing among the best; one whose last change changes no reward is none of its own."""
     outcomes = [one.outcome for one in result.alternatives]
     within = float(result.solver.get("within", 0.0))
@@ -347,7 +347,7 @@ def _completeness(result: Result, problem: Question) -> Check:
     return Check("alternatives against all sequences", not missing, finding)
 
 
-def _is_idle_at_the_end(problem: Question, sequences: Tensor) -> Tensor:
+def _is_idle_at_the_end(problem: BaseProblem, sequences: Tensor) -> Tensor:
     """Whether the last change of sequences [N, T] may be undone and that changes no reward [N]."""
     undone = sequences.clone()
     undone[:, -1] = problem.observed_actions[-1]

@@ -15,7 +15,7 @@ from ifonly.bounds.base import UpperBound
 from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
-from ifonly.problem import Panel, Problem, Question
+from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.search.base import Limits, Solver
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
@@ -79,7 +79,7 @@ def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed:
 
 
 @torch.no_grad()
-def check_child_bound(bound: ChildBound, problems: Sequence[Question], *, samples: int = 16, seed: int = 0) -> None:
+def check_child_bound(bound: ChildBound, problems: Sequence[BaseProblem], *, samples: int = 16, seed: int = 0) -> None:
     """Test that a bound on children, made for these (small) problems or panels, is nowhere below the truth.
 
     The root, and on every level up to `samples` nodes per problem with random changes: every further change with every
@@ -110,7 +110,7 @@ def check_child_bound(bound: ChildBound, problems: Sequence[Question], *, sample
             _compare_onward(t, bound, problems, drawn)
 
 
-def check_solver(solver: Solver, problems: Iterable[Question]) -> None:
+def check_solver(solver: Solver, problems: Iterable[BaseProblem]) -> None:
     """Test a solver against exhaustive enumeration on (small) problems or panels.
 
     Its sequence must be admissible, not worse than the observed one, and inside a true bracket, also when it is
@@ -131,18 +131,18 @@ def check_solver(solver: Solver, problems: Iterable[Question]) -> None:
         _check_bracket(f"{where}, stopped at once", solve(problem, solver, limits=Limits(nodes=1)), problem, optimum)
 
 
-def _changeable(problem: Question) -> Tensor:
+def _changeable(problem: BaseProblem) -> Tensor:
     """Where there is something to change [T, A]."""
     return problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
 
 
-def _start(problem: Question, sequences: Tensor) -> Tensor:
+def _start(problem: BaseProblem, sequences: Tensor) -> Tensor:
     """The step after the last change of each sequence [N]; 0 where nothing is changed."""
     steps = torch.arange(1, problem.horizon + 1, device=problem.device)
     return torch.where(sequences != problem.observed_actions, steps, 0).amax(1)
 
 
-def _random_nodes(problem: Question, level: int, count: int, generator: torch.Generator) -> Tensor:
+def _random_nodes(problem: BaseProblem, level: int, count: int, generator: torch.Generator) -> Tensor:
     """Distinct sequences [N, T] with `level` allowed changes, whatever other rules there are; at most `count`."""
     options = _changeable(problem).cpu()
     steps = options.any(1).nonzero().squeeze(-1)
@@ -156,7 +156,7 @@ def _random_nodes(problem: Question, level: int, count: int, generator: torch.Ge
     return distinct.to(problem.device)
 
 
-def _compare_children(level: int, bounds: Tensor, problems: Sequence[Question], nodes: Sequence[Tensor]) -> None:
+def _compare_children(level: int, bounds: Tensor, problems: Sequence[BaseProblem], nodes: Sequence[Tensor]) -> None:
     """Compare `bounds` [N, K - level, T, A] with the truth about `nodes`: sequences [n, T], problem by problem."""
     where = f"after {level} changes"
     first, count = problems[0], sum(len(rows) for rows in nodes)
@@ -176,7 +176,7 @@ def _compare_children(level: int, bounds: Tensor, problems: Sequence[Question], 
                 _fail(f"{where} the bound on changes of step {t} is below the truth by {float(excess.max()):.3g}")
 
 
-def _compare_onward(t: int, bound: ChildBound, problems: Sequence[Question], drawn: Sequence[Tensor]) -> None:
+def _compare_onward(t: int, bound: ChildBound, problems: Sequence[BaseProblem], drawn: Sequence[Tensor]) -> None:
     """Compare what `bound` says from step t on with the truth, at states to which sequences [n, T] lead there."""
     parts = [problem.replay(rows)[0][:, t].unique(dim=0) for problem, rows in zip(problems, drawn, strict=True)]
     sizes = torch.tensor([len(part) for part in parts], device=problems[0].device)
@@ -197,16 +197,16 @@ def _compare_onward(t: int, bound: ChildBound, problems: Sequence[Question], dra
                 _fail(f"onward from step {t} the bound is below the truth by {float(excess.max()):.3g}")
 
 
-def _best_onward(problem: Question, t: int, states: Tensor) -> Tensor:
+def _best_onward(problem: BaseProblem, t: int, states: Tensor) -> Tensor:
     """The most [N, K + 1, (M,)] that 0, 1, ... changes from step t on earn from `states`, member by member."""
-    if isinstance(problem, Panel):
+    if isinstance(problem, EnsembleProblem):
         alone = [_best_onward(member, t, states[:, number]) for number, member in enumerate(problem.members)]
         return torch.stack(alone, dim=-1)
     used = [torch.full((len(states),), number, device=problem.device) for number in range(problem.max_changes + 1)]
     return torch.stack([best_values(problem, t, states, changes) for changes in reversed(used)], dim=1)
 
 
-def _best_after_change(problem: Question, nodes: Tensor, t: int, most: int) -> Tensor:
+def _best_after_change(problem: BaseProblem, nodes: Tensor, t: int, most: int) -> Tensor:
     """The best outcome [n, most, A] of `nodes` [n, T], up to step t, with a change there and 0, 1, ... further ones.
 
     Minus infinity where no such sequence is admissible.
@@ -233,7 +233,7 @@ def _best_after_change(problem: Question, nodes: Tensor, t: int, most: int) -> T
     return values.masked_fill(~fine.unsqueeze(1), -torch.inf)
 
 
-def _check_bracket(where: str, result: Result, problem: Question, optimum: float) -> None:
+def _check_bracket(where: str, result: Result, problem: BaseProblem, optimum: float) -> None:
     tolerance = 10 * problem.tolerance
     actions = torch.tensor(result.actions, device=problem.device)
     if int(problem.changes(actions)) > problem.max_changes:

@@ -23,7 +23,7 @@ from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear, Spline
-from ifonly.problem import Panel, Problem, Question
+from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward
 
 NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | MonotoneFlow]] = {
@@ -166,7 +166,7 @@ def random_panel(
     members: int = 3,
     objective: str | float = "mean",
     **changes: Any,
-) -> Panel:
+) -> EnsembleProblem:
     """The question of `random_problem`, put to its model and to `members - 1` others that know nothing of it.
 
     They are of the kind asked for, or each of any kind, so they disagree on everything but the recording. Those for
@@ -187,7 +187,7 @@ def random_panel(
             other = problem.put_to(model)
             if other.noise.abs().max() <= LARGEST_NOISE:
                 models.append(other.model)
-    return Panel.from_problem(problem, models, objective=objective)
+    return EnsembleProblem.from_problem(problem, models, objective=objective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +207,7 @@ class HalfSpaces:
         return {"kind": "half spaces", "normals": self.normals.tolist(), "offsets": self.offsets.tolist()}
 
 
-def random_half_spaces(question: Question, seed: int) -> HalfSpaces:
+def random_half_spaces(question: BaseProblem, seed: int) -> HalfSpaces:
     """Half-spaces near the recorded states: which actions they support differs from state to state."""
     rng = np.random.default_rng(seed)
     states = question.observed_states.cpu().numpy()

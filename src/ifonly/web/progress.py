@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import Tick
 
 
-def shown_progress(problem: Question, tick: Tick, *, seconds: float) -> dict[str, Any]:
+def shown_progress(problem: BaseProblem, tick: Tick, *, seconds: float) -> dict[str, Any]:
     """The best found, the best possible and the gap between them, in units of the outcome as shown.
 
     What is not known is None. The cost of changes, where there is one, counts in all three: how many changes the best
@@ -25,5 +25,5 @@ def shown_progress(problem: Question, tick: Tick, *, seconds: float) -> dict[str
     }
 
 
-def _shown(problem: Question, outcome: float) -> float | None:
+def _shown(problem: BaseProblem, outcome: float) -> float | None:
     return problem.reward.show(outcome).value if math.isfinite(outcome) else None

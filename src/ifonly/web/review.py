@@ -22,7 +22,7 @@ from ifonly.evidence import support_of
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
-from ifonly.problem import Question, checked_standing, members_of
+from ifonly.problem import BaseProblem, checked_standing, members_of
 from ifonly.runs import Run, load_run
 from ifonly.web.listing import Listing, list_rows
 from ifonly.web.refusals import RefusalError, unknown_episode, unusable_rules
@@ -111,7 +111,7 @@ class Review:
             found["support"] = support_words(problem, report)
         return found
 
-    def problem(self, episode: str) -> Question:
+    def problem(self, episode: str) -> BaseProblem:
         """The question, put to one episode."""
         self.require(episode)
         return self._problem(episode)
@@ -124,7 +124,7 @@ class Review:
         except IfonlyError as error:
             raise unusable_rules(error, max_changes) from None
 
-    def _new_problem(self, episode: str) -> Question:
+    def _new_problem(self, episode: str) -> BaseProblem:
         try:
             with torch.no_grad():
                 return self._asked(self.cohort[episode])
@@ -133,7 +133,7 @@ class Review:
                 422, str(error), "Choose another case; this one cannot be replayed under the model."
             ) from None
 
-    def _asked(self, episode: Episode) -> Question:
+    def _asked(self, episode: Episode) -> BaseProblem:
         """The question; without its rules where they do not fit the episode: its record can be looked at all the same.
 
         A run has no answer for such an episode, and a search for one is refused.

@@ -24,7 +24,7 @@ from ifonly.evidence.examination import Examination
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing
-from ifonly.problem import Question
+from ifonly.problem import BaseProblem
 from ifonly.progress import Tick
 from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound
@@ -140,7 +140,7 @@ class _Bench:
         self._question = setup.question
         self._model = _load(setup)
         self._behaviour = setup.behaviour
-        self._sessions: OrderedDict[tuple[str, int], tuple[Question, Session]] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, int], tuple[BaseProblem, Session]] = OrderedDict()
 
     def solve(self, job: str, work: Work, inbox: _Inbox) -> Message:
         """Search; stopped, the answer is the bracket so far."""
@@ -156,7 +156,7 @@ class _Bench:
         ended = "stopped" if result.status is Status.INTERRUPTED else "finished"
         return Message(job, ended=ended, case=case.to_dict())
 
-    def _session(self, work: Work) -> tuple[Question, Session]:
+    def _session(self, work: Work) -> tuple[BaseProblem, Session]:
         """The episode's problem without rules, and its session."""
         key = (work.episode.id, work.max_changes)
         if key not in self._sessions:
@@ -173,7 +173,7 @@ class _Bench:
 class _Watch:
     """Passes progress on, not too often, and stops the search when the server says so."""
 
-    def __init__(self, job: str, problem: Question, inbox: _Inbox) -> None:
+    def __init__(self, job: str, problem: BaseProblem, inbox: _Inbox) -> None:
         self._job, self._problem, self._inbox = job, problem, inbox
         self._began = time.monotonic()
         self._last = 0.0

@@ -14,7 +14,7 @@ from ifonly.models.checkpoint import CHECK
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.standing import Standing, worst_of
-from ifonly.problem import Panel, Problem
+from ifonly.problem import EnsembleProblem, Problem
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Result
 from ifonly.search.session import Session
@@ -104,18 +104,18 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     good.standing, bad.standing = PASSED, FAILED
     about = (problem.episode, [good, bad], problem.reward, 2)
     with pytest.raises(FailedModelError):
-        Panel.from_episode(*about)
-    assert solve(Panel.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
+        EnsembleProblem.from_episode(*about)
+    assert solve(EnsembleProblem.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
     ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
     ensemble.standing = PASSED
-    panel = Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+    panel = EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
     assert panel.standing == PASSED
     assert [member.standing for member in panel.members] == [member.standing for member in ensemble.members]
     ensemble.standing = FAILED
     with pytest.raises(FailedModelError):
-        Panel.from_episode(problem.episode, ensemble, problem.reward, 2)
+        EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
     assert worst_of([None, None]) is None
-    assert Panel.from_episode(problem.episode, [good, problem.model], problem.reward, 2).standing is None
+    assert EnsembleProblem.from_episode(problem.episode, [good, problem.model], problem.reward, 2).standing is None
 
 
 def test_a_question_put_to_other_models_has_their_standing() -> None:
@@ -123,7 +123,7 @@ def test_a_question_put_to_other_models_has_their_standing() -> None:
     other = problem.model.for_search()
     other.standing = FAILED
     assert "failed its check" in solve(problem.put_to(other), Exhaustive()).statement
-    assert solve(Panel.from_problem(problem, [other, problem.model]), Exhaustive()).model_check == FAILED
+    assert solve(EnsembleProblem.from_problem(problem, [other, problem.model]), Exhaustive()).model_check == FAILED
     other.standing = None
     assert problem.put_to(other).standing is None
 

@@ -151,7 +151,7 @@ def _evaluate(model: TransitionModel, cohort: Cohort, work: _Work) -> tuple[Figu
     with np.errstate(all="ignore"):  # what overflows ends in figures that are not finite, and these are judged
         figures = _figures(sample, work)
     found += _about_constants(sample)
-    found += Judge(model.schema, figures, work.thresholds).findings()
+    found += Judge(model.schema, figures, work.thresholds).finalize()
     work.progress(Tick(STAGE, STAGES, STAGES))
     return figures, found
 

@@ -37,7 +37,7 @@ class Judge:
     figures: Figures
     thresholds: Thresholds
 
-    def findings(self) -> list[Finding]:
+    def finalize(self) -> list[Finding]:
         """Everything that can be said about the figures, the worst first."""
         found = [
             *self.about_likelihood(),

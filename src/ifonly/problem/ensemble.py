@@ -18,9 +18,9 @@ from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing, worst_of
+from ifonly.problem.base import BaseProblem, checked_standing
 from ifonly.problem.objective import Objective
 from ifonly.problem.problem import Problem
-from ifonly.problem.question import Question, checked_standing
 from ifonly.problem.support import Support
 from ifonly.rewards import Reward
 
@@ -34,12 +34,12 @@ class HasMembers(Protocol):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Panel(Question):
+class EnsembleProblem(BaseProblem):
     """One question put to M models: which common sequence is best for the mean, the worst, or a lower quantile of them?
 
-    Build it with `Panel.from_episode`. Every member replays the recording with noise of its own, so the observed
-    outcome is the same for all, and it does not matter whether outcomes or improvements are aggregated. States are
-    [..., M, D] and noise is [T-1, M, D], in the scaled coordinates that all members share.
+    Build it with `EnsembleProblem.from_episode`. Every member replays the recording with noise of its own, so the
+    observed outcome is the same for all, and it does not matter whether outcomes or improvements are aggregated. States
+    are [..., M, D] and noise is [T-1, M, D], in the scaled coordinates that all members share.
 
     What stands for the states of all in a result: their mean (in scaled coordinates) where the mean counts, else those
     of the member whose outcome counts.
@@ -69,7 +69,7 @@ class Panel(Question):
         support_share: float = 1.0,
         allow_failed_model: bool = False,
         device: torch.device | str = "cpu",
-    ) -> Panel:
+    ) -> EnsembleProblem:
         """Abduct the episode's noise under each of `models`, a list or an ensemble; all must share their scaling.
 
         `objective` is "mean", "worst", or the level of a lower quantile (see `Objective`). With a `support`, a change
@@ -102,7 +102,7 @@ class Panel(Question):
         *,
         objective: str | float | Objective = "mean",
         support_share: float = 1.0,
-    ) -> Panel:
+    ) -> EnsembleProblem:
         """The question of `problem` put to each of `models`, which share the scaling of its own model.
 
         With what a check concluded about these: models that failed are not refused, and results say so.
@@ -146,7 +146,7 @@ class Panel(Question):
         models: Sequence[TransitionModel] | HasMembers | TransitionModel,
         *,
         support: Support | None = None,
-    ) -> Panel:
+    ) -> EnsembleProblem:
         """The same question on another device, where `models` are the frozen copies of the members.
 
         `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
@@ -205,19 +205,19 @@ def put_question(
     *,
     objective: str | float | None = None,
     **rules: Any,
-) -> Problem | Panel:
+) -> Problem | EnsembleProblem:
     """The question put to one model or, where there is an `objective`, to all refits of an ensemble at once.
 
     `rules` and whatever else is passed are those of `Problem.from_episode`.
     """
     if objective is None:
         return Problem.from_episode(episode, model, reward, max_changes, **rules)
-    return Panel.from_episode(episode, model, reward, max_changes, objective=objective, **rules)
+    return EnsembleProblem.from_episode(episode, model, reward, max_changes, objective=objective, **rules)
 
 
-def _shared(question: Question) -> dict[str, Any]:
+def _shared(question: BaseProblem) -> dict[str, Any]:
     """What a question has whoever answers it."""
-    return {field.name: getattr(question, field.name) for field in fields(Question)}
+    return {field.name: getattr(question, field.name) for field in fields(BaseProblem)}
 
 
 def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> Standing | None:

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 
 from ifonly.errors import InputError
-from ifonly.problem import Panel, Question
+from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.search.answers import Alternative, Budget, Members
-from ifonly.search.base import Finding
+from ifonly.search.base import Solution
 from ifonly.search.result import Result, Stats, Status
 
 Listed = TypeVar("Listed", Budget, Alternative)
 
 
-def make_result(
-    problem: Question,
-    finding: Finding,
+def build_result(
+    problem: BaseProblem,
+    finding: Solution,
     *,
     stats: Stats,
     solver: Mapping[str, Any],
@@ -75,8 +75,8 @@ def make_result(
     )
 
 
-def _members(problem: Question, outcomes: torch.Tensor) -> Members | None:
-    if not isinstance(problem, Panel):
+def _members(problem: BaseProblem, outcomes: torch.Tensor) -> Members | None:
+    if not isinstance(problem, EnsembleProblem):
         return None
     return Members(
         objective=problem.objective.goal,
@@ -86,12 +86,12 @@ def _members(problem: Question, outcomes: torch.Tensor) -> Members | None:
     )
 
 
-def _above(upper_bound: float, outcome: float, problem: Question) -> float:
+def _above(upper_bound: float, outcome: float, problem: BaseProblem) -> float:
     """The upper bound, or the outcome itself where they differ by no more than rounding."""
     return upper_bound if upper_bound > outcome + problem.tolerance else outcome
 
 
-def _replayed(problem: Question, listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
+def _replayed(problem: BaseProblem, listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
     """With the outcome of each sequence, replayed for this problem alone: what a search found may depend, in the last
     digits, on what else was searched with it. For a panel, also under every member."""
     known = [one.actions for one in listed if one.actions is not None]
@@ -99,7 +99,7 @@ def _replayed(problem: Question, listed: tuple[Listed, ...]) -> tuple[Listed, ..
         return listed
     totals = problem.replay(torch.as_tensor(np.array(known), device=problem.device))[1]
     outcomes = iter(zip(problem.counted(totals).tolist(), totals.cpu().numpy(), strict=True))
-    members = isinstance(problem, Panel)
+    members = isinstance(problem, EnsembleProblem)
     changed = []
     for one in listed:
         if one.actions is not None:
@@ -109,7 +109,7 @@ def _replayed(problem: Question, listed: tuple[Listed, ...]) -> tuple[Listed, ..
     return tuple(changed)
 
 
-def _nothing_finite(problem: Question, status: Status) -> InputError:
+def _nothing_finite(problem: BaseProblem, status: Status) -> InputError:
     """Minus infinity is no outcome to return: every sequence would be as good as every other."""
     seen = "admissible sequence" if status is Status.OPTIMAL else f"sequence that was found ({status.value})"
     return InputError(
@@ -119,7 +119,7 @@ def _nothing_finite(problem: Question, status: Status) -> InputError:
     )
 
 
-def _nothing_supported(problem: Question, status: Status) -> InputError:
+def _nothing_supported(problem: BaseProblem, status: Status) -> InputError:
     seen = "no sequence that obeys them" if status is Status.OPTIMAL else f"no sequence that was found ({status.value})"
     return InputError(
         f"episode {problem.episode.id!r}: the constraints require changes, and {seen} has every change supported where "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ifonly.problem import Question, array_scale
+from ifonly.problem import BaseProblem, array_scale
 
 ROWS = 4096
 """Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
@@ -48,13 +48,13 @@ class Paths:
         return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-class Questions:
+class ProblemBatch:
     """P questions that share model (or M members and objective), reward, support, horizon T and budget K, stacked.
 
     [N, (M,)] stands for [N] where there is one model, and for [N, M] where there is a panel.
     """
 
-    def __init__(self, problems: Sequence[Question]) -> None:
+    def __init__(self, problems: Sequence[BaseProblem]) -> None:
         first = self._first = problems[0]
         self.problems = tuple(problems)
         self.count, self.budget = len(problems), first.max_changes

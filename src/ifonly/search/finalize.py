@@ -13,12 +13,12 @@ from ifonly.bounds.children import ChildBound
 from ifonly.bounds.leading import NoChildBound, observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
+from ifonly.problem.batch import ProblemBatch
 from ifonly.rewards import declared_constants
 from ifonly.search.answers import Alternative, Budget
-from ifonly.search.base import Finding
+from ifonly.search.base import Solution
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.pool import ranks_within
-from ifonly.search.questions import Questions
 from ifonly.search.result import Certificate, Status
 
 
@@ -26,7 +26,7 @@ from ifonly.search.result import Certificate, Status
 class Knowledge:
     """What is known about P problems when their search ends, finished or not."""
 
-    questions: Questions
+    questions: ProblemBatch
     incumbents: Incumbents
     ranking: Ranking | None
     upper_bounds: Tensor  # [P, K+1]
@@ -51,7 +51,7 @@ class _Answers:
     """Whether an upper bound is that of Lipschitz anchors, where the search had come to none of its own."""
 
 
-def findings(knowledge: Knowledge) -> list[Finding]:
+def finalize(knowledge: Knowledge) -> list[Solution]:
     """One finding per problem."""
     questions, count, budgets = knowledge.questions, *knowledge.upper_bounds.shape
     problem = torch.arange(count, device=questions.device).repeat_interleave(budgets)
@@ -72,12 +72,12 @@ def findings(knowledge: Knowledge) -> list[Finding]:
     return [_finding(knowledge, number, _Answers(*parts)) for number, parts in enumerate(rows_of)]
 
 
-def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Finding:
+def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Solution:
     answers = _bracketed(knowledge, number, answers)
     question = knowledge.questions.problems[number]
     actions = answers.sequences[-1] if answers.are_known[-1] else question.nearest_actions
     upper_bound = answers.upper_bounds[-1]
-    return Finding(
+    return Solution(
         actions=actions,
         status=_status(knowledge, number, upper_bound),
         upper_bound=upper_bound,
@@ -171,7 +171,7 @@ def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certif
     )
 
 
-def without_idle_changes(questions: Questions, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
+def without_idle_changes(questions: ProblemBatch, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
     """Sequences [N, T] with every change undone whose undoing costs no more than rounding, and their outcomes [N]."""
     outcomes = questions.rollout(problem, sequences).outcomes
     least = outcomes - questions.tolerance[problem]

@@ -29,7 +29,7 @@ def array_scale(device: torch.device) -> int:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Question(ABC):
+class BaseProblem(ABC):
     """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
 
     Tensors are float64, in scaled coordinates, on one device. A question that is put to M models at once has states

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from ifonly.query import Query
 from paper.facility import choose_points, facility_anchors, points_file
 from paper.journal import read_header
 from paper.laboratory import Conditions, Laboratory
@@ -22,7 +23,7 @@ from paper.runner import JOURNAL
 from ifonly import MonteCarlo, Problem, solve
 from ifonly.bounds.anchors import AnchorStrategy
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
-from ifonly.search.result import effective_branching_factor
+from ifonly.result import effective_branching_factor
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,7 @@ def main() -> None:
     laboratory = Laboratory(options.folder, Conditions.from_dict(read_header(options.folder / JOURNAL)), None, None)
     model = laboratory.load_model(laboratory.standard, options.device)
     for episode in laboratory.patients(options.patients):
-        problem = Problem.from_episode(
-            laboratory.cohort()[episode], model, laboratory.reward, options.changes, device=options.device
-        )
+        problem = Problem.from_episode(laboratory.cohort()[episode], model, Query(laboratory.reward, options.changes), device=options.device)
         optimum = solve(problem).outcome
         for name in options.strategies.split(","):
             with torch.no_grad():

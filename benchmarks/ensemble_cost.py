@@ -30,12 +30,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from ifonly.query import Query
 from ifonly import Ensemble, EnsembleProblem, LocationScale, Problem, load_model, minus, solve
 from ifonly.data import Cohort
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.problem import BaseProblem
-from ifonly.search.result import Status
+from ifonly.result import Status
 from ifonly.simulate import simulate_cohort
 
 ASKED_SEED = 1
@@ -103,13 +104,13 @@ def use(ensemble: Ensemble, *, stays: int, changes: int) -> list[dict[str, Any]]
     asked = simulate_cohort(stays, seed=ASKED_SEED, horizon=12)
     members = [member.for_search() for member in ensemble.members]
     # What torch loads on first use belongs to no solve in particular.
-    solve(Problem.from_episode(asked[0], members[0], minus("SOFA"), min(changes, 2)))
+    solve(Problem.from_episode(asked[0], members[0], Query(minus("SOFA"), min(changes, 2))))
     rows = []
     for number in range(stays):
-        problem = Problem.from_episode(asked[number], members[0], minus("SOFA"), changes)
+        problem = Problem.from_episode(asked[number], members[0], Query(minus("SOFA"), changes))
         row = {"alone": _solved(problem)}
         for objective in OBJECTIVES:
-            row[str(objective)] = _solved(EnsembleProblem.from_problem(problem, members, objective=objective))
+            row[str(objective)] = _solved(EnsembleProblem.from_problem(problem.with_query(objective=objective), members))
         rows.append(row)
     return rows
 

@@ -33,9 +33,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 import ifonly
+from ifonly.query import Limits
 from ifonly.runs.folder import opened
 from ifonly.runs.task import Task, answer_of
-from ifonly.search.base import Limits
 
 MAX_CHANGES = 3
 EDITS = 4

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 import ifonly
 from ifonly import ActionSpace, Axis, Cohort, Episode, Feature, LocationScale, Problem, Schema
 from ifonly.simulate import simulate_cohort
@@ -43,7 +45,7 @@ class Question:
         reward = ifonly.minus(self.feature)
         for episode in self.episodes():
             allowed = None if self.actions is None else _following(episode, self.actions)
-            yield Problem.from_episode(episode, model, reward, self.changes, allowed=allowed, device=self.device)
+            yield Problem.from_episode(episode, model, Query(reward, self.changes, constraints=Constraints().restricted_to(allowed)), device=self.device)
 
     def episodes(self) -> Iterator[Episode]:
         """The stays asked about."""
@@ -77,7 +79,7 @@ class RandomQuestion:
         model = model.for_search()
         for number in range(self.count):
             episode = _drawn(f"random {number}", model, self.horizon, generator)
-            yield Problem.from_episode(episode, model, ifonly.minus("state 0"), self.changes)
+            yield Problem.from_episode(episode, model, Query(ifonly.minus("state 0"), self.changes))
 
 
 @torch.no_grad()
@@ -115,4 +117,4 @@ def warm_up_problem(device: str = "cpu") -> Problem:
         masked=False,
         reward_kind="linear",
     )
-    return Problem.from_episode(drawn.episode, drawn.model, drawn.reward, drawn.max_changes, device=device)
+    return Problem.from_episode(drawn.episode, drawn.model, Query(drawn.reward, drawn.max_changes), device=device)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ifonly.errors import InputError
-from ifonly.search.result import Status
+from ifonly.result import Status
 from paper.base import Experiment, Settings
 from paper.cells import HEURISTICS, OURS, Cell, Row, SolveCell
 from paper.efficiency import by_value

@@ -16,11 +16,11 @@ from ifonly.models.location_scale import LocationScale
 from ifonly.problem import Problem
 from ifonly.runs.rows import clipped_outcomes
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits as SearchLimits
+from ifonly.query import Limits as SearchLimits
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.branch import BranchAndBound
-from ifonly.search.result import Result, Status, effective_branching_factor
+from ifonly.result import Result, Status, effective_branching_factor
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 from paper.facility import facility_anchors

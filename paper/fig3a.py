@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from ifonly.search.baselines import Beam
-from ifonly.search.result import Status
+from ifonly.result import Status
 from paper.base import Experiment, Settings, SolveSettings
 from paper.cells import OURS, Cell, Row, SolveCell
 from paper.efficiency import by_value

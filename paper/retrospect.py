@@ -12,7 +12,7 @@ from ifonly.runs.rows import COLUMNS, FAILED
 from ifonly.runs.run import load_run
 from ifonly.runs.settings import RunSettings
 from ifonly.runs.solving import solve_cohort
-from ifonly.search.base import Limits
+from ifonly.query import Limits
 from paper.base import Settings
 from paper.runner import Bench, Tally
 

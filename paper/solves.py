@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ifonly.errors import VerificationError
-from ifonly.search.result import Status
+from ifonly.result import Status
 from paper.cells import Cell, Row, SolveCell
 from paper.estimates import Estimate
 

@@ -23,7 +23,7 @@ from ifonly.models.location_scale import LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import minus
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Status
+from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, simulate_cohort
 from paper.cells import Cell, Row

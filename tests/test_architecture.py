@@ -161,7 +161,7 @@ def test_every_room_has_a_place_and_every_place_a_room() -> None:
         ("simulate.cohort", "from ifonly.search import solve", True),
         ("simulate.cohort", "from ifonly import problem", True),
         ("report.plots", "from ifonly.models.base import TransitionModel", True),
-        ("report.plots", "from ifonly.search.result import Result", False),
+        ("report.plots", "from ifonly.result import Result", False),
         ("search.astar", "from ifonly.testing import check_solver", True),
         ("", "from ifonly.cli import main", True),
     ],

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError, ReplayError, SchemaMismatchError
@@ -126,14 +127,14 @@ def test_the_paper_s_three_million_sequences() -> None:
 
 
 def test_changes_are_counted() -> None:
-    problem = Problem.from_episode(small_episode(), small_model(), minus("SOFA"), 1)
+    problem = Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), 1))
     assert problem.changes(torch.tensor([[0, 1, 2], [1, 1, 2], [1, 2, 0]])).tolist() == [0, 1, 3]
     assert int(problem.changes(torch.tensor([0, 1, 0]))) == 1
 
 
 @pytest.mark.parametrize(("given_changes", "found"), [(None, 3), (0, 0), (2, 2), (99, 3), (np.int64(1), 1)])
 def test_the_budget_is_at_most_the_horizon(given_changes: int | None, found: int) -> None:
-    problem = Problem.from_episode(small_episode(), small_model(), minus("SOFA"), given_changes)
+    problem = Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), given_changes))
     assert problem.max_changes == found
     assert problem.with_max_changes(1).max_changes == 1
     assert problem.with_max_changes(None).max_changes == 3
@@ -143,8 +144,8 @@ def test_the_budget_is_at_most_the_horizon(given_changes: int | None, found: int
 def test_other_budgets_are_refused(wrong: object) -> None:
     message = re.escape(f"max_changes={wrong!r}: must be a whole number of at least 0, or None")
     with pytest.raises(InputError, match=message):
-        Problem.from_episode(small_episode(), small_model(), minus("SOFA"), wrong)  # type: ignore[arg-type]
-    problem = Problem.from_episode(small_episode(), small_model(), minus("SOFA"), 1)
+        Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), wrong))  # type: ignore[arg-type]
+    problem = Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), 1))
     with pytest.raises(InputError, match=message):
         problem.with_max_changes(wrong)  # type: ignore[arg-type]
 
@@ -190,7 +191,7 @@ class TestAllowed:
 
 @pytest.mark.parametrize("wrong", [[0, 1], [0, 1, 2, 0], [0, 1, 3], [0, -1, 2], [0.0, 1.0, 2.0], [[0, 1, 2]]])
 def test_outcomes_of_impossible_sequences_are_refused(wrong: object) -> None:
-    problem = Problem.from_episode(small_episode(), small_model(), minus("SOFA"), 1)
+    problem = Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), 1))
     with pytest.raises(InputError, match="must be 3 whole numbers from 0 to 2"):
         problem.outcome(wrong)  # type: ignore[arg-type]
     assert problem.outcome(torch.tensor([0, 1, 2])) == pytest.approx(-15.0)
@@ -199,7 +200,7 @@ def test_outcomes_of_impossible_sequences_are_refused(wrong: object) -> None:
 def test_a_model_of_another_schema_is_refused() -> None:
     other = replace(SCHEMA, features=(Feature("SOFA", "dynamic"), Feature("HR", "dynamic")))
     with pytest.raises(SchemaMismatchError, match="HR"):
-        Problem.from_episode(small_episode(), small_model(other), minus("SOFA"), 1)
+        Problem.from_episode(small_episode(), small_model(other), Query(minus("SOFA"), 1))
 
 
 class Forgetful(LinearModel):
@@ -223,30 +224,30 @@ def forgetful(error: float) -> Forgetful:
 def test_a_model_that_does_not_invert_itself_is_caught() -> None:
     message = "'case 7', step 1: replaying the observed actions misses the observed SOFA by 0.001 scaled units"
     with pytest.raises(ReplayError, match=message):
-        Problem.from_episode(small_episode(), forgetful(1e-3), minus("SOFA"), 1)
-    Problem.from_episode(small_episode(), forgetful(1e-8), minus("SOFA"), 1)
+        Problem.from_episode(small_episode(), forgetful(1e-3), Query(minus("SOFA"), 1))
+    Problem.from_episode(small_episode(), forgetful(1e-8), Query(minus("SOFA"), 1))
 
 
 def test_noise_that_is_not_finite_is_caught() -> None:
     with pytest.raises(ReplayError, match="'case 7', step 0: the model finds no finite noise"):
-        Problem.from_episode(small_episode(), forgetful(float("nan")), minus("SOFA"), 1)
+        Problem.from_episode(small_episode(), forgetful(float("nan")), Query(minus("SOFA"), 1))
 
 
 def test_a_reward_that_is_not_finite_is_caught() -> None:
     broken = Custom(lambda states, actions: torch.log(states[..., 0] - 5.5), {"SOFA": 1.0})
     with pytest.raises(InputError, match="'case 7': the observed outcome is nan"):
-        Problem.from_episode(small_episode(), small_model(), broken, 1)
+        Problem.from_episode(small_episode(), small_model(), Query(broken, 1))
 
 
 def test_the_model_is_frozen_in_float64_and_the_given_one_stays_as_it_is() -> None:
     from ifonly.models.location_scale import LocationScale
 
     model = LocationScale(SCHEMA, hidden=(5,), lipschitz=(1.0, 0.1))
-    problem = Problem.from_episode(small_episode(), model, Linear({"MAP": 1.0}), 1)
+    problem = Problem.from_episode(small_episode(), model, Query(Linear({"MAP": 1.0}), 1))
     assert problem.model is not model
     assert problem.model.is_for_search("cpu")
     assert next(model.parameters()).dtype == torch.float32
-    again = Problem.from_episode(small_episode(), problem.model, Linear({"MAP": 1.0}), 1)
+    again = Problem.from_episode(small_episode(), problem.model, Query(Linear({"MAP": 1.0}), 1))
     assert again.model is problem.model  # a frozen copy is shared
 
 

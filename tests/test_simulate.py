@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ifonly.query import Query
 from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import TransitionModel, load_model, save_model
@@ -426,7 +427,7 @@ class TestClinician:
         """Greedy answers: a median gain of a few percent, a tail above 12 %, and changes up and down on both axes."""
         gains, up, down = [], np.zeros(2), np.zeros(2)
         for episode in simulate_cohort(40, seed=77, horizon=12):
-            result = solve(Problem.from_episode(episode, WORLD, minus("SOFA"), 3), Greedy())
+            result = solve(Problem.from_episode(episode, WORLD, Query(minus("SOFA"), 3)), Greedy())
             gains.append(result.improvement / abs(result.observed_outcome))
             for change in result.changes:
                 moved = np.subtract(divmod(change.counterfactual, 5), divmod(change.observed, 5))

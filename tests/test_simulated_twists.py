@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import load_model, save_model
@@ -35,7 +36,7 @@ def test_replaying_what_was_done_gives_the_record(twist: str) -> None:
     world, complete = stays(twist)
     record = world.recorded(complete)
     for number in range(5):
-        problem = Problem.from_episode(complete[number], world, minus("SOFA"), 1)
+        problem = Problem.from_episode(complete[number], world, Query(minus("SOFA"), 1))
         states = problem.decode(problem.rollout(problem.observed_actions.unsqueeze(0))[0][0])
         assert np.allclose(states[:, : record.states.shape[1]], record[number].states, rtol=1e-9)
         assert problem.outcome(record[number].actions) == pytest.approx(-record[number].states[:, SOFA].sum())
@@ -56,7 +57,7 @@ def test_a_counterfactual_is_what_the_same_noise_would_have_brought(twist: str) 
     for t in range(len(episode) - 1):
         course.append(world.step(course[-1], context[t], other[t], noise[t]))
     wanted = -world.scaler.states.decode(torch.stack(course).numpy())[:, SOFA].sum()
-    assert Problem.from_episode(episode, world, minus("SOFA"), 1).outcome(other.numpy()) == pytest.approx(wanted)
+    assert Problem.from_episode(episode, world, Query(minus("SOFA"), 1)).outcome(other.numpy()) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("twist", TWISTS)

@@ -12,16 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruled_problems import drawn_problem, listed, plain_outcomes
 
+from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.problem import Problem
+from ifonly.query import Limits
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits, Solver
+from ifonly.search.base import Solver
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges, random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve, without_idle_changes
 from ifonly.search.verify import verify
 from ifonly.testing import check_bound, check_solver
@@ -154,7 +156,9 @@ def test_the_anchor_bound_stays_valid_under_rules() -> None:
 class TestCostOfChanges:
     def test_it_is_in_the_outcome_and_not_in_what_is_shown(self) -> None:
         free = random_problem(1, reward_kind="linear", masked=False)
-        costly = Problem.from_episode(free.episode, free.model, free.reward, free.max_changes, change_cost=0.1 + 0.2)
+        costly = Problem.from_episode(
+            free.episode, free.model, Query(free.reward, free.max_changes, change_cost=0.1 + 0.2)
+        )
         sequences = torch.tensor(list(itertools.product(range(3), repeat=5)))
         wanted = free.rollout(sequences)[1] - (0.1 + 0.2) * free.changes(sequences).double()
         assert torch.allclose(costly.rollout(sequences)[1], wanted, rtol=0, atol=1e-13)  # not float32's 0.3
@@ -179,7 +183,7 @@ class TestCostOfChanges:
     def test_nonsense_is_refused(self, cost: object) -> None:
         problem = random_problem(3)
         with pytest.raises(InputError, match="change_cost"):
-            Problem.from_episode(problem.episode, problem.model, problem.reward, 1, change_cost=cost)  # type: ignore[arg-type]
+            Problem.from_episode(problem.episode, problem.model, Query(problem.reward, 1, change_cost=cost))  # type: ignore[arg-type]
 
 
 def test_idle_changes_are_undone_only_where_that_is_admissible() -> None:

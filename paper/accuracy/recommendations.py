@@ -14,10 +14,11 @@ from ifonly.models.base import TransitionModel
 from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Reward, minus
-from ifonly.search.base import Limits, Solver
+from ifonly.search.base import Solver
+from ifonly.query import Limits
 from ifonly.search.baselines import Beam
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 
 NEGLIGIBLE = 1e-9

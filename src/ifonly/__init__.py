@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         Schema,
     )
     from ifonly.data.store import load, load_schema, read_table, save_cohort, save_schema
-    from ifonly.evidence import Trust, agreement, examine, sensitivity, support_of
+    from ifonly.evidence import agreement, examine, sensitivity, support_of
     from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
     from ifonly.evidence.check.check import check_model
     from ifonly.evidence.check.result import ModelCheck
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from ifonly.models.fit import FitSettings, fit
     from ifonly.models.fit_ensemble import fit_ensemble
     from ifonly.problem import EnsembleProblem, Problem
+    from ifonly.query import Limits, Query
     from ifonly.report.case_report import ReportSettings, write_report
     from ifonly.report.plots import plot_episode, plot_fit
+    from ifonly.result import Evidence, Result, Status, Verdict
     from ifonly.rewards import minus
     from ifonly.runs import Run, RunSettings, load_run, solve_cohort
     from ifonly.search.astar import AnchorAStar
-    from ifonly.search.base import Limits
     from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
     from ifonly.search.batch import solve_batch
     from ifonly.search.branch import BranchAndBound
     from ifonly.search.contributions import contributions
     from ifonly.search.exhaustive import Exhaustive
     from ifonly.search.log import search_log
-    from ifonly.search.result import Result, Status
     from ifonly.search.session import Session
     from ifonly.search.solve import solve
     from ifonly.search.verify import verify
@@ -87,19 +87,19 @@ else:
         "ifonly.rewards": ("minus",),
         "ifonly.runs": ("Run", "RunSettings", "load_run", "solve_cohort"),
         "ifonly.search.astar": ("AnchorAStar",),
-        "ifonly.search.base": ("Limits",),
+        "ifonly.query": ("Limits", "Query"),
         "ifonly.search.batch": ("solve_batch",),
         "ifonly.search.baselines": ("Beam", "Greedy", "RandomSearch", "TopSingleChanges"),
         "ifonly.search.branch": ("BranchAndBound",),
         "ifonly.search.contributions": ("contributions",),
         "ifonly.search.exhaustive": ("Exhaustive",),
         "ifonly.search.log": ("search_log",),
-        "ifonly.search.result": ("Result", "Status"),
+        "ifonly.result": ("Evidence", "Result", "Status", "Verdict"),
         "ifonly.search.session": ("Session",),
         "ifonly.search.solve": ("solve",),
         "ifonly.search.verify": ("verify",),
         "ifonly.evidence.behaviour": ("BehaviourSettings", "fit_behaviour", "load_behaviour", "save_behaviour"),
-        "ifonly.evidence": ("Trust", "agreement", "examine", "sensitivity", "support_of"),
+        "ifonly.evidence": ("agreement", "examine", "sensitivity", "support_of"),
     }
 
     def __getattr__(name):
@@ -129,6 +129,7 @@ __all__ = [
     "Ensemble",
     "EnsembleProblem",
     "Episode",
+    "Evidence",
     "Exhaustive",
     "FacilityLocation",
     "Feature",
@@ -142,6 +143,7 @@ __all__ = [
     "MonteCarlo",
     "PostNonlinear",
     "Problem",
+    "Query",
     "RandomSearch",
     "ReportSettings",
     "Result",
@@ -153,7 +155,7 @@ __all__ = [
     "Status",
     "TopSingleChanges",
     "TransitionModel",
-    "Trust",
+    "Verdict",
     "__version__",
     "agreement",
     "check_model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class Constraints:
     """Actions that may not be changed to, per step; None stands for every step."""
     required: Mapping[int, int | str] = field(default_factory=dict)
     """Steps at which one action is pinned."""
+    choices: Mapping[int, Sequence[int | str]] = field(default_factory=dict)
+    """For some steps the only actions that may be taken there; the recorded one always may."""
     max_shift: Limit = None
     """At most so many levels away from the dose recorded at that step, on every axis or on those named."""
     max_jump: Limit = None
@@ -52,18 +54,21 @@ class Constraints:
         if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
             raise InputError(f"constraints: locked must be a list of steps, not {self.locked!r}.")
         locked = {_checked_step("locked", step) for step in self.locked}
-        for name in ("forbidden", "required"):
+        for name in ("forbidden", "required", "choices"):
             if not isinstance(getattr(self, name), Mapping):
                 raise InputError(f"constraints: {name} must be a mapping from steps, not {getattr(self, name)!r}.")
         forbidden: dict[int | None, tuple[int | str, ...]] = {}
         # Every step first, then by number: equal rules are written equally.
         for step in sorted(self.forbidden, key=lambda step: -1 if step is None else _checked_step("forbidden", step)):
-            actions = as_list("constraints", f"forbidden[{step!r}]", self.forbidden[step])
-            kept = dict.fromkeys(_checked_action(f"forbidden[{step!r}]", action) for action in actions)
-            forbidden[None if step is None else int(step)] = tuple(kept)
+            actions = _checked_actions(f"forbidden[{step!r}]", self.forbidden[step])
+            forbidden[None if step is None else int(step)] = actions
         required = {
             _checked_step("required", step): _checked_action(f"required[{step!r}]", self.required[step])
             for step in sorted(self.required, key=lambda step: _checked_step("required", step))
+        }
+        choices = {
+            _checked_step("choices", step): _checked_actions(f"choices[{step!r}]", self.choices[step])
+            for step in sorted(self.choices, key=lambda step: _checked_step("choices", step))
         }
         if both := sorted(locked & set(required)):
             raise InputError(
@@ -76,6 +81,7 @@ class Constraints:
             "locked": tuple(sorted(locked)),
             "forbidden": forbidden,
             "required": required,
+            "choices": choices,
             "max_shift": _checked_limit("max_shift", self.max_shift),
             "max_jump": _checked_limit("max_jump", self.max_jump),
         }
@@ -94,6 +100,16 @@ class Constraints:
         """One more rule: `action` is taken at `step`; an action required there before gives way."""
         return replace(self, required={**self.required, step: action})
 
+    def restricted_to(self, mask: npt.ArrayLike) -> Constraints:
+        """One more rule for every step: only the actions that a table of true and false [T, A] marks, as `choices`."""
+        table = np.array(mask)
+        if table.ndim != 2 or table.dtype != np.bool_:
+            raise InputError(f"constraints: a mask must be a table of true and false [T, A]; found {table.dtype}.")
+        if self.choices:
+            raise InputError("constraints: choices are given already; put both into one table.")
+        rows = {step: tuple(np.flatnonzero(row).tolist()) for step, row in enumerate(table) if not row.all()}
+        return replace(self, choices=rows)
+
     def allowed(self, episode: Episode) -> BoolArray:
         """The actions that may be taken at each step [T, A]; rules that do not fit the episode are refused."""
         self._check_steps(episode)
@@ -110,6 +126,9 @@ class Constraints:
                     f"{episode.id!r}, the answer with zero changes; to demand a change, require another action."
                 )
             mask[steps if step is None else [step], np.array(numbers, dtype=np.int64)[:, np.newaxis]] = False
+        for step, names in self.choices.items():
+            numbers = [_action_number(space, name, f"choices[{step}]") for name in names]
+            mask[step] &= np.isin(np.arange(len(space)), numbers)
         mask[[*self.locked, *([len(episode) - 1] if self.last_action_fixed else [])]] = False
         mask[steps, recorded] = True
         for step, name in self.required.items():
@@ -140,7 +159,7 @@ class Constraints:
         return links
 
     def _check_steps(self, episode: Episode) -> None:
-        steps = {"locked": self.locked, "forbidden": self.forbidden, "required": self.required}
+        steps = {name: getattr(self, name) for name in ("locked", "forbidden", "required", "choices")}
         for name, given in steps.items():
             for step in given:
                 if step is not None and step >= len(episode):
@@ -161,6 +180,7 @@ class Constraints:
                 EVERY_STEP if step is None else str(step): list(actions) for step, actions in self.forbidden.items()
             },
             "required": {str(step): action for step, action in self.required.items()},
+            "choices": {str(step): list(actions) for step, actions in self.choices.items()},
             "max_shift": plain(self.max_shift),
             "max_jump": plain(self.max_jump),
             "last_action_fixed": self.last_action_fixed,
@@ -169,10 +189,9 @@ class Constraints:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Constraints:
         """Read what `to_dict` wrote, or what a person wrote in a file; what is left out is no rule."""
-        known = {"locked", "forbidden", "required", "max_shift", "max_jump", "last_action_fixed"}
-        check_keys("constraints", content, required=set(), optional=known)
+        check_keys("constraints", content, required=set(), optional={one.name for one in fields(cls)})
         values = dict(content)
-        for name in ("forbidden", "required"):
+        for name in ("forbidden", "required", "choices"):
             given = values.get(name, {})
             if not isinstance(given, Mapping):
                 raise InputError(f"constraints: {name} must be a mapping from steps, not {given!r}.")
@@ -265,6 +284,11 @@ def _action_number(space: ActionSpace, action: int | str, where: str) -> int:
             f"{list(space.labels[:3])}."
         )
     return action
+
+
+def _checked_actions(where: str, actions: Any) -> tuple[int | str, ...]:
+    """Each once, in the order given."""
+    return tuple(dict.fromkeys(_checked_action(where, action) for action in as_list("constraints", where, actions)))
 
 
 def _checked_action(where: str, action: Any) -> int | str:

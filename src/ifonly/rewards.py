@@ -260,6 +260,21 @@ class Total(Reward):
         return {"kind": "total", "parts": [part.to_dict() for part in self.parts]}
 
 
+@dataclass(frozen=True)
+class NotStored(Reward):
+    """A reward that is code, read from a file that only names it: it can be shown, not asked."""
+
+    content: Mapping[str, Any]
+
+    def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
+        """Refused."""
+        raise InputError(f"the reward {self.content.get('name')!r} is code and was not stored; pass reward=... again.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the file says of it."""
+        return dict(self.content)
+
+
 def minus(feature: str) -> Linear:
     """The negated feature, such as `minus("SOFA")`: the paper's reward."""
     return Linear({feature: -1.0})
@@ -287,7 +302,7 @@ def reward_from_dict(content: Mapping[str, Any]) -> Reward:
     except (KeyError, TypeError) as error:
         raise InputError(f"reward of kind {kind!r}: incomplete ({type(error).__name__}: {error}).") from None
     if kind == "custom":
-        raise InputError(f"the reward {content.get('name')!r} is code and was not stored; pass reward=... again.")
+        return NotStored(dict(content))
     raise InputError(f"reward of kind {kind!r} is unknown.")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.bounds.taylor import can_expand
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import Additive, LocationScale
@@ -109,7 +111,7 @@ def still_problem(
     names = [feature.name for feature in model.schema.dynamic]
     states = np.zeros((horizon, len(names)))
     episode = Episode("still", model.schema, states=states, actions=np.zeros(horizon, dtype=np.int64))
-    return Problem.from_episode(episode, model, Linear(dict(zip(names, reward, strict=True))), max_changes)
+    return Problem.from_episode(episode, model, Query(Linear(dict(zip(names, reward, strict=True))), max_changes))
 
 
 def shifting_schema(shifts: Sequence[float], size: int = 1) -> Schema:
@@ -161,7 +163,11 @@ def with_late_action(problem: Problem) -> Problem:
     """The last action is allowed from the second step on: it leads far beyond what earlier ones do."""
     allowed = np.ones((problem.horizon, problem.action_count), dtype=bool)
     allowed[0, -1] = False
-    return Problem.from_episode(problem.episode, problem.model, problem.reward, problem.max_changes, allowed=allowed)
+    return Problem.from_episode(
+        problem.episode,
+        problem.model,
+        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(allowed)),
+    )
 
 
 def late_problem() -> Problem:

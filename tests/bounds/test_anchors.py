@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.bounds import FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import _random_sequences
 from ifonly.errors import InputError
@@ -122,7 +123,7 @@ def test_facility_location_needs_enough_distinct_states() -> None:
         FacilityLocation(5, [[1.0], [1.0, 2.0]])  # type: ignore[arg-type]
     world = SepsisWorld()
     stay = simulate_cohort(1, seed=0, horizon=4)[0]
-    sepsis = Problem.from_episode(stay, world, minus("SOFA"), 1)
+    sepsis = Problem.from_episode(stay, world, Query(minus("SOFA"), 1))
     below_zero = FacilityLocation(1, -stay.states)
     with pytest.raises(InputError, match="with a logarithm"):
         below_zero.choose(sepsis, value_constants(sepsis), _generator())

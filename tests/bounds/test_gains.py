@@ -20,6 +20,7 @@ from smooth_problems import (
 from torch import Tensor
 from torch.func import hessian, jacrev
 
+from ifonly.query import Query
 import ifonly.bounds.gains as gains_module
 from ifonly.bounds.gains import GainTables, last_gains, make_gains
 from ifonly.bounds.limits import LARGE
@@ -242,7 +243,7 @@ def test_linear_models_are_known_exactly() -> None:
 def test_blocks_of_looks_make_the_same_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("strong scale", "deep"):
         first = next(family(name, 1, start=3))
-        dearer = Problem.from_episode(first.episode, first.model, first.reward, 2, change_cost=0.4)
+        dearer = Problem.from_episode(first.episode, first.model, Query(first.reward, 2, change_cost=0.4))
         tables = episodes, tails, wanted = gains_of(first, dearer)
         check_polynomials(tables, number=1)
         pairs = 2 * (first.horizon - 1)

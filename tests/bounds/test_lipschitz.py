@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.bounds import AnchorBound, Anchors, FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import observed_anchors
 from ifonly.errors import InputError, VerificationError
@@ -171,7 +172,7 @@ def test_overflow_is_unknown_not_pruned() -> None:
 def test_infinite_constants_are_refused() -> None:
     problem = random_problem(0)
     steep = Custom(lambda states, actions: states.sum(-1), lipschitz=1e308, space="scaled")
-    problem = Problem.from_episode(problem.episode, problem.model, steep, 1)
+    problem = Problem.from_episode(problem.episode, problem.model, Query(steep, 1))
     with pytest.raises(InputError, match="not finite"):
         value_constants(problem)
 
@@ -180,7 +181,7 @@ def test_a_reward_that_understates_its_constant_is_caught() -> None:
     """The bound is only as good as the declared constants; the contract shows when they are wrong."""
     base = random_problem(1, model_kind="linear", horizon=4)
     lying = Custom(lambda states, actions: 3 * states.sum(-1), lipschitz=0.01, space="scaled")
-    problem = Problem.from_episode(base.episode, base.model, lying, 2)
+    problem = Problem.from_episode(base.episode, base.model, Query(lying, 2))
     bound = AnchorBound(problem, observed_anchors(problem), value_constants(problem))
     with pytest.raises(VerificationError, match="below the truth"):
         check_bound(bound, problem, samples=20)

@@ -20,6 +20,7 @@ from smooth_problems import (
 from torch import Tensor
 from torch.func import hessian, jacrev
 
+from ifonly.query import Query
 import ifonly.bounds.tails as tails_module
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
@@ -218,7 +219,7 @@ def test_limits_hold_where_the_scale_is_switched_on() -> None:
     schema = Schema((Feature("x", "dynamic"),), ActionSpace.from_vectors([[0.0], [1.0]]))
     model = LocationScale.from_weights(schema, location=still, scale=switch, covariance=[[1.0]])
     episode = Episode("switch", schema, states=np.array([[0.0], [1e-9], [0.1]]), actions=np.array([0, 1, 0]))
-    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}), 2)
+    problem = Problem.from_episode(episode, model, Query(Linear({"x": 1.0}), 2))
     for round_gauge in (False, True):
         episodes, tables = tails_of(problem, round_gauge=round_gauge)
         check_limits(problem, tables, episodes.center[0], samples=20)
@@ -277,9 +278,7 @@ def members(first: Problem) -> list[Problem]:
             context=first.episode.context,
         ),
         first.model,
-        first.reward,
-        first.max_changes,
-        change_cost=0.3,
+        Query(first.reward, first.max_changes, change_cost=0.3),
     )
     return [first, first.with_constraints(None), other]
 

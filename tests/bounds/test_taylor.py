@@ -10,6 +10,8 @@ from smooth_problems import family as model_family
 from taylor_oracles import excess, moved, moved_ahead, onward_excess
 from torch import Tensor
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 import ifonly.bounds.taylor as taylor
 from ifonly.bounds.children import Nodes
 from ifonly.bounds.looks import RADII
@@ -54,7 +56,7 @@ def family(seed: int) -> list[Problem]:
         actions=first.episode.actions[::-1].copy(),
         context=first.episode.context,
     )
-    other = Problem.from_episode(backward, first.model, first.reward, 3, change_cost=0.2)
+    other = Problem.from_episode(backward, first.model, Query(first.reward, 3, change_cost=0.2))
     return [first, first.with_constraints(None), other, first]
 
 
@@ -333,7 +335,11 @@ def test_never_below_the_truth_for_few_steps(horizon: int, changes: int) -> None
         )
         allowed = problem.allowed[:horizon].numpy()
         short = Problem.from_episode(
-            beginning, problem.model, problem.reward, min(changes, horizon), allowed=allowed, change_cost=0.1
+            beginning,
+            problem.model,
+            Query(
+                problem.reward, min(changes, horizon), constraints=Constraints().restricted_to(allowed), change_cost=0.1
+            ),
         )
         check_child_bound(TaylorChildBound([short, short]), [short, short], samples=5, seed=seed)
 
@@ -358,7 +364,7 @@ def late_reward_problem(seed: int, size: float, weight: float) -> Problem:
     rng, allowed = np.random.default_rng(seed), np.ones((5, 3), dtype=bool)
     allowed[:, 2] = np.arange(5) == 1 + seed % 4
     reward = Linear({"state 0": weight}) + ActionCost({1: 1e-7 * rng.normal(), 2: -size * rng.random()})
-    return Problem.from_episode(episode, base.model, reward, 3, allowed=allowed)
+    return Problem.from_episode(episode, base.model, Query(reward, 3, constraints=Constraints().restricted_to(allowed)))
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])
@@ -374,14 +380,14 @@ def test_refused_without_three_derivatives() -> None:
     assert can_expand(base)
     hinge = PiecewiseLinear((Hinge(1.0, {"state 0": 1.0}, 0.0),))
     for reward in (hinge, Linear({"state 0": 1.0}) + hinge):
-        problem = Problem.from_episode(base.episode, base.model, reward, 2)
+        problem = Problem.from_episode(base.episode, base.model, Query(reward, 2))
         assert not can_expand(problem)
         with pytest.raises(InputError, match="linear in the state"):
             TaylorChildBound([problem])
     assert can_expand(
-        Problem.from_episode(base.episode, base.model, Linear({"state 1": 2.0}) + ActionCost({0: 1.0}), 2)
+        Problem.from_episode(base.episode, base.model, Query(Linear({"state 1": 2.0}) + ActionCost({0: 1.0}), 2))
     )
-    assert can_expand(Problem.from_episode(base.episode, base.model, ActionCost({0: 1.0}), 2))
+    assert can_expand(Problem.from_episode(base.episode, base.model, Query(ActionCost({0: 1.0}), 2)))
     assert can_expand(partition_problem([3, 1, 2])), "its reward has a kink that bends downwards"
     refused = 0
     for seed in range(40):

@@ -5,6 +5,7 @@ import torch
 from smooth_problems import smooth_problems
 from torch import Tensor
 
+from ifonly.query import Query
 import ifonly.bounds.taylor as taylor
 from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Session, Status, solve, verify
 from ifonly.bounds.leading import choose_bound
@@ -38,9 +39,9 @@ class Doubled(LocationScale):
 def test_a_step_that_is_not_as_described_is_never_expanded(kind: type[Additive] | type[LocationScale]) -> None:
     base = random_problem(3, model_kind="linear", reward_kind="linear", rules=False)
     model = kind(base.model.schema, hidden=(6,), scaler=base.model.scaler).double()
-    problem = Problem.from_episode(base.episode, model.for_search(), base.reward, 2)
+    problem = Problem.from_episode(base.episode, model.for_search(), Query(base.reward, 2))
     plain = kind.__bases__[0](base.model.schema, hidden=(6,), scaler=base.model.scaler).double()
-    assert can_expand(Problem.from_episode(base.episode, plain.for_search(), base.reward, 2))
+    assert can_expand(Problem.from_episode(base.episode, plain.for_search(), Query(base.reward, 2)))
     assert not can_expand(problem)
     assert choose_bound(problem) != "taylor"
     with pytest.raises(InputError, match="three derivatives"):

@@ -9,6 +9,8 @@ import pytest
 import torch
 from smooth_problems import smooth_problems
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.data import ActionSpace, Axis, Episode, Feature, Schema
 from ifonly.errors import InputError
@@ -18,7 +20,7 @@ from ifonly.rewards import minus
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import random_constraints, random_problem
@@ -55,10 +57,12 @@ def siblings(problem: Problem, count: int, seed: int) -> list[Problem]:
         other = Problem.from_episode(
             episode,
             problem.model,
-            problem.reward,
-            problem.max_changes,
-            allowed=allowed if rng.random() < 0.3 else None,
-            change_cost=problem.change_cost,
+            Query(
+                problem.reward,
+                problem.max_changes,
+                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None),
+                change_cost=problem.change_cost,
+            ),
         )
         try:
             ruled = other.with_constraints(random_constraints(episode, rng)) if rng.random() < 0.3 else other
@@ -174,7 +178,7 @@ def test_full_size() -> None:
         states=model.scaler.states.decode(torch.stack(states).numpy()),
         actions=actions.numpy(),
     )
-    problem = Problem.from_episode(episode, model, minus("x0"), 3)
+    problem = Problem.from_episode(episode, model, Query(minus("x0"), 3))
     assert problem.sequence_count() > 250_000
     result, truth = solve(problem), solve(problem, Exhaustive())
     assert result.certificate.method == TaylorChildBound.method  # the default choice

@@ -43,7 +43,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ensemble = ifonly.fit_ensemble(untrained, cohort, members=4, epochs=1, seed=0)
     ifonly.save_model(ensemble, folder / "model")
     ensemble.standing = PASSED
-    problem = ifonly.Problem.from_episode(cohort[0], ensemble, ifonly.minus("SOFA"), 1)
+    problem = ifonly.Problem.from_episode(cohort[0], ensemble, ifonly.Query(ifonly.minus("SOFA"), 1))
     behaviour = made_behaviour(problem, seed=0)
     save_behaviour(behaviour, folder / "behaviour")
     sources = {"episodes": folder / "cohort", "model": folder / "model", "behaviour": folder / "behaviour"}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from dosed_problems import dosed
 
+from ifonly.query import Query
 from ifonly.cases import course_of
 from ifonly.cases.courses import courses_of
 from ifonly.constraints import Constraints
@@ -132,7 +133,7 @@ def test_no_relative_improvement_of_nothing() -> None:
         problem = dosed(plausible=plausible)
         states, context = [[1, 60], [-1, 62]], [[63, 1], [63, 1]]
         episode = Episode("zero", problem.episode.schema, states, [0, 0], context)
-        course = course_of(Problem.from_episode(episode, problem.model, Linear({"SOFA": 1.0}), 1), [5, 0])
+        course = course_of(Problem.from_episode(episode, problem.model, Query(Linear({"SOFA": 1.0}), 1)), [5, 0])
         assert (course.improvement is not None) == known
 
 
@@ -143,7 +144,7 @@ def test_numbers_that_json_does_not_know_become_null() -> None:
     model = LinearModel(problem.episode.schema, growing)
     states = np.cumsum(np.ones((4, 2)), axis=0)
     episode = Episode("large", problem.episode.schema, states, [0, 0, 0, 0], problem.episode.context)
-    course = course_of(Problem.from_episode(episode, model, minus("SOFA"), None), [5, 5, 5, 0])
+    course = course_of(Problem.from_episode(episode, model, Query(minus("SOFA"), None)), [5, 5, 5, 0])
     assert course.states[-1][0] is None
     assert course.outcome is None
     assert course.improvement is None

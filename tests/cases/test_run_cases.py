@@ -17,10 +17,10 @@ from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError, StoreError
 from ifonly.models import LinearModel
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.rewards import Custom
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.runs.manifest import MANIFEST
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
 from ifonly.search.branch import BranchAndBound
 from ifonly.simulate import simulate_cohort

@@ -26,7 +26,9 @@ def solve(run, cohort_folder: Path, model_folder: Path):
 def optima(cohort_folder: Path, model_folder: Path) -> list[ifonly.Result]:
     """The best with at most 0, 1 and 2 changes, by enumeration."""
     episode, model = load_cohort(cohort_folder)["patient-00001"], ifonly.load_model(model_folder).for_search()
-    problems = [ifonly.Problem.from_episode(episode, model, ifonly.minus("SOFA"), budget) for budget in range(3)]
+    problems = [
+        ifonly.Problem.from_episode(episode, model, ifonly.Query(ifonly.minus("SOFA"), budget)) for budget in range(3)
+    ]
     return [ifonly.solve(problem, ifonly.Exhaustive()) for problem in problems]
 
 

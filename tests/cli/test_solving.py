@@ -38,7 +38,7 @@ def test_the_answer_is_the_library_s(solve, cohort_folder: Path, model_folder: P
     assert shown.exit_code == 0, shown.output
     assert shown.stderr == ""
     episode, model = load_cohort(cohort_folder)["patient-00001"], ifonly.load_model(model_folder)
-    problem = ifonly.Problem.from_episode(episode, model, ifonly.minus("SOFA"), 2)
+    problem = ifonly.Problem.from_episode(episode, model, ifonly.Query(ifonly.minus("SOFA"), 2))
     expected = ifonly.solve(problem, ifonly.Exhaustive())
     assert read(shown).status is ifonly.Status.OPTIMAL
     assert read(shown).outcome == pytest.approx(expected.outcome, abs=1e-9)
@@ -187,7 +187,7 @@ def test_weights_and_costs(solve, cohort_folder: Path, model_folder: Path) -> No
     options = ("--weight", "SOFA=-1", "--weight", "MAP=0.05", "--cost", f"{label}=0.5", "--cost", "24=1e3")
     found = read(solve("-k", 1, "--solver", "exhaustive", *options, "--json"))
     reward = Linear({"SOFA": -1.0, "MAP": 0.05}) + ActionCost({2: 0.5, 24: 1000.0})
-    problem = ifonly.Problem.from_episode(cohort["patient-00001"], model, reward, 1)
+    problem = ifonly.Problem.from_episode(cohort["patient-00001"], model, ifonly.Query(reward, 1))
     assert found.outcome == pytest.approx(ifonly.solve(problem, ifonly.Exhaustive()).outcome)
     assert found.reward == reward.to_dict()
     assert read(solve("-k", 1, "--solver", "greedy", "--weight", "MAP=1", "--json")).shown[0].feature == "MAP"
@@ -237,7 +237,9 @@ def test_rules(solve, cohort_folder: Path, model_folder: Path) -> None:
     assert found.constraints == rules.to_dict()
     assert found.change_cost == 0.25
     problem = ifonly.Problem.from_episode(
-        episode, ifonly.load_model(model_folder), ifonly.minus("SOFA"), 2, constraints=rules, change_cost=0.25
+        episode,
+        ifonly.load_model(model_folder),
+        ifonly.Query(ifonly.minus("SOFA"), 2, constraints=rules, change_cost=0.25),
     )
     assert found.outcome == pytest.approx(ifonly.solve(problem, ifonly.Exhaustive()).outcome)
     assert found.actions[2] == pinned

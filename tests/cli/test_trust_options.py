@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ifonly.query import Query
 import ifonly
 from ifonly.data import Scaler
 from ifonly.evidence import Examination
@@ -68,7 +69,7 @@ def test_the_best_for_the_worst_member_is_found_told_and_verified(
     assert solved.exit_code == 0, solved.output
     content = json.loads(solved.stdout)
     episode, model = ifonly.load(cohort_folder)["patient-00001"], ifonly.load_model(ensemble_folder)
-    panel = EnsembleProblem.from_episode(episode, model, ifonly.minus("SOFA"), 1, objective="worst")
+    panel = EnsembleProblem.from_episode(episode, model, Query(ifonly.minus("SOFA"), 1, objective="worst"))
     assert content["outcome"] == pytest.approx(ifonly.solve(panel, ifonly.Exhaustive()).outcome)
     assert content["members"]["objective"] == "worst"
     assert "for the worst of 3 members" in content["statement"]

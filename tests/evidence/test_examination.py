@@ -9,6 +9,7 @@ import pytest
 import torch
 from random_behaviour import made_behaviour
 
+from ifonly.query import Query
 from ifonly.errors import InputError
 from ifonly.evidence import (
     Agreement,
@@ -32,8 +33,8 @@ from ifonly.evidence.trusted import COLUMNS
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
+from ifonly.query import Limits
 from ifonly.rewards import Shown
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.solve import solve
@@ -70,7 +71,7 @@ def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
             for parameter in member.parameters():
                 parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     ensemble = Ensemble(refitted, centre=problem.model)
-    return Problem.from_episode(problem.episode, ensemble, problem.reward, 2)
+    return Problem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
 
 
 @pytest.mark.parametrize(

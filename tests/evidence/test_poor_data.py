@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from ifonly.query import Query
 from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
@@ -55,7 +56,7 @@ def ensemble() -> Ensemble:
 def test_poor_data_are_pointed_out(ensemble: Ensemble, panel: bool) -> None:
     cohort = poor_cohort(5)
     kind = EnsembleProblem if panel else Problem
-    problem = kind.from_episode(cohort[0], ensemble, minus("score"), 2)
+    problem = kind.from_episode(cohort[0], ensemble, Query(minus("score"), 2))
     behaviour = fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=1))
     actions = cohort[0].actions.copy()
     actions[1] = 2
@@ -76,7 +77,7 @@ def test_a_model_that_cannot_be_judged_says_so_first(ensemble: Ensemble) -> None
     cohort = poor_cohort(5)
     asked = Ensemble(ensemble.members, centre=ensemble.centre)
     verdict = check_model(asked, cohort).standing.verdict
-    problem = Problem.from_episode(cohort[0], asked, minus("score"), 1, allow_failed_model=True)
+    problem = Problem.from_episode(cohort[0], asked, Query(minus("score"), 1, allow_failed_model=True))
     trust = examine(problem, solve(problem))
     assert verdict == "not judged"
     assert trust.summary.startswith("the model could not be judged; ")

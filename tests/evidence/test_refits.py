@@ -9,16 +9,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.errors import InputError
 from ifonly.evidence import Agreement, agreement
 from ifonly.models.ensemble import Ensemble
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.rewards import Custom, Linear, Shown
-from ifonly.search.base import Limits, Monitor, Solution, Solver
+from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Certificate, Status
+from ifonly.result import Certificate, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
 
@@ -31,11 +34,12 @@ def put_to(problem: Problem, model) -> Problem:
     return Problem.from_episode(
         problem.episode,
         model,
-        problem.reward,
-        problem.max_changes,
-        allowed=problem._mask,
-        constraints=problem.constraints,
-        change_cost=problem.change_cost,
+        Query(
+            problem.reward,
+            problem.max_changes,
+            constraints=problem.constraints.restricted_to(problem._mask),
+            change_cost=problem.change_cost,
+        ),
         support=problem.support,
     )
 
@@ -282,7 +286,7 @@ def test_notes_of_an_ensemble_are_told() -> None:
     found = agreement(problem, solve(problem).actions, ensemble)
     assert found.notes == ("There are only 3 subjects.",)
     assert str(found).endswith("note: There are only 3 subjects.")
-    panel = EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
+    panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
     assert agreement(panel, panel.observed_actions, panel.models).notes == found.notes
     assert found.count == 2
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from made_courses import helpful, linear_problem, linear_slopes
 
+from ifonly.query import Query
 import ifonly
 import ifonly.models.ensemble
 from ifonly.errors import InputError
@@ -157,7 +158,7 @@ def test_a_change_of_the_last_action_cannot_be_undone() -> None:
     episode = ifonly.Episode("a", schema, states=[[1.0], [2.0], [1.0]], actions=[0, 0, 0])
     model = ifonly.LinearModel(schema, [[[1.0]], [[1.0]]])
     reward = Linear({"x": 1.0}) + ActionCost({0: 5.0})
-    problem = Problem.from_episode(episode, model, reward, 1)
+    problem = Problem.from_episode(episode, model, Query(reward, 1))
     found = sensitivity(problem, [0, 0, 1])
     assert (found.gain, found.steps, found.features) == (5.0, (), ())
     assert "no later influence" in str(found)
@@ -166,7 +167,9 @@ def test_a_change_of_the_last_action_cannot_be_undone() -> None:
 def test_what_no_influence_can_undo_is_told() -> None:
     schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["costly", "free"]))
     episode = ifonly.Episode("a", schema, states=[[1.0], [2.0], [1.0]], actions=[0, 0, 0])
-    problem = Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]], [[1.0]]]), ActionCost({0: 5.0}), 1)
+    problem = Problem.from_episode(
+        episode, ifonly.LinearModel(schema, [[[1.0]], [[1.0]]]), Query(ActionCost({0: 5.0}), 1)
+    )
     found = sensitivity(problem, [1, 0, 0])
     assert [(step.harmless_below, step.undone_by) for step in found.steps] == [(math.inf, None)] * 2
     assert "no influence can undo it" in str(found)
@@ -217,7 +220,7 @@ def test_a_lasting_push_that_makes_the_model_more_erratic_is_bounded_all_the_sam
         covariance=[[1.0]],
     )
     episode = ifonly.Episode("calm", schema, states=[[0.0]] * 4, actions=[0] * 4)
-    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}), 1)
+    problem = Problem.from_episode(episode, model, Query(Linear({"x": 1.0}), 1))
     (push,) = sensitivity(problem, [1, 0, 0, 0]).features
     assert 0 < push.harmless_below <= -push.undone_by < 0.345  # what the slopes along the course alone would allow
 
@@ -233,7 +236,7 @@ def test_what_the_third_derivative_does_is_bounded(effect: float) -> None:
     model.location.load_weights("the", {**weights, "output": [[0.05 / wide, -1.0]], "output_bias": [0.0]})
     episode = ifonly.Episode("flat", schema, states=[[0.0]] * 3, actions=[0] * 3)
     gain, exact = 0.05, 0.0
-    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}) + ActionCost({0: gain}), 1)
+    problem = Problem.from_episode(episode, model, Query(Linear({"x": 1.0}) + ActionCost({0: gain}), 1))
     step = sensitivity(problem, [1, 0, 0]).steps[0]
     while exact / 20 + exact - math.tanh(exact) < gain:
         exact += 1e-4
@@ -255,7 +258,9 @@ def test_a_sequence_that_is_infinitely_bad_is_plain_json() -> None:
     ruin = Custom(
         lambda states, actions: torch.where(actions == 1, -math.inf, 0.0 * states[..., 0]), 0.0, space="scaled"
     )
-    found = sensitivity(Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]]] * 2), ruin, 1), [1, 0, 0])
+    found = sensitivity(
+        Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]]] * 2), Query(ruin, 1)), [1, 0, 0]
+    )
     assert (found.helps, found.steps, found.to_dict()["gain"]) == (False, (), None)
 
 

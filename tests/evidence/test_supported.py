@@ -6,6 +6,8 @@ import torch
 from made_courses import by_enumeration
 from random_behaviour import made_behaviour
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 import ifonly
 from ifonly.data.moments import moment
 from ifonly.errors import InputError
@@ -24,9 +26,7 @@ def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]
     question = Problem.from_episode(
         problem.episode,
         problem.model,
-        problem.reward,
-        3,
-        allowed=problem._mask,
+        Query(problem.reward, 3, constraints=Constraints().restricted_to(problem._mask)),
         support=behaviour.with_threshold(least, problem.model),
     )
     return question, behaviour

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fitted_cohorts import SCHEMA, linear, make_cohort, small, weights
 
+from ifonly.query import Query
 from ifonly import Cohort, Problem, minus, solve
 from ifonly.errors import FitError, InputError, StoreError
 from ifonly.models import (
@@ -209,7 +210,7 @@ def test_an_ensemble_keeps_every_promise_of_a_model(model, cohort):
 
 def test_an_ensemble_answers_as_its_centre_and_members_answer_for_themselves(ensemble, cohort):
     answers = [
-        solve(Problem.from_episode(cohort[0], model, minus("pressure"), max_changes=2))
+        solve(Problem.from_episode(cohort[0], model, Query(minus("pressure"), 2)))
         for model in (ensemble, ensemble.centre, *ensemble)
     ]
     assert answers[0].outcome == answers[1].outcome

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from ifonly.query import Query
 from paper.accuracy import (
     AccuracyReport,
     StudySettings,
@@ -93,7 +94,7 @@ class TestCounterfactualAccuracy:
         encode = Scaler.fit(cohort).states.encode
         original, scaled, by_step, outcomes = [], [], {}, []
         for position, episode in enumerate(cohort):
-            truth, learned = (Problem.from_episode(episode, m, minus("SOFA"), None) for m in (WORLD, model))
+            truth, learned = (Problem.from_episode(episode, m, Query(minus("SOFA"), None)) for m in (WORLD, model))
             rng = np.random.default_rng([7, position])
             for sequence in random_changes(episode, changes=2, count=4, rng=rng):
                 row = torch.as_tensor(sequence)[None]
@@ -151,7 +152,7 @@ class TestRecommendations:
     def test_realised_outcome_is_the_true_outcome_of_the_advice(self, cohort: Cohort) -> None:
         model = perverse()
         report = recommendation_quality(WORLD, model, [cohort[0]], max_changes=1, solver=Exhaustive())
-        truth, learned = (Problem.from_episode(cohort[0], m, minus("SOFA"), 1) for m in (WORLD, model))
+        truth, learned = (Problem.from_episode(cohort[0], m, Query(minus("SOFA"), 1)) for m in (WORLD, model))
         every = torch.stack([truth.observed_actions.clone() for _ in range(25 * truth.horizon)])
         for index in range(len(every)):
             every[index, index // 25] = index % 25

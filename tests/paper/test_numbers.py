@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from ifonly.query import Query
 from paper.catalogue import EXPERIMENTS
 from paper.cells import OURS, PAPERS, AnchorPlan, FoldCell, Row, SolveCell
 from paper.estimates import Estimate, Percentage
@@ -38,7 +39,7 @@ def bench(common_laboratory: Laboratory) -> Iterator[Bench]:
 
 def question(laboratory: Laboratory, number: int, max_changes: int) -> Problem:
     episode = laboratory.cohort()[laboratory.patients(None)[number]]
-    return Problem.from_episode(episode, laboratory.load_model(LIMITS), laboratory.reward, max_changes)
+    return Problem.from_episode(episode, laboratory.load_model(LIMITS), Query(laboratory.reward, max_changes))
 
 
 def test_estimates() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from ifonly.query import Query
 from paper.laboratory import Laboratory
 from paper.scenarios import SCENARIOS
 from paper.separation import SIGNALS, TOGETHER, VERDICTS, Judged, limit_for, share_over_seeds
@@ -222,7 +223,7 @@ def test_a_recommendation_is_judged_by_the_world_that_knows_all(
     complete = simulate_cohort(cell.held_out, seed=9, horizon=cell.steps, world=world, clinician=clinician)
     assert row["verdict"] in VERDICTS
     for found, (episode, actions) in zip(row["recommendations"], asked[::2], strict=True):
-        truth = Problem.from_episode(complete[episode], world, minus("SOFA"), cell.max_changes)
+        truth = Problem.from_episode(complete[episode], world, Query(minus("SOFA"), cell.max_changes))
         assert found["true"] == pytest.approx(truth.outcome(actions) - truth.observed_outcome)
         assert found["attainable"] >= found["true"] - 1e-9
         assert found["promised"] >= 0

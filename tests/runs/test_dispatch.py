@@ -16,13 +16,13 @@ from small_runs import HERE, REWARD, cohort_with, small_cohort, small_model, sol
 
 import ifonly
 from ifonly.errors import IfonlyError, InputError
+from ifonly.query import Limits
 from ifonly.rewards import Custom
 from ifonly.runs import RunSettings, load_run, parcels, solve_cohort
 from ifonly.runs.clusters import dask_client
 from ifonly.runs.dispatch import MOST_DEATHS, Dispatch, Staff, chunks_of
 from ifonly.runs.task import Task
 from ifonly.runs.workers import LocalWorkers, ThisProcess
-from ifonly.search.base import Limits
 
 COHORT = small_cohort(9)
 MODEL = small_model(COHORT).for_search()

@@ -24,7 +24,7 @@ def steep_model() -> LinearModel:
 
 @pytest.mark.parametrize("position", range(4))
 def test_clipped_outcomes_are_those_of_states_within_their_ranges(position: int) -> None:
-    problem = ifonly.Problem.from_episode(COHORT[position], steep_model().for_search(), REWARD, 2)
+    problem = ifonly.Problem.from_episode(COHORT[position], steep_model().for_search(), ifonly.Query(REWARD, 2))
     names = [feature.name for feature in COHORT.schema.dynamic]
     score = names.index("SOFA")
     low, high = COHORT.schema.dynamic[score].plausible

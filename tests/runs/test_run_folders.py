@@ -13,8 +13,8 @@ from small_runs import HERE, small_cohort, small_model, solve_small, without_sec
 import ifonly
 from ifonly.errors import InputError, StoreError
 from ifonly.journal import Journal
+from ifonly.query import Limits
 from ifonly.runs import load_run
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
 
 COHORT = small_cohort(3)

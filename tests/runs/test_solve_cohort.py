@@ -15,13 +15,14 @@ import ifonly
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
 from ifonly.evidence.limits import in_force
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.runs import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import opened
 from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.runs.task import Task, answer_of
-from ifonly.search.base import Limits, Solution, Solver
+from ifonly.search.base import Solution, Solver
 from ifonly.search.baselines import Greedy
-from ifonly.search.result import Certificate, Status
+from ifonly.result import Certificate, Status
 from ifonly.testing.instances import random_problem
 
 COHORT = small_cohort()
@@ -57,7 +58,7 @@ def test_every_row_is_what_solve_gives(whole) -> None:
     assert table.schema == COLUMNS
     assert tuple(table["episode"]) == COHORT.ids
     for row, episode in zip(table.iter_rows(named=True), COHORT, strict=True):
-        problem = ifonly.Problem.from_episode(episode, MODEL.for_search(), REWARD, 2)
+        problem = ifonly.Problem.from_episode(episode, MODEL.for_search(), ifonly.Query(REWARD, 2))
         expected = row_of(problem, ifonly.solve(problem))
         assert row | {"seconds": 0} == expected | {"seconds": 0}
         assert row["status"] == "optimal"

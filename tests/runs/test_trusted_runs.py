@@ -21,16 +21,17 @@ from small_runs import (
     without_seconds,
 )
 
+from ifonly.query import Query
 import ifonly
 from ifonly.errors import FailedModelError, InputError, StoreError
 from ifonly.evidence import Examination, examine, limits
 from ifonly.evidence.limits import in_force
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
+from ifonly.query import Limits
 from ifonly.runs import Run, load_run
 from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from ifonly.runs.task import Task
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
 
 COHORT = small_cohort(5)
@@ -48,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def question(position: int) -> EnsembleProblem:
     support = BEHAVIOUR.with_threshold(0.02, MODEL)
-    return EnsembleProblem.from_episode(COHORT[position], MODEL, REWARD, 2, objective=0.5, support=support)
+    return EnsembleProblem.from_episode(COHORT[position], MODEL, Query(REWARD, 2, objective=0.5), support=support)
 
 
 def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
@@ -72,7 +73,7 @@ def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
 
 def test_clipped_outcomes_of_a_panel_are_the_objective_of_its_members(whole: Run) -> None:
     for goal in ("mean", "worst", 0.5):
-        panel = EnsembleProblem.from_episode(COHORT[0], MODEL, REWARD, 2, objective=goal)
+        panel = EnsembleProblem.from_episode(COHORT[0], MODEL, Query(REWARD, 2, objective=goal))
         sequences = [COHORT[0].actions, np.full(panel.horizon, 24), np.full(panel.horizon, 7)]
         alone = np.array([clipped_outcomes(member, sequences) for member in panel.members])  # [M, 3]
         expected = {"mean": alone.mean(0), "worst": alone.min(0), 0.5: np.sort(alone, axis=0)[1]}[goal]
@@ -168,7 +169,7 @@ def test_limits_hold_for_every_refit() -> None:
 def test_a_question_that_was_moved_is_the_same_one(kind: type[Problem] | type[EnsembleProblem]) -> None:
     supports = [BEHAVIOUR.with_threshold(0.05, MODEL) for _ in range(2)]
     rules = ifonly.Constraints(max_jump=2)
-    problem = kind.from_episode(COHORT[1], MODEL, REWARD, 2, support=supports[0], constraints=rules)
+    problem = kind.from_episode(COHORT[1], MODEL, Query(REWARD, 2, constraints=rules), support=supports[0])
     copy = small_ensemble(COHORT).for_search()
     moved = problem.on("cpu", copy, support=supports[1])
     assert moved.support is supports[1]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.models.analytic import LinearModel
@@ -39,4 +40,4 @@ def table_problem(
     model = LinearModel(schema, np.full((actions, 1, 1), float(actions)), offsets=np.arange(actions)[:, np.newaxis])
     states = [[float(code(observed[:step]))] for step in range(horizon)]
     episode = Episode("table", schema, states=np.array(states), actions=np.array(observed))
-    return Problem.from_episode(episode, model, Custom(look_up, 0.0, space="scaled"), max_changes)
+    return Problem.from_episode(episode, model, Query(Custom(look_up, 0.0, space="scaled"), max_changes))

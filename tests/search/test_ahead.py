@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ifonly.query import Query
 from ifonly.bounds.children import ChildBound
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, make_child_bound
 from ifonly.bounds.taylor import can_expand
@@ -16,12 +17,12 @@ from ifonly.errors import InputError
 from ifonly.models import LinearModel
 from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import Branches, ProblemBatch, changed
+from ifonly.query import Limits
 from ifonly.rewards import Linear
 from ifonly.search.ahead import Followed, follow, sharpened
-from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound, TreeSearch
 from ifonly.search.exhaustive import best_values, outcome_frontier
-from ifonly.search.result import Status
+from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
 
@@ -50,7 +51,7 @@ def several(problem: Problem) -> list[BaseProblem]:
             actions=np.roll(problem.episode.actions, shift),
             context=problem.episode.context,
         )
-        members.append(Problem.from_episode(episode, problem.model, problem.reward, 3, change_cost=cost))
+        members.append(Problem.from_episode(episode, problem.model, Query(problem.reward, 3, change_cost=cost)))
     return members
 
 
@@ -205,7 +206,7 @@ def overflowing_problem() -> Problem:
     schema = Schema((Feature("x", "dynamic"), Feature("y", "dynamic")), ActionSpace.categories(["stay", "jump"]))
     model = LinearModel(schema, np.stack([np.eye(2)] * 2), offsets=[[0.0, 0.0], [1e308, 1e308]])
     episode = Episode("still", schema, states=np.zeros((6, 2)), actions=np.zeros(6, dtype=np.int64))
-    return Problem.from_episode(episode, model, Linear({"x": 1.0, "y": -1.0}), 2)
+    return Problem.from_episode(episode, model, Query(Linear({"x": 1.0, "y": -1.0}), 2))
 
 
 @torch.no_grad()

@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LinearModel, LocationScale
 from ifonly.problem import Problem
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.frontier import Batch, Frontier
-from ifonly.search.result import Status
+from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
@@ -125,7 +127,9 @@ def test_two_ways_to_one_state_keep_the_better_one() -> None:
     for seed in range(10):
         costs = np.random.default_rng(seed).uniform(-1, 1, 4)
         reward = Linear({name: 1.0}) if base.episode.schema.dynamic[0].scaling != "log" else _first_scaled()
-        problem = Problem.from_episode(base.episode, model, reward + ActionCost(dict(enumerate(costs.tolist()))), 3)
+        problem = Problem.from_episode(
+            base.episode, model, Query(reward + ActionCost(dict(enumerate(costs.tolist()))), 3)
+        )
         result = solve(problem, AnchorAStar(MonteCarlo(samples=10)))
         assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, rel=1e-9, abs=1e-9)
 
@@ -199,7 +203,7 @@ def test_flat_reward_is_decided_at_once() -> None:
     """When nothing matters every node ties; ties must not be expanded one by one."""
     base = random_problem(1, horizon=8, actions=5)
     flat = Custom(lambda states, actions: torch.zeros(states.shape[:-1], dtype=torch.float64), 0.0, space="scaled")
-    problem = Problem.from_episode(base.episode, base.model, flat, 5)
+    problem = Problem.from_episode(base.episode, base.model, Query(flat, 5))
     result = solve(problem, AnchorAStar())
     assert result.status is Status.OPTIMAL
     assert not result.changes
@@ -252,7 +256,7 @@ def test_sequences_that_overflow_are_refused_as_by_exhaustive_search() -> None:
         distance = (states - base.observed_states[-1]).norm(dim=-1)
         return torch.where(distance.gt(1e-6) & distance.lt(0.7), torch.nan, -distance.clamp(max=1.0))
 
-    problem = Problem.from_episode(base.episode, base.model, Custom(bursting, 1.0, space="scaled"), 3)
+    problem = Problem.from_episode(base.episode, base.model, Query(Custom(bursting, 1.0, space="scaled"), 3))
     for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
         with pytest.raises(InputError, match="NaN or infinite"):
             solve(problem, solver)
@@ -267,7 +271,7 @@ def test_a_reward_that_fails_midway_is_not_pruned_silently() -> None:
         at_second_step = (states - base.observed_states[1]).norm(dim=-1) < 1e-9
         return torch.where(at_second_step & (actions == unseen), torch.nan, 0.0).to(torch.float64)
 
-    problem = Problem.from_episode(base.episode, base.model, Custom(failing, 1.0, space="scaled"), 1)
+    problem = Problem.from_episode(base.episode, base.model, Query(Custom(failing, 1.0, space="scaled"), 1))
     for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=5))):
         with pytest.raises(InputError, match="NaN or infinite"):
             solve(problem, solver)
@@ -281,7 +285,9 @@ def _steep_problem() -> Problem:
     )
     episode = Episode("steep", schema, np.zeros((3, 1)), np.zeros(3, dtype=np.int64))
     allowed = np.array([[True, True, True, False], [True, False, False, True], [True, False, False, False]])
-    return Problem.from_episode(episode, model, Linear({"x": 1.0}), 2, allowed=allowed)
+    return Problem.from_episode(
+        episode, model, Query(Linear({"x": 1.0}), 2, constraints=Constraints().restricted_to(allowed))
+    )
 
 
 def test_states_that_are_merely_close_stay_apart() -> None:
@@ -319,7 +325,7 @@ def _saturated_problem(seed: int) -> Problem:
             noise = torch.as_tensor(rng.normal(size=2))
             states.append(model.step(states[-1], torch.empty(0, dtype=torch.float64), actions[t], noise))
     episode = Episode("saturated", schema, torch.stack(states).numpy(), actions.numpy())
-    return Problem.from_episode(episode, model, Linear({"x": 1.0, "y": -1.0}), 2)
+    return Problem.from_episode(episode, model, Query(Linear({"x": 1.0, "y": -1.0}), 2))
 
 
 def test_huge_constants_do_not_merge_everything() -> None:
@@ -367,7 +373,9 @@ def test_declared_constants_are_named_in_the_certificate() -> None:
     base = random_problem(0)
     reward = Linear({_linear_feature(base): 1.0}) if _linear_feature(base) else _first_scaled()
     for given, names in ((reward + _first_scaled(), ["custom reward"]), (ActionCost({0: 1.0}), None)):
-        result = solve(Problem.from_episode(base.episode, base.model, given, 1), AnchorAStar(MonteCarlo(samples=5)))
+        result = solve(
+            Problem.from_episode(base.episode, base.model, Query(given, 1)), AnchorAStar(MonteCarlo(samples=5))
+        )
         assert result.certificate.details.get("relies_on_declared_constants_of") == names
 
 
@@ -386,9 +394,9 @@ def test_tolerance_follows_the_size_of_the_reward() -> None:
     base = random_problem(1, model_kind="linear", masked=False, reward_kind="linear")
     name = _linear_feature(base)
     assert name is not None
-    plain = solve(Problem.from_episode(base.episode, base.model, Linear({name: 1.0}), 2)).improvement
-    tiny = Problem.from_episode(base.episode, base.model, Linear({name: 1e-12}), 2)
-    shifted = Problem.from_episode(base.episode, base.model, Linear({name: 1.0}, constant=1e9), 2)
+    plain = solve(Problem.from_episode(base.episode, base.model, Query(Linear({name: 1.0}), 2))).improvement
+    tiny = Problem.from_episode(base.episode, base.model, Query(Linear({name: 1e-12}), 2))
+    shifted = Problem.from_episode(base.episode, base.model, Query(Linear({name: 1.0}, constant=1e9), 2))
     for solver in (AnchorAStar(MonteCarlo(samples=20)), Exhaustive()):
         assert solve(tiny, solver).improvement == pytest.approx(1e-12 * plain, rel=1e-6)
         assert solve(shifted, solver).improvement == pytest.approx(plain, rel=1e-4, abs=1e-4)
@@ -406,7 +414,7 @@ def test_minus_infinity_is_merely_bad_for_both_exact_solvers() -> None:
         def forbidding(states: torch.Tensor, actions: torch.Tensor, forbidden: int = forbidden) -> torch.Tensor:
             return torch.where(actions == forbidden, -torch.inf, states[..., 0])
 
-        problem = Problem.from_episode(base.episode, base.model, Custom(forbidding, 1.0, space="scaled"), 2)
+        problem = Problem.from_episode(base.episode, base.model, Query(Custom(forbidding, 1.0, space="scaled"), 2))
         found = [solve(problem, solver) for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=10)))]
         assert found[0].outcome == pytest.approx(found[1].outcome, rel=1e-9, abs=1e-9)
         assert all(result.status is Status.OPTIMAL and forbidden not in result.actions for result in found)

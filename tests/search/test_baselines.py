@@ -13,7 +13,8 @@ from table_problems import table_problem
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
-from ifonly.search.base import Limits, Monitor, Solver
+from ifonly.query import Limits
+from ifonly.search.base import Monitor, Solver
 from ifonly.search.baselines import (
     Beam,
     Greedy,
@@ -24,7 +25,7 @@ from ifonly.search.baselines import (
     single_changes,
 )
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 

@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.rewards import Custom
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_constraints, random_problem
@@ -135,11 +136,13 @@ def test_one_failure_costs_no_other() -> None:
         far = (states.unsqueeze(-2) - origin).abs().sum(-1).amin(-1) > 1e-6
         return torch.where(far, torch.nan, 0.0).to(torch.float64)
 
-    broken = Problem.from_episode(base.episode, base.model, Custom(reward, 1.0, space="scaled"), 2)
+    broken = Problem.from_episode(base.episode, base.model, Query(Custom(reward, 1.0, space="scaled"), 2))
     fine = broken.with_max_changes(0)
     allowed = np.zeros((4, 3), dtype=bool)
     allowed[np.arange(4), base.episode.actions] = True
-    idle = Problem.from_episode(base.episode, base.model, broken.reward, 2, allowed=allowed)
+    idle = Problem.from_episode(
+        base.episode, base.model, Query(broken.reward, 2, constraints=Constraints().restricted_to(allowed))
+    )
     answers = solve_batch([fine, broken, idle, base], BranchAndBound(bound="none"), on_error="return")
     assert [isinstance(answer, Result) for answer in answers] == [True, False, True, True]
     assert isinstance(answers[1], IfonlyError)

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.bounds.leading import NoChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.progress import Tick
+from ifonly.query import Limits
 from ifonly.rewards import Custom
-from ifonly.search.base import Limits, Solution
+from ifonly.search.base import Solution
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.finalize import Knowledge, finalize
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
@@ -221,7 +223,7 @@ def test_answer_does_not_depend_on_the_batch() -> None:
 def test_ties_are_not_enumerated() -> None:
     base = random_problem(1, horizon=8, actions=5, model_kind="linear")
     flat = Custom(lambda states, actions: torch.zeros(states.shape[:-1], dtype=torch.float64), 0.0, space="scaled")
-    result = solve(Problem.from_episode(base.episode, base.model, flat, 5), BranchAndBound(bound="lipschitz"))
+    result = solve(Problem.from_episode(base.episode, base.model, Query(flat, 5)), BranchAndBound(bound="lipschitz"))
     assert result.status is Status.OPTIMAL
     assert not result.changes
     assert result.stats.nodes_expanded == 1
@@ -235,7 +237,7 @@ def test_outcomes_that_overflow_are_refused() -> None:
         far = (states.unsqueeze(-2) - observed).abs().sum(-1).amin(-1) > 1e-6
         return torch.where(far, torch.nan, 0.0).to(torch.float64)
 
-    problem = Problem.from_episode(base.episode, base.model, Custom(reward, 1.0, space="scaled"), 2)
+    problem = Problem.from_episode(base.episode, base.model, Query(Custom(reward, 1.0, space="scaled"), 2))
     with pytest.raises(InputError, match="NaN or infinite"):
         solve(problem, BranchAndBound(bound="none"))
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.problem import Problem
 from ifonly.search.astar import AnchorAStar
@@ -26,9 +28,7 @@ def on_device(problem: Problem, device: str) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        problem.reward,
-        problem.max_changes,
-        allowed=problem.allowed.numpy(),
+        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(problem.allowed.numpy())),
         device=device,
     )
 

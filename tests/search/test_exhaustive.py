@@ -13,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_problems import table_problem
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
+from ifonly.query import Limits
 from ifonly.rewards import ActionCost, Custom, Linear
-from ifonly.search.base import Limits, Monitor
+from ifonly.search.base import Monitor
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 
@@ -67,7 +70,9 @@ def recursion(problem: Problem, t: int, state: torch.Tensor, changes_used: int) 
 def replaced(problem: Problem, reward: Linear | Custom | ActionCost) -> Problem:
     """The same question with another reward."""
     return Problem.from_episode(
-        problem.episode, problem.model, reward, problem.max_changes, allowed=problem.allowed.numpy()
+        problem.episode,
+        problem.model,
+        Query(reward, problem.max_changes, constraints=Constraints().restricted_to(problem.allowed.numpy())),
     )
 
 
@@ -206,7 +211,9 @@ def test_episodes_may_have_more_steps_than_python_has_nested_calls() -> None:
     episode = Episode("long", schema, states=np.zeros((horizon, 1)), actions=np.zeros(horizon, dtype=np.int64))
     allowed = np.ones((horizon, 2), dtype=bool)
     allowed[:-4, 1] = False
-    problem = Problem.from_episode(episode, model, Linear({"x": 1.0}), 1, allowed=allowed)
+    problem = Problem.from_episode(
+        episode, model, Query(Linear({"x": 1.0}), 1, constraints=Constraints().restricted_to(allowed))
+    )
     result = solve(problem, Exhaustive())
     assert result.status is Status.OPTIMAL
     assert [change.step for change in result.changes] == [horizon - 4]

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.query import Query
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.query import Limits
 from ifonly.rewards import Custom
-from ifonly.search.base import Limits, Solver
+from ifonly.search.base import Solver
 from ifonly.search.baselines import Greedy, RandomSearch
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
@@ -34,7 +36,7 @@ def ruinous(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
 def unruled() -> Problem:
     base = random_problem(1, model_kind="linear", horizon=4, actions=4, rules=False, masked=False)
     episode = replace(base.episode, id="fatal", actions=RECORDED)
-    return Problem.from_episode(episode, base.model, Custom(ruinous, 0.0, space="scaled"), 3)
+    return Problem.from_episode(episode, base.model, Query(Custom(ruinous, 0.0, space="scaled"), 3))
 
 
 def question(required: dict[int, int]) -> Problem:

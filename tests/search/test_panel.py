@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from panel_oracles import Truth, counted, ranking, truth
 
+from ifonly.query import Query
 from ifonly.bounds.leading import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
@@ -19,15 +20,15 @@ from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import LinearModel, TransitionModel
 from ifonly.problem import EnsembleProblem, Objective, Problem
+from ifonly.query import Limits
 from ifonly.rewards import Custom, minus
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
@@ -159,7 +160,7 @@ def test_solvers_keep_their_contract() -> None:
 def test_a_panel_of_one_is_the_plain_problem(goal: str | float) -> None:
     for seed in range(8):
         problem = random_problem(seed, rules=None, max_changes=2 + seed % 2)
-        panel = EnsembleProblem.from_problem(problem, [problem.model], objective=goal)
+        panel = EnsembleProblem.from_problem(problem.with_query(objective=goal), [problem.model])
         for solver in (BranchAndBound(alternatives=4), Exhaustive(), Greedy()):
             one, other = solve(problem, solver), solve(panel, solver)
             assert one.actions.tolist() == other.actions.tolist()
@@ -182,11 +183,11 @@ def test_members_that_disagree_on_everything() -> None:
     """What helps one member harms the other as much: the mean gains nothing, and the worst member only loses."""
     episode, models = opposites([[-1.0], [1.0]])
     for goal in ("mean", "worst", 0.5):
-        result = solve(EnsembleProblem.from_episode(episode, models, minus("x"), None, objective=goal))
+        result = solve(EnsembleProblem.from_episode(episode, models, Query(minus("x"), None, objective=goal)))
         assert result.status is Status.OPTIMAL
         assert result.changes == ()
         assert result.outcome == pytest.approx(-6.0)
-    hopeful = solve(EnsembleProblem.from_episode(episode, models, minus("x"), None, objective=0.51))
+    hopeful = solve(EnsembleProblem.from_episode(episode, models, Query(minus("x"), None, objective=0.51)))
     assert hopeful.outcome == pytest.approx(-4.0)  # the better of two members counts, and gains 1 at each of two steps
 
 
@@ -195,7 +196,7 @@ def test_the_objectives_differ_as_by_hand() -> None:
     episode, models = opposites([[-3.0], [1.0], [1.0], [1.0]])
 
     def best(goal: str | float) -> float:
-        return solve(EnsembleProblem.from_episode(episode, models, minus("x"), 1, objective=goal)).improvement
+        return solve(EnsembleProblem.from_episode(episode, models, Query(minus("x"), 1, objective=goal))).improvement
 
     assert best("mean") == pytest.approx(0.0)
     assert best("worst") == best(0.75) == pytest.approx(0.0)
@@ -233,7 +234,7 @@ def test_panels_are_searched_together_like_one_by_one() -> None:
     together = [panel]
     for other in others:
         episode = replace_actions(panel.episode, other.episode.actions)
-        together.append(EnsembleProblem.from_episode(episode, panel.models, panel.reward, 2, objective="worst"))
+        together.append(EnsembleProblem.from_episode(episode, panel.models, Query(panel.reward, 2, objective="worst")))
     for one, other in zip(solve_batch(together), [solve(each) for each in together], strict=True):
         assert one.actions.tolist() == other.actions.tolist()
         assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
@@ -328,7 +329,7 @@ def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> Non
     def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.where(states[..., 0] > 40, torch.inf, -states[..., 0]) + 0 * actions
 
-    panel = EnsembleProblem.from_episode(episode, models, Custom(reward, {"x": 1.0}), 1, objective="worst")
+    panel = EnsembleProblem.from_episode(episode, models, Query(Custom(reward, {"x": 1.0}), 1, objective="worst"))
     with pytest.raises(InputError, match="NaN or infinite"):
         solve(panel)
 
@@ -382,7 +383,7 @@ def test_an_ensemble_is_asked_for_its_members() -> None:
     class Pair:
         members = (problem.model, problem.model)
 
-    panel = EnsembleProblem.from_episode(problem.episode, Pair(), problem.reward, 1)
+    panel = EnsembleProblem.from_episode(problem.episode, Pair(), Query(problem.reward, 1))
     assert panel.models == Pair.members
     assert all(isinstance(member, Problem) for member in panel.members)
 

@@ -14,6 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError, StoreError
@@ -24,7 +26,7 @@ from ifonly.search.base import Solution
 from ifonly.search.baselines import Greedy
 from ifonly.search.build_result import build_result
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import (
+from ifonly.result import (
     Certificate,
     Result,
     Stats,
@@ -43,7 +45,7 @@ def problem() -> Problem:
     schema = Schema((Feature("SOFA", "dynamic", unit="points"),), DOSES, step_length=4, step_unit="h")
     model = LinearModel(schema, np.zeros((4, 1, 1)), offsets=[[10.0], [9.0], [8.0], [7.0]])
     episode = Episode("case 7", schema, states=[[10.0], [9.5], [10.5], [8.0]], actions=[0, 0, 1, 0])
-    return Problem.from_episode(episode, model, minus("SOFA"), 2)
+    return Problem.from_episode(episode, model, Query(minus("SOFA"), 2))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,9 @@ def test_the_document_says_what_it_rests_on(result: Result, problem: Problem) ->
 def test_what_was_allowed_is_kept(problem: Problem) -> None:
     allowed = np.ones((4, 4), dtype=bool)
     allowed[1, 3] = False
-    restricted = Problem.from_episode(problem.episode, problem.model, problem.reward, 2, allowed=allowed)
+    restricted = Problem.from_episode(
+        problem.episode, problem.model, Query(problem.reward, 2, constraints=Constraints().restricted_to(allowed))
+    )
     result = solve(restricted, Exhaustive())
     assert result.allowed == ((0, 1, 2, 3), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3))
     assert Result.from_json(result.to_json()).allowed == result.allowed

@@ -11,20 +11,21 @@ import torch
 from panel_oracles import Truth, ranking, truth
 from torch import Tensor
 
+from ifonly.query import Query
 from ifonly.bounds.lipschitz import value_constants
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, VerificationError
 from ifonly.models import LinearModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
+from ifonly.query import Limits
 from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
-from ifonly.search.result import Result, Status
+from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
@@ -190,7 +191,7 @@ def ladder() -> Problem:
     model = LinearModel(schema, np.ones((3, 1, 1)), offsets=[[0.0], [1.0], [2.5]])
     episode = Episode("ladder", schema, states=np.zeros((4, 1)), actions=[0, 0, 0, 0])
     support = HalfSpaces(torch.tensor([[0.0], [0.0], [-1.0]]).double(), torch.tensor([0.0, 0.0, -0.5]).double())
-    return Problem.from_episode(episode, model, Linear({"x": 1.0}), 2, support=support)
+    return Problem.from_episode(episode, model, Query(Linear({"x": 1.0}), 2), support=support)
 
 
 def test_a_change_may_become_admissible_by_an_earlier_one() -> None:
@@ -216,7 +217,7 @@ def test_a_change_that_only_prepares_another_is_not_undone() -> None:
     model = LinearModel(schema, np.zeros((2, 2, 2)), offsets=[[0.0, 0.0], [1.0, -1.0]])
     episode = Episode("case", schema, states=[[0.0, 0.0], [0.0, 5.0], [0.0, 5.0]], actions=[0, 0, 0])
     support = HalfSpaces(torch.tensor([[0.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([0.0, 4.5]).double())
-    problem = Problem.from_episode(episode, model, minus("x"), None, support=support)
+    problem = Problem.from_episode(episode, model, Query(minus("x"), None), support=support)
     # At step 1 the recorded x is 5; only after "do" at step 0 it is 4, where "do" is supported again.
     result = solve(problem)
     assert result.actions.tolist() == [1, 1, 0]
@@ -297,7 +298,7 @@ def test_enough_members_must_support_a_change(share: float, wanted: int) -> None
         def settings(self) -> dict[str, Any]:
             return {"kind": "below"}
 
-    panel = EnsembleProblem.from_episode(episode, models, minus("x"), None, support=Below(), support_share=share)
+    panel = EnsembleProblem.from_episode(episode, models, Query(minus("x"), None, support_share=share), support=Below())
     result = solve(panel)
     assert result.actions[0] == 1
     assert int(result.actions[1]) == (wanted > 0)
@@ -309,7 +310,7 @@ def test_supports_that_break_their_promise_are_refused() -> None:
     problem = random_problem(2, rules=False)
 
     def ask(support: Any) -> Problem:
-        return Problem.from_episode(problem.episode, problem.model, problem.reward, 2, support=support)
+        return Problem.from_episode(problem.episode, problem.model, Query(problem.reward, 2), support=support)
 
     class Odd(Everywhere):
         def supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
@@ -329,4 +330,4 @@ def test_supports_that_break_their_promise_are_refused() -> None:
         ask(0.05)
     for share in (0.0, 1.5, -1.0):
         with pytest.raises(InputError, match="support_share"):
-            EnsembleProblem.from_problem(problem, [problem.model], support_share=share)
+            EnsembleProblem.from_problem(problem.with_query(support_share=share), [problem.model])

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
+from ifonly.query import Limits
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.base import Limits
 from ifonly.search.baselines import Greedy
-from ifonly.search.result import Certificate, Result, Status
+from ifonly.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem
@@ -107,7 +108,7 @@ def test_forbidden_actions_are_part_of_the_claim() -> None:
 def test_a_custom_reward_must_be_handed_over() -> None:
     base, _ = _solved()
     reward = Custom(lambda states, actions: states[..., 0], 1.0, space="scaled", name="first")
-    problem = Problem.from_episode(base.episode, base.model, reward, 1)
+    problem = Problem.from_episode(base.episode, base.model, Query(reward, 1))
     result = solve(problem, SOLVER)
     with pytest.raises((InputError, VerificationError), match="pass reward"):
         _verify(problem, result)

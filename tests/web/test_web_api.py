@@ -23,7 +23,7 @@ def first(place: Any) -> str:
 
 def problem_of(place: Any, episode: str) -> ifonly.Problem:
     model = ifonly.load_model(place.model).for_search()
-    return ifonly.Problem.from_episode(place.cohort[episode], model, ifonly.minus("SOFA"), 2)
+    return ifonly.Problem.from_episode(place.cohort[episode], model, ifonly.Query(ifonly.minus("SOFA"), 2))
 
 
 def error_of(response: Any, status: int) -> dict[str, str]:

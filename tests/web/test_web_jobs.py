@@ -57,7 +57,7 @@ def test_answers_are_those_of_solve(client: Any, place: Any, ended: Any) -> None
     for rules in RULES:
         constraints = None if rules is None else ifonly.Constraints.from_dict(rules)
         problem = ifonly.Problem.from_episode(
-            place.cohort[episode], model, ifonly.minus("SOFA"), 2, constraints=constraints
+            place.cohort[episode], model, ifonly.Query(ifonly.minus("SOFA"), 2, constraints=constraints)
         )
         expected = case_of(problem, ifonly.solve(problem, ifonly.BranchAndBound(alternatives=3))).to_dict()
         job = start(client, episode=episode, max_changes=2, constraints=rules, alternatives=3)

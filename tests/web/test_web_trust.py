@@ -47,7 +47,7 @@ def ground(place: Any, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     untrained = ifonly.LocationScale(cohort.schema, hidden=(6,))
     model = ifonly.fit_ensemble(untrained, cohort, members=3, epochs=1, seed=0)
     ifonly.save_model(model, folder / "model")
-    behaviour = made_behaviour(ifonly.Problem.from_episode(cohort[0], model, REWARD, 1), seed=0)
+    behaviour = made_behaviour(ifonly.Problem.from_episode(cohort[0], model, ifonly.Query(REWARD, 1)), seed=0)
     save_behaviour(behaviour, folder / "behaviour")
     settings = ifonly.RunSettings(
         workers=1,

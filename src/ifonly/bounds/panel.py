@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.problem import Objective
+from ifonly.objective import Objective
 
 
 class PanelChildBound(ChildBound):
@@ -21,7 +21,7 @@ class PanelChildBound(ChildBound):
     def __init__(self, objective: Objective, bounds: Sequence[ChildBound]) -> None:
         """`bounds` has one bound for each member, made of that member's problem in every panel."""
         self._objective, self._bounds = objective, bounds
-        self.method = objective.bound_words(len(bounds), bounds[0].method)
+        self.method = bounds[0].method
         self.rests_on_constants = any(bound.rests_on_constants for bound in bounds)
 
     def root(self) -> Tensor:

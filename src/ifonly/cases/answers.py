@@ -12,9 +12,8 @@ from ifonly.cases.courses import Course, courses_of, finite
 from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
-from ifonly.search.answers import Budget
+from ifonly.result import Budget, Status
 from ifonly.search.contributions import MOST_CHANGES, contributions
-from ifonly.search.result import Status
 
 ROUNDING = 1e-7
 """Gaps of at most this size, relative to the outcome, are none."""
@@ -178,7 +177,7 @@ def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContributi
     if len(best.changes) > MOST_CHANGES:
         return ()
     try:
-        shared = contributions(replace(problem, change_cost=0.0), best.actions)
+        shared = contributions(problem.with_query(change_cost=0.0), best.actions)
     except InputError:  # a part of the changes alone has no finite outcome
         return ()
     size = abs(problem.reward.show(1.0).value - problem.reward.show(0.0).value)

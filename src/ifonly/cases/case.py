@@ -19,9 +19,8 @@ from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
 from ifonly.evidence.examination import Examination
 from ifonly.problem import BaseProblem, EnsembleProblem
+from ifonly.result import Budget, Result, Status
 from ifonly.runs.rows import FAILED
-from ifonly.search.answers import Budget
-from ifonly.search.result import Result, Status
 from ifonly.version import __version__
 
 FORMAT = "ifonly.case"
@@ -226,7 +225,7 @@ def _question(problem: BaseProblem) -> dict[str, Any]:
         "objective": shown.label,
         "lower_is_better": not shown.higher_is_better,
         "rules": words.rules(problem),
-        "constraints": None if problem.constraints is None else problem.constraints.to_dict(),
+        "constraints": problem.constraints.to_dict(),
         "change_cost": problem.change_cost,
         "judged_by": words.refits_together(problem) if isinstance(problem, EnsembleProblem) else None,
     }

@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 import torch
 
-from ifonly.cases.question import CaseQuestion
 from ifonly.data.cohort import Cohort
 from ifonly.data.store import load_cohort
 from ifonly.errors import InputError, StoreError
@@ -22,14 +21,14 @@ from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing, worst_of
 from ifonly.problem import BaseProblem
+from ifonly.query import Query
+from ifonly.result import Budget, Certificate, Result, Stats, Status
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.manifest import source_of
 from ifonly.runs.rows import FAILED
 from ifonly.runs.run import Run, load_run
-from ifonly.search.answers import Budget
 from ifonly.search.base import Solution
 from ifonly.search.build_result import build_result
-from ifonly.search.result import Certificate, Result, Stats, Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +45,9 @@ class OpenedRun:
     """What the run knew of clinicians' choices; None where it did not ask, or where it is gone and can be missed."""
 
     @cached_property
-    def question(self) -> CaseQuestion:
+    def query(self) -> Query:
         """What the run asked about every episode."""
-        return CaseQuestion.of(self.run.manifest, self.reward)
+        return Query.from_dict(self.run.manifest["query"], reward=self.reward)
 
     @property
     def examination(self) -> Examination:

@@ -10,10 +10,10 @@ from ifonly.cases.opening import OpenedRun
 from ifonly.data.plain import repeated
 from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
+from ifonly.query import Limits
+from ifonly.result import Status
 from ifonly.runs.task import one_thread
-from ifonly.search.base import Limits
 from ifonly.search.branch import BranchAndBound
-from ifonly.search.result import Status
 from ifonly.search.solve import solve
 
 STAGE = "cases"

@@ -6,15 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
 from ifonly.data.moments import unit_of_time
 from ifonly.data.schema import Feature, Schema
 from ifonly.problem import BaseProblem, EnsembleProblem
+from ifonly.result import Status
 from ifonly.rewards import declared_constants
-from ifonly.search.result import Status
 
 STOPPED = {
     Status.OPTIMAL: "the search ended without a proof",
@@ -144,9 +142,8 @@ def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:
 def rules(problem: BaseProblem) -> list[str]:
     """The rules of the question, a sentence each."""
     given = problem.constraints
-    found = [] if given is None else [*_rules_about_steps(given, problem.episode.schema), *_rules_about_doses(given)]
-    said = True if given is None else torch.as_tensor(given.allowed(problem.episode), device=problem.device)
-    if bool((problem.allowed != said).any()):
+    found = [*_rules_about_steps(given, problem.episode.schema), *_rules_about_doses(given)]
+    if given.choices:
         found.append("At some steps only some treatments were considered.")
     if problem.support is not None:
         found.append(_support_rule(problem.support.settings().get("min_support")))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ifonly.data.episode import Episode
     from ifonly.evidence import Trust
     from ifonly.models.base import TransitionModel
+    from ifonly.result import Result
     from ifonly.search.base import Solver
     from ifonly.search.contributions import Contributions
-    from ifonly.search.result import Result
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def ask(
     shown: Watching,
 ) -> Answers:
     """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
-    from ifonly.search.result import Status
+    from ifonly.result import Status
     from ifonly.search.solve import solve as solve_problem
 
     results: list[Result] = []

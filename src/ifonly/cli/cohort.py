@@ -156,8 +156,8 @@ def cohort(
         raise typer.BadParameter("--workers and --scheduler exclude each other.")
     from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
+    from ifonly.query import Limits
     from ifonly.runs import RunSettings, solve_cohort
-    from ifonly.search.base import Limits
 
     everyone = load_cohort(episodes)
     settings = RunSettings(
@@ -368,8 +368,8 @@ def _figures(document: dict[str, Any]) -> Table:
 
 def _exit_code(counts: dict[str, int]) -> ExitCode:
     """As for single episodes: failures before limits."""
+    from ifonly.result import Status
     from ifonly.runs.rows import FAILED
-    from ifonly.search.result import Status
 
     if counts.get(FAILED):
         return ExitCode.BAD_INPUT

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ifonly.cases.opening import OpenedRun
     from ifonly.data.cohort import Cohort
     from ifonly.models.base import TransitionModel
-    from ifonly.search.result import Result
+    from ifonly.result import Result
 
 TEST_SHARE = 0.1
 """Share of subjects that the model does not see; the solved episodes are theirs."""
@@ -118,7 +118,7 @@ class _Demo:
         return results
 
     def _result(self, id: str, run: Product) -> Result:
-        from ifonly.search.result import Result
+        from ifonly.result import Result
 
         name = file_name(id)
         file, plot = f"results/{name}.json", f"plots/{name}.png"
@@ -201,9 +201,9 @@ class _Demo:
             self._solve_run(ids, force=True)
 
     def _solve_run(self, ids: Sequence[str], *, force: bool) -> None:
+        from ifonly.query import Limits
         from ifonly.rewards import minus
         from ifonly.runs import RunSettings, solve_cohort
-        from ifonly.search.base import Limits
 
         settings = RunSettings(
             limits=Limits(seconds=SECONDS),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ifonly.result import Result
     from ifonly.search.contributions import Contributions
-    from ifonly.search.result import Result
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ifonly.evidence import Examination
     from ifonly.models.base import TransitionModel
     from ifonly.problem import EnsembleProblem, Problem, Support
+    from ifonly.query import Limits
     from ifonly.rewards import Reward
-    from ifonly.search.base import Limits
 
 DEFAULT_FEATURE = "SOFA"
 """What is minimised unless something else is said: the paper's reward."""

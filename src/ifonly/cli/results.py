@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ifonly.models.base import TransitionModel
     from ifonly.problem import Support
     from ifonly.progress import Progress
-    from ifonly.search.result import Result
+    from ifonly.result import Result
 
 
 def read_json(path: Path) -> Any:
@@ -37,7 +37,7 @@ def read_json(path: Path) -> Any:
 
 def results_from(path: Path, content: Any) -> list[Result]:
     """The results that the content of a file describes: one, or a list of them."""
-    from ifonly.search.result import Result
+    from ifonly.result import Result
 
     items = content if isinstance(content, list) else [content]
     if not items or not all(isinstance(item, dict) for item in items):

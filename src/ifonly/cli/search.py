@@ -196,7 +196,7 @@ def solve(
     require_free(out, *plots.values(), force=force)
     from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
-    from ifonly.search.base import Limits
+    from ifonly.query import Limits
 
     cohort = load_cohort(episodes)
     device = _checked_device(device)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ifonly.evidence import Examination
     from ifonly.models.base import TransitionModel
     from ifonly.problem import Support
+    from ifonly.result import Result
     from ifonly.search.base import Solver
-    from ifonly.search.result import Result
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import IfonlyError, InputError
-from ifonly.evidence import limits as warning_limits
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.refits import agreement, require_exact
-from ifonly.evidence.sensitivity import Sensitivity
 from ifonly.evidence.sensitivity import sensitivity as sensitivity_of
 from ifonly.evidence.sequences import checked_sequence
-from ifonly.evidence.supported import support_of
-from ifonly.evidence.trusted import Trust
+from ifonly.evidence.support import support_of
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, members_of
 from ifonly.progress import Progress, silent
-from ifonly.search.base import Limits, Solver
-from ifonly.search.result import Result
+from ifonly.query import Limits, Query
+from ifonly.result import Evidence, Result, Sensitivity
+from ifonly.result.evidence import ExaminationFailure
+from ifonly.search.base import Solver
 
 Found = TypeVar("Found")
 
@@ -40,14 +39,14 @@ def examine(
     solver: Solver | None = None,
     limits: Limits | None = None,
     progress: Progress = silent,
-) -> Trust:
+) -> Evidence:
     """How far to trust an answer to `problem`: a result, or its actions [T].
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of a panel or of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement`
     for `solver` and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of
     a panel, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
-    said in a warning (`Trust.failure`), and costs nothing else.
+    said in a warning (`Evidence.failures`), and costs nothing else.
     """
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
@@ -70,24 +69,22 @@ def examine(
     agreed = supported = undone = None
     if members is not None:
         agreed = parts.ask(
-            "what refits say",
+            "refits",
             lambda: agreement(
                 problem, sequence, members, each_refit=each_refit, solver=solver, limits=limits, progress=progress
             ),
         )
     if behaviour is not None:
-        supported = parts.ask("what the data supports", lambda: support_of(problem, sequence, behaviour))
+        supported = parts.ask("support", lambda: support_of(problem, sequence, behaviour))
     if sensitivity:
-        undone = parts.ask("what would undo the gain", lambda: _what_would_undo(problem, sequence))
-    undoing, member = undone or (None, None)
-    return Trust(
+        undone = parts.ask("sensitivity", lambda: _what_would_undo(problem, sequence))
+    return Evidence(
         changed_steps=tuple((sequence != problem.observed_actions).nonzero().flatten().tolist()),
-        model_check=problem.standing,
+        check=problem.standing,
         refits=agreed,
         support=supported,
-        sensitivity=undoing,
-        sensitive_member=member,
-        failure="; ".join(parts.failures) or None,
+        sensitivity=undone,
+        failures=tuple(parts.failures),
     )
 
 
@@ -95,22 +92,22 @@ class _Parts:
     """Parts of an examination, each of which may fail without the others."""
 
     def __init__(self) -> None:
-        self.failures: list[str] = []
+        self.failures: list[ExaminationFailure] = []
 
-    def ask(self, what: str, find: Callable[[], Found]) -> Found | None:
+    def ask(self, part: str, find: Callable[[], Found]) -> Found | None:
         """What is found; None where that fails, of which the reason is kept."""
         try:
             return find()
         except IfonlyError as error:
-            self.failures.append(f"{what} ({str(error).rstrip('.')})")
+            self.failures.append(ExaminationFailure(part, str(error)))
             return None
 
 
 def _check_same_episode(problem: BaseProblem, result: Result) -> None:
     recorded = problem.observed_actions.cpu().numpy()
-    if result.episode_id != problem.episode.id or not np.array_equal(result.observed_actions, recorded):
+    if result.episode != problem.episode.id or not np.array_equal(result.observed_actions, recorded):
         raise InputError(
-            f"examine: the result is about episode {result.episode_id!r} and the problem about {problem.episode.id!r}, "
+            f"examine: the result is about episode {result.episode!r} and the problem about {problem.episode.id!r}, "
             "or what was done there differs; give the problem that was solved."
         )
 
@@ -123,13 +120,13 @@ def _own_refits(problem: BaseProblem) -> Sequence[TransitionModel] | HasMembers 
     return model if getattr(model, "members", None) else None
 
 
-def _what_would_undo(problem: BaseProblem, sequence: Tensor) -> tuple[Sensitivity, int | None]:
-    """The sensitivity of a problem; of a panel that of its weakest member, and which one that is."""
+def _what_would_undo(problem: BaseProblem, sequence: Tensor) -> Sensitivity:
+    """The sensitivity of a problem; of an ensemble problem that of its weakest member."""
     if isinstance(problem, EnsembleProblem):
         member = _weakest_member(problem, sequence)
-        return sensitivity_of(problem.members[member], sequence), member
+        return replace(sensitivity_of(problem.members[member], sequence), member=member)
     assert isinstance(problem, Problem)
-    return sensitivity_of(problem, sequence), None
+    return sensitivity_of(problem, sequence)
 
 
 def _weakest_member(panel: EnsembleProblem, sequence: Tensor) -> int:
@@ -140,74 +137,19 @@ def _weakest_member(panel: EnsembleProblem, sequence: Tensor) -> int:
     return int(torch.where(helps, gains, torch.inf).argmin() if helps.any() else gains.argmax())
 
 
-@dataclass(frozen=True)
-class Examination:
-    """What to ask about every answer."""
-
-    behaviour: BehaviourModel | None = None
-    each_refit: bool = False
-    sensitivity: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is asked beyond what is always told: the model's check, and the agreement of its refits."""
-        return self.behaviour is None and not self.each_refit and not self.sensitivity
-
-    def check(self, model: TransitionModel, solver: Solver) -> None:
-        """Refuse, before anything is solved, what could not be told of any answer of this model."""
-        if self.behaviour is not None:
-            self.behaviour.schema.require_same(model.schema, here="the behaviour model", there="the model")
-        if self.each_refit:
-            members_of(model)
-            require_exact(solver)
-
-    def has_answers(self, model: TransitionModel) -> bool:
-        """Whether there is anything to tell: what is asked, or what is known of the model, its check and its refits."""
-        return not self.is_empty or model.standing is not None or bool(getattr(model, "members", None))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for a manifest."""
-        return {
-            "behaviour": None if self.behaviour is None else self.behaviour.fingerprint,
-            "distances": self.behaviour is not None and self.behaviour.neighbours is not None,
-            "each_refit": self.each_refit,
-            "sensitivity": self.sensitivity,
-            "limits": warning_limits.in_force(),
-        }
-
-    def of(
-        self,
-        problem: BaseProblem,
-        result: Result | npt.ArrayLike | Tensor,
-        *,
-        limits: Limits | None = None,
-        solver: Solver | None = None,
-        progress: Progress = silent,
-    ) -> Trust:
-        """The answers for one result."""
-        return examine(
-            problem,
-            result,
-            behaviour=self.behaviour,
-            each_refit=self.each_refit,
-            sensitivity=self.sensitivity,
-            solver=solver,
-            limits=limits,
-            progress=progress,
-        )
-
-    def attempt(self, problem: BaseProblem, result: Result) -> Trust:
-        """The same; where the answer cannot be examined, that is what is told: it is still an answer."""
-        try:
-            return self.of(problem, result)
-        except IfonlyError as error:
-            return unexamined(problem, result, str(error))
-
-
-def unexamined(problem: BaseProblem, result: Result, reason: str) -> Trust:
+def unexamined(problem: BaseProblem, result: Result, reason: str) -> Evidence:
     """What is left to say of an answer whose examination failed for `reason`."""
-    return Trust(
+    return Evidence(
         changed_steps=tuple(change.step for change in result.changes),
-        model_check=problem.standing,
-        failure=reason,
+        check=problem.standing,
+        failures=(ExaminationFailure("all", reason),),
     )
+
+
+def check_examination(query: Query, model: TransitionModel, solver: Solver, behaviour: BehaviourModel | None) -> None:
+    """Refuse, before anything is solved, what could not be told of any answer of this model."""
+    if behaviour is not None:
+        behaviour.schema.require_same(model.schema, here="the behaviour model", there="the model")
+    if query.each_refit:
+        members_of(model)
+        require_exact(solver)

@@ -122,7 +122,8 @@ def _by_expansion(course: Course, steps: list[int], moved: Tensor, reach: Tensor
     problem = course.problem
     smooth = problem.model.smooth()
     assert smooth is not None, "asked before"
-    own = replace(problem, observed_actions=course.sequence, observed_states=course.states, change_cost=0.0)
+    free = problem.with_query(change_cost=0.0)
+    own = replace(free, observed_actions=course.sequence, observed_states=course.states)
     tails = TailBuilder(Episodes.of([own], smooth), round_gauge=True).build()
     following = torch.tensor(steps, device=problem.device) + 1
     gradient, hessian, rest = tails.gradient[0, following], tails.hessian[0, following], tails.rest[0, following, -1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ifonly.errors import InputError
 
@@ -18,8 +16,8 @@ class Standing:
 
     verdict: str
     """"pass", "warn", "fail" or "not judged"."""
-    summary: str
-    """The verdict in a sentence."""
+    findings: tuple[str, ...]
+    """The kinds of the findings that led to the verdict, the worst first; empty where it passed."""
     episodes: int
     """How many the model was checked on."""
     cohort: str
@@ -33,20 +31,6 @@ class Standing:
     def failed(self) -> bool:
         """Whether answers of the model need permission."""
         return self.verdict == FAILED
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON; whoever used a failed model said so."""
-        return {**asdict(self), "used_although_failed": self.failed}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Standing:
-        """Read what `to_dict` wrote."""
-        return cls(
-            verdict=str(content["verdict"]),
-            summary=str(content["summary"]),
-            episodes=int(content["episodes"]),
-            cohort=str(content["cohort"]),
-        )
 
 
 def worst_of(standings: list[Standing | None]) -> Standing | None:

@@ -1,21 +1,22 @@
 """The counterfactual question: put to one model (`Problem`), to several at once (`EnsembleProblem`), or in batches."""
 
 from ifonly.problem.base import BaseProblem, array_scale, checked_standing
-from ifonly.problem.ensemble import EnsembleProblem, HasMembers, members_of, put_question
-from ifonly.problem.objective import Objective
+from ifonly.problem.ensemble import EnsembleProblem, HasMembers, build_problem, members_fingerprint, members_of
 from ifonly.problem.problem import REPLAY_TOLERANCE, Problem
-from ifonly.problem.support import Support
+from ifonly.problem.support import Support, SupportSource, support_for
 
 __all__ = [
     "REPLAY_TOLERANCE",
     "BaseProblem",
     "EnsembleProblem",
     "HasMembers",
-    "Objective",
     "Problem",
     "Support",
+    "SupportSource",
     "array_scale",
+    "build_problem",
     "checked_standing",
+    "members_fingerprint",
     "members_of",
-    "put_question",
+    "support_for",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
 from ifonly.data.episode import Episode, FloatArray, IntArray
-from ifonly.data.plain import as_number
 from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
 from ifonly.problem.support import Support
+from ifonly.query import Query
 from ifonly.rewards import BoundReward, Reward
 
 
@@ -37,24 +37,18 @@ class BaseProblem(ABC):
     """
 
     episode: Episode
-    reward: Reward
+    query: Query
     bound_reward: BoundReward
     observed_states: Tensor  # [T, D]
     observed_actions: Tensor  # [T]
     context: Tensor  # [T, C]
     noise: Tensor  # [T-1, (M,) D]
     allowed: Tensor  # [T, A], true where an action may be taken; for the observed one too, unless another is required
-    max_changes: int
     links: Tensor | None = None  # [T, A, A], links[t, a, b]: b may follow a at step t; None: anything may follow
-    change_cost: float = 0.0
-    """Reward lost for every step that differs from the observed one; part of `rewards`."""
-    constraints: Constraints | None = None
     support: Support | None = None
     """Which changes are admissible at the states that sequences reach; None: all."""
     standing: Standing | None = None
     """What a check concluded about what answers; None where nothing was checked."""
-    _mask: BoolArray | None = field(default=None, repr=False)
-    """The actions allowed [T, A] before the constraints; None: every one."""
 
     @property
     @abstractmethod
@@ -105,28 +99,47 @@ class BaseProblem(ABC):
     def claims(self) -> Mapping[str, Any]:
         """What a certificate must say about the question, as plain types."""
 
-    def with_constraints(self, constraints: Constraints | None) -> Self:
+    @property
+    def reward(self) -> Reward:
+        """What counts as better, in original units."""
+        return self.query.reward
+
+    @property
+    def constraints(self) -> Constraints:
+        """Which sequences may be considered, as the query says."""
+        return self.query.constraints
+
+    @property
+    def change_cost(self) -> float:
+        """Reward lost for every step that differs from the observed one; part of `rewards`."""
+        return self.query.change_cost
+
+    @property
+    def max_changes(self) -> int:
+        """How many steps may differ, K; at most T."""
+        return self.query.budget(self.horizon)
+
+    def with_query(self, **changes: Any) -> Self:
+        """The same episode and noise under a query with some entries changed; the reward stays what it is."""
+        changed = replace(self, query=self.query.with_changes(**changes))
+        return changed if not {"constraints", "max_changes"} & set(changes) else changed._ruled()
+
+    def with_constraints(self, constraints: Constraints) -> Self:
         """The same question under other rules; what was abducted is kept."""
-        if constraints is not None and not isinstance(constraints, Constraints):
-            raise InputError(f"constraints must be Constraints(...) or None, not {constraints!r}.")
-        shape = (self.horizon, len(self.episode.schema.actions))
-        allowed = np.ones(shape, dtype=bool) if self._mask is None else self._mask
-        links = None
-        if constraints is not None:
-            allowed = allowed & constraints.allowed(self.episode)
-            links = constraints.links(self.episode)
-        changed = replace(
-            self,
-            constraints=constraints,
-            allowed=torch.tensor(allowed, device=self.device),
-            links=None if links is None else torch.tensor(links, device=self.device),
-        )
-        changed._check_feasible()
-        return changed
+        return self.with_query(constraints=constraints)
 
     def with_max_changes(self, max_changes: int | None) -> Self:
         """The same question with another budget."""
-        changed = replace(self, max_changes=checked_changes(max_changes, self.horizon))
+        return self.with_query(max_changes=max_changes)
+
+    def _ruled(self) -> Self:
+        """With the actions and links that the constraints leave; refused where they leave no sequence."""
+        links = self.constraints.links(self.episode)
+        changed = replace(
+            self,
+            allowed=torch.tensor(self.constraints.allowed(self.episode), device=self.device),
+            links=None if links is None else torch.tensor(links, device=self.device),
+        )
         changed._check_feasible()
         return changed
 
@@ -312,7 +325,7 @@ class BaseProblem(ABC):
         nearest = nearest_sequence(*self._rules())
         if nearest is None:
             raise InputError(
-                f"episode {self.episode.id!r}: the constraints contradict each other or `allowed`: no action "
+                f"episode {self.episode.id!r}: the constraints contradict each other: no action "
                 "sequence satisfies all of them; drop a requirement or widen a limit."
             )
         needed = int((nearest != self.episode.actions).sum())
@@ -327,51 +340,8 @@ def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> 
     """What a check concluded; a model that failed is refused unless it was asked for in so many words."""
     if standing is not None and standing.failed and not allow_failed_model:
         raise FailedModelError(
-            f"the model failed its check ({standing.summary}), so what is best under it means little. Fit a better one "
-            "(docs/model-checks.md tells how to read a check), or ask for it all the same: allow_failed_model=True, "
-            "--allow-failed-model; every result will say so."
+            f"the model failed its check ({', '.join(standing.findings)}), so what is best under it means little. Fit "
+            "a better one (docs/model-checks.md tells how to read a check), or ask for it all the same: "
+            "allow_failed_model=True, --allow-failed-model; every result will say so."
         )
     return standing
-
-
-def checked_changes(max_changes: Any, horizon: int) -> int:
-    """A budget of changes: None, and more than there are steps, become the number of steps."""
-    if max_changes is None:
-        return horizon
-    if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
-        raise InputError(f"max_changes={max_changes!r}: must be a whole number of at least 0, or None for no limit.")
-    return min(int(max_changes), horizon)
-
-
-def checked_cost(change_cost: Any) -> float:
-    """A cost of changes that is a number and not negative."""
-    cost = as_number("change_cost", change_cost)
-    if cost < 0:
-        raise InputError(f"change_cost={change_cost!r}: must not be negative; it is the reward lost for every change.")
-    return cost
-
-
-def allowed_mask(episode: Episode, allowed: npt.ArrayLike | None, last_action_fixed: bool) -> BoolArray:
-    """The actions [T, A] that may be taken at each step, the recorded ones among them."""
-    shape = (len(episode), len(episode.schema.actions))
-    where = f"episode {episode.id!r}: allowed"
-    if allowed is None:
-        mask = np.ones(shape, dtype=bool)
-    else:
-        mask = np.array(allowed)
-        if mask.shape != shape or mask.dtype != np.bool_:
-            raise InputError(
-                f"{where} must be a table of true and false [T, A] = {list(shape)}; found {mask.dtype} "
-                f"{list(mask.shape)}."
-            )
-    steps = np.arange(len(episode))
-    if last_action_fixed:
-        mask[-1] = False
-        mask[-1, episode.actions[-1]] = True
-    forbidden = np.flatnonzero(~mask[steps, episode.actions])
-    if forbidden.size:
-        raise InputError(
-            f"{where} forbids the action observed at step {int(forbidden[0])}; the recorded sequence must stay "
-            "admissible (it is the answer with zero changes); to demand a change, use constraints."
-        )
-    return mask

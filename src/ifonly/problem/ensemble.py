@@ -9,20 +9,18 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing, worst_of
+from ifonly.objective import Objective
 from ifonly.problem.base import BaseProblem, checked_standing
-from ifonly.problem.objective import Objective
 from ifonly.problem.problem import Problem
-from ifonly.problem.support import Support
-from ifonly.rewards import Reward
+from ifonly.problem.support import Support, SupportSource
+from ifonly.query import Query
 
 
 class HasMembers(Protocol):
@@ -46,9 +44,6 @@ class EnsembleProblem(BaseProblem):
     """
 
     member_models: tuple[TransitionModel, ...]
-    objective: Objective
-    support_share: float = 1.0
-    """The share of members at whose own states a change must be supported."""
     notes: tuple[str, ...] = ()
     """What a reader of the members' agreement should know, as their ensemble says."""
 
@@ -57,70 +52,53 @@ class EnsembleProblem(BaseProblem):
         cls,
         episode: Episode,
         models: Sequence[TransitionModel] | HasMembers | TransitionModel,
-        reward: Reward,
-        max_changes: int | None,
+        query: Query,
         *,
-        objective: str | float | Objective = "mean",
-        constraints: Constraints | None = None,
-        allowed: npt.ArrayLike | None = None,
-        last_action_fixed: bool = False,
-        change_cost: float = 0.0,
-        support: Support | None = None,
-        support_share: float = 1.0,
-        allow_failed_model: bool = False,
+        support: Support | SupportSource | None = None,
         device: torch.device | str = "cpu",
     ) -> EnsembleProblem:
         """Abduct the episode's noise under each of `models`, a list or an ensemble; all must share their scaling.
 
-        `objective` is "mean", "worst", or the level of a lower quantile (see `Objective`). With a `support`, a change
-        is admissible where at least `support_share` of the members are in a state that supports it (1: all of them).
-        The other arguments are those of `Problem.from_episode`.
+        Without an objective in the query the mean counts. With a `support`, a change is admissible where at least the
+        query's `support_share` of the members are in a state that supports it (1: all of them).
         """
         members = members_of(models)
-        standing = checked_standing(_standing(models), allow_failed_model=allow_failed_model)
-        first = Problem.from_episode(
-            episode,
-            members[0],
-            reward,
-            max_changes,
-            constraints=constraints,
-            allowed=allowed,
-            last_action_fixed=last_action_fixed,
-            change_cost=change_cost,
-            support=support,
-            allow_failed_model=True,  # asked above, of all of them
-            device=device,
-        )
-        panel = cls.from_problem(first, [first.model, *members[1:]], objective=objective, support_share=support_share)
-        return replace(panel, standing=standing, notes=_notes(models))
+        standing = checked_standing(_standing(models), allow_failed_model=query.allow_failed_model)
+        allowed = query.with_changes(allow_failed_model=True)  # asked above, of all of them
+        first = Problem.from_episode(episode, members[0], allowed, support=support, device=device)
+        problem = cls.from_problem(first, [first.model, *members[1:]])
+        asked = query if query.objective is not None else query.with_changes(objective="mean")
+        return replace(problem, query=asked, standing=standing, notes=_notes(models))
 
     @classmethod
     def from_problem(
-        cls,
-        problem: Problem,
-        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
-        *,
-        objective: str | float | Objective = "mean",
-        support_share: float = 1.0,
+        cls, problem: Problem, models: Sequence[TransitionModel] | HasMembers | TransitionModel
     ) -> EnsembleProblem:
         """The question of `problem` put to each of `models`, which share the scaling of its own model.
 
-        With what a check concluded about these: models that failed are not refused, and results say so.
+        Without an objective in its query the mean counts. With what a check concluded about these models: those that
+        failed are not refused, and results say so.
         """
         members = members_of([problem.model, *members_of(models)])[1:]
-        if not 0 < support_share <= 1:
-            raise InputError(
-                f"panel: support_share={support_share} must be a share of the members, above 0 and up to 1."
-            )
         problems = [problem.put_to(model) for model in members]
-        return cls(
-            **_shared(problem)
-            | {"noise": torch.stack([problem.noise for problem in problems], dim=1), "standing": _standing(models)},
-            member_models=tuple(problem.model for problem in problems),
-            objective=objective if isinstance(objective, Objective) else Objective(objective),
-            support_share=float(support_share),
-            notes=_notes(models),
-        )
+        shared = _shared(problem) | {
+            "noise": torch.stack([problem.noise for problem in problems], dim=1),
+            "standing": _standing(models),
+        }
+        if problem.query.objective is None:
+            shared["query"] = problem.query.with_changes(objective="mean")
+        return cls(**shared, member_models=tuple(problem.model for problem in problems), notes=_notes(models))
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What counts of the members' outcomes."""
+        assert self.query.objective is not None, "set when the problem was built"
+        return Objective(self.query.objective)
+
+    @property
+    def support_share(self) -> float:
+        """The share of members at whose own states a change must be supported."""
+        return self.query.support_share
 
     @property
     def models(self) -> tuple[TransitionModel, ...]:
@@ -186,8 +164,7 @@ class EnsembleProblem(BaseProblem):
 
     def fingerprint(self) -> str:
         """A hash of all members'."""
-        digest = hashlib.sha256(" ".join(model.fingerprint() for model in self.member_models).encode())
-        return digest.hexdigest()[:16]
+        return members_fingerprint([model.fingerprint() for model in self.member_models])
 
     def claims(self) -> Mapping[str, Any]:
         """What counts, over how many members, and what changes must have behind them, if anything."""
@@ -197,22 +174,22 @@ class EnsembleProblem(BaseProblem):
         return claims
 
 
-def put_question(
+def members_fingerprint(fingerprints: Sequence[str]) -> str:
+    """A hash of all members' fingerprints."""
+    return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
+
+
+def build_problem(
     episode: Episode,
     model: TransitionModel,
-    reward: Reward,
-    max_changes: int | None,
+    query: Query,
     *,
-    objective: str | float | None = None,
-    **rules: Any,
+    support: Support | SupportSource | None = None,
+    device: torch.device | str = "cpu",
 ) -> Problem | EnsembleProblem:
-    """The question put to one model or, where there is an `objective`, to all refits of an ensemble at once.
-
-    `rules` and whatever else is passed are those of `Problem.from_episode`.
-    """
-    if objective is None:
-        return Problem.from_episode(episode, model, reward, max_changes, **rules)
-    return EnsembleProblem.from_episode(episode, model, reward, max_changes, objective=objective, **rules)
+    """The query put to one model or, where it has an objective, to all refits of an ensemble at once."""
+    kind: type[Problem] | type[EnsembleProblem] = Problem if query.objective is None else EnsembleProblem
+    return kind.from_episode(episode, model, query, support=support, device=device)
 
 
 def _shared(question: BaseProblem) -> dict[str, Any]:
@@ -238,19 +215,19 @@ def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel)
     given = models if isinstance(models, Sequence) else getattr(models, "members", None)
     if not given:
         raise InputError(
-            "panel: a single model has no refits to compare; give a list of at least one model, or an ensemble "
+            "ensemble problem: a single model has no refits; give a list of at least one model, or an ensemble "
             "(fit_ensemble, `ifonly fit --ensemble 20`)."
         )
     members = list(given)
     for number, model in enumerate(members):
         if not isinstance(model, TransitionModel):
-            raise InputError(f"panel: member {number} is no model but {type(model).__name__}.")
+            raise InputError(f"ensemble problem: member {number} is no model but {type(model).__name__}.")
     first = members[0]
     for number, model in enumerate(members):
-        first.schema.require_same(model.schema, here="member 0 of the panel", there=f"member {number}")
+        first.schema.require_same(model.schema, here="member 0 of the ensemble problem", there=f"member {number}")
         if model.scaler is not first.scaler and model.scaler.to_dict() != first.scaler.to_dict():
             raise InputError(
-                f"panel: member {number} has another scaling than member 0, so that their states cannot be compared; "
+                f"ensemble problem: member {number} has another scaling than member 0: states differ in meaning; "
                 "give all of them one scaler when they are fitted, as an ensemble does."
             )
     return members

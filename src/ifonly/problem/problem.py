@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode, FloatArray
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
-from ifonly.problem.base import BaseProblem, allowed_mask, checked_changes, checked_cost, checked_standing
-from ifonly.problem.support import Support
-from ifonly.rewards import Reward
+from ifonly.problem.base import BaseProblem, checked_standing
+from ifonly.problem.support import Support, SupportSource, support_for
+from ifonly.query import Query
 
 REPLAY_TOLERANCE = 1e-6
 """How far, in scaled units, a replayed state may lie from the observed one."""
@@ -38,24 +36,16 @@ class Problem(BaseProblem):
         cls,
         episode: Episode,
         model: TransitionModel,
-        reward: Reward,
-        max_changes: int | None,
+        query: Query,
         *,
-        constraints: Constraints | None = None,
-        allowed: npt.ArrayLike | None = None,
-        last_action_fixed: bool = False,
-        change_cost: float = 0.0,
-        support: Support | None = None,
-        allow_failed_model: bool = False,
+        support: Support | SupportSource | None = None,
         device: torch.device | str = "cpu",
     ) -> Problem:
         """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
 
-        `constraints` are rules in words; `allowed` [T, A] restricts the actions per step, and the observed action must
-        stay allowed. `max_changes=None` means no limit. `last_action_fixed` keeps the last step's action (a
-        discharge). `change_cost` is the reward lost for every step that differs. `support` keeps out changes, required
+        `support`, or the behaviour model that gives it where the query has a `min_support`, keeps out changes, required
         ones too, where it does not hold at the counterfactual state that their own sequence reaches. A model that
-        failed its check (`ifonly.check_model`) is refused unless `allow_failed_model` says otherwise.
+        failed its check (`ifonly.check_model`) is refused unless the query allows it.
         """
         frozen = _frozen(model, episode, device)
         columns = frozen.scaler
@@ -63,26 +53,20 @@ class Problem(BaseProblem):
         def tensor(values: FloatArray) -> Tensor:
             return torch.as_tensor(values, dtype=torch.float64, device=device)
 
-        states = tensor(columns.states.encode(episode.states))
-        context = tensor(columns.context.encode(episode.context))
-        actions = torch.as_tensor(np.array(episode.actions), device=device)
         problem = cls(
             episode=episode,
             model=frozen,
-            reward=reward,
-            bound_reward=reward.bind(episode.schema, frozen.scaler, device),
-            observed_states=states,
-            observed_actions=actions,
-            context=context,
+            query=query,
+            bound_reward=query.reward.bind(episode.schema, frozen.scaler, device),
+            observed_states=tensor(columns.states.encode(episode.states)),
+            observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
+            context=tensor(columns.context.encode(episode.context)),
             noise=torch.empty(0),
             allowed=torch.empty(0),
-            max_changes=checked_changes(max_changes, len(episode)),
-            change_cost=checked_cost(change_cost),
-            support=support,
-            standing=checked_standing(model.standing, allow_failed_model=allow_failed_model),
-            _mask=allowed_mask(episode, allowed, last_action_fixed),
+            support=support_for(query, frozen, support),
+            standing=checked_standing(model.standing, allow_failed_model=query.allow_failed_model),
         )
-        problem = problem._abducted().with_constraints(constraints)
+        problem = problem._abducted()._ruled()
         problem._check_replay()
         problem._check_reward()
         problem._check_support()

@@ -7,6 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from ifonly.errors import InputError
+from ifonly.models.base import TransitionModel
+from ifonly.query import Query
+
 
 @runtime_checkable
 class Support(Protocol):
@@ -24,3 +28,27 @@ class Support(Protocol):
 
     def settings(self) -> Mapping[str, Any]:
         """What it is and with which settings, as plain types: a result keeps them, and `verify` compares them."""
+
+
+@runtime_checkable
+class SupportSource(Protocol):
+    """What gives a support for any threshold, such as a behaviour model."""
+
+    def with_threshold(self, min_support: float, model: TransitionModel, /) -> Support:
+        """The support that demands a probability of at least `min_support`, in the coordinates of `model`."""
+
+
+def support_for(query: Query, model: TransitionModel, given: Support | SupportSource | None) -> Support | None:
+    """What the query's changes must have behind them: the support given, or the source's at `min_support`."""
+    if query.min_support is None:
+        return None if given is not None and _is_source(given) else given  # type: ignore[return-value]
+    if given is None:
+        raise InputError(
+            f"the query admits only changes with a support of at least {query.min_support:g}, which takes a behaviour "
+            "model to judge by (fit_behaviour, `ifonly behaviour`)."
+        )
+    return given.with_threshold(query.min_support, model) if isinstance(given, SupportSource) else given
+
+
+def _is_source(given: object) -> bool:
+    return isinstance(given, SupportSource) and not isinstance(given, Support)

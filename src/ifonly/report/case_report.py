@@ -18,7 +18,7 @@ from ifonly.report import pages
 from ifonly.report.improvements import Asked
 from ifonly.report.summary import INTERESTING, Summary, summarize
 from ifonly.report.summary_text import percent
-from ifonly.search.result import Status
+from ifonly.result import Status
 
 if TYPE_CHECKING:
     from ifonly.data.cohort import Cohort

@@ -14,9 +14,9 @@ from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.evidence.trusted import CHECKED
 from ifonly.intervals import mean_interval
+from ifonly.result import Status
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.runs.rows import COLUMNS, FAILED, FIRST_COLUMNS, ZERO
-from ifonly.search.result import Status
 
 ROUNDING = 1e-9
 """Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""

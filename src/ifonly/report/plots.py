@@ -20,7 +20,7 @@ from ifonly.data.episode import FloatArray
 from ifonly.data.schema import Axis, Schema
 from ifonly.errors import InputError
 from ifonly.files import atomic_file
-from ifonly.search.result import Change, Result
+from ifonly.result import Change, Result
 
 if TYPE_CHECKING:
     from ifonly.models.fit import FitReport

@@ -18,8 +18,8 @@ from ifonly.report.breakdowns import By
 from ifonly.report.improvements import Asked, Statistics, improvements, statistics_of
 from ifonly.report.summary_text import described, statement
 from ifonly.report.trusting import TrustCounts
+from ifonly.result import Status
 from ifonly.rewards import Reward
-from ifonly.search.result import Status
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ifonly.report.trusting import CLEAN
-from ifonly.search.result import Status
+from ifonly.result import Status
 
 if TYPE_CHECKING:
     from ifonly.report.summary import Counts, Summary

@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ifonly.data.episode import IntArray
+from ifonly.result import Budget, Result, Status
 from ifonly.rewards import Shown
-from ifonly.search.answers import Budget
 from ifonly.search.contributions import Contributions
-from ifonly.search.result import Result, Status
 
 STATUS_STYLES = {Status.OPTIMAL: "green", Status.GAP_REACHED: "green", Status.HEURISTIC: "yellow"}
 """Colours of the status; limits are red. The words say the same without colour."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import IfonlyError
+from ifonly.result.table import failed_row
 from ifonly.runs.parcels import Parcel, pack, solve_parcel
-from ifonly.runs.rows import failed_row
 from ifonly.runs.task import Answer, Task, answer_of
 from ifonly.runs.workers import LocalWorkers, ThisProcess
 from ifonly.version import __version__

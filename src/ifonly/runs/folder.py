@@ -15,7 +15,7 @@ from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
 from ifonly.files import sha256_of
 from ifonly.journal import Journal, Line, alone
-from ifonly.runs.checked import with_check_of
+from ifonly.result.table import COLUMNS
 from ifonly.runs.manifest import (
     FINISHED,
     FORMAT,
@@ -27,7 +27,6 @@ from ifonly.runs.manifest import (
     replace_file,
     write_manifest,
 )
-from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS
 from ifonly.runs.task import Answer
 
 ROWS, TABLE = "rows.jsonl", "results.parquet"
@@ -76,8 +75,7 @@ class RunFolder:
     def finish(self) -> None:
         """Write the table, then say so."""
         table = self.path / TABLE
-        frame = with_check_of(self.manifest, frame_of(self._journal))
-        replace_file(table, frame.write_parquet)
+        replace_file(table, frame_of(self._journal).write_parquet)
         self.manifest |= {
             "state": FINISHED,
             "counts": dict(self.counts.most_common()),
@@ -194,8 +192,8 @@ def _part(journal: Journal, lines: Sequence[Line]) -> pl.DataFrame:
 
 
 def _row(journal: Journal, line: Line) -> dict[str, Any]:
-    """The row in a line, and its position; rows of runs of version 1 lack what came later."""
-    row = dict.fromkeys(COLUMNS) | journal.checked(line, {"position", *FIRST_COLUMNS})
+    """The row in a line, and its position."""
+    row = journal.checked(line, {"position", *COLUMNS})
     if type(row["position"]) is not int or not isinstance(row["status"], str):
         raise journal.broken(line.number)
     return row

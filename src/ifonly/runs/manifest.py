@@ -11,13 +11,11 @@ from typing import Any
 import polars as pl
 
 from ifonly.errors import InputError, StoreError
-from ifonly.evidence.examination import Examination
 from ifonly.files import atomic_file
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
-VERSION = 2
-"""Version 1 knew neither panels nor support, and told nothing of how far to trust answers."""
+VERSION = 3
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
@@ -29,10 +27,12 @@ NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK}
 REQUIRED: dict[str, Any] = {
     "ifonly": str,
     "state": str,
-    "question": {"reward": dict},
+    "query": {"reward": dict},
     "solver": dict,
-    "limits": dict,
     "model": dict,
+    "model_fingerprint": str,
+    "schema": dict,
+    "examination": dict,
     "cohort": {"episodes": int, "fingerprint": str},
 }
 """What readers of a manifest rely on, and its kinds."""
@@ -56,7 +56,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a run, its format and version checked; one of an older version as it would be written now."""
+    """The manifest of a run, its format and version checked."""
     source = folder / MANIFEST
     try:
         content = json.loads(source.read_text(encoding="utf-8"))
@@ -68,20 +68,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{source}: is not the manifest of a run.")
-    if content.get("version") not in (1, VERSION):
-        raise StoreError(
-            f"{source}: version {content.get('version')!r}; ifonly {__version__} reads versions 1 to {VERSION}."
-        )
+    if content.get("version") != VERSION:
+        raise StoreError(f"{source}: version {content.get('version')!r}; ifonly {__version__} reads version {VERSION}.")
     required = REQUIRED | ({"counts": dict} if content.get("state") == FINISHED else {})
     if missing := _missing(content, required):
         raise StoreError(f"{source}: {missing!r} is missing or of a wrong kind; {DAMAGED}.")
-    return _of_today(content) if content["version"] == 1 else content
-
-
-def _of_today(content: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of version 1 as it would be written now."""
-    later = {"objective": None, "support": None, "examination": Examination().to_dict()}
-    return content | {"version": VERSION, "question": content["question"] | later, MODEL_CHECK: None}
+    return content
 
 
 def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:

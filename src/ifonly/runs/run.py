@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ifonly.errors import StoreError
-from ifonly.evidence.limits import in_force
+from ifonly.data.schema import Schema
+from ifonly.errors import InputError, StoreError
 from ifonly.files import sha256_of
-from ifonly.runs.checked import with_check_of
+from ifonly.models.standing import Standing
+from ifonly.query import Query
+from ifonly.records import from_plain
+from ifonly.result import ModelReference, Provenance, Result
+from ifonly.result.table import COLUMNS, FAILED, from_row, with_check
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
-from ifonly.runs.manifest import FINISHED, read_manifest
-from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS
+from ifonly.runs.manifest import FINISHED, MODEL_CHECK, read_manifest
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The folder of a cohort run and its manifest: `format`, `question`, `solver`, `limits`, fingerprints, `counts`."""
+    """The folder of a cohort run and its manifest: `format`, `query`, `solver`, fingerprints, `counts`."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -35,17 +40,48 @@ class Run:
         """How many episodes ended how: statuses, "failed" included."""
         return dict(self.manifest["counts"])
 
+    @cached_property
+    def query(self) -> Query:
+        """What was asked about every episode; a reward that is code can be shown, not asked."""
+        return Query.from_dict(self.manifest["query"])
+
     @property
-    def warning_limits(self) -> dict[str, float]:
-        """The limits beyond which rows warn, by name: those in force when the run was made."""
-        return dict(self.manifest["question"]["examination"].get("limits") or in_force())
+    def check(self) -> Standing | None:
+        """The newest check of the model that the run knows of."""
+        content = self.manifest.get(MODEL_CHECK)
+        return None if content is None else from_plain(Standing, content, what=f"{self.folder}: model check")
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """What all answers of the run rest on."""
+        return Provenance(
+            query=self.query,
+            schema=Schema.from_dict(self.manifest["schema"]),
+            model=from_plain(ModelReference, self.manifest["model"], what=f"{self.folder}: model"),
+            solver=self.manifest["solver"],
+            support=self.manifest["support"],
+            version=self.manifest["ifonly"],
+        )
+
+    def result(self, episode: str) -> Result:
+        """The run's answer about an episode; one that failed, or that the run is not about, is refused."""
+        row = self._rows.get(episode)
+        if row is None:
+            raise InputError(f"{self.folder}: this run has no episode {episode!r}; its table lists those it has.")
+        if row["status"] == FAILED:
+            raise InputError(f"{self.folder}: episode {episode!r} has no answer; {row['reason']}")
+        return from_row(row, self.provenance)
+
+    @cached_property
+    def _rows(self) -> Mapping[str, dict[str, Any]]:
+        return {row["episode"]: row for row in self.table().iter_rows(named=True)}
 
     def table(self) -> pl.DataFrame:
-        """One row per episode, `ifonly.runs.rows.COLUMNS`, in the cohort's order; of a run at work, the rows so far.
+        """One row per episode, `ifonly.result.table.COLUMNS`, in the cohort's order; of a run at work, the rows so far.
 
         Rows tell the newest check of the model that the run knows of, which may be younger than they are.
         """
-        return with_check_of(self.manifest, self._stored_table())
+        return with_check(self._stored_table(), self.check)
 
     def _stored_table(self) -> pl.DataFrame:
         if not self.is_finished:
@@ -56,8 +92,6 @@ class Run:
                 "it made from the rows."
             )
         frame = pl.read_parquet(io.BytesIO((self.folder / TABLE).read_bytes()))
-        if frame.schema == FIRST_COLUMNS:  # written by version 1
-            return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in TRUST_COLUMNS.items())
         if frame.schema != COLUMNS:
             raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
         return frame

@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
+from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.models.base import TransitionModel
 from ifonly.progress import Progress, Tick, silent
-from ifonly.rewards import Reward, minus
+from ifonly.query import Query
+from ifonly.result import Status
+from ifonly.result.table import FAILED
 from ifonly.runs.clusters import share_over_dask
 from ifonly.runs.dispatch import Dispatch, Staff
 from ifonly.runs.folder import RunFolder, opened
 from ifonly.runs.manifest import SOURCES, relative_sources
-from ifonly.runs.rows import FAILED
 from ifonly.runs.run import Run, has_table, load_run
 from ifonly.runs.settings import RunSettings
 from ifonly.runs.task import Task, one_thread
 from ifonly.runs.workers import LocalWorkers, ThisProcess
-from ifonly.search.base import Limits
-from ifonly.search.branch import BranchAndBound
-from ifonly.search.result import Status
+from ifonly.search.base import Solver
+from ifonly.search.solvers import make_solver
 
 STAGE = "cohort"
 CHUNK = 16
@@ -44,21 +44,23 @@ LIMITED = {status.value for status in Status if status.at_limit}
 def solve_cohort(
     cohort: Cohort,
     model: TransitionModel,
-    reward: Reward | None = None,
+    query: Query,
     *,
-    max_changes: int | None,
     out: str | Path,
+    behaviour: BehaviourModel | None = None,
+    solver: Solver | None = None,
     settings: RunSettings | None = None,
     executor: Any = None,
     force: bool = False,
     progress: Progress = silent,
 ) -> Run:
-    """Solve every episode of a cohort, one row each, in the folder `out`.
+    """Put a query to every episode of a cohort, one row each, in the folder `out`.
 
-    `reward` is `minus("SOFA")` unless another is given. Every answer is written down when it is found: a run that was
-    stopped, however, goes on where it was when the same is asked again, and one that is finished does nothing. A folder
-    of another question is refused, unless `force` starts again in its place. An episode that cannot be solved has a row
-    with the reason. With an ensemble as `model`, rows also tell what its refits say of each answer.
+    Every answer is written down when it is found: a run that was stopped, however, goes on where it was when the same
+    is asked again, and one that is finished does nothing. A folder of another query is refused, unless `force` starts
+    again in its place. An episode that cannot be solved has a row with the reason. With an ensemble as `model`, rows
+    also tell what its refits say of each answer; with a `behaviour` model, how far the data support it. The solver is
+    the query's unless another is given.
 
     Work is done by processes on this machine, or by any `executor` of `concurrent.futures`, or by the workers of a
     Dask client. The table does not depend on who does it, nor on how many they are, unless `limits` are in seconds.
@@ -68,21 +70,14 @@ def solve_cohort(
     wanted = settings.select(cohort)
     task = Task(
         model=model.for_search(),
-        reward=minus("SOFA") if reward is None else reward,
-        max_changes=int(max_changes) if isinstance(max_changes, np.integer) else max_changes,
-        constraints=settings.constraints,
-        change_cost=settings.change_cost,
-        solver=settings.solver or BranchAndBound(),
-        limits=settings.limits or Limits(),
+        query=query,
+        solver=solver or make_solver(query.solver, pool=cohort.states),
         device=settings.device,
-        objective=settings.objective,
-        min_support=settings.min_support,
-        examination=settings.examination,
-        allow_failed_model=settings.allow_failed_model,
+        behaviour=behaviour,
     )
     task.check(wanted)
     about = {"episodes": len(wanted), "fingerprint": wanted.fingerprint()}
-    description = {**task.describe(), "cohort": about, "schema": model.schema.to_dict()}
+    description = {**task.describe(), "cohort": about}
     if settings.sources:
         description[SOURCES] = relative_sources(Path(out), settings.sources)
     with opened(Path(out), description, force=force) as folder:

@@ -18,11 +18,11 @@ from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_cons
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
+from ifonly.result import Certificate, Status
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.baselines import greedy_actions
 from ifonly.search.frontier import Batch, Frontier
-from ifonly.search.result import Certificate, Status
 
 
 @dataclass(frozen=True)

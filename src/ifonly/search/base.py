@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
@@ -10,34 +9,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, Tick
-from ifonly.search.answers import Alternative, Budget
-from ifonly.search.result import Certificate, Stats, Status
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop early: a limit reached is not an error, the result is then what is known so far.
-
-    `gap` is in the outcome's units: stop once no sequence can be better by more than this. Limits are checked between
-    batches, so exhaustive search and the heuristics may exceed them by one batch of work. `memory` (MiB) ends nothing:
-    a search whose open list grows beyond it goes on depth first, which needs hardly any more.
-    """
-
-    seconds: float | None = None
-    nodes: int | None = None
-    gap: float = 0.0
-    memory: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("seconds", "nodes", "gap", "memory"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
-        if self.nodes is not None and self.nodes != int(self.nodes):
-            raise InputError(f"limit nodes={self.nodes}: must be a whole number.")
+from ifonly.query import Limits
+from ifonly.result import Alternative, Budget, Certificate, Stats, Status
 
 
 @dataclass

@@ -19,8 +19,9 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.progress import silent
-from ifonly.search.base import Limits, Monitor, Solution, Solver
-from ifonly.search.result import Certificate, Stats, Status
+from ifonly.query import Limits
+from ifonly.result import Certificate, Stats, Status
+from ifonly.search.base import Monitor, Solution, Solver
 
 ROWS = 4096
 """Sequences rolled out together."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Literal, overload
 
 import torch
@@ -14,12 +14,14 @@ from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.progress import Progress, Tick, silent
+from ifonly.query import Limits
+from ifonly.result import Result, Status
 from ifonly.rewards import Reward
-from ifonly.search.base import Limits, Monitor, Solver
+from ifonly.search.base import Monitor, Solver
 from ifonly.search.branch import BranchAndBound, TreeSearch
-from ifonly.search.build_result import build_result
-from ifonly.search.result import Result, Status
-from ifonly.search.solve import solve
+from ifonly.search.build_result import build_result, provenance_of
+from ifonly.search.solve import asked, solve
+from ifonly.search.solvers import make_solver
 
 CHUNK_ELEMENTS = 2**26
 """Numbers in the largest arrays of problems that are searched together on a processor, at most: 512 MiB."""
@@ -56,20 +58,24 @@ def solve_batch(
     Problems with the same model, reward, horizon and budget are searched together, and so are panels with the same
     members and objective; a support must be the same object. (Freeze the model once, with
     `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
-    The solver is `BranchAndBound()` unless another is given; others solve one problem after the other.
+    Solver and limits are those of the first problem's query unless others are given; solvers other than branch and
+    bound solve one problem after the other.
     `limits` are per problem, but problems searched together have their seconds together, and `memory` is for the open
     nodes of all of them; `stats` then tell each one's equal share of the time. Ctrl-C ends the search and leaves the
     brackets found so far. A problem that fails costs no other one: with `on_error="return"` its exception takes its
     place.
     """
-    questions, solver = list(problems), BranchAndBound() if solver is None else solver
+    questions = list(problems)
+    if solver is None:
+        solver = make_solver(questions[0].query.solver) if questions else BranchAndBound()
     if on_error not in ("raise", "return"):
         raise InputError(f"solve_batch: on_error={on_error!r}; choose 'raise' or 'return'.")
     if not isinstance(solver, Solver):
         raise InputError(
             f"solve_batch: {solver!r} is not a solver; pass one with its settings, such as BranchAndBound()."
         )
-    limits = limits or Limits()
+    if limits is None:
+        limits = questions[0].query.limits if questions else Limits()
     answers: dict[int, Result | IfonlyError] = {}
     interrupted = False
     for chunk in _chunks(questions, solver):
@@ -91,7 +97,8 @@ def solve_batch(
 def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyError:
     """What was left to do when someone pressed Ctrl-C."""
     if isinstance(answer, Result) and answer.status is Status.TIME_LIMIT:
-        return replace(answer, status=Status.INTERRUPTED, limits=asdict(limits))
+        query = answer.query.with_changes(limits=limits)
+        return replace(answer, status=Status.INTERRUPTED, provenance=replace(answer.provenance, query=query))
     return answer
 
 
@@ -183,15 +190,13 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     search = TreeSearch(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
     findings = search.run()
     seconds = monitor.elapsed() / count
-    fingerprint = problems[0].fingerprint()
+    shared_by_all = provenance_of(asked(problems[0], limits), solver)
     return [
         build_result(
             problem,
             finding,
             stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),
-            solver={"name": solver.name, **solver.settings()},
-            limits=asdict(limits),
-            fingerprint=fingerprint,
+            provenance=replace(shared_by_all, query=asked(problem, limits).query),
         )
         for number, (problem, finding) in enumerate(zip(problems, findings, strict=True))
     ]

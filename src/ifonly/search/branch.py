@@ -17,13 +17,13 @@ from ifonly.bounds.lipschitz import unknown_as_infinite
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, ProblemBatch, changed
+from ifonly.result import Stats, Status
 from ifonly.search.ahead import Places, Rolled, follow, sharpened
 from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.finalize import Knowledge, finalize
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.paths import KnownPaths
 from ifonly.search.pool import Candidates, OpenList, ranks_within
-from ifonly.search.result import Stats, Status
 from ifonly.search.starts import greedy_starts
 
 ELEMENTS = 2**21

@@ -3,110 +3,143 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.problem import BaseProblem, EnsembleProblem
-from ifonly.search.answers import Alternative, Budget, Members
-from ifonly.search.base import Solution
-from ifonly.search.result import Result, Stats, Status
+from ifonly.models.base import TransitionModel
+from ifonly.problem import BaseProblem, EnsembleProblem, members_fingerprint
+from ifonly.result import (
+    Alternative,
+    Budget,
+    Evidence,
+    ModelReference,
+    Provenance,
+    Result,
+    Stats,
+    Status,
+)
+from ifonly.search.base import Solution, Solver
 
-Listed = TypeVar("Listed", Budget, Alternative)
 
-
-def build_result(
-    problem: BaseProblem,
-    finding: Solution,
-    *,
-    stats: Stats,
-    solver: Mapping[str, Any],
-    limits: Mapping[str, Any],
-    fingerprint: str | None = None,
-) -> Result:
-    """Replay the actions of `finding` and put everything together; `fingerprint` is the question's, if known."""
-    if not finding.is_admissible:
-        raise _nothing_supported(problem, finding.status)
-    if math.isnan(finding.upper_bound):
+def build_result(problem: BaseProblem, solution: Solution, *, stats: Stats, provenance: Provenance) -> Result:
+    """Replay the sequences of `solution`, all together, and put everything down."""
+    if not solution.is_admissible:
+        raise _nothing_supported(problem, solution.status)
+    if math.isnan(solution.upper_bound):
         raise InputError("a solver returned NaN as its upper bound; a bound must be a number or infinite.")
-    both = torch.stack([problem.observed_actions, finding.actions])
-    states, totals = problem.replay(both)
-    observed_outcome, outcome = (float(value) for value in problem.counted(totals))
+    listed: list[Budget | Alternative] = [*solution.frontier, *solution.alternatives]
+    known = [torch.as_tensor(one.actions, device=problem.device) for one in listed if one.actions is not None]
+    replayed = _Replayed.of(problem, torch.stack([problem.observed_actions, solution.actions, *known]))
+    observed_outcome, outcome = replayed.outcomes[:2]
     if outcome == -math.inf:
-        raise _nothing_finite(problem, finding.status)
-    without_cost = outcome + problem.change_cost * int(problem.changes(finding.actions))
-    shown = problem.shown_states(states, totals)
-    every = problem.allowed.all().item()
-    certificate = finding.certificate
+        raise _nothing_finite(problem, solution.status)
+    shown = problem.decode(problem.shown_states(replayed.states[:2], replayed.totals[:2]))
+    certificate = solution.certificate
+    others = iter(range(2, len(replayed.outcomes)))
+    changed = (solution.actions != problem.observed_actions).nonzero().flatten().tolist()
     return Result(
-        episode_id=problem.episode.id,
-        schema=problem.episode.schema,
-        status=finding.status,
-        max_changes=problem.max_changes,
-        actions=finding.actions.cpu().numpy(),
+        episode=problem.episode.id,
+        subject=problem.episode.subject,
+        status=solution.status,
+        actions=solution.actions.cpu().numpy(),
         observed_actions=problem.observed_actions.cpu().numpy(),
-        states=problem.decode(shown[1]),
-        observed_states=problem.decode(shown[0]),
+        states=shown[1],
+        observed_states=shown[0],
         outcome=outcome,
         observed_outcome=observed_outcome,
-        upper_bound=_above(finding.upper_bound, outcome, problem),
+        clipped_outcome=replayed.clipped[1],
+        observed_clipped_outcome=replayed.clipped[0],
+        upper_bound=_above(solution.upper_bound, outcome, problem),
         certificate=replace(certificate, details={**certificate.details, **problem.claims()}),
         stats=stats,
-        solver=solver,
-        limits=limits,
-        reward=problem.reward.to_dict(),
-        shown=(problem.reward.show(observed_outcome), problem.reward.show(without_cost)),
-        allowed=None if every else tuple(tuple(row.nonzero().squeeze(-1).tolist()) for row in problem.allowed),
-        model_fingerprint=fingerprint or problem.fingerprint(),
-        constraints=None if problem.constraints is None else problem.constraints.to_dict(),
-        change_cost=problem.change_cost,
+        provenance=provenance,
+        member_outcomes=replayed.members(1),
+        frontier=tuple(_budget(problem, one, replayed, others) for one in solution.frontier),
+        alternatives=tuple(_alternative(one, replayed, others) for one in solution.alternatives),
+        evidence=Evidence(changed_steps=tuple(changed), check=problem.standing),
+    )
+
+
+def provenance_of(problem: BaseProblem, solver: Solver) -> Provenance:
+    """What all answers of this problem's model and query rest on."""
+    return Provenance(
+        query=problem.query,
+        schema=problem.episode.schema,
+        model=model_reference(problem.models, together=isinstance(problem, EnsembleProblem)),
+        solver={"name": solver.name, **solver.settings()},
         support=None if problem.support is None else dict(problem.support.settings()),
-        members=_members(problem, totals[1]),
-        model_check=problem.standing,
-        frontier=tuple(
-            one if one.outcome is None else replace(one, upper_bound=_above(one.upper_bound, one.outcome, problem))
-            for one in _replayed(problem, finding.frontier)
-        ),
-        alternatives=_replayed(problem, finding.alternatives),
     )
 
 
-def _members(problem: BaseProblem, outcomes: torch.Tensor) -> Members | None:
-    if not isinstance(problem, EnsembleProblem):
-        return None
-    return Members(
-        objective=problem.objective.goal,
-        fingerprints=tuple(model.fingerprint() for model in problem.models),
-        outcomes=outcomes.cpu().numpy(),
-        support_share=problem.support_share,
+def model_reference(models: Sequence[TransitionModel], *, together: bool) -> ModelReference:
+    """The one model that was asked, or the members of an ensemble problem, which were asked `together`."""
+    kind = models[0].kind or type(models[0]).__qualname__
+    fingerprints = tuple(model.fingerprint() for model in models)
+    if together:
+        return ModelReference(kind, members_fingerprint(fingerprints), fingerprints)
+    return ModelReference(kind, fingerprints[0])
+
+
+class _Replayed:
+    """Sequences replayed for this problem alone: what a search found may depend, in the last digits, on what else was
+    searched with it."""
+
+    def __init__(self, problem: BaseProblem, states: Tensor, totals: Tensor, clipped: list[float]) -> None:
+        self.states, self.totals, self.clipped = states, totals, clipped
+        self.outcomes: list[float] = problem.counted(totals).tolist()
+        self._has_members = isinstance(problem, EnsembleProblem)
+
+    @classmethod
+    def of(cls, problem: BaseProblem, sequences: Tensor) -> _Replayed:
+        states, totals = problem.replay(sequences)
+        return cls(problem, states, totals, clipped_outcomes(problem, states, sequences))
+
+    def members(self, row: int) -> FloatArray | None:
+        """The outcome under each member [M] of an ensemble problem."""
+        return self.totals[row].cpu().numpy() if self._has_members else None
+
+
+def clipped_outcomes(problem: BaseProblem, states: Tensor, actions: Tensor) -> list[float]:
+    """Outcomes of action sequences [B, T] with the states [B, T, (M,) D] that they reach brought back into the
+    features' plausible ranges; no cost of changes."""
+    columns = problem.models[0].scaler.states
+    ranges = [feature.plausible or (-math.inf, math.inf) for feature in problem.episode.schema.dynamic]
+    low, high = np.array([low for low, _ in ranges]), np.array([high for _, high in ranges])
+    shown = np.clip(columns.decode(states.cpu().numpy()), low, high)
+    clipped = torch.as_tensor(columns.encode(shown), device=problem.device)
+    outcomes: list[float] = problem.counted(problem.free_rewards(clipped, actions).sum(1)).tolist()
+    return outcomes
+
+
+def _budget(problem: BaseProblem, one: Budget, replayed: _Replayed, rows: Any) -> Budget:
+    if one.actions is None:
+        return one
+    row = next(rows)
+    outcome = replayed.outcomes[row]
+    return replace(
+        one,
+        outcome=outcome,
+        clipped_outcome=replayed.clipped[row],
+        upper_bound=_above(one.upper_bound, outcome, problem),
+        member_outcomes=replayed.members(row),
     )
+
+
+def _alternative(one: Alternative, replayed: _Replayed, rows: Any) -> Alternative:
+    row = next(rows)
+    return replace(one, outcome=replayed.outcomes[row], member_outcomes=replayed.members(row))
 
 
 def _above(upper_bound: float, outcome: float, problem: BaseProblem) -> float:
     """The upper bound, or the outcome itself where they differ by no more than rounding."""
     return upper_bound if upper_bound > outcome + problem.tolerance else outcome
-
-
-def _replayed(problem: BaseProblem, listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
-    """With the outcome of each sequence, replayed for this problem alone: what a search found may depend, in the last
-    digits, on what else was searched with it. For a panel, also under every member."""
-    known = [one.actions for one in listed if one.actions is not None]
-    if not known:
-        return listed
-    totals = problem.replay(torch.as_tensor(np.array(known), device=problem.device))[1]
-    outcomes = iter(zip(problem.counted(totals).tolist(), totals.cpu().numpy(), strict=True))
-    members = isinstance(problem, EnsembleProblem)
-    changed = []
-    for one in listed:
-        if one.actions is not None:
-            outcome, own = next(outcomes)
-            one = replace(one, outcome=outcome, member_outcomes=own if members else None)
-        changed.append(one)
-    return tuple(changed)
 
 
 def _nothing_finite(problem: BaseProblem, status: Status) -> InputError:

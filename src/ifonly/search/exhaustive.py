@@ -15,8 +15,8 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
+from ifonly.result import Certificate, Stats, Status
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.result import Certificate, Stats, Status
 
 BATCH = 4096
 """Rows per model call: the hidden layers of this many rows still fit a processor's cache."""

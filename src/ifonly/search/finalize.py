@@ -14,12 +14,11 @@ from ifonly.bounds.leading import NoChildBound, observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
 from ifonly.problem.batch import ProblemBatch
+from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.answers import Alternative, Budget
 from ifonly.search.base import Solution
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.pool import ranks_within
-from ifonly.search.result import Certificate, Status
 
 
 @dataclass(frozen=True)
@@ -126,6 +125,7 @@ def _frontier(answers: _Answers) -> tuple[Budget, ...]:
         Budget(
             max_changes=budget,
             outcome=answers.outcomes[budget] if known else None,
+            clipped_outcome=None,
             actions=rows[budget].copy() if known else None,
             upper_bound=max(answers.upper_bounds[budget], answers.outcomes[budget] if known else -math.inf),
         )

@@ -10,12 +10,11 @@ from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
-from ifonly.search.base import Limits, Monitor
+from ifonly.query import Limits
+from ifonly.result import Result
+from ifonly.search.base import Monitor
 from ifonly.search.branch import BranchAndBound, TreeSearch
-from ifonly.search.result import Result
 from ifonly.search.solve import result_of
-
-_UNCHANGED = Constraints()
 
 
 class Session:
@@ -41,14 +40,14 @@ class Session:
         self.solver = solver
         self.problem = problem
         """The question under its current rules."""
-        self._unruled = problem.with_constraints(None)
+        self._unruled = problem.with_constraints(Constraints())
         self._bound: ChildBound | None = None
         self._known: Tensor | None = None
 
     @property
     def constraints(self) -> Constraints:
         """The current rules."""
-        return self.problem.constraints or _UNCHANGED
+        return self.problem.constraints
 
     def solve(
         self,
@@ -63,7 +62,7 @@ class Session:
         """
         problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
-            monitor = Monitor(limits or Limits(), progress, problem.tolerance)
+            monitor = Monitor(problem.query.limits if limits is None else limits, progress, problem.tolerance)
             search = TreeSearch(
                 self.solver, [problem], monitor, bound=self._bound, bounded=[self._unruled], known=self._known
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
-from ifonly.search.base import Limits, Monitor, Solution, Solver
-from ifonly.search.branch import BranchAndBound
-from ifonly.search.build_result import build_result
-from ifonly.search.result import Result
+from ifonly.query import Limits
+from ifonly.result import Result
+from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.build_result import build_result, provenance_of
+from ifonly.search.solvers import make_solver
 
 
 def solve(
@@ -24,16 +25,18 @@ def solve(
     limits: Limits | None = None,
     progress: Progress = silent,
 ) -> Result:
-    """The best action sequence that `solver` (`BranchAndBound`) finds, with all that is known about how good it is.
+    """The best action sequence that `solver` finds, with all that is known about how good it is.
+
+    Solver and limits are those of the problem's query unless others are given.
 
     `problem` is a `Problem`, or a `EnsembleProblem`: then one sequence for all of its members.
     Interrupting (Ctrl-C) a solver that keeps a bracket returns the bracket found so far.
     """
-    solver = BranchAndBound() if solver is None else solver
+    solver = make_solver(problem.query.solver) if solver is None else solver
     if not isinstance(solver, Solver):
         raise InputError(f"solve: {solver!r} is not a solver; pass one with its settings, such as Exhaustive().")
     with torch.no_grad():
-        monitor = Monitor(limits or Limits(), progress, problem.tolerance)
+        monitor = Monitor(problem.query.limits if limits is None else limits, progress, problem.tolerance)
         finding = solver.search(problem, monitor)
         return result_of(problem, solver, finding, monitor)
 
@@ -47,12 +50,16 @@ def result_of(problem: BaseProblem, solver: Solver, finding: Solution, monitor: 
         problem,
         finding,
         stats=monitor.stats.finished(monitor.elapsed(), problem.horizon),
-        solver={"name": solver.name, **solver.settings()},
-        limits=asdict(monitor.limits),
+        provenance=provenance_of(asked(problem, monitor.limits), solver),
     )
     with suppress(KeyboardInterrupt):  # too late: the answer is there
         monitor.close(result.outcome, result.upper_bound)
     return result
+
+
+def asked(problem: BaseProblem, limits: Limits) -> BaseProblem:
+    """The problem with the limits that were in force in its query."""
+    return problem if problem.query.limits == limits else problem.with_query(limits=limits)
 
 
 def without_idle_changes(problem: BaseProblem, actions: Tensor, *, tolerance: float) -> Tensor:

@@ -7,27 +7,25 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError, VerificationError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
-from ifonly.problem import REPLAY_TOLERANCE, BaseProblem, EnsembleProblem, HasMembers, Problem, Support
+from ifonly.problem import REPLAY_TOLERANCE, BaseProblem, EnsembleProblem, HasMembers, Problem, Support, SupportSource
 from ifonly.progress import Progress, silent
-from ifonly.rewards import Reward, reward_from_dict
-from ifonly.search.answers import Alternative, Budget
-from ifonly.search.base import Limits, Monitor, Solver
+from ifonly.query import Limits
+from ifonly.result import Alternative, Budget, Result, Status
+from ifonly.rewards import Reward
+from ifonly.search.base import Monitor, Solver
 from ifonly.search.baselines import RandomSearch, greedy_actions
+from ifonly.search.build_result import clipped_outcomes
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
 from ifonly.search.incumbents import MOST_WITHIN
-from ifonly.search.result import Result, Status
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
@@ -46,18 +44,18 @@ class Check:
 class Verification:
     """All checks of one result; it exists only if every one of them holds."""
 
-    episode_id: str
+    episode: str
     checks: tuple[Check, ...]
     proof_repeated: bool
     """Whether every admissible sequence was enumerated, so that the bound is proven anew and not only unrefuted."""
-    trust_told: bool = False
-    """Whether the result says how far to trust it, which is not checked."""
+    has_evidence: bool = False
+    """Whether the result tells evidence, which is not checked."""
 
     def __str__(self) -> str:
         verdict = "optimum verified, by enumerating every sequence" if self.proof_repeated else "not refuted"
-        lines = [f"episode {self.episode_id}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)]
-        if self.trust_told:
-            lines.append("  not checked: what the result says of trust; examine the answer again")
+        lines = [f"episode {self.episode}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)]
+        if self.has_evidence:
+            lines.append("  not checked: the evidence that the result tells; examine the answer again")
         return "\n".join(lines)
 
 
@@ -67,7 +65,7 @@ def verify(
     model: TransitionModel | Sequence[TransitionModel] | HasMembers,
     *,
     reward: Reward | None = None,
-    support: Support | None = None,
+    support: Support | SupportSource | None = None,
     samples: int = 2000,
     exhaustive_up_to: int = 5_000_000,
     progress: Progress = silent,
@@ -77,11 +75,11 @@ def verify(
     The sequence is replayed; its outcome, states and number of changes are compared. A bound is attacked: by a greedy
     search, by `samples` random sequences and, where at most `exhaustive_up_to` sequences exist (some ten seconds per
     million), by all of them; only then is the proof repeated, and the verification says so, and only then are proven
-    budgets and proven alternatives compared with all sequences. What the command line adds to a stored result
-    (`target`, `contributions`) is not part of it and not checked, nor is `trust`, which `examine` tells anew; what the
-    result says of the model's check is compared with what the model keeps.
+    budgets and proven alternatives compared with all sequences. Evidence is not checked, which `examine` tells anew;
+    what the result says of the model's check is compared with what the model keeps.
     A panel's result needs all of its members, a list or an ensemble. A custom reward is code and was not stored: hand
-    it over again as `reward`; so is what changes had to have behind them: hand it over as `support`.
+    it over again as `reward`; so is what changes had to have behind them: hand it, or the behaviour model that it came
+    from, over as `support`.
     """
     problem = _rebuild(result, episode, model, reward=reward, support=support)
     with torch.no_grad():
@@ -97,13 +95,13 @@ def verify(
     failed = [check for check in checks if not check.holds]
     if failed:
         listing = "\n".join(f"  {check.claim}: {check.finding}" for check in failed)
-        raise VerificationError(f"the result for episode {result.episode_id!r} does not hold:\n{listing}")
+        raise VerificationError(f"the result for episode {result.episode!r} does not hold:\n{listing}")
     enumerated = problem.sequence_count() <= exhaustive_up_to
     return Verification(
-        result.episode_id,
+        result.episode,
         tuple(checks),
         proof_repeated=_is_bounded(result) and enumerated,
-        trust_told=result.trust is not None,
+        has_evidence=result.evidence.examined,
     )
 
 
@@ -113,43 +111,26 @@ def _rebuild(
     model: TransitionModel | Sequence[TransitionModel] | HasMembers,
     *,
     reward: Reward | None,
-    support: Support | None,
+    support: Support | SupportSource | None,
 ) -> BaseProblem:
     result.schema.require_same(episode.schema, here="the result", there=f"episode {episode.id!r}")
-    if (support is None) != (result.support is None):
+    if (support is None) != (result.provenance.support is None):
         wanted = "every change had to be supported: pass support=..." if support is None else "no support was asked for"
-        raise VerificationError(f"the result for episode {result.episode_id!r} cannot be checked so: {wanted}.")
-    if result.members is None and not isinstance(model, TransitionModel):
-        raise VerificationError(f"the result for episode {result.episode_id!r} is one model's, and several are given.")
+        raise VerificationError(f"the result for episode {result.episode!r} cannot be checked so: {wanted}.")
+    members = result.provenance.model.members
+    if not members and not isinstance(model, TransitionModel):
+        raise VerificationError(f"the result for episode {result.episode!r} is one model's, and several are given.")
+    # What is checked here is the result, which says whether its model failed.
+    query = result.query.with_changes(allow_failed_model=True)
+    if reward is not None:
+        query = query.with_changes(reward=reward)
     try:
-        constraints = None if result.constraints is None else Constraints.from_dict(result.constraints)
-        allowed = None if result.allowed is None else _mask(result.allowed, episode)
-        if constraints is not None and allowed is not None:
-            # What a requirement excluded was allowed before it: the constraints exclude it again.
-            pinned = [step for step in constraints.required if step < len(episode)]
-            allowed[pinned, episode.actions[pinned]] = True
-        rules: dict[str, Any] = {
-            "constraints": constraints,
-            "allowed": allowed,
-            "change_cost": result.change_cost,
-            "support": support,
-            "allow_failed_model": True,  # what is checked here is the result, which says so
-        }
-        reward = reward or reward_from_dict(result.reward)
-        if result.members is None:
-            assert isinstance(model, TransitionModel)
-            return Problem.from_episode(episode, model, reward, result.max_changes, **rules)
-        rules |= {"objective": result.members.objective, "support_share": result.members.support_share}
-        return EnsembleProblem.from_episode(episode, model, reward, result.max_changes, **rules)
-    except (IndexError, IfonlyError) as error:
+        if members:
+            return EnsembleProblem.from_episode(episode, model, query, support=support)
+        assert isinstance(model, TransitionModel)
+        return Problem.from_episode(episode, model, query, support=support)
+    except IfonlyError as error:
         raise VerificationError(f"the result's question cannot be put to this model and episode: {error}") from error
-
-
-def _mask(allowed: tuple[tuple[int, ...], ...], episode: Episode) -> npt.NDArray[np.bool_]:
-    mask = np.zeros((len(allowed), len(episode.schema.actions)), dtype=bool)
-    for step, actions in enumerate(allowed):
-        mask[step, list(actions)] = True
-    return mask
 
 
 def _is_bounded(result: Result) -> bool:
@@ -157,16 +138,18 @@ def _is_bounded(result: Result) -> bool:
 
 
 def _identity(result: Result, episode: Episode, problem: BaseProblem) -> Iterator[Check]:
-    yield Check("episode", result.episode_id == episode.id, f"{result.episode_id!r} against {episode.id!r}")
+    yield Check("episode", result.episode == episode.id, f"{result.episode!r} against {episode.id!r}")
     same = np.array_equal(result.observed_actions, episode.actions)
     yield Check("observed actions", same, "equal" if same else "the episode records other actions")
     fingerprint = problem.fingerprint()
-    finding = f"fingerprint {result.model_fingerprint} against {fingerprint}"
-    yield Check("model", result.model_fingerprint == fingerprint, finding)
-    yield from _model_check(result.model_check, problem.standing)
+    finding = f"fingerprint {result.provenance.model.fingerprint} against {fingerprint}"
+    yield Check("model", result.provenance.model.fingerprint == fingerprint, finding)
+    yield from _model_check(result.evidence.check, problem.standing)
     if problem.support is not None:
         # What was stored has lists where settings may have tuples.
-        stored, given = (json.dumps(one, sort_keys=True) for one in (result.support, dict(problem.support.settings())))
+        stored, given = (
+            json.dumps(one, sort_keys=True) for one in (result.provenance.support, dict(problem.support.settings()))
+        )
         yield Check("support", stored == given, "the same" if stored == given else "another one is given")
 
 
@@ -204,9 +187,10 @@ def _replay(result: Result, problem: BaseProblem) -> Iterator[Check]:
         ("outcome", result.outcome, float(outcomes[1])),
     ):
         yield Check(name, abs(claimed - found) <= tolerance, f"{claimed:.10g} claimed, {found:.10g} replayed")
-    without_cost = result.outcome + problem.change_cost * changes
-    shown = tuple(problem.reward.show(value) for value in (result.observed_outcome, without_cost))
-    yield Check("outcomes as shown", result.shown == shown, f"{result.shown[1].label} {result.shown[1].value:.10g}")
+    clipped = clipped_outcomes(problem, states, torch.stack([problem.observed_actions, actions]))
+    claims = (result.observed_clipped_outcome, result.clipped_outcome)
+    close = all(abs(claimed - found) <= tolerance for claimed, found in zip(claims, clipped, strict=True))
+    yield Check("outcomes within plausible ranges", close, f"{claims[1]:.10g} claimed, {clipped[1]:.10g} replayed")
     recorded = problem.models[0].scaler.states.encode(np.stack([result.observed_states, result.states]))
     error = float(np.abs(problem.shown_states(states, totals).cpu().numpy() - recorded).max())
     yield Check("states", error <= REPLAY_TOLERANCE, f"replayed to {error:.2g} scaled units")
@@ -214,14 +198,14 @@ def _replay(result: Result, problem: BaseProblem) -> Iterator[Check]:
 
 def _member_outcomes(result: Result, problem: BaseProblem) -> Iterator[Check]:
     """What is said about each member of a panel."""
-    if result.members is None:
+    if result.member_outcomes is None:
         return
-    same = result.members.fingerprints == tuple(model.fingerprint() for model in problem.models)
+    same = result.provenance.model.members == tuple(model.fingerprint() for model in problem.models)
     yield Check("members", same, f"{len(problem.models)} models with the same fingerprints" if same else "others")
     listed: list[Budget | Alternative] = [*result.frontier, *result.alternatives]
     known = [one for one in listed if one.actions is not None]
     rows = np.array([result.actions, *(one.actions for one in known)])
-    claimed = np.array([result.members.outcomes, *(one.member_outcomes for one in known)])
+    claimed = np.array([result.member_outcomes, *(one.member_outcomes for one in known)])
     found = problem.replay(torch.as_tensor(rows, device=problem.device))[1].cpu().numpy()
     close = np.isclose(claimed, found, rtol=0, atol=SLACK * problem.tolerance)
     yield Check("outcomes of members", bool(close.all()), f"{close.size:,} replayed, {int((~close).sum()):,} differ")
@@ -235,7 +219,7 @@ def _claims(result: Result, problem: BaseProblem) -> Iterator[Check]:
     bounded = math.isfinite(result.upper_bound)
     yield Check("certificate", proven == bounded, "a bound and its proof" if proven else "neither bound nor proof")
     if result.status in (Status.OPTIMAL, Status.GAP_REACHED):
-        allowed = float(result.limits.get("gap", 0.0)) if result.status is Status.GAP_REACHED else 0.0
+        allowed = result.query.limits.gap if result.status is Status.GAP_REACHED else 0.0
         holds = proven and result.gap <= allowed + SLACK * problem.tolerance
         yield Check("gap", holds, f"{result.gap:.4g} for a result called {result.status.value!r}")
     if result.status is Status.HEURISTIC:
@@ -330,8 +314,8 @@ def _alternatives(result: Result, problem: BaseProblem, exhaustive_up_to: int) -
 def _completeness(result: Result, problem: BaseProblem) -> Check:
     """No sequence may be missing among the best; one whose last change changes no reward is none of its own."""
     outcomes = [one.outcome for one in result.alternatives]
-    within = float(result.solver.get("within", 0.0))
-    asked = int(result.solver.get("alternatives", len(outcomes)))
+    within = float(result.provenance.solver.get("within", 0.0))
+    asked = int(result.provenance.solver.get("alternatives", len(outcomes)))
     most = MOST_WITHIN if within > 0 and asked == 1 else asked
     # A sequence may be left out for one of two reasons only: it is too far from the best, or the list is full.
     enough = max([-math.inf] + [outcomes[0] - within] * (within > 0) + [outcomes[-1]] * (len(outcomes) >= most))

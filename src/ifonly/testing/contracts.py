@@ -16,10 +16,11 @@ from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
-from ifonly.search.base import Limits, Solver
+from ifonly.query import Limits
+from ifonly.result import Result, Status
+from ifonly.search.base import Solver
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
-from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 
 _ROUNDING = 1e-9

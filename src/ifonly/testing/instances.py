@@ -24,6 +24,7 @@ from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear, Spline
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
+from ifonly.query import Query
 from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward
 
 NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | MonotoneFlow]] = {
@@ -70,7 +71,7 @@ def partition_problem(values: Sequence[int]) -> Problem:
             Hinge(-1.0, {"total": -1.0, "next": -half}, half),
         )
     )
-    return Problem.from_episode(episode, model, reward, None)
+    return Problem.from_episode(episode, model, Query(reward, None))
 
 
 def partition_exists(values: Sequence[int]) -> bool:
@@ -151,10 +152,12 @@ def random_problem(seed: int, settings: RandomProblemSettings | None = None, **c
     problem = Problem.from_episode(
         episode,
         model,
-        _random_reward(schema, rng, settings),
-        settings.max_changes,
-        allowed=_random_mask(episode, rng, settings),
-        change_cost=float(rng.choice([0.0, 0.1, 0.5])) if settings.rules else 0.0,
+        Query(
+            _random_reward(schema, rng, settings),
+            settings.max_changes,
+            constraints=_random_choices(episode, rng, settings),
+            change_cost=float(rng.choice([0.0, 0.1, 0.5])) if settings.rules else 0.0,
+        ),
     )
     return _with_random_rules(problem, rng) if settings.rules else problem
 
@@ -187,7 +190,7 @@ def random_panel(
             other = problem.put_to(model)
             if other.noise.abs().max() <= LARGEST_NOISE:
                 models.append(other.model)
-    return EnsembleProblem.from_problem(problem, models, objective=objective)
+    return EnsembleProblem.from_problem(problem.with_query(objective=objective), models)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +224,11 @@ def _with_random_rules(problem: Problem, rng: np.random.Generator) -> Problem:
     """Rules that leave at least one sequence: drawn again, and again with fewer of them, until some do."""
     for attempt in range(100):
         try:
-            return problem.with_constraints(random_constraints(problem.episode, rng, share=0.5 * 0.97**attempt))
+            rules = random_constraints(problem.episode, rng, share=0.5 * 0.97**attempt)
+            return problem.with_constraints(replace(rules, choices=problem.constraints.choices))
         except InputError:  # a contradiction, or more requirements than changes
             continue
-    return problem.with_constraints(Constraints())
+    return problem
 
 
 def random_constraints(episode: Episode, rng: np.random.Generator, *, share: float = 0.5) -> Constraints:
@@ -416,12 +420,10 @@ def _wave(direction: npt.NDArray[np.float64], extra: npt.NDArray[np.float64]) ->
     return Custom(reward, constants.tolist(), space="scaled", name="wave")
 
 
-def _random_mask(
-    episode: Episode, rng: np.random.Generator, settings: RandomProblemSettings
-) -> npt.NDArray[np.bool_] | None:
+def _random_choices(episode: Episode, rng: np.random.Generator, settings: RandomProblemSettings) -> Constraints:
     masked = rng.random() < 0.3 if settings.masked is None else settings.masked
     if not masked:
-        return None
+        return Constraints()
     mask = rng.random((settings.horizon, settings.actions)) < 0.6
     mask[np.arange(settings.horizon), episode.actions] = True
-    return mask
+    return Constraints().restricted_to(mask)

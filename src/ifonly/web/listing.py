@@ -14,9 +14,9 @@ from ifonly.cases.question import CaseQuestion
 from ifonly.data.cohort import Cohort
 from ifonly.models.base import TransitionModel
 from ifonly.report.improvements import improvements
+from ifonly.result import Status
 from ifonly.rewards import Reward
 from ifonly.runs.rows import FAILED
-from ifonly.search.result import Status
 from ifonly.web.notes import Note, Notes
 
 UNSOLVED = "unsolved"

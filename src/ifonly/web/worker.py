@@ -26,9 +26,9 @@ from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing
 from ifonly.problem import BaseProblem
 from ifonly.progress import Tick
-from ifonly.search.base import Limits
+from ifonly.query import Limits
+from ifonly.result import Status
 from ifonly.search.branch import BranchAndBound
-from ifonly.search.result import Status
 from ifonly.search.session import Session
 from ifonly.web.progress import shown_progress
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import made_worlds as worlds
 import pytest
 
+from ifonly.query import Query
 from ifonly.errors import FailedModelError, StoreError, VerificationError
 from ifonly.evidence import examine
 from ifonly.evidence.check.check import check_model
@@ -16,7 +17,7 @@ from ifonly.models.fit import FitSettings, fit
 from ifonly.models.standing import Standing, worst_of
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.result import Result
+from ifonly.result import Result
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
@@ -108,14 +109,16 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     assert solve(EnsembleProblem.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
     ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
     ensemble.standing = PASSED
-    panel = EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
+    panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
     assert panel.standing == PASSED
     assert [member.standing for member in panel.members] == [member.standing for member in ensemble.members]
     ensemble.standing = FAILED
     with pytest.raises(FailedModelError):
-        EnsembleProblem.from_episode(problem.episode, ensemble, problem.reward, 2)
+        EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
     assert worst_of([None, None]) is None
-    assert EnsembleProblem.from_episode(problem.episode, [good, problem.model], problem.reward, 2).standing is None
+    assert (
+        EnsembleProblem.from_episode(problem.episode, [good, problem.model], Query(problem.reward, 2)).standing is None
+    )
 
 
 def test_a_question_put_to_other_models_has_their_standing() -> None:

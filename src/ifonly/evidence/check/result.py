@@ -199,7 +199,8 @@ class ModelCheck:
     @property
     def standing(self) -> Standing:
         """What models and results carry of the check."""
-        return Standing(self.verdict.value, self.headline(), self.episodes, self.cohort)
+        kinds = tuple(finding.kind for finding in self.findings if finding.level is self.verdict is not Level.PASS)
+        return Standing(self.verdict.value, kinds, self.episodes, self.cohort)
 
     def __str__(self) -> str:
         lines = [f"model {self.model}: {self.headline()}", f"  {self._about()}"]

@@ -60,21 +60,3 @@ class Objective:
         """The member [...] whose outcome counts, of outcomes [..., M]; None where it is the mean of all."""
         rank = self.rank(outcomes.shape[-1])
         return None if rank is None else outcomes.argsort(dim=-1, stable=True)[..., rank - 1]
-
-    def words(self, members: int) -> str:
-        """Such as "the mean over 20 members"."""
-        if self.goal == "mean":
-            return f"the mean over {members} members"
-        if self.goal == "worst":
-            return f"the worst of {members} members"
-        return f"the lower {self.goal:g}-quantile of {members} members ({self._smallest(members)})"
-
-    def bound_words(self, members: int, bounds: str) -> str:
-        """What a bound rests on, such as "mean over 20 members: mean of their taylor bounds"."""
-        head = self.words(members).removeprefix("the ")
-        taken = "mean" if self.goal == "mean" else self._smallest(members)
-        return f"{head}: {taken} of their {bounds} bounds"
-
-    def _smallest(self, members: int) -> str:
-        rank = self.rank(members)
-        return "smallest" if rank == 1 else f"number {rank} from below"

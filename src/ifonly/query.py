@@ -1,0 +1,226 @@
+"""What is asked about an episode: one object for the library, the command line, runs, reports and the server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from ifonly.constraints import Constraints
+from ifonly.data.plain import as_number, check_keys
+from ifonly.errors import InputError, StoreError
+from ifonly.files import write_text_atomically
+from ifonly.objective import Objective
+from ifonly.rewards import Linear, Reward, minus, reward_from_dict
+
+BRANCH_AND_BOUND = "branch-and-bound"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search stops early: a limit reached is not an error, the result is then a valid bracket.
+
+    `gap` is in the outcome's units: stop once no sequence can be better by more than this. Limits are checked between
+    batches, so exhaustive search and the heuristics may exceed them by one batch of work. `memory` (MiB) ends nothing:
+    a search whose open list grows beyond it goes on depth first, which needs hardly any more.
+    """
+
+    seconds: float | None = None
+    nodes: int | None = None
+    gap: float = 0.0
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "nodes", "gap", "memory"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= as_number(f"limit {name}", value) < math.inf:
+                raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
+        if self.nodes is not None and self.nodes != int(self.nodes):
+            raise InputError(f"limit nodes={self.nodes}: must be a whole number.")
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question about an episode: which admissible sequence would have been best, and what to tell of it.
+
+    Checked when built; `from_dict`, `load` and `save` read and write it as JSON or YAML.
+
+    >>> query = Query(minus("SOFA"), max_changes=2, constraints=Constraints(locked=[0]))
+    >>> Query.from_dict(query.to_dict()) == query
+    True
+    """
+
+    reward: Reward
+    """What counts as better, in original units."""
+    max_changes: int | None = 3
+    """At most so many steps may differ from the recording (k); None: any number."""
+    constraints: Constraints = field(default_factory=Constraints)
+    """Which sequences may be considered."""
+    change_cost: float = 0.0
+    """Reward lost for every step that differs from the recording."""
+    objective: str | float | None = None
+    """Of an ensemble, what counts of its members' outcomes (see `Objective`); None: its centre alone is asked."""
+    min_support: float | None = None
+    """How likely clinicians must have been to act so, at the state then reached; None: any change is admissible."""
+    support_share: float = 1.0
+    """With an objective: the share of members at whose own states a change must be supported."""
+    each_refit: bool = False
+    """Evidence: whether every refit of an ensemble is solved, too, to see which would change the same steps."""
+    sensitivity: bool = False
+    """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
+    limits: Limits = field(default_factory=Limits)
+    """When a search stops early, for each episode."""
+    solver: Mapping[str, Any] = field(default_factory=lambda: {"name": BRANCH_AND_BOUND})
+    """The solver's `name` and those of its settings that differ from its defaults (`ifonly.search.solvers`)."""
+    allow_failed_model: bool = False
+    """Whether a model may be asked that failed its check; every result then says so."""
+
+    def __post_init__(self) -> None:
+        _require(self.reward, Reward, "reward", 'minus("SOFA")')
+        _require(self.constraints, Constraints, "constraints", "Constraints(...)")
+        _require(self.limits, Limits, "limits", "Limits(...)")
+        for name in ("each_refit", "sensitivity", "allow_failed_model"):
+            _require(getattr(self, name), bool, name, "True or False")
+        object.__setattr__(self, "max_changes", _checked_changes(self.max_changes))
+        object.__setattr__(self, "change_cost", _checked_cost(self.change_cost))
+        if self.objective is not None:
+            object.__setattr__(self, "objective", Objective(self.objective).goal)
+        if self.min_support is not None and not 0 < as_number("min_support", self.min_support) <= 1:
+            raise InputError(f"query: min_support={self.min_support!r} must be a probability, above 0 and up to 1.")
+        if not 0 < as_number("support_share", self.support_share) <= 1:
+            raise InputError(
+                f"query: support_share={self.support_share!r} must be a share of the members, above 0 and up to 1."
+            )
+        object.__setattr__(self, "solver", _checked_solver(self.solver))
+
+    def budget(self, horizon: int) -> int:
+        """How many of `horizon` steps may be changed: None, and more than there are, stand for all."""
+        return horizon if self.max_changes is None else min(self.max_changes, horizon)
+
+    def with_changes(self, **changes: Any) -> Query:
+        """The same question with some entries changed."""
+        return replace(self, **changes)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all that is asked."""
+        content = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON or YAML; a reward that is code is only named."""
+        return {
+            "reward": self.reward.to_dict(),
+            "max_changes": self.max_changes,
+            "constraints": self.constraints.to_dict(),
+            "change_cost": self.change_cost,
+            "objective": self.objective,
+            "min_support": self.min_support,
+            "support_share": self.support_share,
+            "each_refit": self.each_refit,
+            "sensitivity": self.sensitivity,
+            "limits": asdict(self.limits),
+            "solver": dict(self.solver),
+            "allow_failed_model": self.allow_failed_model,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], *, reward: Reward | None = None) -> Query:
+        """Read what `to_dict` or a person wrote; what is left out has its default.
+
+        `minimize: FEATURE` or `maximize: FEATURE` may stand for the reward. A reward that is code was not stored: pass
+        it as `reward`, or the query can be read but not asked.
+        """
+        known = {one.name for one in fields(cls)}
+        check_keys("query", content, required=set(), optional=known | {"minimize", "maximize"})
+        values = {name: value for name, value in content.items() if name in known}
+        values["reward"] = reward if reward is not None else _reward_from(content)
+        if "constraints" in values:
+            values["constraints"] = Constraints.from_dict(values["constraints"] or {})
+        if "limits" in values:
+            given = values["limits"] or {}
+            check_keys("query: limits", given, required=set(), optional={one.name for one in fields(Limits)})
+            values["limits"] = Limits(**given)
+        if isinstance(values.get("max_changes"), str) and values["max_changes"].lower() == "none":
+            values["max_changes"] = None
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Query:
+        """Read a query file, YAML or JSON."""
+        try:
+            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"{path}: cannot be read ({error}).") from None
+        except yaml.YAMLError as error:
+            raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
+        if not isinstance(content, dict):
+            raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
+        try:
+            return cls.from_dict(content)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a query file: JSON where the name ends in .json, otherwise YAML."""
+        content = self.to_dict()
+        if Path(path).suffix == ".json":
+            text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        else:
+            text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        write_text_atomically(path, text)
+
+
+def _reward_from(content: Mapping[str, Any]) -> Reward:
+    given = [name for name in ("reward", "minimize", "maximize") if content.get(name) is not None]
+    if len(given) != 1:
+        raise InputError(
+            "query: say what counts as better, once: `minimize: FEATURE`, `maximize: FEATURE`, or `reward:` with its "
+            "kind and numbers."
+        )
+    value = content[given[0]]
+    if given[0] == "reward":
+        if not isinstance(value, Mapping):
+            raise InputError(f"query: reward {value!r} must be a mapping with a kind; or use `minimize: FEATURE`.")
+        return reward_from_dict(value)
+    if not isinstance(value, str):
+        raise InputError(f"query: {given[0]} {value!r} must be the name of a feature.")
+    return minus(value) if given[0] == "minimize" else Linear({value: 1.0})
+
+
+def _require(value: Any, kind: type, name: str, example: str) -> None:
+    if not isinstance(value, kind):
+        raise InputError(f"query: {name}={value!r}: pass {example}.")
+
+
+def _checked_changes(max_changes: Any) -> int | None:
+    if max_changes is None:
+        return None
+    if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
+        raise InputError(f"max_changes={max_changes!r}: must be a whole number of at least 0, or None for no limit.")
+    return int(max_changes)
+
+
+def _checked_cost(change_cost: Any) -> float:
+    cost = as_number("change_cost", change_cost)
+    if not 0 <= cost < math.inf:
+        raise InputError(f"change_cost={change_cost!r}: must not be negative; it is the reward lost for every change.")
+    return float(cost)
+
+
+def _checked_solver(given: Any) -> dict[str, Any]:
+    """The solver's name and settings as plain types; a name alone is enough."""
+    content = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
+    if not isinstance(content.get("name"), str):
+        raise InputError(f"query: solver {given!r} must be a solver's name, or a mapping with its name and settings.")
+    plain = (int, float, str, bool, type(None))
+    if wrong := [name for name, value in content.items() if not isinstance(value, plain)]:
+        raise InputError(f"query: solver setting {wrong[0]!r} must be a number, text, true or false.")
+    return content

@@ -1,0 +1,109 @@
+"""Frozen dataclasses as plain types and back, by their annotations: files, tables and the API share one codec.
+
+Arrays and numbers that JSON lacks are annotated with the types below; everything else follows from the dataclass.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
+
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.errors import StoreError
+
+Record = TypeVar("Record")
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def finite(number: float) -> float | None:
+    """The number, or None where JSON knows none such.
+
+    >>> finite(1.5), finite(math.inf)
+    (1.5, None)
+    """
+    return number if math.isfinite(number) else None
+
+
+def _array(kind: type, missing: float) -> Any:
+    def read(content: Any) -> Any:
+        if isinstance(content, np.ndarray):
+            return content
+        array: Any = np.array([missing if value is None else value for value in content] or content, dtype=kind)
+        if kind is np.int64 and not np.array_equal(array, np.array(content)):
+            raise ValueError("must hold whole numbers")
+        return array
+
+    return read
+
+
+def _table(content: Any) -> FloatArray:
+    return np.array([[math.nan if value is None else value for value in row] for row in content], dtype=np.float64)
+
+
+def _listed(array: Any) -> Any:
+    if array.ndim == 2:
+        return [[finite(value) for value in row] for row in array.tolist()]
+    return array.tolist() if array.dtype.kind == "i" else [finite(value) for value in array.tolist()]
+
+
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
+_WHOLE: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
+_NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "null"}]}
+
+Integers = Annotated[IntArray, PlainValidator(_array(np.int64, 0)), PlainSerializer(_listed), WithJsonSchema(_WHOLE)]
+"""Whole numbers [N]."""
+
+Outcomes = Annotated[
+    FloatArray, PlainValidator(_array(np.float64, -math.inf)), PlainSerializer(_listed), WithJsonSchema(_NUMBERS)
+]
+"""Numbers [N]; minus infinity is null."""
+
+States = Annotated[
+    FloatArray,
+    PlainValidator(lambda content: content if isinstance(content, np.ndarray) else _table(content)),
+    PlainSerializer(_listed),
+    WithJsonSchema({"type": "array", "items": _NUMBERS}),
+]
+"""Numbers [T, D]; what is not finite is null."""
+
+UpperBound = Annotated[
+    float,
+    BeforeValidator(lambda value: math.inf if value is None else value),
+    PlainSerializer(finite),
+    WithJsonSchema(_NUMBER),
+]
+"""A number above something; infinity, which says nothing, is null."""
+
+
+def adapter(kind: type[Record]) -> TypeAdapter[Record]:
+    """What reads, writes and describes records of this kind."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """A record in plain types, ready for JSON."""
+    content: dict[str, Any] = adapter(type(record)).dump_python(record, mode="json")
+    return content
+
+
+def from_plain(kind: type[Record], content: Any, *, what: str, **given: Any) -> Record:
+    """The record that `to_plain` wrote; `what` names it where something is missing or of the wrong kind.
+
+    Entries that are there already, as records, are `given`.
+    """
+    try:
+        if given:  # instances are no JSON
+            record: Record = adapter(kind).validate_python({**content, **given})
+        else:
+            record = adapter(kind).validate_json(json.dumps(content), strict=True)
+        return record
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "it"
+        raise StoreError(f"{what}: broken or incomplete: {place}: {first['msg']}.") from None

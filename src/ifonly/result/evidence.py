@@ -1,0 +1,339 @@
+"""What speaks for an answer and against it: numbers and codes, the same in memory, in tables and over the API.
+
+Nothing here is a sentence; `ifonly.report.text` has the words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from ifonly.data.episode import FloatArray
+from ifonly.models.standing import Standing
+from ifonly.records import Outcomes, UpperBound
+
+INTERVAL = (0.05, 0.95)
+"""The quantiles over refits between which nine of ten lie."""
+
+
+class Verdict(StrEnum):
+    """What all evidence together says of an answer."""
+
+    SUPPORTED = "supported"
+    """Examined, and nothing speaks against it."""
+    UNCERTAIN = "uncertain"
+    """Something speaks against it: see the warnings."""
+    NOT_BELIEVABLE = "not believable"
+    """The model failed its check: what is best under it means little."""
+    NOT_EXAMINED = "not examined"
+    """Nothing is known but, perhaps, that the model passed its check."""
+
+
+class WarningCode(StrEnum):
+    """What speaks against an answer."""
+
+    MODEL_CHECK = "model check"
+    REFITS_DISAGREE = "refits disagree"
+    OTHER_STEPS = "refits change other steps"
+    BEYOND_DATA = "beyond the data"
+    SMALL_INFLUENCE = "small influence"
+    NOT_EXAMINED = "could not be examined"
+
+
+class SupportFlag(StrEnum):
+    """What is unusual about one step of a counterfactual course."""
+
+    NEVER_CHOSEN = "never chosen"
+    UNLIKELY = "unlikely"
+    FAR = "far"
+    NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where a signal becomes a warning, and why there; docs/warnings-study.md has what each catches."""
+
+    unlikely: float = 0.01
+    """A changed action that is less likely is one that clinicians hardly ever chose."""
+    far: float = 99.0
+    """A state that lies farther from the data than this share of recorded states, in percent, is far."""
+    agreeing: float = 0.9
+    """The share of refits that must agree that the changes help."""
+    same_step: float = 0.5
+    """The share of refits, solved on their own, that must change a step, too."""
+    influence: float = 0.33
+    """Standard deviations that an influence at one step must have to undo the gain. One of them, which sounds natural,
+    would warn of most right answers: a few changes gain little against what chance does in a whole stay.
+    """
+
+
+@dataclass(frozen=True)
+class EvidenceWarning:
+    """One signal beyond its threshold, with the numbers behind it."""
+
+    code: WarningCode
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepAgreement:
+    """How many of `of` refits, each solved on its own, do the same at a changed step in their own best sequence."""
+
+    step: int
+    action: int
+    same_step: int
+    """They change this step."""
+    same_action: int
+    """They change it to this very action."""
+    of: int
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """One sequence under every one of M refits."""
+
+    improvements: Outcomes
+    """[M], over the observed outcome, in the reward's units, the cost of changes included; minus infinity where a
+    refit gives no finite outcome.
+    """
+    helping: int
+    """Refits under which it helps, by more than rounding."""
+    steps: tuple[StepAgreement, ...] | None = None
+    """One for each changed step; None where the refits were not solved themselves."""
+    unsolved: int = 0
+    """Refits without a proven best sequence of their own, within the limits; 0 where not asked."""
+    notes: tuple[str, ...] = ()
+    """What limits what the agreement can mean, as the ensemble says."""
+
+    @property
+    def count(self) -> int:
+        """How many refits there are, M."""
+        return len(self.improvements)
+
+    @property
+    def share(self) -> float:
+        """The share of refits under which it helps."""
+        return self.helping / self.count
+
+    @property
+    def median(self) -> float:
+        """The median improvement over refits."""
+        return _quantile(self.improvements, 0.5)
+
+    @property
+    def low(self) -> float:
+        """The 5 % quantile of the improvements: the lower end of a 90 % interval over refits."""
+        return _quantile(self.improvements, INTERVAL[0])
+
+    @property
+    def high(self) -> float:
+        """The 95 % quantile of the improvements: the upper end."""
+        return _quantile(self.improvements, INTERVAL[1])
+
+
+@dataclass(frozen=True)
+class StepSupport:
+    """One step of a counterfactual course."""
+
+    step: int
+    action: int
+    changed: bool
+    probability: float | None
+    """How likely the action is at the counterfactual state; None where that is not finite."""
+    percentile: float | None
+    """The share of recorded states, in percent, that lie nearer to the data; None where none were kept."""
+    flags: tuple[SupportFlag, ...] = ()
+
+
+@dataclass(frozen=True)
+class SupportReport:
+    """Every step of a counterfactual course, by a behaviour model."""
+
+    behaviour: str
+    """Its fingerprint."""
+    steps: tuple[StepSupport, ...]
+
+    @property
+    def flagged(self) -> tuple[StepSupport, ...]:
+        """The steps beyond what the data supports."""
+        return tuple(step for step in self.steps if step.flags)
+
+    @property
+    def changed(self) -> tuple[StepSupport, ...]:
+        """The steps at which the course acts differently."""
+        return tuple(step for step in self.steps if step.changed)
+
+    @property
+    def farthest(self) -> float | None:
+        """The largest distance percentile of a state after the first change; None where distances are unknown."""
+        first = next((step.step for step in self.changed), len(self.steps))
+        return max((one.percentile for one in self.steps[first + 1 :] if one.percentile is not None), default=None)
+
+
+@dataclass(frozen=True)
+class StepSensitivity:
+    """An unrecorded influence at one step. Sizes are lengths of standardised noise: prior standard deviations."""
+
+    step: int
+    harmless_below: UpperBound
+    """No smaller shift undoes the gain: proven; 0 where nothing is, infinity where no shift at all does."""
+    undone_by: float | None
+    """The size of a shift that does: the smallest found; None where none was found up to the limit."""
+    effect: tuple[float, ...]
+    """What that shift adds to each dynamic feature of the next state, in original units; zeros where there is none."""
+    scaled_effect: tuple[float, ...]
+    """The same in the model's scaled coordinates, in which features can be compared."""
+
+
+@dataclass(frozen=True)
+class FeatureSensitivity:
+    """An unrecorded factor that pushes one feature's noise at every step from the first change on, by the same shift.
+
+    Sizes are in prior standard deviations of that feature's noise.
+    """
+
+    feature: str
+    harmless_below: UpperBound
+    undone_by: float | None
+    """With its sign; None where none was found up to the limit."""
+    effect: float
+    """What that shift adds to the feature from one step to the next, on average, in original units."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What would undo the gain of one sequence."""
+
+    gain: float
+    """Over the observed outcome, in the reward's units."""
+    largest: float
+    """Up to this size shifts were tried."""
+    steps: tuple[StepSensitivity, ...] = ()
+    """From the first change on, before which the course is the recorded one; the last step has no noise."""
+    features: tuple[FeatureSensitivity, ...] = ()
+    member: int | None = None
+    """Of an ensemble problem, the member whose sensitivity it is: the one that gains least; None: the one model's."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether there is a gain that could be undone."""
+        return self.gain > 0
+
+    @property
+    def weakest(self) -> StepSensitivity | None:
+        """The step at which the smallest influence undoes the gain; None where none was found to."""
+        found = [step for step in self.steps if step.undone_by is not None]
+        return min(found, key=lambda step: step.undone_by or 0.0, default=None)
+
+    @property
+    def harmless_below(self) -> float | None:
+        """No influence at one step that is smaller undoes the gain; None where there are no steps to ask about."""
+        return min((step.harmless_below for step in self.steps), default=None)
+
+
+@dataclass(frozen=True)
+class ExaminationFailure:
+    """A part of an examination that failed; the others stand."""
+
+    part: str
+    """"refits", "support", "sensitivity" or "all"."""
+    reason: str
+    """The error's own message."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What speaks for an answer, and what against it; a part is None where nobody asked."""
+
+    changed_steps: tuple[int, ...] = ()
+    check: Standing | None = None
+    """What a check concluded about the model."""
+    refits: Agreement | None = None
+    support: SupportReport | None = None
+    sensitivity: Sensitivity | None = None
+    failures: tuple[ExaminationFailure, ...] = ()
+    thresholds: Thresholds = Thresholds()
+    """Those in force when the answer was examined."""
+
+    @property
+    def examined(self) -> bool:
+        """Whether anything is known beside the model's check."""
+        parts = (self.refits, self.support, self.sensitivity)
+        return bool(self.changed_steps) and any(part is not None for part in parts)
+
+    @property
+    def verdict(self) -> Verdict:
+        """All of it in one word."""
+        if self.check is not None and self.check.failed:
+            return Verdict.NOT_BELIEVABLE
+        if self.warnings:
+            return Verdict.UNCERTAIN
+        return Verdict.SUPPORTED if self.examined else Verdict.NOT_EXAMINED
+
+    @property
+    def warnings(self) -> tuple[EvidenceWarning, ...]:
+        """One for each signal beyond its threshold; no two of one code."""
+        found = (
+            self._check_warning,
+            self._refits_warning,
+            self._steps_warning,
+            self._support_warning,
+            self._influence_warning,
+            self._failure_warning,
+        )
+        return tuple(warning for warning in found if warning is not None)
+
+    @property
+    def _check_warning(self) -> EvidenceWarning | None:
+        if self.check is None or self.check.verdict == "pass":
+            return None
+        return EvidenceWarning(WarningCode.MODEL_CHECK, {"verdict": self.check.verdict})
+
+    @property
+    def _refits_warning(self) -> EvidenceWarning | None:
+        refits = self.refits
+        if refits is None or not self.changed_steps or refits.share >= self.thresholds.agreeing:
+            return None
+        return EvidenceWarning(WarningCode.REFITS_DISAGREE, {"helping": refits.helping, "refits": refits.count})
+
+    @property
+    def _steps_warning(self) -> EvidenceWarning | None:
+        steps = (self.refits and self.refits.steps) or ()
+        rare = [one for one in steps if one.of and one.same_step / one.of < self.thresholds.same_step]
+        if not rare:
+            return None
+        values = [{"step": one.step, "same_step": one.same_step, "of": one.of} for one in rare]
+        return EvidenceWarning(WarningCode.OTHER_STEPS, {"steps": values})
+
+    @property
+    def _support_warning(self) -> EvidenceWarning | None:
+        if self.support is None or not self.support.flagged:
+            return None
+        return EvidenceWarning(WarningCode.BEYOND_DATA, {"steps": [one.step for one in self.support.flagged]})
+
+    @property
+    def _influence_warning(self) -> EvidenceWarning | None:
+        found = self.sensitivity
+        weakest = None if found is None else found.weakest
+        if found is None or weakest is None or (weakest.undone_by or 0.0) >= self.thresholds.influence:
+            return None
+        values = {"step": weakest.step, "undone_by": weakest.undone_by, "member": found.member}
+        return EvidenceWarning(WarningCode.SMALL_INFLUENCE, values)
+
+    @property
+    def _failure_warning(self) -> EvidenceWarning | None:
+        if not self.failures or not self.changed_steps:
+            return None
+        return EvidenceWarning(WarningCode.NOT_EXAMINED, {"parts": [one.part for one in self.failures]})
+
+
+def _quantile(values: FloatArray, level: float) -> float:
+    """Between two values in proportion; minus infinity next to minus infinity."""
+    with np.errstate(invalid="ignore"):
+        found = float(np.quantile(values, level))
+    return -math.inf if math.isnan(found) else found

@@ -1,0 +1,134 @@
+"""The parts of a result: how a search ended, what its bound rests on, its work, and its other sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from ifonly.records import Integers, Outcomes, UpperBound
+
+
+class Status(StrEnum):
+    """How a search ended."""
+
+    OPTIMAL = "optimal"
+    """No admissible sequence does better."""
+    GAP_REACHED = "gap reached"
+    TIME_LIMIT = "time limit"
+    NODE_LIMIT = "node limit"
+    INTERRUPTED = "interrupted"
+    HEURISTIC = "heuristic"
+    """Better sequences may exist; nothing is proven."""
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether a limit or a person ended the search before its goal."""
+        return self in (Status.TIME_LIMIT, Status.NODE_LIMIT, Status.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What the upper bound rests on."""
+
+    method: str
+    """The bound's name."""
+    proven: bool
+    """Whether the upper bound is a proven one (false: there is none)."""
+    tolerance: float = 0.0
+    """Outcomes are compared up to this difference."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else the proof rests on, by name: constants, precision and its margins, what was left open."""
+
+
+@dataclass
+class Stats:
+    """The work that a search did."""
+
+    nodes_expanded: int = 0
+    """Nodes (for heuristics and enumeration: prefixes or sequences) whose continuations were computed."""
+    nodes_generated: int = 0
+    nodes_visited: int | None = None
+    """Nodes that textbook A* visits with the same bound; known once A* has proven its answer."""
+    model_steps: int = 0
+    """Transitions computed; those inside branch and bound's bound do not count."""
+    seconds_bounds: float = 0.0
+    seconds_search: float = 0.0
+    effective_branching_factor: float | None = None
+    """The paper's measure of efficiency, from the nodes visited."""
+
+    @property
+    def seconds(self) -> float:
+        """Bounds and search together."""
+        return self.seconds_bounds + self.seconds_search
+
+    def finished(self, seconds: float, horizon: int) -> Stats:
+        """With the total time and the effective branching factor filled in."""
+        factor = None if self.nodes_visited is None else effective_branching_factor(self.nodes_visited, horizon)
+        searched = max(0.0, seconds - self.seconds_bounds)
+        return replace(self, seconds_search=searched, effective_branching_factor=factor)
+
+
+def effective_branching_factor(nodes: int, horizon: int) -> float | None:
+    """The b >= 1 with nodes = 1 + b + ... + b^horizon, as the paper measures efficiency; fewer nodes give 1, none None.
+
+    >>> effective_branching_factor(13, 12), round(effective_branching_factor(8191, 12), 6)
+    (1.0, 2.0)
+    """
+    if nodes < horizon + 1:
+        return None if nodes < 1 else 1.0
+    low, high = 1.0, float(nodes)
+    for _ in range(200):
+        middle = (low + high) / 2
+        total = 0.0
+        for _ in range(horizon + 1):
+            total = total * middle + 1
+            if total > nodes:
+                break
+        low, high = (low, middle) if total > nodes else (middle, high)
+    return low
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """The best sequence with at most `max_changes` changes.
+
+    Where no admissible sequence has so few, `actions` and outcomes are None and `upper_bound` is minus infinity.
+    """
+
+    max_changes: int
+    outcome: float | None
+    clipped_outcome: float | None
+    actions: Integers | None  # [T]
+    upper_bound: UpperBound
+    member_outcomes: Outcomes | None = None  # [M], of an ensemble problem
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """One of the best sequences."""
+
+    actions: Integers  # [T]
+    outcome: float
+    member_outcomes: Outcomes | None = None  # [M], of an ensemble problem
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step at which the counterfactual sequence acts differently."""
+
+    step: int
+    observed: int
+    counterfactual: int
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """Which model answered."""
+
+    kind: str
+    fingerprint: str
+    """Of the model, or of all members of an ensemble problem together."""
+    members: tuple[str, ...] = ()
+    """The fingerprints of the members that were asked together; empty where one model was asked."""

@@ -1,0 +1,96 @@
+"""What a result claims, in words; nothing stronger than its certificate."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ifonly.data.moments import step_and_moment
+from ifonly.objective import Objective
+from ifonly.text.catalogue import say
+
+if TYPE_CHECKING:
+    from ifonly.result import Result
+
+
+def objective_words(goal: str | float, members: int) -> str:
+    """Such as "the mean over 20 members".
+
+    >>> objective_words(0.1, 20)
+    'the lower 0.1-quantile of 20 members (number 2 from below)'
+    """
+    if isinstance(goal, str):
+        return say(f"objective.{goal}", members=members)
+    rank = Objective(goal).rank(members)
+    place = say("rank.smallest") if rank == 1 else say("rank.from below", rank=rank)
+    return say("objective.quantile", level=f"{goal:g}", members=members, rank=place)
+
+
+def statement(result: Result) -> str:
+    """What is claimed, in a sentence."""
+    check = result.evidence.check
+    claim = _claim(result)
+    return say("claim.failed model", claim=claim) if check is not None and check.failed else claim
+
+
+def _claim(result: Result) -> str:
+    if result.status.at_limit and math.isinf(result.upper_bound):
+        return say("claim.without bound", status=result.status.value)
+    supported = result.provenance.support is not None
+    return say(
+        f"claim.{result.status.value}",
+        which=say("which.supported" if supported else "which.admissible"),
+        whom=_whom(result),
+    )
+
+
+def _whom(result: Result) -> str:
+    members, goal = len(result.provenance.model.members), result.query.objective
+    if not members or goal is None:
+        return say("whom.model")
+    return say("whom.members", objective=objective_words(goal, members))
+
+
+def result_lines(result: Result) -> str:
+    """One line about the answer, and one for each change."""
+    observed, found = result.shown
+    relative = (found.value - observed.value) / abs(observed.value) if observed.value else 0.0
+    nodes = result.stats.nodes_expanded
+    head = say(
+        "line.head",
+        status=result.status.value,
+        changes=len(result.changes),
+        max_changes=result.max_changes,
+        label=found.label,
+        observed=f"{observed.value:.1f}",
+        found=f"{found.value:.1f}",
+        relative=f"{relative:+.1%}",
+        bound=_bound(result),
+        nodes=f"{nodes:,}",
+        count=nodes,
+        seconds=f"{result.stats.seconds:.2f}",
+    )
+    members, goal = len(result.provenance.model.members), result.query.objective
+    if members and goal is not None:
+        head += say("line.objective", objective=objective_words(goal, members))
+    if result.evidence.check is not None:
+        head += say("line.check", verdict=result.evidence.check.verdict)
+    return "\n".join([head, *_change_lines(result)])
+
+
+def _bound(result: Result) -> str:
+    if math.isinf(result.upper_bound):
+        return say("line.no bound")
+    return say("line.closed") if result.proven else say("line.gap", gap=f"{result.gap:.4g}")
+
+
+def _change_lines(result: Result) -> list[str]:
+    space = result.schema.actions
+    return [
+        say(
+            "line.change",
+            when=step_and_moment(result.schema, change.step),
+            change=space.describe_change(change.observed, change.counterfactual),
+        )
+        for change in result.changes
+    ]

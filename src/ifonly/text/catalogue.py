@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,28 @@ _PLACE = re.compile(r"\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}")
 
 @cache
 def catalogue() -> dict[str, str]:
-    """Every sentence by its code; pages carry the same."""
-    text = Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
-    return {str(code): str(sentence) for code, sentence in yaml.safe_load(text).items()}
+    """Every sentence by its code, from the files of `sentences/`; pages carry the same."""
+    found: dict[str, str] = {}
+    for path in sorted((Path(__file__).parent / "sentences").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if twice := sorted(set(found) & set(content)):
+            raise ValueError(f"{path.name}: {twice[0]!r} is said elsewhere, too")
+        found |= {str(code): str(sentence) for code, sentence in content.items()}
+    return found
+
+
+@dataclass(frozen=True)
+class Message:
+    """A sentence that is still a code with values: what pages, the API and files hold.
+
+    Values are numbers, text (names of the user's data), further messages, or lists of these, which are joined.
+    """
+
+    code: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return say(self.code, **self.values)
 
 
 def say(code: str, **values: Any) -> str:
@@ -29,6 +50,14 @@ def say(code: str, **values: Any) -> str:
     def put(place: re.Match[str]) -> str:
         name, one, many = place.groups()
         value = values[name]
-        return str(value) if one is None else one if value == 1 else many
+        return _shown(value) if one is None else one if value == 1 else many
 
     return _PLACE.sub(put, catalogue()[code])
+
+
+def _shown(value: Any) -> str:
+    """Numbers as given, messages as their sentences, lists joined: "a, b and c"."""
+    if not isinstance(value, list | tuple):
+        return str(value)
+    words = [_shown(one) for one in value]
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError, ReplayError, SchemaMismatchError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import REPLAY_TOLERANCE, Problem
+from ifonly.query import Query
 from ifonly.rewards import Custom, Linear, minus
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 

@@ -12,18 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruled_problems import drawn_problem, listed, plain_outcomes
 
-from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.problem import Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges, random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve, without_idle_changes
 from ifonly.search.verify import verify
 from ifonly.testing import check_bound, check_solver

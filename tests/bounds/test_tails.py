@@ -20,7 +20,6 @@ from smooth_problems import (
 from torch import Tensor
 from torch.func import hessian, jacrev
 
-from ifonly.query import Query
 import ifonly.bounds.tails as tails_module
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
@@ -28,6 +27,7 @@ from ifonly.bounds.tails import Episodes, TailBuilder, TailTables, make_tails
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Linear
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

@@ -10,15 +10,15 @@ from smooth_problems import family as model_family
 from taylor_oracles import excess, moved, moved_ahead, onward_excess
 from torch import Tensor
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 import ifonly.bounds.taylor as taylor
 from ifonly.bounds.children import Nodes
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.constraints import Constraints
 from ifonly.data import Episode
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import ActionCost, Hinge, Linear, PiecewiseLinear
 from ifonly.testing import check_child_bound
 from ifonly.testing.instances import partition_problem, random_problem

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from ifonly.query import Query
 from paper.accuracy import (
     AccuracyReport,
     StudySettings,
@@ -24,6 +23,7 @@ from ifonly.models import LocationScale
 from ifonly.models.fit import fit
 from ifonly.problem import Problem
 from ifonly.progress import Tick
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort

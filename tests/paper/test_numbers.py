@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from ifonly.query import Query
+from ifonly.runs.rows import row_of
 from paper.catalogue import EXPERIMENTS
 from paper.cells import OURS, PAPERS, AnchorPlan, FoldCell, Row, SolveCell
 from paper.estimates import Estimate, Percentage
@@ -23,7 +23,7 @@ from ifonly.errors import VerificationError
 from ifonly.models.crossval import CrossValidationPlan, cross_validate
 from ifonly.models.location_scale import LocationScale
 from ifonly.problem import Problem
-from ifonly.runs.rows import row_of
+from ifonly.query import Query
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.solve import solve
 

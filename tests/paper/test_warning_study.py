@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from ifonly.query import Query
+from ifonly.evidence.limits import INFLUENCE, UNLIKELY
 from paper.laboratory import Laboratory
 from paper.scenarios import SCENARIOS
 from paper.separation import SIGNALS, TOGETHER, VERDICTS, Judged, limit_for, share_over_seeds
@@ -23,8 +23,8 @@ from paper.warning_tables import (
 )
 from small_experiments import small
 
-from ifonly.evidence.limits import INFLUENCE, UNLIKELY
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, simulate_cohort

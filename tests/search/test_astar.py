@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LinearModel, LocationScale
 from ifonly.problem import Problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Status
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.frontier import Batch, Frontier
-from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem

@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.baselines import Greedy
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_constraints, random_problem

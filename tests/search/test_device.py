@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
+from ifonly.constraints import Constraints
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges

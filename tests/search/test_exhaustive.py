@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from table_problems import table_problem
 
 from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.search.base import Monitor
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 

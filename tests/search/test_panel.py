@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from panel_oracles import Truth, counted, ranking, truth
 
-from ifonly.query import Query
 from ifonly.bounds.leading import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
@@ -20,7 +19,8 @@ from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import LinearModel, TransitionModel
 from ifonly.problem import EnsembleProblem, Objective, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
@@ -28,7 +28,6 @@ from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

@@ -15,17 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
-from ifonly.rewards import minus
-from ifonly.search.base import Solution
-from ifonly.search.baselines import Greedy
-from ifonly.search.build_result import build_result
-from ifonly.search.exhaustive import Exhaustive
+from ifonly.query import Query
 from ifonly.result import (
     Certificate,
     Result,
@@ -33,6 +28,11 @@ from ifonly.result import (
     Status,
     effective_branching_factor,
 )
+from ifonly.rewards import minus
+from ifonly.search.base import Solution
+from ifonly.search.baselines import Greedy
+from ifonly.search.build_result import build_result
+from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.solve import solve, without_idle_changes
 from ifonly.testing.instances import random_problem
 

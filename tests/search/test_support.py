@@ -11,21 +11,20 @@ import torch
 from panel_oracles import Truth, ranking, truth
 from torch import Tensor
 
-from ifonly.query import Query
 from ifonly.bounds.lipschitz import value_constants
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, VerificationError
 from ifonly.models import LinearModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Certificate, Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Greedy
-from ifonly.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem

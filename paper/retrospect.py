@@ -15,7 +15,7 @@ from ifonly.report.cohort_plots import plot_improvement_distribution
 from ifonly.report.improvements import Asked, improvements
 from ifonly.report.summary import INTERESTING, Summary, summarize
 from ifonly.report.summary_text import unfinished
-from ifonly.runs.rows import FAILED
+from ifonly.result.table import FAILED
 from paper import asking
 from paper.bench import Bench
 from paper.experiment import Experiment

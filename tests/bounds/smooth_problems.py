@@ -166,7 +166,7 @@ def with_late_action(problem: Problem) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(allowed)),
+        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(allowed, problem.episode)),
     )
 
 

@@ -24,6 +24,7 @@ import ifonly.bounds.tails as tails_module
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.tails import Episodes, TailBuilder, TailTables, make_tails
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
@@ -280,7 +281,7 @@ def members(first: Problem) -> list[Problem]:
         first.model,
         Query(first.reward, first.max_changes, change_cost=0.3),
     )
-    return [first, first.with_constraints(None), other]
+    return [first, first.with_constraints(Constraints()), other]
 
 
 def check_same(found: TailTables, wanted: TailTables) -> None:

@@ -60,7 +60,7 @@ def siblings(problem: Problem, count: int, seed: int) -> list[Problem]:
             Query(
                 problem.reward,
                 problem.max_changes,
-                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None),
+                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None, episode),
                 change_cost=problem.change_cost,
             ),
         )

@@ -35,7 +35,7 @@ def put_to(problem: Problem, model) -> Problem:
         Query(
             problem.reward,
             problem.max_changes,
-            constraints=problem.constraints.restricted_to(problem._mask),
+            constraints=problem.constraints.restricted_to(problem._mask, problem.episode),
             change_cost=problem.change_cost,
         ),
         support=problem.support,

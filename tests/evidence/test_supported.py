@@ -26,7 +26,7 @@ def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]
     question = Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(problem.reward, 3, constraints=Constraints().restricted_to(problem._mask)),
+        Query(problem.reward, 3, constraints=Constraints().restricted_to(problem._mask, problem.episode)),
         support=behaviour.with_threshold(least, problem.model),
     )
     return question, behaviour

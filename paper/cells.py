@@ -18,8 +18,8 @@ from ifonly.runs.rows import clipped_outcomes
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits as SearchLimits
 from ifonly.search.base import Solver
-from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
+from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.result import Result, Status, effective_branching_factor
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem

@@ -9,7 +9,7 @@ from typing import ClassVar
 import polars as pl
 from matplotlib.figure import Figure
 
-from ifonly.search.baselines import Beam
+from ifonly.search.heuristics import Beam
 from ifonly.search.result import Status
 from paper.base import Experiment, Settings, SolveSettings
 from paper.cells import OURS, Cell, Row, SolveCell

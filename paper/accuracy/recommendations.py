@@ -15,8 +15,8 @@ from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Reward, minus
 from ifonly.search.base import Limits, Solver
-from ifonly.search.baselines import Beam
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Beam
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 

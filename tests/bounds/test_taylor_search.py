@@ -16,7 +16,7 @@ from ifonly.models import LocationScale
 from ifonly.problem import Problem
 from ifonly.rewards import minus
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve

@@ -21,9 +21,9 @@ from ifonly.rewards import Custom, Linear
 from ifonly.runs.rows import COLUMNS, failed_row, row_of
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits
-from ifonly.search.baselines import Greedy
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem

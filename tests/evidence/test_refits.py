@@ -16,8 +16,8 @@ from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
 from ifonly.rewards import Custom, Linear, Shown
 from ifonly.search.base import Limits, Monitor, Solution, Solver
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.result import Certificate, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem

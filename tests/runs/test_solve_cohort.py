@@ -20,7 +20,7 @@ from ifonly.runs.folder import opened
 from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.runs.task import Task, answer_of
 from ifonly.search.base import Limits, Solution, Solver
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 from ifonly.search.result import Certificate, Status
 from ifonly.testing.instances import random_problem
 

@@ -31,7 +31,7 @@ from ifonly.runs import Run, load_run
 from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from ifonly.runs.task import Task
 from ifonly.search.base import Limits
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(5)
 MODEL = small_ensemble(COHORT).for_search()

@@ -12,10 +12,10 @@ from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.rewards import Custom
 from ifonly.search.base import Limits, Solver
-from ifonly.search.baselines import Greedy, RandomSearch
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy, RandomSearch
 from ifonly.search.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve

@@ -12,7 +12,7 @@ from ifonly.problem import Problem
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Limits
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 from ifonly.search.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

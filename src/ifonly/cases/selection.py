@@ -12,7 +12,7 @@ from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
 from ifonly.runs.task import one_thread
 from ifonly.search.base import Limits
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.result import Status
 from ifonly.search.solve import solve
 

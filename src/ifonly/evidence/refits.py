@@ -23,7 +23,7 @@ from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Shown
 from ifonly.search.base import Limits, Solver
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 

@@ -26,7 +26,7 @@ from ifonly.runs.settings import RunSettings
 from ifonly.runs.task import Task, one_thread
 from ifonly.runs.workers import LocalWorkers, ThisProcess
 from ifonly.search.base import Limits
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.result import Status
 
 STAGE = "cohort"

@@ -20,8 +20,8 @@ from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.baselines import greedy_actions
 from ifonly.search.frontier import Batch, Frontier
+from ifonly.search.heuristics import greedy_actions
 from ifonly.search.result import Certificate, Status
 
 

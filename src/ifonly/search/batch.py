@@ -16,7 +16,7 @@ from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.rewards import Reward
 from ifonly.search.base import Limits, Monitor, Solver
-from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.build_result import build_result
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
@@ -180,8 +180,7 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
-    search = TreeSearch(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
-    findings = search.run()
+    search = branch_and_bound(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
     seconds = monitor.elapsed() / count
     fingerprint = problems[0].fingerprint()
     return [
@@ -193,5 +192,5 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
             limits=asdict(limits),
             fingerprint=fingerprint,
         )
-        for number, (problem, finding) in enumerate(zip(problems, findings, strict=True))
+        for number, (problem, finding) in enumerate(zip(problems, search.solutions, strict=True))
     ]

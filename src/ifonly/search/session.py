@@ -11,7 +11,7 @@ from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
 from ifonly.search.base import Limits, Monitor
-from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.result import Result
 from ifonly.search.solve import result_of
 
@@ -64,10 +64,10 @@ class Session:
         problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
             monitor = Monitor(limits or Limits(), progress, problem.tolerance)
-            search = TreeSearch(
+            search = branch_and_bound(
                 self.solver, [problem], monitor, bound=self._bound, bounded=[self._unruled], known=self._known
             )
-            result = result_of(problem, self.solver, search.run()[0], monitor)
+            result = result_of(problem, self.solver, search.solutions[0], monitor)
             self._bound = search.bound
         self.problem = problem
         self._remember(result)

@@ -24,8 +24,8 @@ from ifonly.progress import Progress, silent
 from ifonly.rewards import Reward, reward_from_dict
 from ifonly.search.answers import Alternative, Budget
 from ifonly.search.base import Limits, Monitor, Solver
-from ifonly.search.baselines import RandomSearch, greedy_actions
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
+from ifonly.search.heuristics import RandomSearch, greedy_actions
 from ifonly.search.incumbents import MOST_WITHIN
 from ifonly.search.result import Result, Status
 

@@ -17,8 +17,8 @@ from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.search.base import Limits, Solver
-from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
+from ifonly.search.heuristics import random_sequences
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 

@@ -27,7 +27,7 @@ from ifonly.models.standing import Standing
 from ifonly.problem import BaseProblem
 from ifonly.progress import Tick
 from ifonly.search.base import Limits
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.result import Status
 from ifonly.search.session import Session
 from ifonly.web.progress import shown_progress

@@ -14,7 +14,8 @@ from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
 from ifonly.search.base import Limits, Monitor, Solver
-from ifonly.search.baselines import (
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import (
     Beam,
     Greedy,
     RandomSearch,
@@ -23,7 +24,6 @@ from ifonly.search.baselines import (
     random_sequences,
     single_changes,
 )
-from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, random_problem

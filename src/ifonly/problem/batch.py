@@ -129,7 +129,7 @@ class ProblemBatch:
         return linked
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """States [N, (M,) D] at t+1, each under its own problem's context and noise."""
+        """States [N, (M,) D] at t+1 (eq:mdp_func), each under its own problem's context and noise."""
         if self.count == 1:
             return self._first.step(t, states, actions)
         return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
@@ -147,7 +147,7 @@ class ProblemBatch:
         return self._first.counted(totals)
 
     def rollout(self, problem: Tensor, sequences: Tensor) -> Paths:
-        """Replay whole sequences [N, T] from the first step on."""
+        """Replay whole sequences [N, T] from the first step on (eq:mdp_trans)."""
         sequences = sequences.to(torch.int64)
         path = [self.first_states[problem]]
         for t in range(self.horizon - 1):
@@ -241,7 +241,7 @@ class ProblemBatch:
         return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 
     def are_feasible(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules from there on."""
+        """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules after it [N]."""
         if not self.is_restricted:
             return torch.ones_like(problem, dtype=torch.bool)
         return (self._next_required[problem, step + 1] == self.horizon) & self._may_return(problem, step, action)

@@ -18,12 +18,10 @@ from torch import Tensor
 
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS
 from ifonly.progress import silent
 from ifonly.search.base import Limits, Monitor, Solution, Solver
 from ifonly.search.result import Certificate, Stats, Status
-
-ROWS = 4096
-"""Sequences rolled out together."""
 
 
 class Heuristic(Solver):

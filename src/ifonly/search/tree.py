@@ -37,8 +37,9 @@ class Tree:
     """The search trees of P problems with budget K, at one moment; [P, K+1] has one column per budget 0..K.
 
     Functions change it in place and in such an order that `upper_bounds` holds at every moment: an interruption
-    anywhere leaves a valid bracket. Bounds and outcomes are float64, counters int64. NaN never gets in: bounds pass
-    `unknown_as_infinite`, so that what is not known is never pruned, and NaN outcomes are refused.
+    anywhere leaves a valid bracket. Counters are int64, bounds and outcomes float64, though the Taylor bound evaluates
+    some of its terms in float32, with margins (docs/theory.md, "Rounding"). NaN never gets in: bounds pass
+    `unknown_as_infinite`, so that NaN bounds are never pruned, and NaN outcomes are refused.
     """
 
     monitor: Monitor

@@ -34,8 +34,8 @@ from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
 from ifonly.rewards import Shown
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
 

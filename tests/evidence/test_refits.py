@@ -18,8 +18,8 @@ from ifonly.query import Limits, Query
 from ifonly.result import Certificate, Status
 from ifonly.rewards import Custom, Linear, Shown
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
 

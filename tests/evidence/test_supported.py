@@ -15,7 +15,7 @@ from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.words import one_of
 from ifonly.problem import Problem
 from ifonly.query import Query
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_panel, random_problem
 

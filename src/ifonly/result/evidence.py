@@ -1,6 +1,6 @@
 """What speaks for an answer and against it: numbers and codes, the same in memory, in tables and over the API.
 
-Nothing here is a sentence; `ifonly.report.text` has the words.
+Nothing here is a sentence; `ifonly.text.evidence` has the words.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray
+from ifonly.errors import InputError
 from ifonly.models.standing import Standing
-from ifonly.records import Outcomes, UpperBound
+from ifonly.records import LowerBound, Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
+
+MANY = 20
+"""Refits from which on that is a statement; of fewer, all are told."""
 
 
 class Verdict(StrEnum):
@@ -70,6 +74,14 @@ class Thresholds:
     """Standard deviations that an influence at one step must have to undo the gain. One of them, which sounds natural,
     would warn of most right answers: a few changes gain little against what chance does in a whole stay.
     """
+
+    def __post_init__(self) -> None:
+        for name, top in (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0)):
+            if not 0 <= getattr(self, name) <= top:
+                kind = "a percentage" if top == 100 else "a probability or share"
+                raise InputError(f"evidence: threshold {name}={getattr(self, name)} must be {kind}, 0 to {top:g}.")
+        if not 0 <= self.influence < math.inf:
+            raise InputError(f"evidence: threshold influence={self.influence} must be zero or positive, and finite.")
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,18 @@ class Agreement:
     def high(self) -> float:
         """The 95 % quantile of the improvements: the upper end."""
         return _quantile(self.improvements, INTERVAL[1])
+
+    @property
+    def many(self) -> bool:
+        """Whether there are enough refits for an interval that holds nine of ten of them."""
+        return self.count >= MANY
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Between which improvements nine of ten refits lie; all of them where they are fewer than `MANY`."""
+        if self.many:
+            return self.low, self.high
+        return float(self.improvements.min()), float(self.improvements.max())
 
 
 @dataclass(frozen=True)
@@ -209,8 +233,8 @@ class FeatureSensitivity:
 class Sensitivity:
     """What would undo the gain of one sequence."""
 
-    gain: float
-    """Over the observed outcome, in the reward's units."""
+    gain: LowerBound
+    """Over the observed outcome, in the reward's units; minus infinity where that is not finite."""
     largest: float
     """Up to this size shifts were tried."""
     steps: tuple[StepSensitivity, ...] = ()

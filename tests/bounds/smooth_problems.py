@@ -64,7 +64,7 @@ def polynomial_arrays(slope: float, curvature: float, third: float, *, value: fl
     """A network of one state x and an action's shift: near zero, a polynomial of x + shift with these derivatives.
 
     Wide units give the slope and the curvature, a narrower one the third derivative where it is largest. With positive
-    derivatives everything grows together: what limits the rests is nearly attained, so no part of it can miss.
+    derivatives everything grows together: what bounds the remainders is nearly attained, so no part of it can miss.
     """
     wide, narrow, bent = 0.003, 0.2, math.atanh(3**-0.5)
     curving = curvature / (4 / 3**1.5 * wide**2)
@@ -227,4 +227,4 @@ POLYNOMIALS: dict[str, Problem] = {
     "switching": switching_problem(),
     "deep": deep_problem(),
 }
-"""Problems whose rests are nearly as large as their limits."""
+"""Problems whose remainders are nearly as large as their bounds."""

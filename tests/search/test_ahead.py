@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, make_child_bound
+from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.factory import make_child_bound
+from ifonly.bounds.lipschitz import LipschitzChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
@@ -119,9 +120,9 @@ def test_what_is_finished_equals_a_replay_and_what_is_not_was_not_needed(monkeyp
 
 
 def check_plain(questions: ProblemBatch, bound: ChildBound, branches: Branches, found: Followed) -> None:
-    assert not bound.looks_onward
+    assert not bound.has_reward_to_go
     with pytest.raises(NotImplementedError):
-        bound.onward(0, branches.problem, branches.states, 0)
+        bound.reward_to_go(0, branches.problem, branches.states, 0)
     assert torch.equal(found.outcomes, questions.outcomes(branches))
     assert bool((found.bounds == -torch.inf).all())
     assert torch.equal(found.steps, questions.steps_from(branches))
@@ -129,7 +130,9 @@ def check_plain(questions: ProblemBatch, bound: ChildBound, branches: Branches, 
 
 @pytest.mark.parametrize("make", [NoChildBound, LipschitzChildBound])
 @torch.no_grad()
-def test_bounds_that_do_not_look_onward_give_nothing_up(make: Callable[[Sequence[BaseProblem]], ChildBound]) -> None:
+def test_without_bounds_on_the_reward_to_go_nothing_is_given_up(
+    make: Callable[[Sequence[BaseProblem]], ChildBound],
+) -> None:
     for number, problem in enumerate(smooth(3, start=90, constrained=True)):
         problems = several(problem)
         questions, bound = ProblemBatch(problems), make(problems)
@@ -190,13 +193,15 @@ def test_sharpened_bounds_are_no_higher_and_still_true() -> None:
 
 
 class Unsure(NoChildBound):
-    """Looks onward, and knows nothing there."""
+    """Has bounds on the reward to go, all of them infinite."""
 
     @property
-    def looks_onward(self) -> bool:
+    def has_reward_to_go(self) -> bool:
         return True
 
-    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
+    def reward_to_go(
+        self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None
+    ) -> Tensor:
         return torch.full((len(states), further + 1), torch.inf, dtype=torch.float64)
 
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.lipschitz import unknown_as_infinite
+from ifonly.bounds.base import ChildBound, unknown_as_infinite
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 
 Places = tuple[Tensor, Tensor, Tensor]
@@ -48,7 +47,7 @@ class Followed:
 
 def follow(questions: ProblemBatch, bound: ChildBound, branches: Branches, needed: Tensor) -> Followed:
     """Replay branches as long as they may still exceed what is needed [N]."""
-    if not bound.looks_onward:
+    if not bound.has_reward_to_go:
         outcomes = questions.outcomes(branches)
         return Followed(outcomes, torch.full_like(outcomes, -torch.inf), questions.steps_from(branches))
     order = branches.step.argsort(stable=True)
@@ -69,7 +68,7 @@ def follow(questions: ProblemBatch, bound: ChildBound, branches: Branches, neede
             outcomes[rows] = questions.counted(earned)
             continue
         states = questions.step(t, problem, states, actions)
-        most = questions.counted(earned.unsqueeze(1) + bound.onward(t + 1, problem, states, 0)).squeeze(1)
+        most = questions.counted(earned.unsqueeze(1) + bound.reward_to_go(t + 1, problem, states, 0)).squeeze(1)
         hopeful = ~(most <= needed[rows])  # what is no number is not given up
         given_up = rows[~hopeful]
         bounds[given_up], last[given_up] = most[~hopeful], t + 1
@@ -92,7 +91,7 @@ def sharpened(
             earned = branches.earned[part] + questions.rewards(t, problem, states, taken)
             following = questions.step(t, problem, states, taken)
             missing = needed[part] - earned.unsqueeze(1) if earned.dim() == 1 else None  # of no single member
-            later = bound.onward(t + 1, problem, following, bounds.shape[1] - 1, missing)
+            later = bound.reward_to_go(t + 1, problem, following, bounds.shape[1] - 1, missing)
             most = unknown_as_infinite(questions.counted(earned.unsqueeze(1) + later))
             sharp[part] = torch.minimum(bounds[part], most)
     return sharp

@@ -11,9 +11,8 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.bounds.leading import BoundName, make_child_bound
-from ifonly.bounds.lipschitz import unknown_as_infinite
+from ifonly.bounds.base import ChildBound, Nodes, unknown_as_infinite
+from ifonly.bounds.factory import BoundName, make_child_bound
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, ProblemBatch, changed
@@ -293,7 +292,7 @@ class TreeSearch:
         """The children that may still matter one step after their change, and their bounds [n, budgets] there."""
         assert self.bound is not None
         rows, step, action = places
-        if not self.bound.looks_onward or not len(rows):
+        if not self.bound.has_reward_to_go or not len(rows):
             return places, bounds
         level, problem = nodes.level + 1, nodes.problem[rows]
         self._count(self.model_steps, problem, (step < self.questions.horizon - 1).long())

@@ -163,7 +163,7 @@ def future_bounds(tables: TaylorTables, which: ProblemIndex, t: int, y: Tensor, 
     norm = scaled.square().sum(1).sqrt() * (1 + FLOAT32_MARGIN)
     remainder = ball_bound(largest, which, slice(t, t + 1), norm.unsqueeze(1), 0).squeeze(1)
     # Without a change the value remainder is left; with one at the last step its advantage is added.
-    best = [remainder] + [torch.maximum(remainder, remainder + largest.last[which].unsqueeze(-1))] * changes_left
+    best = [remainder] + [remainder + largest.last[which].unsqueeze(-1)] * changes_left
     if changes_left and end > t:
         followed = slice(t, min(end + 1, last))
         there = follow_recorded(tables.displacements, tables.advantages.index, which, followed, scaled, norm)

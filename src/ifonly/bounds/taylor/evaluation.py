@@ -91,7 +91,9 @@ def advantage_tables(values: ValueExpansion, advantages: Advantages, changes: Te
         torch.nn.functional.pad(forms, (1 + size, 0)),
     )
     polynomials = to_float32(torch.cat(coefficients, dim=2))
-    remainders = torch.cat((advantages.remainder / radii**3, advantages.effect_remainder / radii**2), dim=2)
+    remainders = padded(torch.cat((advantages.remainder / radii**3, advantages.effect_remainder / radii**2), dim=2))
+    # Zero for what is not allowed, at any norm: its advantage is -inf, and with an infinite remainder would be NaN.
+    remainders = remainders.masked_fill(~changes.repeat(1, 1, 2).unsqueeze(-1), 0.0)
     # (T53): sizes of the coefficients of each kind of polynomial.
     share = sum_margin(polynomials.shape[-1])
     form_size = value_hessian.flatten(-2).norm(dim=-1, keepdim=True)
@@ -101,7 +103,7 @@ def advantage_tables(values: ValueExpansion, advantages: Advantages, changes: Te
         index=RadiusIndex.on(changes.device),
         polynomials=polynomials,
         value_hessian=to_float32(value_hessian),
-        remainders=rounded_up_float32(padded(remainders)),
+        remainders=rounded_up_float32(remainders),
         gradient_norm=rounded_up_float32(advantages.gradient_norm.unsqueeze(-1)),
         hessian_norm=rounded_up_float32(norm_bound(hessian).unsqueeze(-1)),
         jacobian_norm=rounded_up_float32(advantages.jacobian_norm.unsqueeze(-1)),

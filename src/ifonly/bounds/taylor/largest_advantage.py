@@ -8,15 +8,16 @@ expansion P_s, from every state with |y|_s <= rho (T44). Tables are made in floa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ifonly.bounds.base import unknown_as_infinite
 from ifonly.bounds.taylor.advantages import Advantages
 from ifonly.bounds.taylor.displacement import DisplacementTables
 from ifonly.bounds.taylor.evaluation import AdvantageTables, ProblemIndex, advantages_from, evaluate_polynomials
-from ifonly.bounds.taylor.polynomials import FLOAT32_MARGIN, monomials, rounded_up_float32, to_float32
+from ifonly.bounds.taylor.polynomials import monomials, rounded_up_float32
 from ifonly.bounds.taylor.radii import RADII, RadiusIndex, looked_up, padded, radii_on
 from ifonly.bounds.taylor.value_expansion import ValueExpansion
 from ifonly.models.smooth import norm_bound
@@ -45,7 +46,7 @@ class LargestAdvantages:
     """Tables of the largest advantages; float32."""
 
     index: RadiusIndex
-    last: Tensor  # [P], the largest advantage at the last step
+    last: Tensor  # [P], the largest advantage at the last step, or zero
     value_remainder: Tensor  # [P, T, cells], m_0 / |y|^2: RV_s, per second power of the norm (T30)
     in_ball: tuple[Tensor, ...]  # m_r for r = 0, 1, ...: [P, T, cells] (T44)
     after_change: Tensor | None  # [P, C, A, B + 1], (T48): what one more change adds after (c, a); None for one change
@@ -55,14 +56,15 @@ def largest_advantages(given: Expansions, max_changes: int, check: Callable[[], 
     """All tables for a budget of `max_changes`; `check` is called now and then, and may raise to end the work."""
     radii, index = radii_on(given.changes.device), given.tables.index
     remainder = given.values.value_remainder[:, :, -1]
-    last = given.last.masked_fill(~given.changes[:, -1], -torch.inf).amax(1)
+    # Zero where the last step has no alternatives: -inf plus an infinite remainder would be NaN.
+    last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1).clamp(min=0)
     in_ball = [padded(remainder)]  # m_0 = RV
     for _ in range(min(max(1, max_changes - 2), MAX_BALL_CHANGES)):
         check()
         in_ball.append(_one_more_change(given, last, in_ball[-1]))
     largest = LargestAdvantages(
         index=index,
-        last=to_float32(last + FLOAT32_MARGIN * last.abs()),
+        last=rounded_up_float32(last),
         value_remainder=index.by_cell(rounded_up_float32(padded(remainder / radii**2))),
         in_ball=tuple(index.by_cell(rounded_up_float32(table)) for table in in_ball),
         after_change=None,
@@ -70,9 +72,8 @@ def largest_advantages(given: Expansions, max_changes: int, check: Callable[[], 
     if max_changes <= 1:
         return largest
     after = torch.stack([_after_changes(given, largest, t) for t in range(1, given.changes.shape[1])], dim=1)
-    return LargestAdvantages(
-        index, largest.last, largest.value_remainder, largest.in_ball, rounded_up_float32(padded(after.double()))
-    )
+    # A minimum with NaN is NaN: it would hide what the other tables know.
+    return replace(largest, after_change=rounded_up_float32(padded(unknown_as_infinite(after.double()))))
 
 
 def ball_bound(tables: LargestAdvantages, which: ProblemIndex, steps: slice, norm: Tensor, changes_left: int) -> Tensor:
@@ -90,7 +91,7 @@ def _one_more_change(given: Expansions, last: Tensor, in_ball: Tensor) -> Tensor
     values, advantages, displaced = given.values, given.advantages, given.displacements
     radii, index = radii_on(given.changes.device), given.tables.index
     remainder = values.value_remainder[:, :, -1]
-    best = torch.maximum(remainder, remainder + last[:, None, None])  # no change, or one at the last step
+    best = remainder + last[:, None, None]  # no change, or one at the last step
     inverse_norm = norm_bound(values.inverse_root)
     effects = advantages.effect.norm(dim=-1)
     for c in range(given.changes.shape[1] - 1):
@@ -132,7 +133,7 @@ def _after_changes(given: Expansions, largest: LargestAdvantages, t: int) -> Ten
     away = away + advantages.effect_remainder[:, t - 1][..., chosen]
     norm = ((length + away) * (1 + 1e-9)).flatten(1)  # [P, A * B]
     best = ball_bound(largest, every, slice(t, t + 1), norm.unsqueeze(1), 0).squeeze(1)
-    best = torch.maximum(best, best + largest.last.unsqueeze(-1)).float()
+    best = (best + largest.last.unsqueeze(-1)).float()
     if t < last:
         later, radius = slice(t, last), tables.index(norm)
         led = displaced.maps[t].flatten(1, 2) @ monomials(effect.float())[:, 1:]

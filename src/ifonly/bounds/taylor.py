@@ -153,9 +153,10 @@ class TaylorChildBound(ChildBound):
         size = self._center.shape[-1]
         self._width = 2 * self._actions + 2 + (size + 1) * (size + 2) // 2
         self._worth = Worth(self._tails, self._gains, self._changes[:, :-1])
-        self._best_last = self._last.masked_fill(~self._changes[:, -1], -torch.inf).amax(1)
+        # At least zero, since it may stay as it is; with -inf where it has no alternatives, sums would be NaN.
+        self._best_last = self._last.masked_fill(~self._changes[:, -1], 0.0).amax(1)
         self._ways = [self._make_ways(t) for t in range(self._horizon - 1)]
-        self._best_last_up = single(self._best_last + ROUNDING * self._best_last.abs())
+        self._best_last_up = single_limits(self._best_last)
         tail_rest = padded(self._tails.rest[:, :, -1] / self._radii**2)
         self._tail_rest = single_limits(tail_rest)[..., self._worth.places]  # [P, T, cells]
         self._make_tail_tables()
@@ -180,7 +181,7 @@ class TaylorChildBound(ChildBound):
             away = gains.spread[:, t - 1].unsqueeze(-1) * self._radii[chosen] + gains.bend[:, t - 1][..., chosen]
             gauge = ((far + away) * (1 + 1e-9)).flatten(1)  # [P, A * B]
             best = self._beyond(slice(t, t + 1), gauge.unsqueeze(1), 0, slice(None)).squeeze(1)
-            best = torch.maximum(best, best + self._best_last_up.unsqueeze(-1)).float()
+            best = (best + self._best_last_up.unsqueeze(-1)).float()
             if t < last:
                 later, place = slice(t, last), self._worth.place(gauge)
                 led = self._ways[t].flatten(1, 2) @ features(effect.float())[:, 1:]
@@ -199,7 +200,8 @@ class TaylorChildBound(ChildBound):
                 value = value + self._beyond(slice(t + 1, None), worths.reached, 0, slice(None))
                 best = torch.maximum(best, value.flatten(1, 2).amax(1))
             after.append(best.unflatten(1, away.shape[1:]))
-        return single_limits(padded(torch.stack(after, dim=1).double()))
+        # A minimum with NaN is NaN: it would hide what the other tables know.
+        return single_limits(padded(unknown_as_infinite(torch.stack(after, dim=1).double())))
 
     def _make_tail_tables(self) -> None:
         """How tails stretch and bend from step to step in gauge units, and what is left out, by radius."""
@@ -233,7 +235,7 @@ class TaylorChildBound(ChildBound):
         """What one change more than `most` is about can add [P, T, G + 1] to the second-order expansions of tails."""
         tails, gains, radii = self._tails, self._gains, self._radii
         rest = tails.rest[:, :, -1]
-        best = torch.maximum(rest, rest + self._best_last[:, None, None])
+        best = rest + self._best_last[:, None, None]
         inverse_norm = norm_limit(tails.inverse)
         for c in range(self._horizon - 1):
             off = tails.bend[:, : c + 1, c]  # [P, S, G]
@@ -296,7 +298,7 @@ class TaylorChildBound(ChildBound):
         scaled = (self._tails.inverse[which, t] @ y).float()
         gauge = scaled.square().sum(1).sqrt() * (1 + ROUNDING)
         rest = self._beyond(slice(t, t + 1), gauge.unsqueeze(1), 0, which).squeeze(1)
-        bests = [rest] + [torch.maximum(rest, rest + self._best_last_up[which].unsqueeze(-1))] * further
+        bests = [rest] + [rest + self._best_last_up[which].unsqueeze(-1)] * further
         if further and end > t:
             moved, off, straight, rests = self._led(t, slice(t, min(end + 1, last)), scaled, gauge, which)
             steps, count = slice(t, end), end - t

@@ -82,7 +82,9 @@ class Worth:
         self._polynomials = single(torch.cat(coefficients, dim=2))  # [P, C, 2 * A + 2, F]
         self._bow = single(bow)
         # [P, C, 2 * A, G + 1], per third power of the gauge and per second power
-        self._limits = single_limits(padded(torch.cat((gains.rest / radii**3, gains.bend / radii**2), dim=2)))
+        limits = padded(torch.cat((gains.rest / radii**3, gains.bend / radii**2), dim=2))
+        # Zero for what is not allowed, at any distance: a gain of -inf plus an infinite limit would be NaN.
+        self._limits = single_limits(limits.masked_fill(~changes.repeat(1, 1, 2).unsqueeze(-1), 0.0))
         self._steepness = single_limits(gains.steepness.unsqueeze(-1))
         self._bowed = single_limits(norm_limit(hessian).unsqueeze(-1))
         self._spread = single_limits(gains.spread.unsqueeze(-1))

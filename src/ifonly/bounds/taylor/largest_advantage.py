@@ -56,8 +56,8 @@ def largest_advantages(given: Expansions, max_changes: int, check: Callable[[], 
     """All tables for a budget of `max_changes`; `check` is called now and then, and may raise to end the work."""
     radii, index = radii_on(given.changes.device), given.tables.index
     remainder = given.values.value_remainder[:, :, -1]
-    # Zero where the last step has no alternatives: -inf plus an infinite remainder would be NaN.
-    last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1).clamp(min=0)
+    # At least zero, since the recorded action may stay; -inf where it has no alternatives would make sums NaN.
+    last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1)
     in_ball = [padded(remainder)]  # m_0 = RV
     for _ in range(min(max(1, max_changes - 2), MAX_BALL_CHANGES)):
         check()

@@ -60,6 +60,22 @@ def test_more_changes_than_are_bounded_and_the_answer_stays_exact(monkeypatch: p
         assert found.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
 
 
+def test_the_certificate_tells_precision_and_margins() -> None:
+    """Outcomes in float64; what prunes in float32, by the Taylor bound, with the margins of docs/theory.md."""
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    terms = (problem.observed_states.shape[1] + 1) * (problem.observed_states.shape[1] + 2) // 2
+    assert solve(problem, BranchAndBound(bound="taylor")).certificate.details["precision"] == {
+        "outcomes": "float64",
+        "expansions": "float64",
+        "pruning": "float32",
+        "rounding_margin": terms * 2.0**-22,
+        "table_margin": 1e-5,
+        "bound_margin": 1e-10,
+    }
+    anchors = solve(problem, BranchAndBound(bound="lipschitz")).certificate.details["precision"]
+    assert anchors == {"outcomes": "float64", "pruning": "float64", "rounding_margin": 1e-12}
+
+
 @pytest.mark.parametrize("name", ["expand_values", "expand_advantages"])
 def test_ctrl_c_while_the_bound_is_made_leaves_the_greedy_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from ifonly.bounds.anchors import MonteCarlo
-from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_bound, make_child_bound
-from ifonly.bounds.panel import PanelChildBound
+from ifonly.bounds.base import ChildBound, NoChildBound, Nodes
+from ifonly.bounds.factory import choose_bound, make_child_bound
+from ifonly.bounds.lipschitz import LipschitzChildBound
+from ifonly.bounds.members import EnsembleChildBound
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError, VerificationError
@@ -130,66 +131,66 @@ def test_the_check_notices(change: Callable[[torch.Tensor], torch.Tensor], messa
         check_child_bound(Altered(bound, change, below=below), [problem])
 
 
-class AlteredOnward(TaylorChildBound):
+class AlteredFuture(TaylorChildBound):
     """Something is done to what it says of what follows."""
 
     change: ClassVar[Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]
 
-    def onward(
+    def reward_to_go(
         self,
         t: int,
         problem: torch.Tensor,
         states: torch.Tensor,
-        further: int,
-        needed: torch.Tensor | None = None,
+        changes_left: int,
+        cutoff: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        return type(self).change(super().onward(t, problem, states, further, needed), needed)
+        return type(self).change(super().reward_to_go(t, problem, states, changes_left, cutoff), cutoff)
 
 
-def low_if_little_is_needed(bounds: torch.Tensor, needed: torch.Tensor | None) -> torch.Tensor:
-    return bounds if needed is None else torch.where(needed < -1e9, bounds - 10.0, bounds)
+def low_if_the_cutoff_is_low(bounds: torch.Tensor, cutoff: torch.Tensor | None) -> torch.Tensor:
+    return bounds if cutoff is None else torch.where(cutoff < -1e9, bounds - 10.0, bounds)
 
 
-def low_if_much_is_needed(bounds: torch.Tensor, needed: torch.Tensor | None) -> torch.Tensor:
-    return bounds if needed is None else torch.where(bounds < needed, bounds - 10.0, bounds)
+def low_if_the_cutoff_is_high(bounds: torch.Tensor, cutoff: torch.Tensor | None) -> torch.Tensor:
+    return bounds if cutoff is None else torch.where(bounds < cutoff, bounds - 10.0, bounds)
 
 
-WRONG_ONWARD = {
-    "too low": (lambda bounds, needed: bounds - 10.0, "below the truth"),
-    "low without changes": (lambda bounds, needed: torch.cat((bounds[:, :1] - 10.0, bounds[:, 1:]), 1), "below"),
-    "low for many changes": (lambda bounds, needed: torch.cat((bounds[:, :-1], bounds[:, -1:] - 1e9), 1), "below"),
-    "low if little is needed": (low_if_little_is_needed, "below the truth"),
-    "low if much is needed": (low_if_much_is_needed, "below the truth"),
-    "not a number": (lambda bounds, needed: bounds * torch.nan, "NaN"),
-    "without a budget": (lambda bounds, needed: bounds[:, 1:], "shape"),
+WRONG_FUTURE = {
+    "too low": (lambda bounds, cutoff: bounds - 10.0, "below the truth"),
+    "low without changes": (lambda bounds, cutoff: torch.cat((bounds[:, :1] - 10.0, bounds[:, 1:]), 1), "below"),
+    "low for many changes": (lambda bounds, cutoff: torch.cat((bounds[:, :-1], bounds[:, -1:] - 1e9), 1), "below"),
+    "low if the cutoff is low": (low_if_the_cutoff_is_low, "below the truth"),
+    "low if the cutoff is high": (low_if_the_cutoff_is_high, "below the truth"),
+    "not a number": (lambda bounds, cutoff: bounds * torch.nan, "NaN"),
+    "without a budget": (lambda bounds, cutoff: bounds[:, 1:], "shape"),
 }
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG_ONWARD.values(), ids=WRONG_ONWARD)
+@pytest.mark.parametrize(("change", "message"), WRONG_FUTURE.values(), ids=WRONG_FUTURE)
 def test_the_check_notices_what_is_said_of_what_follows(change: Callable[..., torch.Tensor], message: str) -> None:
     shape = {"max_changes": 2, "horizon": 4, "actions": 3, "rules": False, "masked": False, "strength": 0.1}
     problem = random_problem(3, model_kind="linear", reward_kind="linear", **shape)
     check_child_bound(TaylorChildBound([problem]), [problem], samples=4)
-    kind = type("Altered", (AlteredOnward,), {"change": staticmethod(change)})
-    with pytest.raises(VerificationError, match=f"onward.*{message}"):
+    kind = type("Altered", (AlteredFuture,), {"change": staticmethod(change)})
+    with pytest.raises(VerificationError, match=f"reward to go.*{message}"):
         check_child_bound(kind([problem]), [problem], samples=4)
 
 
 def test_the_check_notices_a_member_whose_bound_on_what_follows_is_too_low() -> None:
     panel = random_panel(7, members=3, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
     bounds: list[ChildBound] = [TaylorChildBound([member]) for member in panel.members]
-    check_child_bound(PanelChildBound(panel.objective, bounds), [panel], samples=4)
-    kind = type("Altered", (AlteredOnward,), {"change": staticmethod(lambda bounds, needed: bounds - 10.0)})
+    check_child_bound(EnsembleChildBound(panel.objective, bounds), [panel], samples=4)
+    kind = type("Altered", (AlteredFuture,), {"change": staticmethod(lambda bounds, cutoff: bounds - 10.0)})
     bounds[1] = kind([panel.members[1]])
-    with pytest.raises(VerificationError, match="onward"):
-        check_child_bound(PanelChildBound(panel.objective, bounds), [panel], samples=4)
+    with pytest.raises(VerificationError, match="reward to go"):
+        check_child_bound(EnsembleChildBound(panel.objective, bounds), [panel], samples=4)
 
 
-def test_panels_look_onward_where_every_member_does() -> None:
+def test_ensembles_bound_the_reward_to_go_where_every_member_does() -> None:
     panel = random_panel(7, members=2, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
     expanded, plain = ([make([member]) for member in panel.members] for make in (TaylorChildBound, NoChildBound))
-    assert PanelChildBound(panel.objective, expanded).looks_onward
-    assert not PanelChildBound(panel.objective, [expanded[0], plain[1]]).looks_onward
+    assert EnsembleChildBound(panel.objective, expanded).has_reward_to_go
+    assert not EnsembleChildBound(panel.objective, [expanded[0], plain[1]]).has_reward_to_go
 
 
 # Count of sequences less SMALL, and less ENUMERABLE: zero is still small. Then the leading bound of smooth problems, of
@@ -213,7 +214,7 @@ def test_which_bound_leads(
     monkeypatch.setattr(steep.model, "lipschitz", lambda *_: torch.full((3,), torch.inf, dtype=torch.float64))
     for problem, name in zip((smooth, kinked, steep), names, strict=True):
         for threshold, more in zip(("SMALL", "ENUMERABLE"), excess, strict=True):
-            monkeypatch.setattr(f"ifonly.bounds.leading.{threshold}", problem.sequence_count() - more)
+            monkeypatch.setattr(f"ifonly.bounds.factory.{threshold}", problem.sequence_count() - more)
         assert choose_bound(problem) == name
         assert isinstance(make_child_bound([problem]), CLASSES[name])
         for asked in ("none", "taylor", "lipschitz"):
@@ -221,7 +222,7 @@ def test_which_bound_leads(
 
 
 def test_models_with_kinks_are_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.bounds.leading.SMALL", 0)
+    monkeypatch.setattr("ifonly.bounds.factory.SMALL", 0)
     chosen = {}
     for seed in range(60):
         kind = MODEL_KINDS[seed % len(MODEL_KINDS)]

@@ -1,4 +1,4 @@
-"""Limits of maps, and of what a step's expansions leave out, each against what it limits."""
+"""Bounds on maps, and on what a step's expansions leave out, each against what it bounds."""
 
 import pytest
 import torch
@@ -6,19 +6,19 @@ from smooth_problems import FAMILIES, family
 from torch import Tensor
 from torch.func import jacfwd, jacrev, vmap
 
-from ifonly.bounds.limits import (
+from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion, expand_step
+from ifonly.bounds.taylor.norms import (
     LARGE,
-    Scale,
-    Turned,
+    FramedTrilinear,
     capped,
-    form_limit,
+    framed_eigenvalue_bound,
+    framed_form_norm,
     frobenius,
-    lengths_in_frames,
-    quartic_limit,
-    single_means_single,
+    full_precision_float32_matmul,
+    quartic_seminorm,
     trace,
 )
-from ifonly.bounds.looks import Look, look
+from ifonly.bounds.taylor.remainders import scale_fourth, scale_third, step_remainders, step_remainders_anywhere
 from ifonly.models.base import TransitionModel
 from ifonly.models.smooth import pairs, unpacked
 
@@ -46,27 +46,27 @@ def cubed(tensors: Tensor, z: Tensor) -> Tensor:
     return torch.einsum("noijk,nsmgi,nsmgj,nsmgk->nsmgo", tensors, z, z, z)
 
 
-def test_forms_along_flows() -> None:
+def test_forms_in_frames() -> None:
     """The largest value of y.F^T Q F y over unit y, which has a low rank as often as not."""
     for rank in (1, 2, 5):
         root, flow = draw(60, 5, rank), draw(60, 5, 5, seed=1)
         flow[:20] = flow[:20, :, :1] @ flow[:20, :1]
         form = root @ root.mT
         truth = torch.linalg.eigvalsh(flow.mT @ form @ flow)[:, -1]
-        ratio = form_limit(form, flow @ flow.mT).squeeze(1) / truth
+        ratio = framed_eigenvalue_bound(form, flow @ flow.mT).squeeze(1) / truth
         assert float(ratio.min()) >= 1 - 1e-12
         assert float(ratio.max()) <= 5 ** (1 / 8) * (1 + 1e-8)
     zero = torch.zeros(1, 5, 5, dtype=torch.float64)
-    assert float(form_limit(zero, zero)) <= 1e-200
+    assert float(framed_eigenvalue_bound(zero, zero)) <= 1e-200
 
 
-@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("outputs", [1, 4])
 @pytest.mark.parametrize("size", [1, 3])
-def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
+def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
     tensors, frames = symmetric(5, outputs, size), draw(5, 6, size, size, seed=1)
     frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
-    found = Turned.of(tensors.to(precision), frames.to(precision))
+    found = FramedTrilinear.of(tensors.to(precision), frames.to(precision))
     once = torch.einsum("noijk,nsia->nsoajk", tensors, frames)
     twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
     thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
@@ -74,15 +74,15 @@ def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
     torch.testing.assert_close(found.tensors.double(), thrice.movedim(2, -1), **close)
     largest = torch.linalg.matrix_norm(thrice.movedim(2, -1).flatten(3), ord=2)
     never = tensors.flatten(1).norm(dim=1)
-    for limits, exact, above in (
+    for bounds, exact, above in (
         (found.once.squeeze(-1), once.flatten(2).norm(dim=-1), 1.0),
         (found.twice.squeeze(-1), twice.flatten(2).norm(dim=-1), 1.0),
         (found.thrice.squeeze(-1), largest, 1.1),
-        (found.never.flatten(), never, 1.0),
+        (found.plain.flatten(), never, 1.0),
     ):
-        assert limits.dtype == torch.float64
-        assert bool((limits >= exact * (1 - 1e-14)).all())
-        assert bool((limits <= above * 1.001 * exact + 1e-3 * float(never.max())).all())
+        assert bounds.dtype == torch.float64
+        assert bool((bounds >= exact * (1 - 1e-14)).all())
+        assert bool((bounds <= above * 1.001 * exact + 1e-3 * float(never.max())).all())
     radii, off = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64), draw(5, 6, 3, seed=2).abs()
     off[:, 0] = 0.0
     mixed = found.mixed(radii, off)
@@ -92,7 +92,7 @@ def test_turned_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
     whole = first + away * off[:, :, None, :, None]
     difference = (cubed(tensors, whole) - cubed(tensors, first)).norm(dim=-1)
     assert bool((difference <= mixed.unsqueeze(2) + 1e-10 * (1 + difference)).all())
-    assert bool((cubed(tensors, whole).norm(dim=-1) <= found.limit(radii, off).unsqueeze(2) * (1 + 1e-12)).all())
+    assert bool((cubed(tensors, whole).norm(dim=-1) <= found.bound(radii, off).unsqueeze(2) * (1 + 1e-12)).all())
     if size == outputs == 1:
         assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
 
@@ -112,7 +112,7 @@ def test_lengths_of_forms_in_frames(scale: float) -> None:
             full[-count:] = (scale * across @ across.mT)[-count:]
             forms[-count:] = full[-count:, :, i, j]
         exact = (each.mT @ full @ each).flatten(1).norm(dim=1)
-        found = lengths_in_frames(forms, frames).squeeze(1)
+        found = framed_form_norm(forms, frames).squeeze(1)
         assert bool((found >= exact).all())
         room = 1e-4 * forms.flatten(1).norm(dim=1) * each.square().sum((1, 2, 3))
         assert bool((found <= exact * 1.001 + room).all())
@@ -123,16 +123,16 @@ def test_fourth_powers() -> None:
         units, sizes = draw(20, size, hidden), draw(20, hidden, seed=1).abs()
         y = unit(draw(20, size, 2000, seed=2).mT).mT
         truth = ((units.mT @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
-        limit = quartic_limit(sizes, units).squeeze(1)
-        assert bool((limit >= truth * (1 - 1e-14)).all())
-        assert bool((limit <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
+        bound = quartic_seminorm(sizes, units).squeeze(1)
+        assert bool((bound >= truth * (1 - 1e-14)).all())
+        assert bool((bound <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
     # A single unit attains it.
-    one = quartic_limit(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 4, 1, seed=3))
+    one = quartic_seminorm(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 4, 1, seed=3))
     assert float(one) == pytest.approx(3**0.25 * float(draw(1, 4, 1, seed=3).norm()), rel=1e-9)
-    assert not quartic_limit(torch.zeros(2, 0, dtype=torch.float64), draw(2, 3, 0)).any(), "without units"
+    assert not quartic_seminorm(torch.zeros(2, 0, dtype=torch.float64), draw(2, 3, 0)).any(), "without units"
 
 
-def test_traces_and_lengths_limit_norms() -> None:
+def test_traces_and_lengths_bound_norms() -> None:
     matrices = draw(20, 4, 4)
     norms = torch.linalg.matrix_norm(matrices, ord=2)
     assert bool((frobenius(matrices).squeeze(1) >= norms).all())
@@ -151,7 +151,7 @@ def test_derivatives_of_softplus_of_a_network(value: float) -> None:
     """Third and fourth derivatives of softplus(n), for n a polynomial of one state, within a reach."""
     curvature, third = 0.4, 0.3
     one = torch.ones(1, 1, dtype=torch.float64)
-    loose = Scale((100.0, 100.0, third, 0.0), False, 0.7 * one, curvature * one, one, one)
+    loose = ScaleExpansion((100.0, 100.0, third, 0.0), False, 0.7 * one, curvature * one, one, one)
     for reach in (1e-3, 0.5, 2.0):
         x = torch.linspace(-reach, reach, 201, dtype=torch.float64).requires_grad_()
         current = torch.nn.functional.softplus(bent_line(x, value, curvature, third), threshold=100)
@@ -159,18 +159,21 @@ def test_derivatives_of_softplus_of_a_network(value: float) -> None:
         for _ in range(4):
             (current,) = torch.autograd.grad(current.sum(), x, create_graph=True)
             found.append(float(current.detach().abs().max()))
-        limits = [float(loose.third(reach * one)), float(loose.fourth(reach * one))]
-        for truth, limit in zip(found[2:], limits, strict=True):
-            assert truth <= limit
+        bounds = [float(scale_third(loose, reach * one)), float(scale_fourth(loose, reach * one))]
+        for truth, bound in zip(found[2:], bounds, strict=True):
+            assert truth <= bound
             if value == -0.5 and reach < 0.1:
-                assert limit <= 4 * truth
-        tight = Scale((0.7, curvature, third, 0.0), False, 0.7 * one, curvature * one, one, one)
-        assert float(tight.third(reach * one)) <= limits[0]
-        assert float(tight.fourth(reach * one)) <= limits[1]
+                assert bound <= 4 * truth
+        tight = ScaleExpansion((0.7, curvature, third, 0.0), False, 0.7 * one, curvature * one, one, one)
+        assert float(scale_third(tight, reach * one)) <= bounds[0]
+        assert float(scale_fourth(tight, reach * one)) <= bounds[1]
 
 
-@pytest.mark.parametrize("order", ["third", "fourth"])
-def test_limits_of_scales_add_up(order: str) -> None:
+BOUNDS = {"third": scale_third, "fourth": scale_fourth}
+
+
+@pytest.mark.parametrize("order", BOUNDS)
+def test_bounds_of_scales_add_up(order: str) -> None:
     """Each derivative of the network and of softplus at its largest, by the chain rule."""
     one = torch.ones(1, 1, dtype=torch.float64)
     n1, n2, n3, n4 = 1.3, 0.7, 0.9, 0.4
@@ -179,16 +182,16 @@ def test_limits_of_scales_add_up(order: str) -> None:
         "third": s3 * n1**3 + 3 * s2 * n1 * n2 + s1 * n3,
         "fourth": s4 * n1**4 + 6 * s3 * n1**2 * n2 + s2 * (3 * n2**2 + 4 * n1 * n3) + s1 * n4,
     }[order]
-    scale = Scale((n1, n2, n3, n4), False, 5.0 * one, 5.0 * one, one, one)
-    assert float(getattr(scale, order)(one)) == pytest.approx(wanted, rel=1e-12)
+    scale = ScaleExpansion((n1, n2, n3, n4), False, 5.0 * one, 5.0 * one, one, one)
+    assert float(BOUNDS[order](scale, one)) == pytest.approx(wanted, rel=1e-12)
     # Near a state where the network is flatter: derivatives grow with the reach.
-    near = Scale((100.0, 100.0, n3, n4), False, 0.2 * one, 0.1 * one, one, one)
+    near = ScaleExpansion((100.0, 100.0, n3, n4), False, 0.2 * one, 0.1 * one, one, one)
     first, second = 0.2 + 0.5 * 0.1 + 0.125 * n3, 0.1 + 0.5 * n3
     wanted = {
         "third": s3 * first**3 + 3 * s2 * first * second + s1 * n3,
         "fourth": s4 * first**4 + 6 * s3 * first**2 * second + s2 * (3 * second**2 + 4 * first * n3) + s1 * n4,
     }[order]
-    assert float(getattr(near, order)(0.5 * one)) == pytest.approx(wanted, rel=1e-12)
+    assert float(BOUNDS[order](near, 0.5 * one)) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_overflow_is_large() -> None:
@@ -196,11 +199,11 @@ def test_overflow_is_large() -> None:
     assert capped(values).tolist() == [1.0, LARGE, LARGE, LARGE]
 
 
-def test_single_precision_is_not_less() -> None:
+def test_float32_products_have_full_precision() -> None:
     before = torch.get_float32_matmul_precision()
     seen = []
 
-    @single_means_single
+    @full_precision_float32_matmul
     def failing() -> None:
         seen.append(torch.get_float32_matmul_precision())
         raise ValueError
@@ -218,7 +221,7 @@ def test_single_precision_is_not_less() -> None:
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def looked_at(name: str, count: int, start: int = 2) -> tuple[TransitionModel, Rows, Tensor]:
+def drawn_steps(name: str, count: int, start: int = 2) -> tuple[TransitionModel, Rows, Tensor]:
     """A model at some states, context, actions and noise; and gradients."""
     model = next(family(name, 1, start=start)).model
     actions = torch.arange(count) % model.action_count
@@ -227,10 +230,10 @@ def looked_at(name: str, count: int, start: int = 2) -> tuple[TransitionModel, R
 
 
 @torch.no_grad()
-def look_at(model: TransitionModel, rows: Rows, gradient: Tensor, *, thirds: bool = True) -> Look:
+def expanded_at(model: TransitionModel, rows: Rows, gradient: Tensor, *, thirds: bool = True) -> LocalExpansion:
     smooth = model.smooth()
     assert smooth is not None
-    return look(smooth, *rows, gradient, thirds=thirds)
+    return expand_step(smooth, *rows, gradient, third=thirds)
 
 
 def derivatives(model: TransitionModel, rows: Rows) -> list[Tensor]:
@@ -251,41 +254,41 @@ def along(gradient: Tensor, table: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_look_knows_the_derivatives_of_the_step(name: str) -> None:
-    model, rows, gradient = looked_at(name, 7)
+def test_a_local_expansion_knows_the_derivatives_of_the_step(name: str) -> None:
+    model, rows, gradient = drawn_steps(name, 7)
     first, second, third = derivatives(model, rows)
     for thirds in (True, False):
-        found = look_at(model, rows, gradient, thirds=thirds)
+        found = expanded_at(model, rows, gradient, thirds=thirds)
         torch.testing.assert_close(found.jacobian, first, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(unpacked(found.second, 3), second, rtol=1e-9, atol=1e-11)
-        torch.testing.assert_close(found.along, along(gradient, second), rtol=1e-9, atol=1e-11)
-        torch.testing.assert_close(found.gradient.squeeze(1), gradient.norm(dim=1))
-        assert bool((found.slope.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
+        torch.testing.assert_close(unpacked(found.hessian, 3), second, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.adjoint_hessian, along(gradient, second), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.adjoint_norm.squeeze(1), gradient.norm(dim=1))
+        assert bool((found.slope_bound.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
+    assert found.adjoint_third is None
     assert found.third is None
-    assert found.thirds is None
-    found = look_at(model, rows, gradient)
+    found = expanded_at(model, rows, gradient)
     if "deep" in name:  # not known there, but limited
+        assert not found.adjoint_third.any()
         assert not found.third.any()
-        assert not found.thirds.any()
     else:
-        torch.testing.assert_close(found.thirds, third, rtol=1e-8, atol=1e-10)
-        torch.testing.assert_close(found.third, along(gradient, third), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.third, third, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.adjoint_third, along(gradient, third), rtol=1e-8, atol=1e-10)
 
 
-def test_rows_of_a_look() -> None:
-    model, rows, gradient = looked_at("strong scale", 6)
+def test_rows_of_a_local_expansion() -> None:
+    model, rows, gradient = drawn_steps("strong scale", 6)
     some = torch.tensor([4, 1])
-    found = look_at(model, rows, gradient).changed(lambda table: table[some])
-    wanted = look_at(model, tuple(row[some] for row in rows), gradient[some])
+    found = expanded_at(model, rows, gradient).mapped(lambda table: table[some])
+    wanted = expanded_at(model, tuple(row[some] for row in rows), gradient[some])
     for name, table in vars(found).items():
         if name != "scales":
             torch.testing.assert_close(table, getattr(wanted, name), msg=name)
     for mine, other in zip(found.scales, wanted.scales, strict=True):
-        for name in ("norm", "bent", "largest", "weighted"):
+        for name in ("jacobian_norm", "hessian_norm", "noise", "adjoint_noise"):
             torch.testing.assert_close(getattr(mine, name), getattr(other, name), msg=name)
 
 
-def left_out(model: TransitionModel, rows: Rows, found: Look, z: Tensor) -> Tensor:
+def left_out(model: TransitionModel, rows: Rows, found: LocalExpansion, z: Tensor) -> Tensor:
     """What second-order expansions of the step leave out, times 6, at z [N, ..., D]: [N, ..., D]."""
     states, *rest = rows
     moved = (states.view(len(z), *[1] * (z.dim() - 2), -1) + z).flatten(1, -2)
@@ -293,7 +296,7 @@ def left_out(model: TransitionModel, rows: Rows, found: Look, z: Tensor) -> Tens
     reached = model.step(moved, *others).view_as(z)
     here = model.step(*rows).view(len(z), *[1] * (z.dim() - 2), -1)
     first = torch.einsum("nij,n...j->n...i", found.jacobian, z)
-    second = torch.einsum("nijk,n...j,n...k->n...i", unpacked(found.second, 3), z, z) / 2
+    second = torch.einsum("nijk,n...j,n...k->n...i", unpacked(found.hessian, 3), z, z) / 2
     return 6 * (reached - here - first - second)
 
 
@@ -302,11 +305,11 @@ RADII = torch.tensor([0.01, 0.1, 0.5, 1.0, 3.0], dtype=torch.float64)
 
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
-def test_what_a_look_leaves_out(name: str) -> None:
+def test_remainders_of_a_local_expansion(name: str) -> None:
     """At frames times vectors of some length, plus what is off."""
     count, frames_count, samples = 8, 4, 30
-    model, rows, gradient = looked_at(name, count)
-    found = look_at(model, rows, gradient)
+    model, rows, gradient = drawn_steps(name, count)
+    found = expanded_at(model, rows, gradient)
     frames = 0.6 * draw(count, frames_count, 3, 3, seed=5)
     off = 0.3 * draw(count, frames_count, len(RADII), seed=6).abs() * RADII**2
     off[:, 0] = 0.0
@@ -314,9 +317,9 @@ def test_what_a_look_leaves_out(name: str) -> None:
     y = y * RADII.unsqueeze(-1)
     z = torch.einsum("nsij,nsmgj->nsmgi", frames, y) + away * off[:, :, None, :, None]
     reach = z.norm(dim=-1).amax(2) * (1 + 1e-12)
-    third, over, whole = found.limits(frames, RADII, off, reach)
-    assert found.third is not None
-    turned = torch.einsum("nijk,nsia,nsjb,nskc->nsabc", found.third, frames, frames, frames)
+    third, over, whole = step_remainders(found, frames, RADII, off, reach)
+    assert found.adjoint_third is not None
+    turned = torch.einsum("nijk,nsia,nsjb,nskc->nsabc", found.adjoint_third, frames, frames, frames)
     torch.testing.assert_close(third, turned, rtol=1e-9, atol=1e-11)
     rest = left_out(model, rows, found, z)
     rounding = 1e-12 * (1 + z.norm(dim=-1)) ** 2
@@ -330,13 +333,13 @@ def test_what_a_look_leaves_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
-def test_what_a_look_leaves_out_anywhere(name: str) -> None:
+def test_remainders_of_a_local_expansion_anywhere(name: str) -> None:
     """For groups of steps from one state: of each under its gradient, and of all of a group."""
     groups, count, samples = 4, 3, 60
-    model, rows, gradient = looked_at(name, groups * count)
-    found = look_at(model, rows, gradient, thirds=False)
+    model, rows, gradient = drawn_steps(name, groups * count)
+    found = expanded_at(model, rows, gradient, thirds=False)
     frames = 0.6 * draw(groups, 3, 3, seed=5)
-    cubic, whole = found.limits_anywhere(frames, RADII)
+    cubic, whole = step_remainders_anywhere(found, frames, RADII)
     assert cubic.shape == (groups * count, len(RADII))
     assert whole.shape == (groups, len(RADII))
     y = unit(draw(groups * count, samples, len(RADII), 3, seed=7)) * RADII.unsqueeze(-1)
@@ -348,27 +351,27 @@ def test_what_a_look_leaves_out_anywhere(name: str) -> None:
 
 
 @torch.no_grad()
-def test_limits_hold_though_third_derivatives_are_in_single_precision() -> None:
+def test_bounds_hold_though_third_derivatives_are_in_float32() -> None:
     """Along a line, and with a radius of next to nothing, nothing else is to spare."""
     count, radius = 400, torch.tensor([1e-9], dtype=torch.float64)
-    model, rows, gradient = looked_at("additive", count)
-    found = look_at(model, rows, gradient)
+    model, rows, gradient = drawn_steps("additive", count)
+    found = expanded_at(model, rows, gradient)
     line = unit(draw(count, 1, 1, 3, seed=5)).mT
     frames = torch.cat((line, torch.zeros(count, 1, 3, 2, dtype=torch.float64)), dim=3)  # of rank 1
     nothing = torch.zeros(count, 1, 1, dtype=torch.float64)
-    _, _, whole = found.limits(frames, radius, nothing, nothing + radius)
-    assert found.thirds is not None
-    exact = torch.einsum("noijk,ni,nj,nk->no", found.thirds, *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
+    _, _, whole = step_remainders(found, frames, radius, nothing, nothing + radius)
+    assert found.third is not None
+    exact = torch.einsum("noijk,ni,nj,nk->no", found.third, *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
     assert bool((whole.flatten() >= exact * (1 - 1e-12)).all())
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-12, 1e-6])
 @torch.no_grad()
 def test_next_to_no_third_derivatives_are_known_as_such(scale: float) -> None:
-    """What is zero in single precision is not unknown."""
-    model, rows, gradient = looked_at("additive", 5)
-    found = look_at(model, rows, gradient)
+    """What is zero in float32 is not unknown."""
+    model, rows, gradient = drawn_steps("additive", 5)
+    found = expanded_at(model, rows, gradient)
     frames, radii = scale * draw(5, 2, 3, 3, seed=5), torch.tensor([0.5, 1.0], dtype=torch.float64)
     off, reach = (torch.full((5, 2, 2), 10 * scale * size, dtype=torch.float64) for size in (0.0, 1.0))
-    for limits in found.limits(frames, radii, off, reach):
-        assert bool((limits.abs() <= 1e3 * scale**3 * (1 + float(gradient.norm(dim=1).max()))).all())
+    for bounds in step_remainders(found, frames, radii, off, reach):
+        assert bool((bounds.abs() <= 1e3 * scale**3 * (1 + float(gradient.norm(dim=1).max()))).all())

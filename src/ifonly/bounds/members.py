@@ -1,6 +1,6 @@
-"""Bounds for panels: what no common sequence can exceed, from bounds of every member.
+"""Bounds for ensemble problems: what no common sequence can exceed, from bounds of every member.
 
-Any aggregate that is monotone in each member's outcome keeps upper bounds: docs/theory.md has the short proof.
+Any objective (E1) that is monotone (E3) in each member's outcome keeps upper bounds (E4): docs/theory.md.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound, Nodes
+from ifonly.bounds.base import ChildBound, Nodes
 from ifonly.objective import Objective
 
 
-class PanelChildBound(ChildBound):
-    """The objective of the members' bounds, for P panels that share members, objective, reward, horizon and budget."""
+class EnsembleChildBound(ChildBound):
+    """(E4): the objective of the members' bounds, for P problems that share members, objective, reward, horizon and
+    budget."""
 
     def __init__(self, objective: Objective, bounds: Sequence[ChildBound]) -> None:
-        """`bounds` has one bound for each member, made of that member's problem in every panel."""
+        """`bounds` has one bound for each member, made of that member's problem in each of the P."""
         self._objective, self._bounds = objective, bounds
         self.method = bounds[0].method
         self.rests_on_constants = any(bound.rests_on_constants for bound in bounds)
+        self.has_reward_to_go = all(bound.has_reward_to_go for bound in bounds)
 
     def root(self) -> Tensor:
         """For the observed sequences [P, K, T, A]."""
@@ -44,14 +46,14 @@ class PanelChildBound(ChildBound):
         ]
         return self._objective(torch.stack(parts, dim=-1))
 
-    @property
-    def looks_onward(self) -> bool:
-        """Whether every member's bound does."""
-        return all(bound.looks_onward for bound in self._bounds)
-
-    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
-        """Every member's bounds [N, R + 1, M], from states [N, M, D]; what is needed says nothing of single members."""
-        parts = [bound.onward(t, problem, states[:, member], further) for member, bound in enumerate(self._bounds)]
+    def reward_to_go(
+        self, t: int, problem: Tensor, states: Tensor, changes_left: int, cutoff: Tensor | None = None
+    ) -> Tensor:
+        """Every member's bounds [N, R + 1, M], from states [N, M, D]; a cutoff of the objective says nothing of single
+        members."""
+        parts = [
+            bound.reward_to_go(t, problem, states[:, member], changes_left) for member, bound in enumerate(self._bounds)
+        ]
         return torch.stack(parts, dim=-1)
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:

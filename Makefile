@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
+# The last commit before the redesign, with which `make house` compares.
+BEFORE := 35f18e8
 
-.PHONY: install browser demo test bench clean
+.PHONY: install browser demo test bench house clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +36,10 @@ test: install browser
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
 		--cache $(FIGURES) --json $(FIGURES)/solvers.json --page $(FIGURES)/benchmarks.md
+
+# Sizes, options and names of the source tree, before and after.
+house: install
+	$(BIN)/python tools/house.py --against $(BEFORE)
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ifonly.data.episode import Episode, IntArray
-from ifonly.data.plain import as_list, check_keys
+from ifonly.data.records import as_list, check_keys
 from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ifonly.cases.case import Case, case_from_row, case_of
 from ifonly.cases.opening import OpenedRun
-from ifonly.data.plain import repeated
+from ifonly.data.records import repeated
 from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
 from ifonly.runs.task import one_thread

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels
 from ifonly.clinical.ai_clinician import read_ai_clinician
 from ifonly.clinical.database import check_limits
 from ifonly.clinical.extract import read_events
-from ifonly.clinical.flow import Flow
-from ifonly.clinical.levels import Levels, levels_to_dict
-from ifonly.clinical.schema import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
-from ifonly.clinical.selection import Selection, select_once
+from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.inclusion import Flow, SelectedStays, Selection, select_once
+from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_levels, levels_to_dict
 from ifonly.data.cohort import Cohort
+from ifonly.data.records import json_text
 from ifonly.data.store import save_cohort
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
@@ -92,7 +90,7 @@ def build_cohort(
     check_writable(target, folder=True)
     _check_strangers(target, finish)
     check_limits(memory=chosen.memory, threads=chosen.threads)
-    check_choice(chosen.levels)
+    chosen.levels.check()
     if Path(source).is_dir():
         build = _from_release(Path(source), working_folder(target, chosen), chosen, progress)
     else:
@@ -122,21 +120,19 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
 
 def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
     events = read_events(source, work, memory=options.memory, threads=options.threads, progress=progress)
-    chosen = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
+    selected = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
     origin = {"source": events.release, "events": events.counts}
-    return _finished(chosen.grid, chosen.flow, events.notes, origin, options)
+    return _finished(replace(selected, remarks=events.notes), origin, options)
 
 
 def _from_table(table: Path, options: BuildOptions) -> Build:
-    read = read_ai_clinician(table, options.selection.window)
     origin = {"source": "table of the AI Clinician", "table": table.name, "sha256": sha256_of(table)}
-    return _finished(read.grid, read.flow, read.remarks, origin, options)
+    return _finished(read_ai_clinician(table, options.selection.window), origin, options)
 
 
-def _finished(
-    grid: pl.DataFrame, flow: Flow, remarks: tuple[str, ...], origin: Mapping[str, Any], options: BuildOptions
-) -> Build:
+def _finished(selected: SelectedStays, origin: Mapping[str, Any], options: BuildOptions) -> Build:
     """The cohort of a grid's steps."""
+    grid = selected.grid
     levels, more = choose_levels(grid, options.levels)
     schema = clinical_schema(levels[VASOPRESSORS].doses, levels[FLUIDS].doses)
     rows = grid.rename({"stay": "episode"}).with_columns(action=pl.Series(assign_actions(grid, levels)))
@@ -144,9 +140,9 @@ def _finished(
     return Build(
         cohort=cohort_from_frame(rows, schema),
         grid=grid,
-        flow=flow,
+        flow=selected.flow,
         levels=levels,
-        remarks=(*remarks, *more),
+        remarks=(*selected.remarks, *more),
         origin={**origin, "settings": settings},
     )
 
@@ -157,15 +153,15 @@ def _store(build: Build, target: Path, *, overwrite: bool, finish: Finish | None
         # Into the fresh folder, which is empty: the cohort's own files are written first.
         save_cohort(build.cohort, folder, provenance=provenance, overwrite=True)
         build.grid.write_parquet(folder / "grid.parquet")
-        _write_json(folder / "flow.json", build.flow.to_dict())
         (folder / "flow.txt").write_text(f"{build.flow}\n", encoding="utf-8")
         uses = {name: level.counts(build.grid[DOSE_COLUMNS[name]].to_numpy()) for name, level in build.levels.items()}
-        _write_json(folder / "levels.json", levels_to_dict(build.levels) | {"steps with each level": uses})
-        record = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}
-        _write_json(folder / "build.json", record | {"remarks": list(build.remarks)} | dict(build.origin))
+        head = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}
+        documents = {
+            "flow.json": build.flow.to_dict(),
+            "levels.json": levels_to_dict(build.levels) | {"steps with each level": uses},
+            "build.json": head | {"remarks": list(build.remarks)} | dict(build.origin),
+        }
+        for name, content in documents.items():
+            (folder / name).write_text(json_text(content), encoding="utf-8")
         if finish is not None:
             finish(build, folder)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

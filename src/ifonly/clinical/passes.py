@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
 from ifonly.clinical.items import (
     charted_items,
@@ -19,7 +20,6 @@ from ifonly.clinical.items import (
     urine_items,
 )
 from ifonly.clinical.sources import Source, Table
-from ifonly.clinical.stages import Counts, code_of
 from ifonly.errors import InputError
 
 MOST_TEXT = 0.05

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ifonly.clinical.event_tables import PLAUSIBLE_WEIGHT
 from ifonly.clinical.items import mimic_items
 from ifonly.clinical.rules import NO_STAY, Rule, by_item, hour, kept_where, outside, reasons, values
-from ifonly.clinical.stays import PLAUSIBLE_WEIGHT
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.data.plain import as_list, as_number, as_numbers, check_keys, check_name, repeated
+from ifonly.data.records import as_list, as_number, as_numbers, check_keys, check_name, repeated, to_plain
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
 
@@ -132,18 +132,11 @@ class TableColumns:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, as the key `table` of a schema file holds them."""
-        content: dict[str, Any] = {"episode": self.episode, "step": self.step}
-        if self.spacing is not None:
-            content["spacing"] = self.spacing
-        if self.subject is not None:
-            content["subject"] = self.subject
-        if self.doses:
-            content["doses"] = [
-                {"axis": dose.axis, "column": dose.column, **({"edges": list(dose.edges)} if dose.edges else {})}
-                for dose in self.doses
-            ]
-        else:
-            content["action"] = self.action
+        content = {key: value for key, value in to_plain(self).items() if value is not None}
+        del content["action" if self.doses else "doses"]
+        for dose in content.get("doses", []):
+            if not dose["edges"]:
+                del dose["edges"]
         return content
 
     @classmethod

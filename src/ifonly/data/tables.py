@@ -16,7 +16,7 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import UNKNOWN_LEVEL, TableColumns
 from ifonly.data.episode import FloatArray, IntArray, Rows, check_rows, check_static
-from ifonly.data.plain import repeated
+from ifonly.data.records import repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError
 

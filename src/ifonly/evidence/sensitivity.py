@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ifonly.data.episode import FloatArray
-from ifonly.data.moments import moment
-from ifonly.data.schema import Schema
+from ifonly.data.schema import Schema, moment
 from ifonly.errors import InputError
 from ifonly.evidence import robustness, witnesses
 from ifonly.evidence.sequences import checked_sequence

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.data.moments import moment
-from ifonly.data.schema import Schema
+from ifonly.data.schema import Schema, moment
 from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.limits import FAR, UNLIKELY

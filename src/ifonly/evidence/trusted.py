@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ifonly.data.moments import moment
+from ifonly.data.schema import moment
 from ifonly.evidence.limits import AGREEING, INFLUENCE, SAME_STEP
 from ifonly.evidence.refits import Agreement
 from ifonly.evidence.sensitivity import Sensitivity

@@ -14,7 +14,7 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
-from ifonly.models.fit import split_subjects
+from ifonly.models.fit import hold_out_subjects
 from ifonly.models.fit_report import Counts, FitSettings
 
 FEW_SUBJECTS = 30
@@ -69,7 +69,7 @@ class Subjects:
 
     def everyone(self, settings: FitSettings, seed: int) -> Sample:
         """The subjects that `fit` would train on, each once, and those it would hold out."""
-        _, held_out = split_subjects(self.cohort, settings, seed)
+        _, held_out = hold_out_subjects(self.cohort, settings, seed)
         held = set() if held_out is None else set(held_out.subjects)
         of_name = dict(zip(self.cohort.subjects, self.of_episode.tolist(), strict=True))
         excluded = np.array([of_name[name] for name in held], dtype=np.int64)

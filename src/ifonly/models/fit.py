@@ -57,7 +57,7 @@ def fit(
     started = time.perf_counter()
     check_seed(seed)
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    training, held_out = split_subjects(cohort, settings, seed)
+    training, held_out = hold_out_subjects(cohort, settings, seed)
     generator = torch.Generator().manual_seed(seed)
     fitted = fresh_copy(model, Scaler.fit(training), generator).to(chosen_device(settings))
     rows = Rows.of(fitted, training)
@@ -223,7 +223,7 @@ def broke_down(epoch: int, settings: FitSettings, *, where: str = "fit") -> FitE
     )
 
 
-def split_subjects(cohort: Cohort, settings: FitSettings, seed: int) -> tuple[Cohort, Cohort | None]:
+def hold_out_subjects(cohort: Cohort, settings: FitSettings, seed: int) -> tuple[Cohort, Cohort | None]:
     """The subjects to train on, and those held out to choose the epoch."""
     if settings.validation == 0:
         return cohort, None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
 from ifonly.data.episode import Episode, FloatArray, IntArray
-from ifonly.data.plain import as_number
+from ifonly.data.records import as_number
 from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing

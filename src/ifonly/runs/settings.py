@@ -12,7 +12,7 @@ import torch
 
 from ifonly.constraints import Constraints
 from ifonly.data.cohort import Cohort
-from ifonly.data.plain import repeated
+from ifonly.data.records import repeated
 from ifonly.errors import InputError
 from ifonly.evidence import Examination
 from ifonly.evidence.behaviour import BehaviourModel

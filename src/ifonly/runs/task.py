@@ -15,7 +15,7 @@ import torch
 from ifonly.constraints import Constraints
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import Episode
-from ifonly.data.plain import as_number
+from ifonly.data.records import as_number
 from ifonly.errors import InputError
 from ifonly.evidence.examination import Examination, unexamined
 from ifonly.models.base import TransitionModel

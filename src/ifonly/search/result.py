@@ -14,8 +14,7 @@ import numpy as np
 
 from ifonly.constraints import Constraints
 from ifonly.data.episode import FloatArray, IntArray, as_actions
-from ifonly.data.moments import step_and_moment
-from ifonly.data.schema import Schema
+from ifonly.data.schema import Schema, step_and_moment
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.models.standing import Standing

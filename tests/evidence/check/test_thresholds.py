@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 
 from ifonly.errors import InputError, StoreError
-from ifonly.evidence.check.thresholds import Limits, Thresholds, default_thresholds, load_thresholds
+from ifonly.evidence.check.thresholds import Threshold, Thresholds, default_thresholds, load_thresholds
 
 TEXT = files("ifonly.evidence.check").joinpath("thresholds.yaml").read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_a_file_changes_what_it_names(tmp_path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("distance: {warn: 0.1, fail: 0.3}\nsmallest_cell: 1\n")
     found = load_thresholds(file)
-    assert (found.distance, found.smallest_cell) == (Limits(0.1, 0.3), 1)
+    assert (found.distance, found.smallest_cell) == (Threshold(0.1, 0.3), 1)
     assert found.coverage == default_thresholds().coverage
     file.write_text("")
     assert load_thresholds(file) == default_thresholds()

@@ -17,7 +17,7 @@ from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork
 from ifonly.evidence.behaviour.neighbours import Neighbours
-from ifonly.evidence.behaviour.report import BehaviourReport, Part, by_action, by_probability, likeliest_error
+from ifonly.evidence.behaviour.report import BehaviourReport, SampleSize, by_action, by_probability, likeliest_error
 from ifonly.models.fit import check_seed, torch_threads
 from ifonly.progress import Progress, Tick, silent
 
@@ -221,7 +221,7 @@ def _report(
         )
     return BehaviourReport(
         **{
-            name: Part(len(set(part.subjects)), len(part.actions))
+            name: SampleSize(len(set(part.subjects)), len(part.actions))
             for name, part in zip(("training", "calibration", "held_out"), parts, strict=True)
         },
         temperature=temperature,

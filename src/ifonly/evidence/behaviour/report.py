@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.errors import InputError
+from ifonly.data.records import from_plain, to_plain
 
 BINS = 15
 """Groups of equally many steps by which the calibration error is measured."""
@@ -23,7 +23,7 @@ FEWEST_USES = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class SampleSize:
     """How much data a part of the cohort holds."""
 
     subjects: int
@@ -59,9 +59,9 @@ class ActionReliability:
 class BehaviourReport:
     """Figures of held-out subjects, who took no part in fitting or calibration. Log-likelihoods are nats per step."""
 
-    training: Part
-    calibration: Part
-    held_out: Part
+    training: SampleSize
+    calibration: SampleSize
+    held_out: SampleSize
     temperature: float
     log_likelihood: float
     uncalibrated_log_likelihood: float
@@ -78,24 +78,13 @@ class BehaviourReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; `from_dict` gives the report back."""
-        content = asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}
+        content: dict[str, Any] = to_plain(self)
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
-        try:
-            parts = {name: Part(**content[name]) for name in ("training", "calibration", "held_out")}
-            rest: dict[str, Any] = {
-                "by_probability": tuple(Reliability(**item) for item in content["by_probability"]),
-                "by_action": tuple(ActionReliability(**item) for item in content["by_action"]),
-                "notes": tuple(str(note) for note in content["notes"]),
-            }
-            return cls(**{**content, **parts, **rest})
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"behaviour report: an entry is missing, unknown or of the wrong kind ({error})."
-            ) from None
+        return from_plain(cls, content, "behaviour report")
 
     def __str__(self) -> str:
         lines = [
@@ -124,7 +113,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _counted(part: Part) -> str:
+def _counted(part: SampleSize) -> str:
     return f"{part.steps} steps of {part.subjects} subject{'' if part.subjects == 1 else 's'}"
 
 

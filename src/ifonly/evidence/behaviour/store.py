@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ifonly.data.records import json_text, read_document
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
@@ -18,7 +18,7 @@ from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork
 from ifonly.evidence.behaviour.neighbours import Neighbours
 from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
-from ifonly.models.checkpoint import read_document, read_tensors
+from ifonly.models.checkpoint import read_tensors
 from ifonly.version import __version__
 
 FORMAT, VERSION = "ifonly.behaviour", 1
@@ -65,17 +65,14 @@ def save_behaviour(
             "report": behaviour.report.to_dict(),
             "provenance": dict(provenance or {}),
         }
-        try:
-            text = json.dumps(content, indent=2, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"save_behaviour: the provenance is not JSON ({error}).") from None
-        (folder / METADATA).write_text(text + "\n", encoding="utf-8")
+        (folder / METADATA).write_text(json_text(content, what="save_behaviour"), encoding="utf-8")
 
 
 def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> BehaviourModel:
     """Read what `save_behaviour` wrote; with `schema`, only if it was made for these features and actions."""
     folder = Path(path)
-    content = _read_metadata(folder)
+    expected = "expected what `ifonly behaviour` wrote"
+    content = read_document(folder / METADATA, FORMAT, VERSION, kind="behaviour model", expected=expected)
     try:
         stored = Schema.from_dict(content["schema"])
         hidden = tuple(int(width) for width in content["hidden"])
@@ -91,19 +88,14 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
             report=BehaviourReport.from_dict(content["report"]),
             neighbours=_read_states(folder, content["states"], sizes[0]),
         )
-        expected = content["fingerprint"]
+        fingerprint = content["fingerprint"]
     except (InputError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StoreError(f"{folder}: broken or incomplete ({type(error).__name__}: {error}).") from None
     if schema is not None:
         schema.require_same(stored, here="the episodes", there=f"the behaviour model in {folder}")
-    if behaviour.fingerprint != expected:
+    if behaviour.fingerprint != fingerprint:
         raise StoreError(f"{folder}: {METADATA} was altered, or comes from another folder; its fingerprint differs.")
     return behaviour
-
-
-def _read_metadata(folder: Path) -> dict[str, Any]:
-    expected = "expected what `ifonly behaviour` wrote"
-    return read_document(folder / METADATA, FORMAT, VERSION, kind="behaviour model", expected=expected)
 
 
 def _read_states(folder: Path, content: Mapping[str, Any] | None, size: int) -> Neighbours | None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ifonly.evidence.check.estimates import Estimate
 from ifonly.evidence.check.result import SEVERITY, Finding, Level, Place
-from ifonly.evidence.check.thresholds import Limits
+from ifonly.evidence.check.thresholds import Threshold
 from ifonly.evidence.check.words import listed
 
 
-def level_of(size: float, limits: Limits) -> Level:
+def level_of(size: float, limits: Threshold) -> Level:
     """The level of a figure that is bad when it is large, where `size` is what it surely exceeds."""
     if size > limits.fail:
         return Level.FAIL
@@ -24,7 +24,7 @@ class Candidate:
 
     about: str
     figure: Estimate
-    limits: Limits
+    limits: Threshold
     text: str
     low_is_bad: bool = False
     """Whether it is bad when it is low, rather than when it is far from zero."""
@@ -34,7 +34,7 @@ class Candidate:
         figure, limits = self.figure.among(among), self.limits
         size = figure.from_zero()
         if self.low_is_bad:
-            size, limits = -figure.surely_below, Limits(-limits.warn, -limits.fail)
+            size, limits = -figure.surely_below, Threshold(-limits.warn, -limits.fail)
         excess = (size - limits.warn) / max(limits.fail - limits.warn, 1e-9)
         return Place(self.about, level_of(size, limits), self.figure.value, excess, self.text)
 

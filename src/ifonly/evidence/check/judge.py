@@ -19,7 +19,7 @@ from ifonly.evidence.check.result import (
     Level,
     PartFigures,
 )
-from ifonly.evidence.check.thresholds import Limits, Thresholds
+from ifonly.evidence.check.thresholds import Threshold, Thresholds
 from ifonly.evidence.check.words import amount, higher, listed, percent
 
 SHIFTED = 0.1
@@ -68,7 +68,7 @@ class Judge:
         found = []
         for baseline, gain in self.figures.gains.items():
             kind, meaning = words[baseline]
-            limits: Limits = getattr(self.thresholds, kind)
+            limits: Threshold = getattr(self.thresholds, kind)
             per_feature = gain.moved(0.0, 1 / len(self.schema.dynamic))
             found.append(Finding(kind, _gain_level(per_feature, limits), _gain_text(gain, meaning)))
         if not found:
@@ -192,7 +192,7 @@ class Judge:
         bad: str,
         good: str,
     ) -> Finding:
-        limits: Limits = getattr(self.thresholds, kind)
+        limits: Threshold = getattr(self.thresholds, kind)
         known = [(item, value) for item in self.figures.features if (value := figure(item)) is not None]
         if not known:
             return Finding(kind, Level.UNJUDGED, f"too few data to say whether {good}")
@@ -322,7 +322,7 @@ class Judge:
         return [Finding("parts_left_out", Level.UNJUDGED, f"of {len(parts)} {where}: {', '.join(texts)}")]
 
 
-def _gain_level(per_feature: Estimate, limits: Limits) -> Level:
+def _gain_level(per_feature: Estimate, limits: Threshold) -> Level:
     if per_feature.low is None or math.isnan(per_feature.value):
         return Level.UNJUDGED
     if per_feature.surely_below < limits.fail:

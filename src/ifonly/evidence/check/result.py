@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ifonly.errors import StoreError
+from ifonly.data.records import check_version, from_plain, json_text, read_document, to_plain
+from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.estimates import Estimate
-from ifonly.evidence.check.thresholds import Thresholds, default_thresholds
+from ifonly.evidence.check.thresholds import Thresholds
 from ifonly.files import write_text_atomically
 from ifonly.models.standing import Standing
 from ifonly.version import __version__
@@ -225,107 +224,29 @@ class ModelCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; `from_dict` gives the check back."""
-        content = asdict(self)
+        content = to_plain(self)
         head = {"format": FORMAT, "version": VERSION, "ifonly": content.pop("version"), "summary": self.headline()}
-        return {**head, **_plain(content)}
+        return {**head, **content}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ModelCheck:
         """Read what `to_dict` wrote."""
-        found = content.get("format") if isinstance(content, Mapping) else None
-        if found != FORMAT:
-            raise StoreError(f"not a model check: expected format {FORMAT!r}, found {found!r}.")
-        if content.get("version") != VERSION:
-            raise StoreError(f"model check: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
+        check_version("model check", content, FORMAT, VERSION, kind="model check")
+        fields = {key: value for key, value in content.items() if key not in ("format", "ifonly", "summary")}
         try:
-            return cls(
-                verdict=Level(content["verdict"]),
-                findings=tuple(_finding(item) for item in content["findings"]),
-                figures=_figures(content["figures"]),
-                model=str(content["model"]),
-                cohort=str(content["cohort"]),
-                episodes=int(content["episodes"]),
-                subjects=int(content["subjects"]),
-                transitions=int(content["transitions"]),
-                seen_in_training=bool(content["seen_in_training"]),
-                seed=int(content["seed"]),
-                thresholds=default_thresholds().changed(content["thresholds"]),
-                version=str(content["ifonly"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"model check: broken or incomplete ({type(error).__name__}: {error}).") from None
+            return from_plain(cls, {**fields, "version": content["ifonly"]}, "model check")
+        except (InputError, KeyError) as error:
+            raise StoreError(f"model check: broken or incomplete ({error}).") from None
 
     def save(self, path: str | Path) -> None:
         """Write the check as a JSON file."""
-        write_text_atomically(path, json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        write_text_atomically(path, json_text(self.to_dict(), what="model check"))
 
     @classmethod
     def load(cls, path: str | Path) -> ModelCheck:
         """Read what `save` wrote."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path}: cannot be read ({error}).") from None
-        except json.JSONDecodeError as error:
-            raise StoreError(f"{path}: not valid JSON ({error}); it may be cut off.") from None
+        content = read_document(Path(path), FORMAT, VERSION, kind="model check", expected="expected what `save` wrote")
         try:
             return cls.from_dict(content)
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """The same with lists for tuples, and None for what is no finite number."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _finding(content: Mapping[str, Any]) -> Finding:
-    places = tuple(Place(**{**item, "level": Level(item["level"])}) for item in content["places"])
-    return Finding(content["kind"], Level(content["level"]), content["text"], places)
-
-
-def _figures(content: Mapping[str, Any]) -> Figures:
-    return Figures(
-        log_likelihood=content["log_likelihood"],
-        gains=_estimates(content["gains"]),
-        features=tuple(
-            FeatureFigures(**{name: _value(value) for name, value in item.items()}) for item in content["features"]
-        ),
-        pairs=tuple(
-            PairFigures(tuple(item["features"]), item["expected"], _estimate(item["excess"]))
-            for item in content["pairs"]
-        ),
-        ahead=tuple(
-            HorizonFigures(**{**item, "features": _all(FeatureAhead, item["features"])}) for item in content["ahead"]
-        ),
-        parts=tuple(
-            PartFigures(**{**item, "gain": _value(item["gain"]), "features": _all(FeatureOfPart, item["features"])})
-            for item in content["parts"]
-        ),
-    )
-
-
-def _all(kind: Any, items: list[Mapping[str, Any]]) -> tuple[Any, ...]:
-    return tuple(kind(**{name: _value(value) for name, value in item.items()}) for item in items)
-
-
-def _value(value: Any) -> Any:
-    """An entry as the dataclasses have it: estimates, tables of estimates, tuples."""
-    if isinstance(value, Mapping):
-        return _estimate(value) if set(value) == {"value", "low", "high"} else _estimates(value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _estimate(content: Mapping[str, Any]) -> Estimate:
-    value = content["value"]
-    return Estimate(math.nan if value is None else value, content["low"], content["high"])
-
-
-def _estimates(content: Mapping[str, Any]) -> dict[str, Estimate]:
-    return {name: _estimate(item) for name, item in content.items()}

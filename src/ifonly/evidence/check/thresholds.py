@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from ifonly.data.plain import as_number, check_keys
-from ifonly.errors import InputError, StoreError
+from ifonly.data.records import as_number, check_keys, read_plain
+from ifonly.errors import InputError
 
 
 @dataclass(frozen=True)
-class Limits:
+class Threshold:
     """Where a figure begins to be a warning, and where a failure."""
 
     warn: float
@@ -36,29 +36,29 @@ class Thresholds:
     """Every limit of a check; `thresholds.yaml` in this folder says what each is about.
 
     >>> default_thresholds().changed({"distance": {"warn": 0.1, "fail": 0.2}}).distance
-    Limits(warn=0.1, fail=0.2)
+    Threshold(warn=0.1, fail=0.2)
     """
 
-    gain_over_persistence: Limits
-    gain_over_linear: Limits
-    distance: Limits
-    coverage: Limits
-    noise_by_state: Limits
-    noise_by_action: Limits
-    noise_size: Limits
-    noise_lasting: Limits
-    noise_together: Limits
-    skill_ahead: Limits
-    coverage_ahead: Limits
-    bias_of_part: Limits
-    coverage_of_part: Limits
+    gain_over_persistence: Threshold
+    gain_over_linear: Threshold
+    distance: Threshold
+    coverage: Threshold
+    noise_by_state: Threshold
+    noise_by_action: Threshold
+    noise_size: Threshold
+    noise_lasting: Threshold
+    noise_together: Threshold
+    skill_ahead: Threshold
+    coverage_ahead: Threshold
+    bias_of_part: Threshold
+    coverage_of_part: Threshold
     subjects: Subjects
     transitions_of_part: int
     smallest_cell: int
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
-            if isinstance(value, Limits):
+            if isinstance(value, Threshold):
                 downwards = name in GOOD_IS_HIGH
                 if (value.fail > value.warn) if downwards else not 0 <= value.warn <= value.fail:
                     order = "fail at or below warn" if downwards else "0 <= warn <= fail"
@@ -91,12 +91,7 @@ def default_thresholds() -> Thresholds:
 
 def load_thresholds(path: str | Path) -> Thresholds:
     """The default limits with those of a YAML or JSON file in their place."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
-        raise StoreError(f"{path}: not valid YAML ({error}).") from None
+    content = read_plain(Path(path))
     return default_thresholds().changed({} if content is None else content, where=str(path))
 
 
@@ -107,7 +102,7 @@ def _read(where: str, name: str, value: Any) -> Any:
     if name in ("transitions_of_part", "smallest_cell"):
         return _whole(where, value)
     check_keys(where, value, required={"warn", "fail"}, optional=set())
-    return Limits(*(as_number(where, value[key]) for key in ("warn", "fail")))
+    return Threshold(*(as_number(where, value[key]) for key in ("warn", "fail")))
 
 
 def _whole(where: str, value: Any) -> int:

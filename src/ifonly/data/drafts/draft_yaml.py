@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from ifonly.data.columns import DoseColumn
-from ifonly.data.drafts.features import FeatureGuess
-from ifonly.data.drafts.guess import Draft
+from ifonly.data.drafts.draft import Draft
+from ifonly.data.drafts.guesses import FeatureGuess
 from ifonly.data.schema import Axis
 from ifonly.data.store import SCHEMA_FORMAT, SCHEMA_VERSION, UNIT_TO_FILL_IN
 from ifonly.version import __version__

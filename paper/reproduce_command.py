@@ -176,7 +176,7 @@ def reproduce(
     What experiments have in common is measured once. Full settings, as in the paper, take many hours of processor
     time; --patients, --seconds and --quick make it less.
     """
-    from ifonly.runs.settings import available_cores
+    from ifonly.files import available_cores
     from paper.catalogue import chosen
     from paper.folder import carry_out
     from paper.runner import Bench

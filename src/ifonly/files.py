@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half-written."""
+"""Files that are never half-written, and what the machine offers."""
 
 import hashlib
 import os
@@ -170,3 +170,8 @@ def sha256_of(path: Path) -> str:
     """The checksum by which a cut-off or altered file is recognised."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

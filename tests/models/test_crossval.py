@@ -215,7 +215,7 @@ def test_tables_print_a_grid_of_location_by_scale_limits():
         for limits, value in {(1.0, 0.1): -10.6, (0.5, 0.1): -12.0, (1.0, None): -9.9}.items()
     ]
     plan = CrossValidationPlan(grid=[row.limits for row in rows], folds=2)
-    table = CrossValidation(plan, tuple(rows), crossval.Counts(4, 3, 20), {})
+    table = CrossValidation(plan, tuple(rows), crossval.DataCounts(4, 3, 20), {})
     lines = str(table).splitlines()
     assert lines[0] == "2-fold cross-validation by subject: 4 episodes of 3 subjects, 20 transitions"
     assert "unconstrained -10.0000 +- 0.0000" in lines[2]

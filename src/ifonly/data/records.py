@@ -119,15 +119,16 @@ def json_text(content: Mapping[str, Any], *, what: str = "document") -> str:
 
 def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
     """The mapping in a file of this format and version; `kind` and what was `expected` are for messages."""
-    content = read_mapping(file, expected=expected)
+    content = read_plain(file, expected=expected)
     check_version(file, content, format, version, kind=kind)
-    return content
+    return dict(content)
 
 
-def check_version(file: Path | str, content: Mapping[str, Any], format: str, version: int, *, kind: str) -> None:
+def check_version(file: Path | str, content: Any, format: str, version: int, *, kind: str) -> None:
     """Refuse content of another format, or of another version of it."""
-    if content.get("format") != format:
-        raise StoreError(f"{file}: not a {kind}: format {content.get('format')!r}; expected {format!r}.")
+    found = content.get("format") if isinstance(content, Mapping) else None
+    if found != format:
+        raise StoreError(f"{file}: not a {kind}: format {found!r}; expected {format!r}.")
     if content.get("version") != version:
         raise StoreError(
             f"{file}: version {content.get('version')!r} of {format}; ifonly {__version__} reads version {version}: "
@@ -135,9 +136,9 @@ def check_version(file: Path | str, content: Mapping[str, Any], format: str, ver
         )
 
 
-def read_mapping(source: Path, *, expected: str = "") -> dict[str, Any]:
+def read_mapping(source: Path) -> dict[str, Any]:
     """The mapping in a JSON or YAML file, read as `read_plain` does."""
-    content = read_plain(source, expected=expected)
+    content = read_plain(source)
     if not isinstance(content, dict):
         raise StoreError(f"{source}: holds {type(content).__name__}, not a mapping of names to values.")
     return content
@@ -204,6 +205,12 @@ def as_number(where: str, value: Any) -> float:
 def as_numbers(where: str, values: Iterable[object]) -> tuple[float, ...]:
     """Each value as `as_number` takes it."""
     return tuple(as_number(where, value) for value in values)
+
+
+def check_whole(where: str, value: object, *, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{where}={value!r} must be a whole number of at least {least}.")
 
 
 def check_text(where: str, what: str, value: object) -> None:

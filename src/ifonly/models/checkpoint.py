@@ -19,10 +19,9 @@ from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
-from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
-from ifonly.models.kinds import class_of, register, registered_kinds
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear
 from ifonly.models.standing import Standing

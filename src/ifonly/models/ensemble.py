@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
-from ifonly.models.base import TrainableModel
+from ifonly.models.base import TrainableModel, class_of
 from ifonly.models.fit_report import FitReport
-from ifonly.models.kinds import class_of
 from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from zuko.transforms import MonotonicRQSTransform
 
+from ifonly.data.records import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
@@ -34,8 +35,7 @@ class Spline:
     steepness: float = 10.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 2:
-            raise InputError(f"spline: bins={self.bins!r} must be a whole number of at least 2.")
+        check_whole("spline: bins", self.bins, least=2)
         if not (math.isfinite(self.reach) and self.reach > 0):
             raise InputError(f"spline: reach={self.reach} must be positive and finite.")
         if not (math.isfinite(self.steepness) and self.steepness > 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from ifonly.data.records import repeated
 from ifonly.errors import InputError
 from ifonly.evidence import Examination
 from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.files import available_cores
 from ifonly.search.base import Limits, Solver
 
 
@@ -90,13 +90,6 @@ class RunSettings:
         if twice := repeated(list(self.episodes)):
             raise InputError(f"run settings: episodes name {twice[0]!r} more than once.")
         return cohort.select(sorted(self.episodes, key=cohort.position))
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _require(value: Any, kind: type, name: str, example: str) -> None:

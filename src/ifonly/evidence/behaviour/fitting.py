@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.records import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork
 from ifonly.evidence.behaviour.neighbours import Neighbours
 from ifonly.evidence.behaviour.report import BehaviourReport, SampleSize, by_action, by_probability, likeliest_error
-from ifonly.models.fit import check_seed, torch_threads
+from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
 
 TEMPERATURES = (0.05, 20.0)
@@ -50,11 +51,10 @@ class BehaviourSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name, value in [("a width", width) for width in self.hidden] + [
-            (name, getattr(self, name)) for name in ("epochs", "batch_size", "most_states", "k")
-        ]:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"behaviour: {name} of {value!r} must be a whole number of at least 1.")
+        for width in self.hidden:
+            check_whole("behaviour: a width", width, least=1)
+        for name in ("epochs", "batch_size", "most_states", "k"):
+            check_whole(f"behaviour: {name}", getattr(self, name), least=1)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise InputError(f"behaviour: learning_rate={self.learning_rate} must be positive and finite.")
         for name in ("calibration", "held_out"):
@@ -94,7 +94,7 @@ def fit_behaviour(
     and fits the temperature by which the scores are divided, the third measures. The same seed gives the same model.
     """
     settings = settings or BehaviourSettings()
-    check_seed(seed)
+    check_whole("fit: seed", seed, least=0)
     training, calibration, held_out = _split(cohort, settings, seed)
     scaler = Scaler.fit(training)
     counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,27 +13,13 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.models.base import TransitionModel
+from ifonly.models.fit import EncodedTransitions
 from ifonly.models.noise import Gaussian, NoisePrior
 
 BoolArray = npt.NDArray[np.bool_]
 
 PRIOR_DRAWS = 100_000
 """Draws by which ranks within the prior are found: they are then exact to about 0.2 %."""
-
-ROWS_AT_ONCE = 8192
-
-
-class Rows(NamedTuple):
-    """Transitions in the model's scaled coordinates, in the order of `abduct`'s arguments."""
-
-    states: Tensor  # [N, D]
-    context: Tensor  # [N, C]
-    actions: Tensor  # [N]
-    next_states: Tensor  # [N, D]
-
-    def batches(self) -> list[Rows]:
-        """Parts that do not fill the memory."""
-        return [Rows(*part) for part in zip(*(column.split(ROWS_AT_ONCE) for column in self), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +29,7 @@ class Sample:
     model: TransitionModel
     prior: NoisePrior
     cohort: Cohort
-    rows: Rows
+    rows: EncodedTransitions
     noise: FloatArray  # [N, D]
     log_prob: FloatArray  # [N], in scaled coordinates
     draws: FloatArray  # [PRIOR_DRAWS, D], of the prior, each column sorted on its own
@@ -57,13 +42,7 @@ class Sample:
     @classmethod
     def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> Sample:
         """Abduct every transition of `cohort`; `model` is a copy for search."""
-        transitions, scaler = cohort.transitions(), model.scaler
-        rows = Rows(
-            torch.as_tensor(scaler.states.encode(transitions.states)),
-            torch.as_tensor(scaler.context.encode(transitions.context)),
-            torch.as_tensor(np.array(transitions.actions)),
-            torch.as_tensor(scaler.states.encode(transitions.next_states)),
-        )
+        rows = EncodedTransitions.of(model, cohort)
         prior = prior_of(model)
         found = [_noise_and_density(model, prior, batch) for batch in rows.batches()]
         noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -75,12 +54,12 @@ class Sample:
             model=model,
             prior=prior,
             cohort=cohort,
-            rows=Rows(*(column[finite] for column in rows)),
+            rows=EncodedTransitions(*(column[finite] for column in rows)),
             noise=noise[finite].numpy(),
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
             prior_scores=normal_scores(ranks_within(ordered, draws[:20_000])),
-            episode=transitions.episode[finite.numpy()],
+            episode=cohort.transitions().episode[finite.numpy()],
             position=np.flatnonzero(finite.numpy()),
             broken=int((~finite).sum()),
         )
@@ -154,7 +133,7 @@ def normal_scores(ranks: FloatArray) -> FloatArray:
     return np.asarray(torch.special.ndtri(torch.as_tensor(ranks)).numpy())
 
 
-def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: Rows) -> tuple[Tensor, Tensor]:
+def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, Tensor]:
     """The abducted noise [n, D] and the log density [n] of the next states."""
     density = getattr(model, "log_prob", None)
     if density is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ifonly.simulate import Clinician
-from ifonly.simulate.clinician import USUAL
-from ifonly.simulate.twists import DROWNING, FRAILTY, PLAIN, VOLUME, Twist
+from ifonly.simulate.equations import DROWNING, FRAILTY, PLAIN, VOLUME, Twist
+from ifonly.simulate.patients import USUAL
 
 LUNGS_INJURED = 1.0
 """The oxygen debt (world coordinates) above which nobody gives fluids, where treatment is never varied."""

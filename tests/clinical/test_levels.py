@@ -24,7 +24,7 @@ from ifonly.clinical.levels import (
 )
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError, StoreError
-from ifonly.simulate.schema import sepsis_schema
+from ifonly.simulate.world import sepsis_schema
 
 
 def test_quartile_medians() -> None:

@@ -20,7 +20,7 @@ from ifonly.evidence.behaviour import BehaviourReport, BehaviourSettings, fit_be
 from ifonly.evidence.behaviour.report import by_action, by_probability, calibration_error, likeliest_error
 from ifonly.models import LinearModel
 from ifonly.problem import Support
-from ifonly.simulate.schema import world_scaler
+from ifonly.simulate.world import world_scaler
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def _found_columns(source: Path, found: list[str]) -> dict[str, str]:
 
 
 def _numbers(source: Path, raw: pl.DataFrame, names: dict[str, str]) -> pl.DataFrame:
-    """Ids as text, everything else as numbers; the first cell that is none is named by column and row."""
+    """Ids as text, everything else as numbers; an error names column and row of the first cell that is not."""
     columns = {}
     for ours, theirs in names.items():
         numbers = raw[theirs].cast(pl.Float64, strict=False).alias(ours)

@@ -21,7 +21,7 @@ from ifonly.data.records import json_text
 from ifonly.data.store import save_cohort
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, check_writable, sha256_of
+from ifonly.files import atomic_folder, check_writable, require_only, sha256_of
 from ifonly.progress import Progress, silent
 from ifonly.version import __version__
 
@@ -88,7 +88,7 @@ def build_cohort(
             f"{source} does not exist; expected a folder with MIMIC's tables, or the AI Clinician's table."
         )
     check_writable(target, folder=True)
-    _check_strangers(target, finish)
+    require_only(target, {*FILES, *(PICTURES if finish is not None else ())})  # before hours of reading
     check_limits(memory=chosen.memory, threads=chosen.threads)
     chosen.levels.check()
     if Path(source).is_dir():
@@ -99,17 +99,6 @@ def build_cohort(
     if chosen.work is None:
         shutil.rmtree(working_folder(target, chosen), ignore_errors=True)
     return build
-
-
-def _check_strangers(target: Path, finish: Finish | None) -> None:
-    """Refuse to overwrite a folder with files of others, before hours of reading; storing would refuse it as well."""
-    ours = {*FILES, *(PICTURES if finish is not None else ())}
-    strangers = sorted({item.name for item in target.iterdir()} - ours) if target.is_dir() else []
-    if strangers:
-        raise StoreError(
-            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
-            "name."
-        )
 
 
 def working_folder(out: str | Path, options: BuildOptions) -> Path:

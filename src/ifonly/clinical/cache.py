@@ -50,7 +50,7 @@ class TableCache:
             self.counts[name] = known
             return False
         record = self._record(name)
-        record.unlink(missing_ok=True)  # from here on the old table is nobody's
+        record.unlink(missing_ok=True)  # without a record the old table is never used again
         with atomic_file(self.path(name)) as scratch:
             counts = build(scratch)
             size = scratch.stat().st_size

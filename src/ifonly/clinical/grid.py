@@ -1,7 +1,8 @@
-"""From events to steps of four hours: what was measured, what is still known, what was given - never from the future.
+"""From events to steps of four hours: what was measured, what is carried forward, what was given.
 
 A value counts for the step in which it was charted, from the step's beginning up to, but not including, its end. Until
 the next one it is held, at most for the variable's limit; then it is unknown, and a stated default stands in its place.
+No step uses later events.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Variable:
     default: float
     """Stands for unknown values; scores no point of SOFA."""
     within: Literal["mean", "last"] = "mean"
-    """Which value speaks for a step with several."""
+    """How several values of one step are combined."""
     factor: float = 1.0
     """From the table's unit to the grid's."""
     least: float | None = None
@@ -358,7 +359,7 @@ def _per_stay(steps: pl.DataFrame, intervals: pl.DataFrame, summary: Callable[[F
 
 
 def _with_defaults(steps: pl.DataFrame) -> pl.DataFrame:
-    """Unknown values replaced by defaults, and a column `known_...` that tells which were not."""
+    """Unknown values replaced by defaults, and a column `known_...` that is true where a value was known."""
     known = [pl.col(v.feature).is_not_null().alias(f"known_{v.feature}") for v in VARIABLES]
     filled = [pl.col(v.feature).fill_null(v.default) for v in VARIABLES]
     return steps.with_columns(known).with_columns(*filled, pl.col("SOFA").cast(pl.Float64))

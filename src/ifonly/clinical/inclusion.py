@@ -104,11 +104,11 @@ class Sieve:
         return Flow(tuple(self._steps))
 
     def keep(self, condition: pl.Expr, *, rule: str) -> None:
-        """Go on with the stays for which `condition` (over the columns of `stays`) is true; null counts as false."""
+        """Keep the stays for which `condition` (over the columns of `stays`) is true; null counts as false."""
         self._go_on(self.stays.filter(condition), rule)
 
     def keep_ids(self, ids: Collection[str] | pl.Series, *, rule: str) -> None:
-        """Go on with these stays."""
+        """Keep these stays."""
         self._go_on(self.stays.filter(pl.col("stay").is_in(pl.Series(list(ids), dtype=pl.String).implode())), rule)
 
     def _go_on(self, left: pl.DataFrame, rule: str) -> None:

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 INTUBATED_VERBAL = ("1.0 ET/Trach", "No Response-ETT")
-"""What CareVue and MetaVision chart as the verbal response of somebody with a tube in the throat."""
+"""The verbal responses that CareVue and MetaVision chart for intubated patients."""
 
 
 @cache

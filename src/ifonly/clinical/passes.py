@@ -187,7 +187,7 @@ def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, repo
 
 
 def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typed) -> int:
-    """The first row in which a column holds something else: another look at the file, for those that need it only."""
+    """The first row in which a column holds something else: a second pass over the file, only after an error."""
     numbered = f"SELECT row_number() OVER () AS number, * FROM {csv_relation(table)}"
     database.rows("SET preserve_insertion_order = true")
     first = f"SELECT min(number) FROM ({numbered}) WHERE ({chosen.where}) AND {_uncastable(typed)}"

@@ -194,6 +194,12 @@ class Cohort:
         wanted = set(subjects)
         return self.filter([subject in wanted for subject in self.subjects])
 
+    def columns(self) -> dict[str, FloatArray]:
+        """The values [N] of every feature over all steps, by name, in the order of the schema."""
+        places = {feature.name: (self.states, i) for i, feature in enumerate(self.schema.dynamic)}
+        places |= {feature.name: (self.context, i) for i, feature in enumerate(self.schema.context)}
+        return {feature.name: places[feature.name][0][:, places[feature.name][1]] for feature in self.schema.features}
+
     def transitions(self) -> Transitions:
         """Every (state, context, action, next state) of the cohort, episode by episode."""
         last = np.zeros(len(self.actions), dtype=bool)
@@ -266,20 +272,19 @@ class CohortSummary:
     @classmethod
     def of(cls, cohort: Cohort) -> CohortSummary:
         """Summarise a cohort."""
-        columns = {f.name: cohort.states[:, i] for i, f in enumerate(cohort.schema.dynamic)}
-        columns |= {f.name: cohort.context[:, i] for i, f in enumerate(cohort.schema.context)}
+        columns = cohort.columns()
         features = tuple(
             FeatureSummary(
                 name=feature.name,
                 kind=feature.kind,
                 unit=feature.unit,
-                mean=float(columns[feature.name].mean()),
-                deviation=float(columns[feature.name].std()),
-                minimum=float(columns[feature.name].min()),
-                maximum=float(columns[feature.name].max()),
+                mean=float(values.mean()),
+                deviation=float(values.std()),
+                minimum=float(values.min()),
+                maximum=float(values.max()),
                 implausible=cohort.implausible.get(feature.name, 0),
             )
-            for feature in cohort.schema.features
+            for feature, values in zip(cohort.schema.features, columns.values(), strict=True)
         )
         counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))
         return cls(

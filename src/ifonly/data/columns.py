@@ -1,4 +1,4 @@
-"""Which column of somebody's table holds what: ids, steps, and actions as labels or as doses."""
+"""Which columns of a user's table hold ids, steps, and actions as labels or as doses."""
 
 from __future__ import annotations
 

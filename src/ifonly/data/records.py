@@ -126,9 +126,10 @@ def read_document(file: Path, format: str, version: int, *, kind: str, expected:
 
 def check_version(file: Path | str, content: Any, format: str, version: int, *, kind: str) -> None:
     """Refuse content of another format, or of another version of it."""
-    found = content.get("format") if isinstance(content, Mapping) else None
-    if found != format:
-        raise StoreError(f"{file}: not a {kind}: format {found!r}; expected {format!r}.")
+    if not isinstance(content, Mapping):
+        raise StoreError(f"{file}: not a {kind}: holds {type(content).__name__}, not a mapping of names to values.")
+    if content.get("format") != format:
+        raise StoreError(f"{file}: not a {kind}: format {content.get('format')!r}; expected {format!r}.")
     if content.get("version") != version:
         raise StoreError(
             f"{file}: version {content.get('version')!r} of {format}; ifonly {__version__} reads version {version}: "

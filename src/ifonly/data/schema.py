@@ -171,7 +171,7 @@ class ActionSpace:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether the vectors are mere indicators, as those of `categories` are."""
+        """Whether the vectors are indicators, as those of `categories` are."""
         return not self.axes and self.vectors == _indicators(len(self))
 
     def describe_change(self, before: int, after: int) -> str:

@@ -29,7 +29,7 @@ COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
-"""What a first schema says instead of a unit that nobody can guess."""
+"""Stands in a drafted schema for a unit that cannot be guessed."""
 
 # A damaged Parquet file can make polars panic, which is no subclass of its other errors.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -252,7 +252,7 @@ def _parse_csv(source: Path, data: bytes) -> pl.DataFrame:
     except pl.exceptions.NoDataError:
         raise InputError(f"{source}: is empty.") from None
     except (*_UNREADABLE, UnicodeDecodeError, csv.Error):
-        # The parser's own message may quote whole rows, which are nobody's business.
+        # The parser's own message may quote whole rows: patient data.
         raise StoreError(
             f"{source}: is not a readable CSV file; it must be UTF-8 with commas, no row may have more cells than the "
             "header, and every quote must be closed."

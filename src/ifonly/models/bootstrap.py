@@ -1,4 +1,4 @@
-"""Bootstrap samples of subjects, and what limits what can be concluded from refits to them."""
+"""Bootstrap samples of subjects, and notes on what their refits cannot show."""
 
 from __future__ import annotations
 

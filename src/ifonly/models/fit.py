@@ -140,7 +140,7 @@ class EncodedTransitions(NamedTuple):
         return EncodedTransitions(*(column.index_select(0, flat).unflatten(0, positions.shape) for column in self))
 
     def shuffled(self, generator: torch.Generator) -> EncodedTransitions:
-        """The rows in random order: one gather per epoch, after which batches are mere slices."""
+        """The rows in random order: one gather per epoch, after which batches are slices."""
         return self.take(torch.randperm(len(self.actions), generator=generator))
 
     def batches(self, size: int = EVALUATION_ROWS) -> Iterator[EncodedTransitions]:

@@ -1,7 +1,7 @@
 """Several models of one class as one: their weights side by side, so that one pass computes what each of them says.
 
 Weights get one dimension more, the members [K], and so do transitions: [K, B, ...] instead of [B, ...]. What a model
-does with the outputs of its parts broadcasts; only the parts that hold weights have a twin here that knows of members.
+does with the outputs of its parts broadcasts; only parts with weights have a twin here for the extra dimension.
 
 A training step of one small network is dominated by the cost of calling operations. In `Perceptrons` one call serves
 all members, and automatic differentiation sees a single operation, from all weights to all outputs: hidden layers are
@@ -75,7 +75,7 @@ class Perceptrons:
         return wanted.repeat_interleave(len(matrices) // len(norms)).view(-1, 1, 1)
 
     def memory(self, number: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Uninitialised memory that is used again and again: fresh pages for every batch would cost more."""
+        """Uninitialised memory, reused from batch to batch: allocating fresh pages costs more."""
         size = torch.Size(shape).numel()
         buffer = self._buffers.get(number)
         if buffer is None or buffer.numel() < size:
@@ -261,7 +261,7 @@ class StackedModel:
     def log_prob(self, weights: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """Log densities [K, B] of transitions [K, B, ...], in the order of a model's `log_prob`."""
         for part, (module, name, shape) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
-            # Found before the parameter of that name, which a module keeps elsewhere.
+            # Instance attributes shadow the parameter of that name.
             module.__dict__[name] = part.unflatten(1, shape)
         return self._twin.log_prob(*rows)
 

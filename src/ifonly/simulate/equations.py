@@ -21,7 +21,7 @@ from ifonly.errors import InputError
 CONSTANT = "constant"
 
 DOSES = ("pressor effect", "pressor burden", "fluid effect", "fluid burden")
-"""What an action amounts to, each between 0 and 1: effects saturate with the dose, burdens grow in proportion."""
+"""The inputs that an action sets, each between 0 and 1: effects saturate with the dose, burdens are proportional."""
 
 HALF_EFFECT = {"vasopressors": 0.1, "fluids": 150.0}
 """The dose (mcg/kg/min, mL/4 h) at which the logarithmic effect curve bends."""

@@ -1,7 +1,7 @@
 """Cohorts recorded in the simulated world: who is admitted, how they are treated, what is written down.
 
-Nobody who treats sees the noise of the world, so that nothing hidden drives both treatment and outcome, unless a
-`Clinician` is told to. Inputs and random draws are rows, one per patient: states [B, D] in the world's coordinates,
+Treatment does not depend on the noise of the world: there is no hidden confounding unless a `Clinician` is given
+`insight`. Inputs and random draws are rows, one per patient: states [B, D] in the world's coordinates,
 uniform or normal draws [B, n].
 """
 
@@ -18,6 +18,18 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.progress import Progress, Tick, silent
 from ifonly.simulate.world import SepsisWorld, sepsis_schema, soft_clamp
+
+BLOCK = 256
+"""Patients are computed in blocks of exactly this many, so that rounding, too, is the same for any cohort size."""
+
+FEMALE = 0.44
+SECOND_STAYS = 0.2
+"""How often a patient with an odd number is a second stay of the one before."""
+EARLIER_STAYS = 0.15
+"""How often a patient was here before without a record of it."""
+
+STYLE_SPREAD = (0.8, 0.8)
+"""How much clinicians differ in their readiness to give vasopressors and fluids: deviations of the need."""
 
 LEVELS = 5
 _INDEX = {feature.name: column for column, feature in enumerate(sepsis_schema().dynamic)}
@@ -52,10 +64,10 @@ class Clinician:
     """What is unusual about those who treat; by default nothing."""
 
     insight: tuple[float, float] = (0.0, 0.0)
-    """What one deviation of what a world hides of a stay adds to the need for vasopressors and for fluids: they notice
-    what nobody writes down, and act on it."""
+    """What one deviation of what a world hides of a stay adds to the need for vasopressors and for fluids: they
+    act on what is not recorded (hidden confounding)."""
     no_fluids_above: float | None = None
-    """Where the oxygen debt (FiO2 minus PaO2, world coordinates) is larger, nobody gives fluids, without exception."""
+    """Where the oxygen debt (FiO2 minus PaO2, world coordinates) is larger, fluids are never given (no overlap)."""
 
 
 USUAL = Clinician()
@@ -104,26 +116,13 @@ def _logistic(uniform: FloatArray) -> FloatArray:
     return np.log(safe) - np.log1p(-safe)
 
 
-BLOCK = 256
-"""Patients are computed in blocks of exactly this many, so that rounding, too, is the same for any cohort size."""
-
-FEMALE = 0.44
-SECOND_STAYS = 0.2
-"""How often a patient with an odd number is a second stay of the one before."""
-EARLIER_STAYS = 0.15
-"""How often a patient was here before without a record of it."""
-
-STYLE_SPREAD = (0.8, 0.8)
-"""How much clinicians differ in their readiness to give vasopressors and fluids: deviations of the need."""
-
-
 @dataclass(frozen=True)
 class _Stays:
     """What is drawn on admission, for every patient."""
 
     person: IntArray  # [n], number of the first stay of the same person
     static: FloatArray  # [n, 3]: gender, readmission, age in years
-    hidden: FloatArray  # [n, H], normal draws: what a world knows of a stay and no record shows
+    hidden: FloatArray  # [n, H], normal draws: hidden features of a stay
     severity: FloatArray  # [n]
     first: FloatArray  # [n, D], normal draws
     style: FloatArray  # [n, 2]
@@ -254,7 +253,7 @@ def _one_step(
     draws: FloatArray,
     noise: FloatArray,
 ) -> None:
-    """Treat the patients of one block at one step and, unless it is the last, let the world answer."""
+    """Treat the patients of one block at one step and, unless it is the last, simulate the next states."""
     (t, rows), world = place, ward.world
     now = records.states[rows, t]
     before = records.context[rows, t - 1, 3] if t else np.zeros(BLOCK)

@@ -120,8 +120,8 @@ class SepsisWorld(TransitionModel):
     it is not trained, but has a `prior`, `log_prob` and `sample` as trained models do.
 
     A `twist` (`ifonly.simulate.equations`) adds to the tables. Its hidden features are part of this world's own schema,
-    and `recorded` leaves them out of a cohort: the world still knows the whole of each stay, so that it answers exactly
-    what would have happened otherwise, while models learn from what is left.
+    and `recorded` leaves them out of a cohort: the world itself keeps them and so gives exact counterfactuals,
+    while models learn from the recorded features alone.
 
     >>> world = SepsisWorld()
     >>> state = torch.zeros(9, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""A first schema out of somebody's table: guesses with reasons, and the problems that the table has."""
+"""A first schema guessed from a table: every guess with its reason, and the problems of the table."""
 
 from ifonly.data.drafts.draft import Draft, TableProblem, guess_schema
 from ifonly.data.drafts.draft_yaml import draft_text

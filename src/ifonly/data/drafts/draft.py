@@ -17,7 +17,7 @@ from ifonly.data.schema import Feature, Schema
 from ifonly.errors import InputError
 
 FEW_USES = 10
-"""Actions taken less often than this are rare: hardly anything can be learned about them."""
+"""Actions taken less often than this are rare: too few to learn their effect."""
 
 ONE_SIDED = 0.9
 """An action taken in more than this share of all steps leaves little to compare it with."""
@@ -168,7 +168,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A first schema of a table. Units that nobody can guess are '?' in it, and must be filled in before it is used."""
+    """A first schema of a table. Units that cannot be guessed are '?' and must be filled in before use."""
 
     rows: int
     episodes: int

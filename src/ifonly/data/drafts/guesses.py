@@ -19,7 +19,7 @@ from ifonly.data.store import UNIT_TO_FILL_IN
 from ifonly.errors import InputError
 
 OUTCOME_WORDS = ("died", "death", "dead", "mortality", "outcome", "survived", "survival", "failed", "failure", "target")
-"""Known only afterwards: as features they would tell the model the end."""
+"""Known only afterwards: as features they would leak the outcome."""
 
 OUTSIDE_WORDS = (
     *("weather", "sun", "rain", "wind", "outside", "outdoor", "ambient", "forecast", "price", "tariff", "demand"),
@@ -44,7 +44,7 @@ FENCE = 1.0
 
 @dataclass(frozen=True)
 class FeatureGuess:
-    """A feature and why it is thought to be so."""
+    """A feature, with the reasons for its kind, scaling and unit."""
 
     feature: Feature
     kind_reason: str
@@ -124,7 +124,7 @@ def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
 
 
 def _skewness(values: FloatArray) -> float:
-    scaled = values / np.abs(values).max()  # lest squares of huge numbers overflow
+    scaled = values / np.abs(values).max()  # avoids overflow in the squares
     deviation = scaled.std()
     return float((((scaled - scaled.mean()) / deviation) ** 3).mean()) if deviation > 0 else 0.0
 
@@ -135,7 +135,7 @@ def _one_digit(value: float) -> float:
 
 
 def guess_unit(reading: Reading) -> tuple[str, str]:
-    """The unit that a column's name tells, or a mark to fill it in; and which of these it is."""
+    """The unit in a column's name, or a mark to fill it in; and a remark that says which."""
     if reading.is_binary:
         return "", "none"
     bracketed = re.search(r"[\[(]([^\])]+)[\])]\s*$", reading.name)
@@ -159,12 +159,12 @@ def _plausible(reading: Reading) -> tuple[float, float]:
     grain = 10.0 ** math.floor(math.log10(width))
     bottom = math.floor((low - FENCE * width) / grain) * grain
     top = math.ceil((high + FENCE * width) / grain) * grain
-    # What is never negative can hardly be so.
+    # A range never starts below zero if no value does.
     return (_tidy(max(bottom, 0.0)) if values.min() >= 0 else _tidy(bottom)), _tidy(top)
 
 
 def _tidy(value: float) -> float:
-    """Without the noise of floating point."""
+    """Rounded to six digits, without floating-point noise."""
     return float(f"{value:.6g}")
 
 

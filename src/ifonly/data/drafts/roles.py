@@ -70,7 +70,7 @@ class Reading:
 
     @cached_property
     def is_binary(self) -> bool:
-        """Whether it knows only 0 and 1."""
+        """Whether its values are 0 and 1."""
         return self.is_numeric and self.distinct == 2 and set(np.unique(self.values)) == {0.0, 1.0}
 
 
@@ -147,7 +147,7 @@ REGULAR = 0.5
 
 @dataclass(frozen=True)
 class Hints:
-    """Columns that somebody named; None and () leave them to be guessed."""
+    """Columns named by the user; None and () leave them to be guessed."""
 
     episode: str | None = None
     step: str | None = None
@@ -184,7 +184,7 @@ class Steps:
 
     @property
     def spacing(self) -> float | None:
-        """The usual distance of two steps; None where it is none or nothing."""
+        """The most frequent distance of two steps; None where there is none or it is not positive."""
         usual = self.differences.drop_nulls().round(9).mode(maintain_order=True)
         return float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
-from ifonly.models.networks import NetworkModel, broadcast_constants
+from ifonly.models.networks import NetworkModel, same_constant
 from ifonly.models.smooth import Part, SmoothStep
 
 
@@ -62,10 +61,7 @@ class Additive(NetworkModel):
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = L_h [...], the same for every context, action and noise."""
-        constants = torch.full(
-            noise.shape[:-1], self.location.state_lipschitz(), dtype=torch.float64, device=noise.device
-        )
-        return broadcast_constants(constants, context, actions)
+        return same_constant(self.location.state_lipschitz(), context, actions, noise)
 
     def smooth(self) -> SmoothStep | None:
         """h alone: the noise is added to it; None where the activation has a kink."""

@@ -221,7 +221,7 @@ def _provenance(unconstrained: TrainableModel, cohort: Cohort) -> dict[str, Any]
 
 def _factory(model: Schema | TrainableModel | ModelFactory) -> ModelFactory:
     if isinstance(model, Schema):
-        return partial(_location_scale, model)
+        return lambda limits: LocationScale(model, lipschitz=limits)
     if isinstance(model, TrainableModel):
         if "lipschitz" not in model.settings():
             raise InputError(
@@ -291,10 +291,6 @@ class _Meter:
         """Report a finished cell."""
         self.done += 1
         self.show(0, {"log-likelihood": log_likelihood})
-
-
-def _location_scale(schema: Schema, limits: Any) -> LocationScale:
-    return LocationScale(schema, lipschitz=limits)
 
 
 def _with_limits(template: TrainableModel, limits: Any) -> TrainableModel:

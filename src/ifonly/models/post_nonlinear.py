@@ -16,7 +16,7 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
-from ifonly.models.networks import NetworkModel, broadcast_constants
+from ifonly.models.networks import NetworkModel, same_constant
 
 _CELLS = 64
 """Parts into which a bin is cut to bound its slope; even, so that the bin's middle is a border."""
@@ -106,8 +106,7 @@ class PostNonlinear(NetworkModel):
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = max_i S_i * L_h [...], the same for every context, action and noise."""
         constant = self.distortion.steepest_slopes().max().item() * self.location.state_lipschitz()
-        constants = torch.full(noise.shape[:-1], constant, dtype=torch.float64, device=noise.device)
-        return broadcast_constants(constants, context, actions)
+        return same_constant(constant, context, actions, noise)
 
 
 class Distortion(nn.Module):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.records import check_whole, from_plain, to_plain
+from ifonly.data.records import check_mapping, check_version, check_whole, from_plain, to_plain
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import FitError, InputError, StoreError
@@ -130,8 +130,11 @@ class CrossValidation:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CrossValidation:
-        """Read what `to_dict` wrote."""
-        return from_plain(cls, content, "cross-validation")
+        """Read what `to_dict` wrote, or the file of `ifonly crossval`, which adds format and version."""
+        check_mapping("cross-validation", content)
+        head = {"format": FORMAT, "version": VERSION}
+        check_version("cross-validation", head | dict(content), FORMAT, VERSION, kind="cross-validation")
+        return from_plain(cls, {key: content[key] for key in content if key not in head}, "cross-validation")
 
     def __str__(self) -> str:
         lines = [

@@ -1,23 +1,25 @@
-"""What a column of numbers is likely to be: its kind, scaling, unit and plausible range, with reasons."""
+"""What columns are likely to be, with reasons: features, and actions as categories, levels or binned doses."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from ifonly.data.drafts.readings import Reading
-from ifonly.data.drafts.roles import is_constant_within, words
-from ifonly.data.episode import FloatArray
-from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
+from ifonly.data.columns import DoseColumn
+from ifonly.data.drafts.roles import Reading, is_constant_within, words
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import repeated
+from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
 from ifonly.errors import InputError
 
 OUTCOME_WORDS = ("died", "death", "dead", "mortality", "outcome", "survived", "survival", "failed", "failure", "target")
-"""Known only afterwards: as features they would tell the model the end."""
+"""Known only afterwards: as features they would leak the outcome."""
 
 OUTSIDE_WORDS = (
     *("weather", "sun", "rain", "wind", "outside", "outdoor", "ambient", "forecast", "price", "tariff", "demand"),
@@ -42,7 +44,7 @@ FENCE = 1.0
 
 @dataclass(frozen=True)
 class FeatureGuess:
-    """A feature and why it is thought to be so."""
+    """A feature, with the reasons for its kind, scaling and unit."""
 
     feature: Feature
     kind_reason: str
@@ -122,7 +124,7 @@ def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
 
 
 def _skewness(values: FloatArray) -> float:
-    scaled = values / np.abs(values).max()  # lest squares of huge numbers overflow
+    scaled = values / np.abs(values).max()  # avoids overflow in the squares
     deviation = scaled.std()
     return float((((scaled - scaled.mean()) / deviation) ** 3).mean()) if deviation > 0 else 0.0
 
@@ -133,7 +135,7 @@ def _one_digit(value: float) -> float:
 
 
 def guess_unit(reading: Reading) -> tuple[str, str]:
-    """The unit that a column's name tells, or a mark to fill it in; and which of these it is."""
+    """The unit in a column's name, or a mark to fill it in; and a remark that says which."""
     if reading.is_binary:
         return "", "none"
     bracketed = re.search(r"[\[(]([^\])]+)[\])]\s*$", reading.name)
@@ -157,10 +159,118 @@ def _plausible(reading: Reading) -> tuple[float, float]:
     grain = 10.0 ** math.floor(math.log10(width))
     bottom = math.floor((low - FENCE * width) / grain) * grain
     top = math.ceil((high + FENCE * width) / grain) * grain
-    # What is never negative can hardly be so.
+    # A range never starts below zero if no value does.
     return (_tidy(max(bottom, 0.0)) if values.min() >= 0 else _tidy(bottom)), _tidy(top)
 
 
 def _tidy(value: float) -> float:
-    """Without the noise of floating point."""
+    """Rounded to six digits, without floating-point noise."""
     return float(f"{value:.6g}")
+
+
+MOST_LABELS = 50
+"""More labels than this are no finite set of actions, but notes."""
+
+MOST_LEVELS = 8
+"""Up to so many different doses are levels as they are; more are binned."""
+
+SHARE_OF_ZEROS = 0.05
+"""From this share on, a dose of zero is a level of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class ActionGuess:
+    """The actions of a table."""
+
+    space: ActionSpace
+    column: str | None
+    """Of labels; None where there are doses."""
+    doses: tuple[DoseColumn, ...]
+    reasons: Mapping[str, str]
+    """Why, for each column."""
+    counts: IntArray
+    """How often each action is taken [A]; rows without one left out."""
+
+
+def guess_actions(readings: Sequence[Reading]) -> ActionGuess:
+    """The actions in one column of labels, or in one or more columns of doses."""
+    if twice := repeated([reading.name for reading in readings]):
+        raise InputError(f"table: column(s) {twice} are named more than once as an action.")
+    for reading in readings:
+        if reading.is_date or reading.distinct < 2:
+            raise InputError(f"table: column {reading.name!r} cannot be an action: it holds dates or a single value.")
+    labels = [reading.name for reading in readings if not reading.is_numeric]
+    if labels and len(readings) > 1:
+        raise InputError(
+            f"table: column(s) {labels} hold text, so they cannot be doses beside others; join them to one column of "
+            "labels, or give numbers."
+        )
+    return _categories(readings[0]) if labels else _doses(readings)
+
+
+def _categories(reading: Reading) -> ActionGuess:
+    found = reading.texts.drop_nulls()
+    labels = sorted(found.unique().to_list())
+    if len(labels) > MOST_LABELS:
+        raise InputError(
+            f"table: column {reading.name!r} holds {len(labels)} different texts; actions are a finite set of at most "
+            f"{MOST_LABELS}. Group them, or name another column with --action."
+        )
+    counts = found.replace_strict(labels, list(range(len(labels)))).to_numpy()
+    return ActionGuess(
+        space=ActionSpace.categories(labels),
+        column=reading.name,
+        doses=(),
+        reasons={reading.name: f"{len(labels)} labels, without an order"},
+        counts=np.bincount(counts, minlength=len(labels)),
+    )
+
+
+def _doses(readings: Sequence[Reading]) -> ActionGuess:
+    guesses = [_axis(reading) for reading in readings]
+    space = ActionSpace.product(*(axis for axis, _, _ in guesses))
+    numbers = np.stack([reading.numbers.to_numpy() for reading in readings], axis=1)
+    complete = numbers[np.isfinite(numbers).all(axis=1)]
+    actions = np.zeros(len(complete), dtype=np.int64)
+    for column, (axis, dose, _) in enumerate(guesses):
+        actions = actions * len(axis.levels) + dose.levels_of(complete[:, column], axis)
+    return ActionGuess(
+        space=space,
+        column=None,
+        doses=tuple(dose for _, dose, _ in guesses),
+        reasons={dose.column: why for _, dose, why in guesses},
+        counts=np.bincount(actions, minlength=len(space)),
+    )
+
+
+def _axis(reading: Reading) -> tuple[Axis, DoseColumn, str]:
+    values, name, (unit, _) = reading.values, reading.name, guess_unit(reading)
+    if reading.distinct <= MOST_LEVELS:
+        levels = tuple(float(level) for level in np.unique(values))
+        why = f"its {len(levels)} numbers as levels; if they are mere codes, make them labels"
+        return Axis(name, unit, levels), DoseColumn(name, reading.name), why
+    has_zero = values.min() >= 0 and float((values == 0).mean()) >= SHARE_OF_ZEROS
+    edges = _edges(values[values > 0] if has_zero else values, zero=has_zero)
+    levels = _medians(values, edges)
+    why = f"{'zero, and ' if has_zero else ''}the medians of the quarters of the {'other ' if has_zero else ''}doses"
+    return Axis(name, unit, levels), DoseColumn(name, reading.name, edges), why
+
+
+def _edges(doses: FloatArray, *, zero: bool) -> tuple[float, ...]:
+    """Upper ends of all bins but the last; those that would leave a bin empty are left out."""
+    quartiles = [float(f"{edge:.4g}") for edge in np.quantile(doses, (0.25, 0.5, 0.75))]
+    candidates = sorted({0.0, *quartiles} if zero else set(quartiles))
+    used = np.unique(np.searchsorted(np.array(candidates), np.append(doses, 0.0) if zero else doses, side="left"))
+    return tuple(candidates[index] for index in used if index < len(candidates) and index < used[-1])
+
+
+def _medians(values: FloatArray, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """The median dose of each bin, with three digits where those stay within the bin."""
+    bins = np.searchsorted(np.array(edges), values, side="left")
+    levels = []
+    for index in range(len(edges) + 1):
+        median = float(np.median(values[bins == index]))
+        rounded = float(f"{median:.3g}")
+        fits = int(np.searchsorted(np.array(edges), rounded, side="left")) == index
+        levels.append(rounded if fits else median)
+    return tuple(levels)

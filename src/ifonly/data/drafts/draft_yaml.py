@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 
 from ifonly.data.columns import DoseColumn
-from ifonly.data.drafts.features import FeatureGuess
-from ifonly.data.drafts.guess import Draft
+from ifonly.data.drafts.draft import Draft
+from ifonly.data.drafts.guesses import FeatureGuess
 from ifonly.data.schema import Axis
 from ifonly.data.store import SCHEMA_FORMAT, SCHEMA_VERSION, UNIT_TO_FILL_IN
 from ifonly.version import __version__
@@ -180,12 +181,6 @@ def _value(value: str | float | list[float]) -> str:
 
 def _comment(text: str, *, first: str = "# ", rest: str = "# ") -> Iterator[str]:
     """Text broken into lines of comment."""
-    line, words = first, text.split()
-    empty = True
-    for word in words:
-        if not empty and len(line) + len(word) + 1 > WIDTH:
-            yield line
-            line, empty = rest, True
-        line += word if empty else f" {word}"
-        empty = False
-    yield line
+    yield from textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,4 +1,4 @@
-"""Stages of a build: each is one Parquet file with a record of what it was made from, so that none is made twice."""
+"""Tables of a build, kept as Parquet files with a record of what each was made from, so that none is made twice."""
 
 import hashlib
 import json
@@ -26,8 +26,8 @@ def code_of(*modules: str) -> str:
 
 
 @dataclass
-class Stages:
-    """The stage files of one folder, and the counts that go with them."""
+class TableCache:
+    """The tables kept in one folder, and the counts that go with them."""
 
     folder: Path
     keys: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Stages:
             self.counts[name] = known
             return False
         record = self._record(name)
-        record.unlink(missing_ok=True)  # from here on the old table is nobody's
+        record.unlink(missing_ok=True)  # without a record the old table is never used again
         with atomic_file(self.path(name)) as scratch:
             counts = build(scratch)
             size = scratch.stat().st_size

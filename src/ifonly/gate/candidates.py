@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from ifonly.gate.estimates import Estimate
 from ifonly.gate.result import SEVERITY, Finding, Level, Place
@@ -18,6 +19,16 @@ def level_of(size: float, limits: Limits) -> Level:
     return Level.WARN if size > limits.warn else Level.PASS
 
 
+class Side(Enum):
+    """On which side of zero a figure is a reason for doubt."""
+
+    BOTH = auto()
+    ABOVE = auto()
+    """As for explained shares: below zero nothing was explained, which is no evidence against a model."""
+    BELOW = auto()
+    """As for gains and skills."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A figure that may be a reason for doubt."""
@@ -26,15 +37,15 @@ class Candidate:
     figure: Estimate
     limits: Limits
     text: str
-    low_is_bad: bool = False
-    """Whether it is bad when it is low, rather than when it is far from zero."""
+    bad_side: Side = Side.BOTH
 
     def judged(self, among: int) -> Place:
         """Its level, where it is one of so many that were looked at: each then needs a wider interval."""
         figure, limits = self.figure.among(among), self.limits
-        size = figure.from_zero()
-        if self.low_is_bad:
+        if self.bad_side is Side.BELOW:
             size, limits = -figure.surely_below, Limits(-limits.warn, -limits.fail)
+        else:
+            size = max(0.0, figure.surely_above) if self.bad_side is Side.ABOVE else figure.from_zero()
         excess = (size - limits.warn) / max(limits.fail - limits.warn, 1e-9)
         return Place(self.about, level_of(size, limits), self.figure.value, excess, self.text)
 

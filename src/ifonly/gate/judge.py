@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ifonly.episodes.schema import Feature, Schema
 from ifonly.gate.baselines import LINEAR, PERSISTENCE
-from ifonly.gate.candidates import Candidate, conclude
+from ifonly.gate.candidates import Candidate, Side, conclude
 from ifonly.gate.estimates import Estimate
 from ifonly.gate.parts import ACTION
 from ifonly.gate.result import (
@@ -130,6 +130,7 @@ class Judge:
             text,
             bad="the model misses how features depend on state and context",
             good="state and context do not predict the noise",
+            bad_side=Side.ABOVE,
         )
 
     def about_action(self) -> Finding:
@@ -148,6 +149,7 @@ class Judge:
             text,
             bad="the model misses effects of the actions",
             good="the action does not predict the noise beyond state and context",
+            bad_side=Side.ABOVE,
         )
 
     def about_size(self) -> Finding:
@@ -166,6 +168,7 @@ class Judge:
             text,
             bad="the model misses when it should be less sure",
             good="the size of the noise cannot be predicted",
+            bad_side=Side.ABOVE,
         )
 
     def about_time(self) -> Finding:
@@ -191,12 +194,14 @@ class Judge:
         *,
         bad: str,
         good: str,
+        bad_side: Side = Side.BOTH,
     ) -> Finding:
         limits: Limits = getattr(self.thresholds, kind)
         known = [(item, value) for item in self.figures.features if (value := figure(item)) is not None]
         if not known:
             return Finding(kind, Level.UNJUDGED, f"too few data to say whether {good}")
-        return conclude(kind, [Candidate(item.name, value, limits, text(item)) for item, value in known], bad, good)
+        candidates = [Candidate(item.name, value, limits, text(item), bad_side) for item, value in known]
+        return conclude(kind, candidates, bad, good)
 
     def about_pairs(self) -> list[Finding]:
         """Whether the noise of two features goes together as the prior says; nothing where there is only one."""
@@ -231,7 +236,7 @@ class Judge:
                     f"{item.name}, {steps}: off by {amount(item.error, feature)} on average, the state at the start by "
                     f"{amount(item.persistence, feature)}"
                 )
-                skills.append(Candidate(item.name, item.skill, self.thresholds.skill_ahead, text, low_is_bad=True))
+                skills.append(Candidate(item.name, item.skill, self.thresholds.skill_ahead, text, bad_side=Side.BELOW))
                 for level, share in item.coverage.items():
                     off = share.moved(-int(level) / 100)
                     words = f"{item.name}, {steps}: {_covered(level, share)}"
@@ -307,7 +312,7 @@ class Judge:
             return
         relative = part.gain.moved(-min(0.0, whole.value), 1 / len(self.schema.dynamic))
         text = f"{where}: a linear model explains what happened better, by {-part.gain.value:.2g} nats a transition"
-        yield Candidate(where, relative, self.thresholds.gain_over_linear, text, low_is_bad=True)
+        yield Candidate(where, relative, self.thresholds.gain_over_linear, text, bad_side=Side.BELOW)
 
     def _left_out(self, parts: Sequence[PartFigures], where: str) -> list[Finding]:
         never = [part.name for part in parts if part.transitions == 0]

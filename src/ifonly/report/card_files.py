@@ -43,8 +43,8 @@ def write_card(card: Card, path: str | Path, *, title: str = "cohort") -> CardFo
     """
     check_card_folder(path)
     target = Path(path)
-    earlier = _files_of(target)
-    with atomic_folder(target, overwrite=True) as scratch:
+    # What an earlier card had and this one has not would count as somebody else's.
+    with atomic_folder(target, overwrite=True, outdated=_files_of(target)) as scratch:
         figures = card_figures(card)
         for name, figure in figures.items():
             save_figure(figure, scratch / f"{name}.png")
@@ -54,9 +54,6 @@ def write_card(card: Card, path: str | Path, *, title: str = "cohort") -> CardFo
         content = card.to_dict() | {"title": title, "files": files}
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (scratch / CARD_FILE).write_text(text, encoding="utf-8", newline="\n")
-        # What an earlier card had and this one has not would count as somebody else's.
-        for name in set(earlier) - set(files):
-            (target / name).unlink(missing_ok=True)
     return CardFolder(target, files)
 
 

@@ -44,15 +44,13 @@ def write_check(check: ModelCheck, path: str | Path) -> CheckFolder:
     """
     check_check_folder(path)
     target = Path(path)
-    with atomic_folder(target, overwrite=True) as scratch:
+    # What an earlier check had and this one has not would count as somebody else's.
+    with atomic_folder(target, overwrite=True, outdated=FILES) as scratch:
         check.save(scratch / CHECK_FILE)
         (scratch / TEXT_FILE).write_text(check.details() + "\n", encoding="utf-8", newline="\n")
         for name, figure in check_figures(check).items():
             save_figure(figure, scratch / f"{name}.png")
         files = tuple(sorted(item.name for item in scratch.iterdir()))
-        # What an earlier check had and this one has not would count as somebody else's.
-        for name in set(FILES) - set(files):
-            (target / name).unlink(missing_ok=True)
     return CheckFolder(target, files)
 
 

@@ -57,8 +57,8 @@ def write_summary(summary: Summary, path: str | Path, *, figures: Sequence[str] 
         raise InputError(f"summary {path}: no figures can be made as {wrong}; choose from {list(FORMATS)}.")
     check_summary_folder(path)
     target = Path(path)
-    earlier = _files_of(target)
-    with _named(target), atomic_folder(target, overwrite=True) as scratch:
+    # What an earlier summary had and this one has not would count as somebody else's.
+    with _named(target), atomic_folder(target, overwrite=True, outdated=_files_of(target)) as scratch:
         for name, frame in summary.frames().items():
             _harmless(frame).write_csv(scratch / f"{name}.csv")
         not_drawn = _draw_all(summary, scratch, figures)
@@ -66,9 +66,6 @@ def write_summary(summary: Summary, path: str | Path, *, figures: Sequence[str] 
         content = summary.to_dict() | {"files": files}
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         (scratch / SUMMARY_FILE).write_text(text, encoding="utf-8", newline="\n")
-        # What an earlier summary had and this one has not would count as somebody else's.
-        for name in set(earlier) - set(files):
-            (target / name).unlink(missing_ok=True)
     return SummaryFolder(target, files, not_drawn)
 
 

@@ -19,7 +19,7 @@ from ifonly.query import Query
 from ifonly.result import Result, Status
 from ifonly.rewards import minus
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver

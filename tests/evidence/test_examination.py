@@ -22,8 +22,8 @@ from ifonly.records import to_plain
 from ifonly.result import Evidence, Result, Verdict, WarningCode
 from ifonly.result.evidence import ExaminationFailure, StepAgreement
 from ifonly.result.table import COLUMNS, from_row, to_row, with_check
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
 from ifonly.text.evidence import evidence_line, evidence_lines, evidence_messages, messages_of

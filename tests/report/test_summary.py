@@ -17,7 +17,7 @@ from ifonly.report.breakdowns import bin_edges
 from ifonly.report.improvements import Asked, improvements, improvements_by_budget
 from ifonly.report.summary import Summary, summarize
 from ifonly.rewards import Linear, minus
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
 from ifonly.testing.instances import random_problem

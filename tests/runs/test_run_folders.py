@@ -15,7 +15,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.journal import Journal
 from ifonly.query import Limits
 from ifonly.runs import load_run
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(3)
 MODEL = small_model(COHORT)

@@ -22,7 +22,7 @@ from ifonly.runs import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import opened
 from ifonly.runs.task import Task
 from ifonly.search.base import Solution, Solver
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 from ifonly.testing.instances import random_problem
 
 COHORT = small_cohort()

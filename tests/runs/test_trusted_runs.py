@@ -30,8 +30,8 @@ from ifonly.result import Thresholds
 from ifonly.result.table import COLUMNS, to_row
 from ifonly.runs import Run, load_run, task
 from ifonly.runs.task import Task
-from ifonly.search.baselines import Greedy
 from ifonly.search.build_result import clipped_outcomes
+from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(5)
 MODEL = small_ensemble(COHORT).for_search()

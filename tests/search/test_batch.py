@@ -12,10 +12,10 @@ from ifonly.progress import Tick
 from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Custom
-from ifonly.search.baselines import Greedy
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_constraints, random_problem
@@ -164,7 +164,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ifonly.search.branch.TreeSearch._expand_root", interrupt)
+    monkeypatch.setattr("ifonly.search.branch_and_bound.expand_root", interrupt)
     results = solve_batch(members)
     assert [result.status for result in results] == [Status.INTERRUPTED] * len(members)
 

@@ -17,7 +17,7 @@ from ifonly.query import Limits
 from ifonly.result import Agreement, Result, Status
 from ifonly.result.evidence import StepAgreement
 from ifonly.search.base import Solver
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 
 

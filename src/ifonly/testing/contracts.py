@@ -19,8 +19,8 @@ from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.search.base import Solver
-from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
+from ifonly.search.heuristics import random_sequences
 from ifonly.search.solve import solve
 
 _ROUNDING = 1e-9

@@ -1,4 +1,4 @@
-"""Paths that a search keeps: sequences share their beginning with single changes, and only the rest is replayed."""
+"""Paths that a search keeps: a sequence shares its prefix with one of them, and only the rest is replayed."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from ifonly.problem import array_scale
 from ifonly.problem.batch import Branches, Paths, ProblemBatch, changed
 
 KEPT = 2**24
-"""Numbers in the paths of single changes that are kept on a processor, at most: 128 MiB. Elsewhere eight times that."""
+"""Numbers in the paths of single changes that are kept on a processor, at most: 128 MiB. On a GPU eight times that."""
 
 
-class KnownPaths:
+class PrefixCache:
     """The observed path of every problem, and those of all its single changes unless they are too many."""
 
-    def __init__(self, questions: ProblemBatch) -> None:
-        self._questions = questions
-        everyone = torch.arange(questions.count, device=questions.device)
-        self._paths = self.observed = questions.rollout(everyone, questions.observed)
-        self.steps_taken = torch.full_like(everyone, questions.horizon - 1)
+    def __init__(self, batch: ProblemBatch) -> None:
+        self._batch = batch
+        everyone = torch.arange(batch.count, device=batch.device)
+        self._paths = self.observed = batch.rollout(everyone, batch.observed)
+        self.steps_taken = torch.full_like(everyone, batch.horizon - 1)
         """Model steps [P] that these paths took."""
         self._rows: Tensor | None = None
-        numbers = math.prod(self.observed.states.shape[1:]) * questions.changeable.sum()
-        if 0 < int(numbers) <= KEPT * min(8, array_scale(questions.device)):
+        numbers = math.prod(self.observed.states.shape[1:]) * batch.changeable.sum()
+        if 0 < int(numbers) <= KEPT * min(8, array_scale(batch.device)):
             self._keep_single_changes()
 
     def _keep_single_changes(self) -> None:
-        questions = self._questions
-        problem, step, action = questions.changeable.nonzero(as_tuple=True)
-        sequences = changed(questions.observed[problem], step, action)
+        batch = self._batch
+        problem, step, action = batch.changeable.nonzero(as_tuple=True)
+        sequences = changed(batch.observed[problem], step, action)
         parts = (
             self._continued(problem[rows], problem[rows], sequences[rows], step[rows])
-            for rows in torch.arange(len(problem), device=problem.device).split(questions.rows)
+            for rows in torch.arange(len(problem), device=problem.device).split(batch.rows)
         )
         self._paths = Paths.join([self.observed, *parts])
-        beyond = questions.count + len(problem)  # no row: what is no change has no path, not a wrong one
-        self._rows = torch.full_like(questions.changeable, beyond, dtype=torch.int64)
-        self._rows[problem, step, action] = torch.arange(len(problem), device=problem.device) + questions.count
-        self.steps_taken.index_add_(0, problem, questions.horizon - 1 - step)
+        beyond = batch.count + len(problem)  # an index out of range: what is no change has no path, not a wrong one
+        self._rows = torch.full_like(batch.changeable, beyond, dtype=torch.int64)
+        self._rows[problem, step, action] = torch.arange(len(problem), device=problem.device) + batch.count
+        self.steps_taken.index_add_(0, problem, batch.horizon - 1 - step)
 
     def replay(self, problem: Tensor, sequences: Tensor) -> tuple[Paths, Tensor]:
         """The paths of sequences [N, T], and how many model steps each of them took [N].
 
         A sequence is replayed from its second change on, and one with a single change not at all.
         """
-        questions = self._questions
-        last = questions.horizon - 1
-        changes = sequences != questions.observed[problem]
+        batch = self._batch
+        last = batch.horizon - 1
+        changes = sequences != batch.observed[problem]
         rows = problem
         if self._rows is not None:
             first = changes.int().argmax(1, keepdim=True)
@@ -64,4 +64,4 @@ class KnownPaths:
         paths = self._paths.select(rows)
         each = torch.arange(len(rows), device=rows.device)
         branches = Branches(problem, sequences, step, paths.states[each, step], paths.earned[each, step])
-        return self._questions.continued(paths, branches)
+        return self._batch.continued(paths, branches)

@@ -9,15 +9,15 @@ from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.search.exhaustive import outcome_frontier
-from ifonly.search.paths import KnownPaths
-from ifonly.search.starts import PROMISING, Starts, greedy_starts
+from ifonly.search.prefix_cache import PrefixCache
+from ifonly.search.warm_start import PROMISING, WarmStart, greedy_warm_start
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_constraints, random_problem
 
 
-def rounds_of(members: list[Problem]) -> list[Starts]:
+def rounds_of(members: list[Problem]) -> list[WarmStart]:
     """Every round of greedy starts."""
-    questions = ProblemBatch(members)
-    return list(greedy_starts(questions, KnownPaths(questions)))
+    batch = ProblemBatch(members)
+    return list(greedy_warm_start(batch, PrefixCache(batch)))
 
 
 def family(seed: int) -> list[Problem]:
@@ -67,7 +67,7 @@ def test_every_start_is_an_answer() -> None:
 @pytest.mark.parametrize("most", [1, PROMISING])
 @torch.no_grad()
 def test_rounds_are_neighbours_of_the_best_before(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.search.starts.PROMISING", most)
+    monkeypatch.setattr("ifonly.search.warm_start.PROMISING", most)
     limited = 0
     for seed in range(40):
         members = family(seed)

@@ -18,13 +18,11 @@ from torch import Tensor
 
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS
 from ifonly.progress import silent
 from ifonly.query import Limits
 from ifonly.result import Certificate, Stats, Status
 from ifonly.search.base import Monitor, Solution, Solver
-
-ROWS = 4096
-"""Sequences rolled out together."""
 
 
 class Heuristic(Solver):

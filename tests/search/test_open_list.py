@@ -2,19 +2,19 @@
 
 import torch
 
-from ifonly.search.pool import Candidates, OpenList
+from ifonly.search.open_list import OpenList, OpenNodes
 
 INF = torch.inf
 
 
-def candidates(bounds: list[list[float]], problem: list[int] | None = None) -> Candidates:
+def open_nodes(bounds: list[list[float]], problem: list[int] | None = None) -> OpenNodes:
     """Single changes at one step each, with these bounds [N, K+1]."""
     each = torch.arange(len(bounds))
-    return Candidates(
+    return OpenNodes(
         problem=torch.zeros_like(each) if problem is None else torch.tensor(problem),
         step=each,
         action=torch.zeros_like(each),
-        level=torch.ones_like(each),
+        depth=torch.ones_like(each),
         sequences=torch.zeros(len(bounds), 3, dtype=torch.int16),
         bounds=torch.tensor(bounds, dtype=torch.float64),
     )
@@ -22,9 +22,9 @@ def candidates(bounds: list[list[float]], problem: list[int] | None = None) -> C
 
 def taken(bounds: list[list[float]], most: list[int], problem: list[int] | None = None) -> list[int]:
     """Which come next when each problem may expand so many."""
-    pool = OpenList(len(most), memory=INF)
-    pool.add(candidates(bounds, problem))
-    return pool.next(torch.tensor(most)).nonzero().squeeze(-1).tolist()
+    nodes = OpenList(len(most), memory=INF)
+    nodes.add(open_nodes(bounds, problem))
+    return nodes.next(torch.tensor(most)).nonzero().squeeze(-1).tolist()
 
 
 def test_the_best_bounds_of_each_problem_come_first() -> None:

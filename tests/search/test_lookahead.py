@@ -1,4 +1,4 @@
-"""A step ahead: what is finished equals plain replays, what is given up was not needed, and bounds hold."""
+"""Lookahead: what is replayed equals plain replays, what is fathomed is below its cutoff, and bounds hold."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,9 +19,10 @@ from ifonly.problem.batch import Branches, ProblemBatch, changed
 from ifonly.query import Limits, Query
 from ifonly.result import Status
 from ifonly.rewards import Linear
-from ifonly.search.ahead import Followed, follow, sharpened
-from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search import branch_and_bound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import best_values, outcome_frontier
+from ifonly.search.lookahead import Replayed, one_step_bounds, replay_or_fathom
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
 
@@ -65,31 +66,33 @@ def groups() -> Iterator[list[BaseProblem]]:
                 break
 
 
-def branches_of(questions: ProblemBatch, count: int, seed: int) -> Branches:
+def branches_of(batch: ProblemBatch, count: int, seed: int) -> Branches:
     """Random sequences that leave the observed path, or one with a change, at some step: `count` of them."""
     generator = torch.Generator().manual_seed(seed)
-    problem = torch.randint(questions.count, (count,), generator=generator)
-    step = torch.randint(questions.horizon, (count,), generator=generator)
-    parents = questions.observed[problem].clone()
+    problem = torch.randint(batch.count, (count,), generator=generator)
+    step = torch.randint(batch.horizon, (count,), generator=generator)
+    parents = batch.observed[problem].clone()
     before = (step * torch.rand(count, generator=generator)).long()
-    other = torch.randint(questions.action_count, (count,), generator=generator)
+    other = torch.randint(batch.action_count, (count,), generator=generator)
     rows = torch.arange(count)
     parents[rows, before] = torch.where(before < step, other, parents[rows, before])
-    paths = questions.rollout(problem, parents)
-    shift = torch.randint(1, questions.action_count, (count,), generator=generator)
-    taken = (questions.observed[problem, step] + shift) % questions.action_count
+    paths = batch.rollout(problem, parents)
+    shift = torch.randint(1, batch.action_count, (count,), generator=generator)
+    taken = (batch.observed[problem, step] + shift) % batch.action_count
     sequences = changed(parents.to(torch.int16), step, taken)
     return Branches(problem, sequences, step, paths.states[rows, step], paths.earned[rows, step])
 
 
 @torch.no_grad()
-def test_what_is_finished_equals_a_replay_and_what_is_not_was_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_up = early = 0
+def test_leaves_are_replayed_as_rollouts_or_fathomed_below_their_cutoff(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fathomed = early = 0
     for number, problems in enumerate(groups()):
-        questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
-        branches = branches_of(questions, 120, number)
-        wanted = questions.outcomes(branches)
-        taken, step = torch.zeros(questions.count, dtype=torch.int64), questions.step
+        batch, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
+        branches = branches_of(batch, 120, number)
+        wanted = batch.outcomes(branches)
+        taken, step = torch.zeros(batch.count, dtype=torch.int64), batch.step
 
         def counting(
             t: int, problem: Tensor, *rest: Tensor, step: Callable[..., Tensor] = step, taken: Tensor = taken
@@ -97,54 +100,54 @@ def test_what_is_finished_equals_a_replay_and_what_is_not_was_not_needed(monkeyp
             taken.index_add_(0, problem, torch.ones_like(problem))
             return step(t, problem, *rest)
 
-        monkeypatch.setattr(questions, "step", counting)
+        monkeypatch.setattr(batch, "step", counting)
         spread = wanted.std()
-        for needed in (wanted.mean() + 0 * wanted, wanted - 0.3 * spread, wanted + 0.3 * spread, wanted - torch.inf):
+        for cutoffs in (wanted.mean() + 0 * wanted, wanted - 0.3 * spread, wanted + 0.3 * spread, wanted - torch.inf):
             taken.zero_()
-            found = follow(questions, bound, branches, needed)
-            done = found.bounds == -torch.inf
+            found = replay_or_fathom(batch, bound, branches, cutoffs)
+            done = found.fathomed_bounds == -torch.inf
             torch.testing.assert_close(found.outcomes[done], wanted[done], rtol=1e-12, atol=1e-12)
             assert bool((found.outcomes[~done] == -torch.inf).all())
-            assert bool((found.bounds >= wanted - 1e-9)[~done].all())
-            assert bool((found.bounds <= needed)[~done].all())
-            assert bool(done[wanted > needed + 1e-9].all())
-            every = questions.steps_from(branches)
+            assert bool((found.fathomed_bounds >= wanted - 1e-9)[~done].all())
+            assert bool((found.fathomed_bounds <= cutoffs)[~done].all())
+            assert bool(done[wanted > cutoffs + 1e-9].all())
+            every = batch.steps_from(branches)
             assert torch.equal(found.steps[done], every[done])
             assert bool(((found.steps >= 1) & (found.steps <= every))[~done].all())
             assert torch.equal(torch.zeros_like(taken).index_add_(0, branches.problem, found.steps), taken)
-            given_up += int((~done).sum())
+            fathomed += int((~done).sum())
             early += int((found.steps < every).sum())
-    assert given_up > 300
+    assert fathomed > 300
     assert early > 150  # or looking ahead saves nothing
 
 
-def check_plain(questions: ProblemBatch, bound: ChildBound, branches: Branches, found: Followed) -> None:
+def check_plain(batch: ProblemBatch, bound: ChildBound, branches: Branches, found: Replayed) -> None:
     assert not bound.looks_onward
     with pytest.raises(NotImplementedError):
         bound.onward(0, branches.problem, branches.states, 0)
-    assert torch.equal(found.outcomes, questions.outcomes(branches))
-    assert bool((found.bounds == -torch.inf).all())
-    assert torch.equal(found.steps, questions.steps_from(branches))
+    assert torch.equal(found.outcomes, batch.outcomes(branches))
+    assert bool((found.fathomed_bounds == -torch.inf).all())
+    assert torch.equal(found.steps, batch.steps_from(branches))
 
 
 @pytest.mark.parametrize("make", [NoChildBound, LipschitzChildBound])
 @torch.no_grad()
-def test_bounds_that_do_not_look_onward_give_nothing_up(make: Callable[[Sequence[BaseProblem]], ChildBound]) -> None:
+def test_bounds_without_lookahead_fathom_nothing(make: Callable[[Sequence[BaseProblem]], ChildBound]) -> None:
     for number, problem in enumerate(smooth(3, start=90, constrained=True)):
         problems = several(problem)
-        questions, bound = ProblemBatch(problems), make(problems)
-        branches = branches_of(questions, 40, number)
-        found = follow(questions, bound, branches, torch.full((40,), torch.inf, dtype=torch.float64))
-        check_plain(questions, bound, branches, found)
+        batch, bound = ProblemBatch(problems), make(problems)
+        branches = branches_of(batch, 40, number)
+        found = replay_or_fathom(batch, bound, branches, torch.full((40,), torch.inf, dtype=torch.float64))
+        check_plain(batch, bound, branches, found)
 
 
 @torch.no_grad()
-def test_nothing_to_follow() -> None:
+def test_no_leaves() -> None:
     problems = [next(smooth(1, start=5))]
-    questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
-    nothing = branches_of(questions, 0, 0)
-    found = follow(questions, bound, nothing, torch.zeros(0, dtype=torch.float64))
-    assert [len(table) for table in (found.outcomes, found.bounds, found.steps)] == [0, 0, 0]
+    batch, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
+    nothing = branches_of(batch, 0, 0)
+    found = replay_or_fathom(batch, bound, nothing, torch.zeros(0, dtype=torch.float64))
+    assert [len(table) for table in (found.outcomes, found.fathomed_bounds, found.steps)] == [0, 0, 0]
 
 
 def best_after(problem: BaseProblem, t: int, state: Tensor, earned: Tensor, action: Tensor, changes: int) -> Tensor:
@@ -157,11 +160,11 @@ def best_after(problem: BaseProblem, t: int, state: Tensor, earned: Tensor, acti
 
 
 @torch.no_grad()
-def test_sharpened_bounds_are_no_higher_and_still_true() -> None:
+def test_bounds_one_step_later_are_no_higher_and_still_true() -> None:
     lower = 0
     for number, problems in enumerate(groups()):
-        questions, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
-        branches = branches_of(questions, 24, number)
+        batch, bound = ProblemBatch(problems), make_child_bound(problems, "taylor")
+        branches = branches_of(batch, 24, number)
         actions = branches.sequences.gather(1, branches.step.unsqueeze(1)).squeeze(1).long()
         rows = zip(
             branches.problem.tolist(), branches.step.tolist(), branches.states, branches.earned, actions, strict=True
@@ -172,18 +175,18 @@ def test_sharpened_bounds_are_no_higher_and_still_true() -> None:
                 for which, t, state, earned, action in rows
             ]
         )
-        for before, needed in (
+        for before, cutoffs in (
             (truth + 5.0, truth - torch.inf),
             (truth + 5.0, truth + 0.1),
             (truth + torch.inf, truth + torch.inf),
             (truth + 1e-3, truth - 0.1),
         ):
             given = before.clone()
-            found = sharpened(questions, bound, branches, actions, before, needed)
+            found = one_step_bounds(batch, bound, branches, actions, before, cutoffs)
             assert torch.equal(before, given)
             assert bool((found <= before).all())
             assert bool((found >= truth - 1e-9).all())
-            last = branches.step == questions.horizon - 1
+            last = branches.step == batch.horizon - 1
             assert torch.equal(found[last], before[last])
             lower += int((found < before).sum())
     assert lower > 200
@@ -209,20 +212,20 @@ def overflowing_problem() -> Problem:
 
 
 @torch.no_grad()
-def test_what_is_no_number_is_not_given_up() -> None:
+def test_nan_bounds_are_never_pruned() -> None:
     problem = overflowing_problem()
-    questions, bound = ProblemBatch([problem]), Unsure([problem])
+    batch, bound = ProblemBatch([problem]), Unsure([problem])
     sequences = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]])
-    paths = questions.rollout(torch.zeros(2, dtype=torch.int64), torch.tensor([[1, 0, 0, 0, 0, 0], [0] * 6]))
+    paths = batch.rollout(torch.zeros(2, dtype=torch.int64), torch.tensor([[1, 0, 0, 0, 0, 0], [0] * 6]))
     step = torch.tensor([1, 1])
     branches = Branches(torch.zeros(2, dtype=torch.int64), sequences, step, paths.states[:, 1], paths.earned[:, 1])
-    found = follow(questions, bound, branches, torch.zeros(2, dtype=torch.float64))
+    found = replay_or_fathom(batch, bound, branches, torch.zeros(2, dtype=torch.float64))
     assert bool(found.outcomes[0].isnan())
-    assert found.bounds[0] == -torch.inf
+    assert found.fathomed_bounds[0] == -torch.inf
     assert found.outcomes[1] == 0.0
     wrong = Branches(branches.problem, sequences, step + 2, paths.states[:, 3] * torch.inf, paths.earned[:, 3])
     given = torch.full((2, 1), torch.inf, dtype=torch.float64)
-    sharp = sharpened(questions, bound, wrong, torch.tensor([1, 1]), given, torch.zeros_like(given))
+    sharp = one_step_bounds(batch, bound, wrong, torch.tensor([1, 1]), given, torch.zeros_like(given))
     assert sharp.flatten().tolist() == [torch.inf, torch.inf]
 
 
@@ -240,7 +243,7 @@ def panels_and_problems(start: int) -> Iterator[BaseProblem]:
             yield panel
 
 
-def test_a_gap_covers_what_was_given_up() -> None:
+def test_a_gap_covers_what_was_fathomed() -> None:
     reached = 0
     for question in panels_and_problems(200):
         truth = outcome_frontier(question).tolist()
@@ -278,18 +281,18 @@ def test_fewer_steps_than_plain_replays() -> None:
 
 def test_a_search_counts_the_steps_that_models_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but those that tidy up what was found."""
-    taken, in_search, step, known = [0], [0], ProblemBatch.step, TreeSearch._knowledge
+    taken, in_search, step, known = [0], [0], ProblemBatch.step, branch_and_bound.knowledge
 
     def counting(self: ProblemBatch, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         taken[0] += len(states)
         return step(self, t, problem, states, actions)
 
-    def ending(self: TreeSearch) -> Any:
+    def ending(*state: Any) -> Any:
         in_search[0] = taken[0]
-        return known(self)
+        return known(*state)
 
     monkeypatch.setattr(ProblemBatch, "step", counting)
-    monkeypatch.setattr(TreeSearch, "_knowledge", ending)
+    monkeypatch.setattr(branch_and_bound, "knowledge", ending)
     for question in panels_and_problems(500):
         taken[0] = 0
         result = solve(question, BranchAndBound(bound="taylor"))

@@ -16,7 +16,8 @@ from ifonly.progress import Tick, silent
 from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.search.base import Monitor, Solver
-from ifonly.search.baselines import (
+from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import (
     Beam,
     Greedy,
     RandomSearch,
@@ -25,7 +26,6 @@ from ifonly.search.baselines import (
     random_sequences,
     single_changes,
 )
-from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 

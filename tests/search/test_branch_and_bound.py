@@ -19,7 +19,7 @@ from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.base import Solution
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.finalize import Knowledge, finalize
 from ifonly.search.solve import solve
@@ -165,7 +165,7 @@ def test_gap_is_respected_and_told() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_interruption_leaves_valid_brackets(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.search.branch.REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("ifonly.search.tree.REPORT_SECONDS", -1.0)
     for problem in problems(20, start=1300, max_changes=3, horizon=5, actions=4, constrained=True):
         seen = []
 
@@ -195,7 +195,7 @@ def test_interruption_in_the_middle_of_the_work(monkeypatch: pytest.MonkeyPatch)
         return finalize(knowledge)
 
     monkeypatch.setattr(ProblemBatch, "step", counted)
-    monkeypatch.setattr("ifonly.search.branch.finalize", undisturbed)
+    monkeypatch.setattr("ifonly.search.branch_and_bound.finalize", undisturbed)
     for calls[0] in range(problem.horizon, 60):  # once the observed sequence is known
         result = solve(problem, BranchAndBound(bound="none", batch=2))
         check_frontier(result, problem, proven=False)

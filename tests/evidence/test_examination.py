@@ -16,6 +16,7 @@ from random_behaviour import made_behaviour
 from ifonly.errors import InputError
 from ifonly.evidence import agreement, check_examination, examination, examine, sensitivity, support_of, unexamined
 from ifonly.models.ensemble import Ensemble
+from ifonly.models.standing import EnsembleNote
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
@@ -40,7 +41,7 @@ def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
         for member in refitted:
             for parameter in member.parameters():
                 parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    ensemble = Ensemble(refitted, centre=problem.model)
+    ensemble = Ensemble(refitted, centre=problem.model, notes=[EnsembleNote("constant", ("state 0",))])
     return Problem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
 
 
@@ -90,6 +91,7 @@ def test_rows_keep_all_of_it_and_agree_with_the_changed_steps(seed: int) -> None
     table = pl.DataFrame([to_row(replace(result, evidence=found))], schema=COLUMNS)
     kept = from_row(table.row(0, named=True), result.provenance).evidence
     assert to_plain(kept) == to_plain(found)
+    assert kept.refits.notes == found.refits.notes == problem.model.notes
     changed = [change.step for change in result.changes]
     assert changed
     report, shaken = support_of(problem, result.actions, behaviour), sensitivity(problem, result.actions)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ifonly.errors import InputError
 from ifonly.evidence import agreement
 from ifonly.models.ensemble import Ensemble
+from ifonly.models.standing import EnsembleNote
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
 from ifonly.query import Limits, Query
@@ -277,10 +278,12 @@ def test_wrong_input_is_refused() -> None:
 
 def test_notes_of_an_ensemble_are_told() -> None:
     problem = random_problem(2, model_kind="location-scale", **SMALL)
-    ensemble = Ensemble([problem.model, problem.model], centre=problem.model, notes=["There are only 3 subjects."])
+    ensemble = Ensemble(
+        [problem.model, problem.model], centre=problem.model, notes=[EnsembleNote("few subjects", count=3, of=50)]
+    )
     found = agreement(problem, solve(problem).actions, ensemble)
-    assert found.notes == ("There are only 3 subjects.",)
-    assert in_words(found).endswith("note: There are only 3 subjects.")
+    assert found.notes == (EnsembleNote("few subjects", count=3, of=50),)
+    assert words_of(found)[-1].startswith("note: There are only 3 subjects ")
     panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
     assert agreement(panel, panel.observed_actions, panel.models).notes == found.notes
     assert found.count == 2

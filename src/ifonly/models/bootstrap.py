@@ -16,11 +16,10 @@ from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
 from ifonly.models.fit import hold_out_subjects
 from ifonly.models.fit_report import DataCounts, FitSettings
+from ifonly.models.standing import EnsembleNote
 
 FEW_SUBJECTS = 30
 """Below this many subjects bootstrap samples resemble each other by chance more than the data warrant."""
-NAMED = 5
-"""How many actions or features a note names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,52 +112,34 @@ class SubjectIndex:
         return DataCounts(episodes, len(np.unique(subjects)), transitions)
 
 
-def notes_on(cohort: Cohort, subjects: SubjectIndex, samples: Sequence[BootstrapSample]) -> list[str]:
-    """What a reader of the members' agreement should know, in plain words; no patient's values."""
+def notes_on(cohort: Cohort, subjects: SubjectIndex, samples: Sequence[BootstrapSample]) -> list[EnsembleNote]:
+    """What a reader of the members' agreement should know; no patient's values."""
     notes = []
     if len(samples) == 1:
-        notes.append("One member shows no spread; an ensemble needs several, 20 as a rule.")
+        notes.append(EnsembleNote("one member"))
     if len(subjects) < FEW_SUBJECTS:
-        notes.append(
-            f"There are only {len(subjects)} subjects (fewer than {FEW_SUBJECTS}): members see much the same data, and "
-            "may agree more than they should."
-        )
+        notes.append(EnsembleNote("few subjects", count=len(subjects), of=FEW_SUBJECTS))
     return [*notes, *_notes_on_actions(cohort, samples), *_notes_on_features(cohort)]
 
 
-def _notes_on_actions(cohort: Cohort, samples: Sequence[BootstrapSample]) -> list[str]:
+def _notes_on_actions(cohort: Cohort, samples: Sequence[BootstrapSample]) -> list[EnsembleNote]:
     actions = torch.as_tensor(np.array(cohort.transitions().actions))
     labels = cohort.schema.actions.labels
     taken = torch.bincount(actions, minlength=len(labels)) > 0
     by_sample = torch.stack([torch.bincount(actions[s.rows], minlength=len(labels)) > 0 for s in samples])
     notes = []
     if not taken.all():
-        names = [labels[number] for number in (~taken).nonzero().flatten().tolist()]
         notes.append(
-            f"Never taken in the cohort: {_listed(names)}. What members say about that is extrapolated, and their "
-            "agreement means nothing."
+            EnsembleNote("never taken", tuple(labels[number] for number in (~taken).nonzero().flatten().tolist()))
         )
     missing = (taken & ~by_sample).nonzero()
     if len(missing):
-        names = [labels[number] for number in missing[:, 1].unique().tolist()]
-        notes.append(
-            f"{len(missing[:, 0].unique())} of {len(samples)} members were trained without an action that the cohort "
-            f"knows. Missing in some samples: {_listed(names)}."
-        )
+        names = tuple(labels[number] for number in missing[:, 1].unique().tolist())
+        notes.append(EnsembleNote("missing in samples", names, len(missing[:, 0].unique()), len(samples)))
     return notes
 
 
-def _notes_on_features(cohort: Cohort) -> list[str]:
+def _notes_on_features(cohort: Cohort) -> list[EnsembleNote]:
     constant = np.ptp(cohort.states, axis=0) == 0
-    names = [feature.name for feature, same in zip(cohort.schema.dynamic, constant, strict=True) if same]
-    if not names:
-        return []
-    return [
-        f"Constant in the whole cohort: {_listed(names)}. The density can grow without limit while training goes on, "
-        "and agreement about what never varies means nothing; leave such a feature out."
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more  # a label may have commas
+    names = tuple(feature.name for feature, same in zip(cohort.schema.dynamic, constant, strict=True) if same)
+    return [EnsembleNote("constant", names)] if names else []

@@ -15,6 +15,9 @@ from ifonly.models.base import TrainableModel, class_of
 from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
+from ifonly.models.standing import EnsembleNote
+from ifonly.records import from_plain, to_plain
+from ifonly.text.evidence import note_message
 
 
 class Ensemble(TrainableModel):
@@ -31,7 +34,11 @@ class Ensemble(TrainableModel):
     kind: ClassVar[str] = "ensemble"
 
     def __init__(
-        self, members: Sequence[TrainableModel], *, centre: TrainableModel | None = None, notes: Sequence[str] = ()
+        self,
+        members: Sequence[TrainableModel],
+        *,
+        centre: TrainableModel | None = None,
+        notes: Sequence[EnsembleNote] = (),
     ) -> None:
         if not members:
             raise InputError("ensemble: needs at least one member.")
@@ -133,7 +140,7 @@ class Ensemble(TrainableModel):
         return {
             "centre": self.centre.describe_fit(),
             "members": [member.describe_fit() for member in self.members],
-            "notes": list(self.notes),
+            "notes": [to_plain(note) for note in self.notes],
         }
 
     def recall_fit(self, content: Mapping[str, Any]) -> None:
@@ -141,7 +148,7 @@ class Ensemble(TrainableModel):
         for model, report in zip(self._models(), (content["centre"], *content["members"]), strict=True):
             if report is not None:
                 model.recall_fit(report)
-        self.notes = tuple(str(note) for note in content["notes"])
+        self.notes = tuple(from_plain(EnsembleNote, note, what="ensemble: note") for note in content["notes"])
 
     @property
     def fit_report(self) -> FitReport | None:  # type: ignore[override]  # the centre holds it
@@ -158,7 +165,7 @@ class Ensemble(TrainableModel):
             lines[0] += (
                 f": validation loss {min(held_out):.4f} to {max(held_out):.4f}, epoch {min(kept)} to {max(kept)} kept"
             )
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*lines, *(str(note_message(note)) for note in self.notes)])
 
     def _models(self) -> list[TrainableModel]:
         """The centre, then the members; none while the ensemble is being built."""

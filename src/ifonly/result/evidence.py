@@ -15,7 +15,7 @@ import numpy as np
 
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.models.standing import Standing
+from ifonly.models.standing import EnsembleNote, Standing
 from ifonly.records import LowerBound, Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
@@ -119,7 +119,7 @@ class Agreement:
     """One for each changed step; None where the refits were not solved themselves."""
     unsolved: int = 0
     """Refits without a proven best sequence of their own, within the limits; 0 where not asked."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[EnsembleNote, ...] = ()
     """What limits what the agreement can mean, as the ensemble says."""
 
     @property

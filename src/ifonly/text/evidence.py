@@ -12,11 +12,11 @@ import numpy as np
 
 from ifonly.data.schema import moment
 from ifonly.text.catalogue import Message
-from ifonly.text.checks import concern_message
+from ifonly.text.checks import concern_message, shown_names
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema
-    from ifonly.models.standing import Standing
+    from ifonly.models.standing import EnsembleNote, Standing
     from ifonly.query import Query
     from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
     from ifonly.result.evidence import ExaminationFailure, FeatureSensitivity, StepSensitivity, StepSupport
@@ -189,7 +189,13 @@ def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Mes
             told.append(Message("refits.step", {"when": moment(schema, step.step), **values}))
     if refits.unsolved:
         told.append(Message("refits.unsolved", {"unsolved": refits.unsolved, "refits": refits.count}))
-    return (*told, *(Message("refits.note", {"note": note}) for note in refits.notes))
+    return (*told, *map(note_message, refits.notes))
+
+
+def note_message(note: EnsembleNote) -> Message:
+    """What limits what the agreement of an ensemble's members can mean."""
+    values = {"names": shown_names(note.names), "count": note.count, "of": note.of}
+    return Message("ensemble.note", {"note": Message(f"ensemble.{note.kind}", values)})
 
 
 def _gains(refits: Agreement, query: Query) -> Message:

@@ -22,7 +22,7 @@ from paper.solves import choose_points, facility_anchors, points_file
 from ifonly import MonteCarlo, Problem, solve
 from ifonly.bounds.anchors import AnchorStrategy
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
-from ifonly.search.result import effective_branching_factor
+from ifonly.result.parts import effective_branching_factor
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ifonly import (
     ModelCheck,
     MonteCarlo,
     Problem,
+    Query,
     Result,
     RunSettings,
     Status,
@@ -36,11 +37,12 @@ from ifonly import (
 from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.progress import Progress, silent
+from ifonly.records import finite
+from ifonly.result.parts import effective_branching_factor
+from ifonly.result.table import COLUMNS
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import MANIFEST
-from ifonly.runs.rows import COLUMNS, clipped_outcomes
 from ifonly.search.base import Solver
-from ifonly.search.result import effective_branching_factor
 from ifonly.testing.instances import random_problem
 
 LOW_SOFA = minus("SOFA")
@@ -60,20 +62,19 @@ class Question:
     seconds: float | None = None
     """Limit of a single solve; None: no limit."""
 
-    def problem(self, episode: Episode, model: TransitionModel) -> Problem:
-        """The question about one episode."""
-        return Problem.from_episode(
-            episode,
-            model,
+    @property
+    def query(self) -> Query:
+        """The question as ifonly takes it."""
+        return Query(
             self.reward,
             self.max_changes,
-            device=self.device,
+            limits=Limits(seconds=self.seconds),
             allow_failed_model=self.allow_failed_model,
         )
 
-    def limits(self) -> Limits:
-        """Where every single search stops."""
-        return Limits(seconds=self.seconds)
+    def problem(self, episode: Episode, model: TransitionModel) -> Problem:
+        """The question about one episode."""
+        return Problem.from_episode(episode, model, self.query, device=self.device)
 
 
 def answer(problem: Problem, solver: Solver | None = None, *, limits: Limits | None = None) -> Result:
@@ -84,9 +85,8 @@ def answer(problem: Problem, solver: Solver | None = None, *, limits: Limits | N
     return result
 
 
-def answer_row(problem: Problem, result: Result) -> dict[str, Any]:
+def answer_row(result: Result) -> dict[str, Any]:
     """What a measurement keeps of an answer; nodes of A* are lower bounds where it reached a limit."""
-    observed, found = clipped_outcomes(problem, [result.observed_actions, result.actions])
     stats, horizon = result.stats, len(result.actions)
     certain = result.certificate.details.get("visited_at_least")
     known = stats.nodes_visited is not None
@@ -95,10 +95,10 @@ def answer_row(problem: Problem, result: Result) -> dict[str, Any]:
         "status": result.status.value,
         "reason": None,
         "outcome": result.outcome,
-        "upper_bound": result.to_dict()["upper_bound"],
+        "upper_bound": finite(result.upper_bound),
         "observed_outcome": result.observed_outcome,
-        "clipped_outcome": found,
-        "observed_clipped_outcome": observed,
+        "clipped_outcome": result.clipped_outcome,
+        "observed_clipped_outcome": result.observed_clipped_outcome,
         "changes": len(result.changes),
         "nodes": stats.nodes_expanded,
         "visited": stats.nodes_visited if known else certain,
@@ -137,16 +137,8 @@ def run_cohort(
     progress: Progress = silent,
 ) -> pl.DataFrame:
     """The table of a run over these episodes, as `ifonly cohort` makes it; an existing run is resumed."""
-    settings = RunSettings(limits=question.limits(), episodes=episodes, workers=workers, device=question.device)
-    run = solve_cohort(
-        cohort,
-        model,
-        question.reward,
-        max_changes=question.max_changes,
-        out=out,
-        settings=settings,
-        progress=progress,
-    )
+    settings = RunSettings(episodes=episodes, workers=workers, device=question.device)
+    run = solve_cohort(cohort, model, question.query, out=out, settings=settings, progress=progress)
     return run.table()
 
 
@@ -174,17 +166,22 @@ def check_signals(check: ModelCheck) -> dict[str, Any]:
 
 def answer_signals(problem: Problem, result: Result, behaviour: BehaviourModel) -> dict[str, Any]:
     """Of the evidence about an answer those figures that say one thing each; None where nothing speaks against it."""
-    trust = examine(problem, result, behaviour=behaviour, sensitivity=True)
-    if trust.failure:
-        raise InputError(f"warning study: an answer could not be examined: {trust.failure}")
-    row, refits = trust.to_row(), trust.refits
+    evidence = examine(problem, result, behaviour=behaviour, sensitivity=True)
+    if evidence.failures:
+        raise InputError(f"warning study: an answer could not be examined: {evidence.failures[0].reason}")
+    refits, support, influence = evidence.refits, evidence.support, evidence.sensitivity
     assert refits is not None, "an ensemble has refits"
-    helps = bool(trust.changed_steps) and math.isfinite(refits.low)
-    # A state that is not finite has no support at all.
-    support = [0.0 if one is None else one for one in row["change_support"] or ()]
+    assert support is not None, "there is a behaviour model"
+    assert influence is not None, "asked for"
+    if not evidence.changed_steps:
+        return dict.fromkeys(("refits_agree", "refit_low", "least_support", "farthest", "harmless_below", "undone_by"))
+    weakest, harmless = influence.weakest, influence.harmless_below
     return {
-        "refits_agree": row["refits_agree"],
-        "refit_low": refits.low / result.improvement if helps else None,
-        "least_support": min(support, default=None),
-        **{name: row[name] for name in ("farthest", "harmless_below", "undone_by")},
+        "refits_agree": refits.share,
+        "refit_low": refits.low / result.improvement if math.isfinite(refits.low) else None,
+        # A state that is not finite has no support at all.
+        "least_support": min((one.probability or 0.0) for one in support.changed),
+        "farthest": support.farthest,
+        "harmless_below": None if harmless is None else finite(harmless),
+        "undone_by": None if weakest is None else weakest.undone_by,
     }

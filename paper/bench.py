@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from ifonly.errors import IfonlyError, PlausibilityWarning, StoreError
 from ifonly.journal import Journal, alone
 from ifonly.progress import Progress, Tick, silent
-from ifonly.runs.rows import FAILED
+from ifonly.result.table import FAILED
 from ifonly.runs.task import one_thread
 from ifonly.runs.workers import LocalWorkers, ThisProcess
 from paper.laboratory import Laboratory, Limits

@@ -111,7 +111,7 @@ class SolveCell(Cell):
         model = laboratory.load_model(self.limits, self.device)
         question = asking.Question(self.max_changes, laboratory.reward, self.device, seconds=self.seconds)
         problem = question.problem(laboratory.cohort()[self.episode], model)
-        return asking.answer_row(problem, asking.answer(problem, self._solver(laboratory), limits=question.limits()))
+        return asking.answer_row(asking.answer(problem, self._solver(laboratory)))
 
     def _solver(self, laboratory: Laboratory) -> Solver:
         seed = laboratory.conditions.seed

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import polars as pl
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.evidence.check.estimates import ratio
-from ifonly.evidence.limits import AGREEING, FAR, INFLUENCE, UNLIKELY
+from ifonly.evidence.check.figures import ratio
 from ifonly.intervals import Interval, share_interval
+from ifonly.result import Thresholds
 from paper.estimates import Estimate, Percentage
 from paper.warning_worlds import RIGHT, SCENARIOS, BoolArray, falls_short, is_near_optimal, is_wrong, recommended
 
@@ -177,10 +177,10 @@ def _within(low: float, high: float) -> Interval:
 
 LIMITS_IN_USE = {
     "verdict": 2.0,
-    "refits_agree": AGREEING,
-    "least_support": UNLIKELY,
-    "farthest": -FAR,
-    "undone_by": INFLUENCE,
+    "refits_agree": Thresholds().agreeing,
+    "least_support": Thresholds().unlikely,
+    "farthest": -Thresholds().far,
+    "undone_by": Thresholds().influence,
 }
 """By column, the scores below which `ifonly.evidence` warns."""
 

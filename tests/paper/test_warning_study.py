@@ -27,8 +27,8 @@ from paper.warning_tables import (
 from paper.warning_worlds import COLUMNS, SCENARIOS, falls_short, is_near_optimal, is_wrong, recommended, study_table
 from small_experiments import small
 
-from ifonly.evidence.limits import INFLUENCE, UNLIKELY
 from ifonly.problem import Problem
+from ifonly.result import Thresholds
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, simulate_cohort
 
@@ -190,9 +190,9 @@ class TestTables:
         rows = table(
             seed=[0, 1, 2, 3],
             true=[-1.0, -1.0, 1.5, 1.5],
-            least_support=[UNLIKELY / 2, 0.2, UNLIKELY, 0.2],
+            least_support=[Thresholds().unlikely / 2, 0.2, Thresholds().unlikely, 0.2],
             verdict=["pass", "warn", "pass", "pass"],
-            undone_by=[None, None, None, INFLUENCE / 2],
+            undone_by=[None, None, None, Thresholds().influence / 2],
         )
         found = {line["signal"]: line for line in limits_in_use_table(rows).to_dicts()}
         assert len(found) == len(LIMITS_IN_USE) + 2

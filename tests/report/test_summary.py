@@ -19,7 +19,7 @@ from ifonly.report.summary import RunSummary, summarize
 from ifonly.result import Result
 from ifonly.result.table import COLUMNS, to_row
 from ifonly.rewards import Linear, minus
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
 from ifonly.testing.instances import random_problem

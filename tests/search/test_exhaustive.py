@@ -71,7 +71,11 @@ def replaced(problem: Problem, reward: Linear | Custom | ActionCost) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(reward, problem.max_changes, constraints=Constraints().restricted_to(problem.allowed.numpy())),
+        Query(
+            reward,
+            problem.max_changes,
+            constraints=Constraints().restricted_to(problem.allowed.numpy(), problem.episode),
+        ),
     )
 
 
@@ -211,7 +215,7 @@ def test_episodes_may_have_more_steps_than_python_has_nested_calls() -> None:
     allowed = np.ones((horizon, 2), dtype=bool)
     allowed[:-4, 1] = False
     problem = Problem.from_episode(
-        episode, model, Query(Linear({"x": 1.0}), 1, constraints=Constraints().restricted_to(allowed))
+        episode, model, Query(Linear({"x": 1.0}), 1, constraints=Constraints().restricted_to(allowed, episode))
     )
     result = solve(problem, Exhaustive())
     assert result.status is Status.OPTIMAL
@@ -275,7 +279,7 @@ class TestLimits:
 
 def test_settings_are_recorded() -> None:
     result = solve(random_problem(1, horizon=3), Exhaustive(batch=17))
-    assert result.solver == {"name": "exhaustive", "batch": 17}
+    assert result.provenance.solver == {"name": "exhaustive", "batch": 17}
     assert json.loads(result.to_json())["certificate"]["method"] == "exhaustive enumeration"
 
 

@@ -1,7 +1,8 @@
-"""What was measured and what was filled in, from the masks that a build keeps beside its cohort."""
+"""What tables beside a cohort say of it: which values were measured, and which episodes something happened to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ KNOWN_PREFIX = "known_"
 """Of columns that say whether a value was measured, or held from an earlier step within its limit."""
 
 ID_COLUMNS = ("episode", "stay")
+YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,29 @@ class Measured:
     """Neither measured nor held, so that a default stands there, or nothing; None where the grid does not tell."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Something that happened to an episode or not, such as a death; episodes of unknown outcome are left out."""
+
+    name: str
+    of_episode: Mapping[str, bool]
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame, column: str) -> Outcome:
+        """Read a column of 0 and 1, or yes and no, of a table with a row per episode or per step."""
+        ids = _id_column(table, "outcome table")
+        if column not in table.columns:
+            raise InputError(f"outcome table: has no column {column!r}; found {table.columns[:30]}.")
+        words = table[column].cast(pl.String).str.strip_chars().str.to_lowercase()
+        known = words.is_not_null() & (words != "")
+        if not words.filter(known).is_in([*YES, *NO]).all():
+            raise InputError(f"outcome table: column {column!r} must hold 0 or 1, or yes or no, and nothing else.")
+        rows = pl.DataFrame({"id": table[ids].cast(pl.String), "yes": words.is_in(YES)}).filter(known).unique()
+        if rows["id"].is_duplicated().any():
+            raise InputError(f"outcome table: column {column!r} differs between rows of the same episode.")
+        return cls(column, dict(zip(rows["id"], rows["yes"], strict=True)))
+
+
 def measured_shares(grid: pl.DataFrame, cohort: Cohort) -> dict[str, Measured]:
     """For every feature with a mask in the grid, over the steps of the cohort's episodes."""
     rows = _rows_of(grid, cohort)
@@ -40,8 +65,7 @@ def measured_shares(grid: pl.DataFrame, cohort: Cohort) -> dict[str, Measured]:
     return {name: _shares(rows, name) for name in features}
 
 
-def id_column_of(table: pl.DataFrame, what: str) -> str:
-    """The column with the ids of episodes."""
+def _id_column(table: pl.DataFrame, what: str) -> str:
     found = next((name for name in ID_COLUMNS if name in table.columns), None)
     if found is None:
         raise InputError(f"{what}: needs a column {' or '.join(map(repr, ID_COLUMNS))}; found {table.columns[:30]}.")
@@ -50,7 +74,7 @@ def id_column_of(table: pl.DataFrame, what: str) -> str:
 
 def _rows_of(grid: pl.DataFrame, cohort: Cohort) -> pl.DataFrame:
     """The grid's rows about the cohort's steps, in order, with the column `episode`."""
-    id_column = id_column_of(grid, "grid")
+    id_column = _id_column(grid, "grid")
     if "step" not in grid.columns:
         raise InputError(f"grid: has no column 'step'; found {grid.columns[:30]}.")
     steps = pl.DataFrame(
@@ -67,12 +91,11 @@ def _rows_of(grid: pl.DataFrame, cohort: Cohort) -> pl.DataFrame:
 
 
 def _shares(rows: pl.DataFrame, name: str) -> Measured:
-    measured = _share(rows, f"{MASK_PREFIX}{name}")
-    if f"{KNOWN_PREFIX}{name}" in rows.columns:
-        known = _share(rows, f"{KNOWN_PREFIX}{name}")
-        return Measured(measured, 1.0 - measured, held=known - measured, missing_after=1.0 - known)
-    return Measured(measured, 1.0 - measured, held=None, missing_after=None)
+    def share(column: str) -> float:
+        return float(rows[column].cast(pl.Boolean).fill_null(False).sum()) / rows.height
 
-
-def _share(rows: pl.DataFrame, column: str) -> float:
-    return float(rows[column].cast(pl.Boolean).fill_null(False).sum()) / rows.height
+    measured = share(f"{MASK_PREFIX}{name}")
+    if f"{KNOWN_PREFIX}{name}" not in rows.columns:
+        return Measured(measured, 1.0 - measured, held=None, missing_after=None)
+    known = share(f"{KNOWN_PREFIX}{name}")
+    return Measured(measured, 1.0 - measured, held=known - measured, missing_after=1.0 - known)

@@ -10,18 +10,18 @@ from made_tables import budget, made_row, made_table, realistic_table
 from rich.console import Console
 
 from ifonly.errors import InputError, StoreError
-from ifonly.report import summary_files
-from ifonly.report.improvements import Asked
-from ifonly.report.summary import Summary, summarize
-from ifonly.report.summary_files import write_summary
-from ifonly.report.summary_tables import summary_tables
+from ifonly.query import Query
+from ifonly.report import folders
+from ifonly.report.folders import write_summary
+from ifonly.report.summary import RunSummary, summarize
+from ifonly.report.tables import summary_tables
 from ifonly.rewards import minus
 
 TABLES = {
     "episodes.csv",
     "cases.csv",
     "histogram.csv",
-    "by_standing.csv",
+    "by_examination.csv",
     "warnings.csv",
     "agreement.csv",
     "by_horizon.csv",
@@ -40,12 +40,12 @@ FIGURES = {
 
 
 @pytest.fixture(scope="module")
-def summary() -> Summary:
-    return summarize(realistic_table(60), asked=Asked(minus("SOFA")))
+def summary() -> RunSummary:
+    return summarize(realistic_table(60), Query(minus("SOFA")))
 
 
 @pytest.fixture(scope="module")
-def grouped() -> Summary:
+def grouped() -> RunSummary:
     return summarize(realistic_table(60), by=["status", "horizon"])
 
 
@@ -53,7 +53,7 @@ def names(folder: Path) -> set[str]:
     return {item.name for item in folder.iterdir()}
 
 
-def test_everything_is_there_and_can_be_read(summary: Summary, tmp_path: Path) -> None:
+def test_everything_is_there_and_can_be_read(summary: RunSummary, tmp_path: Path) -> None:
     written = write_summary(summary, tmp_path / "deep" / "summary")
     assert names(written.path) == set(written.files) == TABLES | FIGURES | {"summary.json"}
     content = json.loads((written.path / "summary.json").read_text())
@@ -62,9 +62,12 @@ def test_everything_is_there_and_can_be_read(summary: Summary, tmp_path: Path) -
         again = pl.read_csv(written.path / f"{name}.csv", schema=frame.schema)
         assert again.equals(frame, null_equal=True) or frame.is_empty()
     assert written.not_drawn == {}
+    stored = (written.path / "summary.json").read_text()
+    assert "statement" not in stored  # numbers and codes, from which words are made anew
+    assert summary.statement not in stored
 
 
-def test_a_later_summary_replaces_the_earlier_one(summary: Summary, grouped: Summary, tmp_path: Path) -> None:
+def test_a_later_summary_replaces_the_earlier_one(summary: RunSummary, grouped: RunSummary, tmp_path: Path) -> None:
     folder = tmp_path / "summary"
     write_summary(grouped, folder, figures=("png", "pdf"))
     assert {"group_status.pdf", "group_horizon.png"} <= names(folder)
@@ -73,7 +76,7 @@ def test_a_later_summary_replaces_the_earlier_one(summary: Summary, grouped: Sum
     assert names(tmp_path) == {"summary"}
 
 
-def test_other_peoples_files_are_safe(summary: Summary, grouped: Summary, tmp_path: Path) -> None:
+def test_other_peoples_files_are_safe(summary: RunSummary, grouped: RunSummary, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(StoreError, match=r"thesis\.tex.*no earlier summary"):
         write_summary(summary, tmp_path)
@@ -91,7 +94,7 @@ def test_other_peoples_files_are_safe(summary: Summary, grouped: Summary, tmp_pa
         write_summary(summary, tmp_path / "other")
 
 
-def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: Summary, tmp_path: Path) -> None:
+def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: RunSummary, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     folder = tmp_path / "summary"
     write_summary(summary, folder)
@@ -105,7 +108,7 @@ def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: Summ
     "error", [OSError(27, "File too large"), OSError("no room"), pl.exceptions.ComputeError("no room")]
 )
 def test_a_failure_leaves_the_earlier_summary(
-    summary: Summary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    summary: RunSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     folder = tmp_path / "summary"
     write_summary(summary, folder)
@@ -114,7 +117,7 @@ def test_a_failure_leaves_the_earlier_summary(
     def full(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(summary_files, "save_figure", full)
+    monkeypatch.setattr(folders, "save_figure", full)
     with pytest.raises(StoreError, match=r"summary: the summary cannot be written \((File too large|no room)\)"):
         write_summary(summary, folder)
     assert {name: (folder / name).read_bytes() for name in names(folder)} == before
@@ -137,7 +140,7 @@ def test_figures_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
     assert "change_times.png" in written.files
 
 
-def test_unknown_formats_are_refused(summary: Summary, tmp_path: Path) -> None:
+def test_unknown_formats_are_refused(summary: RunSummary, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="jpeg"):
         write_summary(summary, tmp_path / "summary", figures=("jpeg",))
     assert names(tmp_path) == set()
@@ -149,7 +152,7 @@ def test_names_of_groups_become_safe_file_names(tmp_path: Path) -> None:
     assert "group_a%2Fb%20%5Bx%5D.png" in write_summary(summary, tmp_path / "summary").files
 
 
-def shown(summary: Summary) -> str:
+def shown(summary: RunSummary) -> str:
     console = Console(width=100, file=io.StringIO(), color_system=None)
     for table in summary_tables(summary):
         console.print(table)
@@ -160,7 +163,7 @@ def shown(summary: Summary) -> str:
 def test_tables_for_the_terminal() -> None:
     frontier = [budget(0, -100.0, -100.0), budget(1, -80.0, -80.0)]
     rows = [made_row(n, episode=f"[b]{n}", clipped_outcome=-80.0, frontier=frontier) for n in range(12)]
-    text = shown(summarize(made_table(*rows), asked=Asked(minus("SOFA")), by={"horizon": (6,)}))
+    text = shown(summarize(made_table(*rows), Query(minus("SOFA")), by={"horizon": (6,)}))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 12 20.0 % 20.0 % to 20.0 % 20.0 %" in lines
     assert "< 6 12 20.0 % 20.0 % to 20.0 % 20.0 %" in lines

@@ -14,7 +14,7 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import repeated
 from ifonly.data.store import load_cohort
-from ifonly.errors import InputError, StoreError
+from ifonly.errors import IfonlyError, InputError, StoreError
 from ifonly.evidence import examine, unexamined
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
 from ifonly.models.base import TransitionModel
@@ -25,7 +25,7 @@ from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Limits, Query
 from ifonly.report.cases.build import case_of
 from ifonly.report.cases.case import Case
-from ifonly.result import Alternative, Result, Status
+from ifonly.result import Alternative, Evidence, Result, Status
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import source_of
 from ifonly.runs.run import Run, load_run
@@ -196,9 +196,10 @@ def cases_of_run(
     with one_thread():
         for done, result in enumerate(results, start=1):
             problem = opened.problem(result.episode)
-            if len(result.alternatives) < alternatives and alternatives > 1:
+            if result.provenance.solver.get("alternatives", 1) < alternatives:
                 result = _with_alternatives(opened, problem, result, solver, limits)
-            cases.append(case_of(problem, result))
+            shown = result.alternatives[:alternatives] if alternatives > 1 else ()
+            cases.append(case_of(problem, replace(result, alternatives=shown)))
             progress(Tick(STAGE, done, len(ids)))
     return cases
 
@@ -221,9 +222,9 @@ def _with_alternatives(
     return replace(result, alternatives=tuple(listed), certificate=replace(result.certificate, details=details))
 
 
-def _examined(opened: OpenedRun, problem: BaseProblem, result: Result) -> Any:
+def _examined(opened: OpenedRun, problem: BaseProblem, result: Result) -> Evidence:
     """What the run had examined, of an answer that it did not know; refits are only replayed."""
     try:
         return examine(problem, result, behaviour=opened.behaviour, sensitivity=opened.query.sensitivity)
-    except InputError as error:
+    except IfonlyError as error:
         return unexamined(problem, result, str(error))

@@ -271,7 +271,7 @@ def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContributi
 def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
     if answer is None:
         return EvidencePage(model_message(problem.standing))
-    result, schema = answer.result, problem.episode.schema
+    result = answer.result
     said, evidence = evidence_messages(result), result.evidence
     changed = bool(evidence.changed_steps)
     return EvidencePage(

@@ -13,7 +13,7 @@ from ifonly.errors import InputError
 from ifonly.evidence import examine
 from ifonly.evidence.behaviour import BehaviourModel, BehaviourSettings, fit_behaviour
 from ifonly.evidence.check.check import check_model
-from ifonly.evidence.check.result import ModelCheck
+from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.evidence.trusted import Trust
 from ifonly.models.base import TransitionModel
 from ifonly.models.ensemble import Ensemble

@@ -64,7 +64,7 @@ def check(
     groupings = options.groupings(by or ())
     from ifonly.data.store import load_cohort
     from ifonly.evidence.check.check import check_model
-    from ifonly.evidence.check.result import Level
+    from ifonly.evidence.check.model_check import Level
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.files import check_writable
     from ifonly.models.checkpoint import CHECK, load_model

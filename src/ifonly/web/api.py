@@ -367,9 +367,9 @@ def _exported(case: Case, kind: str) -> tuple[bytes, str]:
         return _picture(case), "image/png"
     if kind == "json":
         return adapter(Case).dump_json(case, indent=2), "application/json"
-    from ifonly.report.case_report import single_case_html
+    from ifonly.report.cases.page import cases_html
 
-    return single_case_html(case).encode(), "text/html; charset=utf-8"
+    return cases_html([case]).encode(), "text/html; charset=utf-8"
 
 
 def _picture(case: Case) -> bytes:

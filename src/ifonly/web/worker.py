@@ -7,9 +7,11 @@ import queue
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -31,6 +33,9 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.session import Session
 from ifonly.search.solvers import make_solver
 from ifonly.text.catalogue import say
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 SESSIONS_KEPT = 4
 """Bounds are kept with them, and may be large."""
@@ -176,17 +181,27 @@ class _Bench:
     def _session(self, work: Work) -> Session:
         """The session of an episode and a budget, whose bound is built without rules; an episode is abducted once."""
         id, most = work.episode.id, work.query.max_changes
-        if id not in self._problems:
-            query = replace(work.query, constraints=Constraints(), max_changes=None, allow_failed_model=True)
+        return _kept(self._sessions, (id, most), lambda: Session(self._problem(work).with_query(max_changes=most)))
+
+    def _problem(self, work: Work) -> BaseProblem:
+        """The question without rules and budget."""
+        query = replace(work.query, constraints=Constraints(), max_changes=None, allow_failed_model=True)
+
+        def build() -> BaseProblem:
             with torch.no_grad():
-                self._problems[id] = build_problem(work.episode, self._model, query, support=self._behaviour)
-        if (id, most) not in self._sessions:
-            self._sessions[id, most] = Session(self._problems[id].with_query(max_changes=most))
-        for kept, key in ((self._problems, id), (self._sessions, (id, most))):
-            kept.move_to_end(key)  # type: ignore[attr-defined]
-            if len(kept) > SESSIONS_KEPT:  # type: ignore[arg-type]
-                kept.popitem(last=False)  # type: ignore[attr-defined]
-        return self._sessions[id, most]
+                return build_problem(work.episode, self._model, query, support=self._behaviour)
+
+        return _kept(self._problems, work.episode.id, build)
+
+
+def _kept(memory: OrderedDict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+    """What is remembered under a key, or is made now; the least recently used is forgotten."""
+    if key not in memory:
+        memory[key] = make()
+    memory.move_to_end(key)
+    if len(memory) > SESSIONS_KEPT:
+        memory.popitem(last=False)
+    return memory[key]
 
 
 class _Watch:

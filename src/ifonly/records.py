@@ -78,6 +78,14 @@ UpperBound = Annotated[
 ]
 """A number above something; infinity, which says nothing, is null."""
 
+LowerBound = Annotated[
+    float,
+    BeforeValidator(lambda value: -math.inf if value is None else value),
+    PlainSerializer(finite),
+    WithJsonSchema(_NUMBER),
+]
+"""The same the other way round: minus infinity is null."""
+
 KnownNumber = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray
+from ifonly.errors import InputError
 from ifonly.models.standing import Standing
-from ifonly.records import Outcomes, UpperBound
+from ifonly.records import LowerBound, Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
@@ -73,6 +74,14 @@ class Thresholds:
     """Standard deviations that an influence at one step must have to undo the gain. One of them, which sounds natural,
     would warn of most right answers: a few changes gain little against what chance does in a whole stay.
     """
+
+    def __post_init__(self) -> None:
+        for name, top in (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0)):
+            if not 0 <= getattr(self, name) <= top:
+                kind = "a percentage" if top == 100 else "a probability or share"
+                raise InputError(f"evidence: threshold {name}={getattr(self, name)} must be {kind}, 0 to {top:g}.")
+        if not 0 <= self.influence < math.inf:
+            raise InputError(f"evidence: threshold influence={self.influence} must be zero or positive, and finite.")
 
 
 @dataclass(frozen=True)
@@ -224,8 +233,8 @@ class FeatureSensitivity:
 class Sensitivity:
     """What would undo the gain of one sequence."""
 
-    gain: float
-    """Over the observed outcome, in the reward's units."""
+    gain: LowerBound
+    """Over the observed outcome, in the reward's units; minus infinity where that is not finite."""
     largest: float
     """Up to this size shifts were tried."""
     steps: tuple[StepSensitivity, ...] = ()

@@ -1,4 +1,4 @@
-"""What a check of a model found, in words."""
+"""What a check of a model found, and how good a behaviour model is, in words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ifonly.text.catalogue import Message
 
 if TYPE_CHECKING:
+    from ifonly.evidence.behaviour import BehaviourReport
     from ifonly.evidence.check.figures import Estimate, FeatureFigures
     from ifonly.evidence.check.model_check import Finding, ModelCheck, Place, Where
 
@@ -147,7 +148,7 @@ def _groups(grouping: str) -> Message:
 
 def _listed(names: Sequence[str | Message]) -> list[str | Message]:
     """The first few of them, and how many more there are; in quotes where commas would mislead."""
-    quoted = any("," in str(name) for name in names)
+    quoted = any("," in str(name) and not str(name).startswith("'") for name in names)
     shown: list[str | Message] = [Message("name.quoted", {"name": name}) if quoted else name for name in names]
     more = len(shown) - SHOWN_NAMES
     return [*shown[:SHOWN_NAMES], Message("name.more", {"more": more})] if more > 0 else shown
@@ -266,3 +267,64 @@ def percent(share: float) -> str:
     ('12 %', '1.2 %')
     """
     return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
+
+
+# Behaviour models
+
+
+def behaviour_notes(report: BehaviourReport) -> list[Message]:
+    """What a reader must know about the cohort that a behaviour model was learned from."""
+    notes = []
+    if report.never_chosen:
+        notes.append(Message("behaviour.never chosen", {"names": _listed([f"'{one}'" for one in report.never_chosen])}))
+    if report.constant:
+        values = {"names": _listed(report.constant), "count": len(report.constant)}
+        notes.append(Message("behaviour.constant", values))
+    if report.rough:
+        notes.append(Message("behaviour.few held out", {"subjects": report.held_out.subjects}))
+    if report.worse_than_frequencies:
+        notes.append(Message("behaviour.worse than frequencies"))
+    return notes
+
+
+def behaviour_lines(report: BehaviourReport) -> list[str]:
+    """How good a behaviour model is on subjects that it has not seen."""
+    parts = {
+        name: Message("behaviour.part", {"steps": part.steps, "subjects": part.subjects})
+        for name, part in (
+            ("training", report.training),
+            ("calibration", report.calibration),
+            ("held_out", report.held_out),
+        )
+    }
+    likelihoods = {
+        "value": f"{report.log_likelihood:.3f}",
+        "marginal": f"{report.marginal_log_likelihood:.3f}",
+        "before": f"{report.uncalibrated_log_likelihood:.3f}",
+    }
+    errors = {
+        "value": f"{100 * report.calibration_error:.1f}",
+        "before": f"{100 * report.uncalibrated_error:.1f}",
+        "temperature": f"{report.temperature:.2f}",
+    }
+    lines = [
+        Message("behaviour.line.parts", parts),
+        Message("behaviour.line.likelihood", likelihoods),
+        Message("behaviour.line.calibration", errors),
+        Message("behaviour.line.groups"),
+    ]
+    for group in report.by_probability:
+        ends = {"low": f"{100 * group.low:g}", "high": f"{100 * group.high:g}", "count": f"{group.count:,}"}
+        shares = {"given": _two_digits(group.given), "happened": _two_digits(group.happened)}
+        lines.append(Message("behaviour.line.group", {**ends, **shares}))
+    lines += [Message("behaviour.line.note", {"note": note}) for note in behaviour_notes(report)]
+    return [str(line) for line in lines]
+
+
+def _two_digits(share: float) -> str:
+    """A share in percent with two digits; whole from 10 % on.
+
+    >>> _two_digits(0.00843), _two_digits(0.131), _two_digits(1.0)
+    ('0.84 %', '13 %', '100 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

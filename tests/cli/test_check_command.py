@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import ifonly
-from ifonly.evidence.check.model_check import ModelCheck
-from ifonly.evidence.check.model_check import stored_check
+from ifonly.evidence.check.model_check import ModelCheck, stored_check
 
 
 @pytest.fixture(scope="module")

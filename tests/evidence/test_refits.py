@@ -19,8 +19,8 @@ from ifonly.records import from_plain, to_plain
 from ifonly.result import Agreement, Certificate, Evidence, Status
 from ifonly.rewards import Custom, Linear, minus
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
 from ifonly.text.evidence import agreeing_message, lines_of, refit_messages

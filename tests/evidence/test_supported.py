@@ -15,7 +15,7 @@ from ifonly.problem import Problem
 from ifonly.records import to_plain
 from ifonly.result import SupportReport, Thresholds
 from ifonly.result.evidence import SupportFlag
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_panel, random_problem
 from ifonly.text.evidence import share_message, step_support_messages, support_messages

@@ -188,8 +188,8 @@ def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
 
 SAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("page.none", {}),
-    ("count.change", {"count": 1, "shown": 1}),
-    ("count.change", {"count": 0, "shown": "no"}),
+    ("count.change", {"count": 1, "number": 1}),
+    ("count.change", {"count": 0, "number": "no"}),
     ("refits.agree", {"helping": 18, "refits": 20}),
     ("support.beyond", {"steps": 1}),
     ("rule.locked", {"times": Message("times.more", {"units": "hours", "times": ["0", "8", "12"]})}),

@@ -51,9 +51,7 @@ def ground(place: Any, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     ifonly.save_model(model, folder / "model")
     behaviour = made_behaviour(ifonly.Problem.from_episode(cohort[0], model, ifonly.Query(REWARD, 1)), seed=0)
     save_behaviour(behaviour, folder / "behaviour")
-    settings = ifonly.RunSettings(
-        workers=1, episodes=cohort.ids[:SOLVED], sources={"behaviour": folder / "behaviour"}
-    )
+    settings = ifonly.RunSettings(workers=1, episodes=cohort.ids[:SOLVED], sources={"behaviour": folder / "behaviour"})
     query = ifonly.Query(REWARD, 1)
     ifonly.solve_cohort(cohort, model, query, out=folder / "run", behaviour=behaviour, settings=settings)
     return Ground(folder, cohort)
@@ -195,7 +193,5 @@ def test_support_takes_a_behaviour_model(ground: Ground, tmp_path: Path) -> None
     query = ifonly.Query(REWARD, min_support=0.05)
     with pytest.raises(InputError, match="pass one \\(--behaviour\\)"):
         ground.settings(tmp_path / "n", run=None, query=query)
-    review = Review.load(
-        ground.settings(tmp_path / "n", run=None, query=query, behaviour=ground.folder / "behaviour")
-    )
+    review = Review.load(ground.settings(tmp_path / "n", run=None, query=query, behaviour=ground.folder / "behaviour"))
     assert review.problem(ground.cohort.ids[0]).support is not None

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ifonly.data.cohort import Cohort
-    from ifonly.report.card import Card
-    from ifonly.report.outcomes import Outcome
+    from ifonly.report.recorded import Outcome
 
 GRID_FILE = "grid.parquet"
 
@@ -99,11 +98,12 @@ def card(
     from ifonly.data.store import load_cohort
     from ifonly.files import check_writable
     from ifonly.report.card import data_card
-    from ifonly.report.card_files import check_card_folder, write_card
+    from ifonly.report.folders import CARD_FOLDER, write_card
+    from ifonly.text.cards import card_lines
 
     target = episodes / "card" if out is None else out
     cohort = load_cohort(episodes)
-    check_card_folder(target)
+    CARD_FOLDER.check(target)
     check_writable(target, folder=True)
     table = _grid(episodes, grid)
     found = data_card(
@@ -117,19 +117,9 @@ def card(
     written = write_card(found, target, title=episodes.resolve().name)
     output = Output(json)
     output.document(found.to_dict() | {"folder": str(target), "files": written.files})
-    _show(found, output)
+    output.show(*card_lines(found))
     output.show(f"written: {target} ({', '.join(written.files)})")
     return ExitCode.DONE
-
-
-def _show(found: Card, output: Output) -> None:
-    output.show(
-        f"{found.episodes:,} episodes of {found.subjects:,} subjects, {found.steps:,} steps of {found.step}",
-        f"{len(found.actions.labels) - found.actions.never} of {len(found.actions.labels)} actions were taken, "
-        f"{found.actions.rare} of them fewer than ten times",
-        found.masks,
-    )
-    output.show("warnings:" if found.warnings else "no warnings", *(f"  - {item.text}" for item in found.warnings))
 
 
 def _grid(episodes: Path, named: Path | None) -> pl.DataFrame | None:
@@ -156,7 +146,7 @@ def _outcome(column: str | None, file: Path | None, grid: pl.DataFrame | None) -
     if column is None:
         return None
     from ifonly.data.store import read_frame
-    from ifonly.report.outcomes import Outcome
+    from ifonly.report.recorded import Outcome
 
     if file is None and grid is None:
         raise InputError(f"--outcome {column}: there is no grid to look it up in; name a table with --outcome-table.")

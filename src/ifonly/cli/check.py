@@ -68,13 +68,13 @@ def check(
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.files import check_writable
     from ifonly.models.checkpoint import CHECK, load_model
-    from ifonly.report.check_files import check_check_folder, write_check
+    from ifonly.report.folders import CHECK_FOLDER, write_check
 
     limits = None if thresholds is None else load_thresholds(thresholds)
     cohort = load_cohort(episodes)
     checked = load_model(model, schema=cohort.schema)
     if out is not None:
-        check_check_folder(out)
+        CHECK_FOLDER.check(out)
         check_writable(out, folder=True)
     if save:
         check_writable(model / CHECK)

@@ -206,9 +206,9 @@ class _Pictures:
     def add(self, made: Build, folder: Path) -> None:
         from ifonly.models import LocationScale
         from ifonly.report.card import data_card
-        from ifonly.report.card_files import write_card
         from ifonly.report.flow_picture import write_flow
-        from ifonly.report.outcomes import Outcome
+        from ifonly.report.folders import write_card
+        from ifonly.report.recorded import Outcome
 
         write_flow(made.flow, folder / "flow.png")
         known = OUTCOME in made.grid.columns
@@ -224,9 +224,10 @@ class _Pictures:
 
 def _report(made: Build, pictures: _Pictures, out: Path, output: Output) -> None:
     from ifonly.report.overview import Overview
+    from ifonly.text.cards import card_warning
 
     summary = Overview.of(made.cohort)
-    warnings = [warning.text for warning in pictures.card.warnings] if pictures.card else []
+    warnings = [card_warning(warning) for warning in pictures.card.warnings] if pictures.card else []
     output.document(
         {
             "cohort": str(out),

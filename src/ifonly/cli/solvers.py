@@ -95,9 +95,9 @@ class SolverChoice:
     def build(self, cohort: Cohort) -> Solver:
         """The solver; facility location chooses its anchors among the cohort's states."""
         from ifonly.search.astar import AnchorAStar
-        from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
-        from ifonly.search.branch import BranchAndBound
+        from ifonly.search.branch_and_bound import BranchAndBound
         from ifonly.search.exhaustive import Exhaustive
+        from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 
         match self._decided():
             case SolverName.ANCHOR_ASTAR:

@@ -61,23 +61,23 @@ def summarize(
     """
     groupings = options.groupings(by or ())
     from ifonly.files import check_writable
-    from ifonly.report.improvements import Asked
+    from ifonly.report.folders import SUMMARY_FOLDER, write_summary
     from ifonly.report.summary import summarize as summarize_table
-    from ifonly.report.summary_files import check_summary_folder, write_summary
-    from ifonly.report.summary_tables import summary_tables
+    from ifonly.report.tables import summary_tables
     from ifonly.runs import load_run
 
     found = load_run(run)
     target = run / "summary" if out is None else out
-    check_summary_folder(target)
+    SUMMARY_FOLDER.check(target)
     check_writable(target, folder=True)
     try:
         summary = summarize_table(
             found.table(),
+            found.query,
             threshold=threshold,
             by=groupings,
             values=_cohort(groupings, episodes),
-            asked=Asked.of(found.manifest),
+            expected=found.manifest["cohort"]["episodes"],
         )
     except InputError as error:
         raise InputError(f"{run}: {error}") from None
@@ -95,7 +95,7 @@ def summarize(
 
 def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | None:
     """The cohort with the features to group by; None where the run's own table has them all."""
-    from ifonly.runs.rows import COLUMNS
+    from ifonly.result.table import COLUMNS
 
     if episodes is not None:
         from ifonly.data.store import load_cohort

@@ -15,7 +15,7 @@ from matplotlib.ticker import MultipleLocator
 
 from ifonly.report.cases import Case, Course
 from ifonly.report.cases.case import MeasuredFeature
-from ifonly.report.plots import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
+from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.text.catalogue import say
 
 COLUMNS = 3
@@ -28,6 +28,7 @@ _LEFT = (0.02, 0.22, 0.58)
 """Where the words about each course begin, as shares of the width."""
 _LONGEST_LABEL = 18
 """Letters of a treatment's name beside its panel."""
+
 
 @dataclass(frozen=True)
 class _Line:
@@ -158,7 +159,9 @@ def _write_head(figure: Figure, case: Case, lines: Sequence[_Line], said: Sequen
     figure.text(0.02, place(0.32), title, fontsize=13, fontweight="bold", parse_math=False)
     for number, line in enumerate(lines):
         outcome = line.course.outcome
-        shown = say("picture.unknown") if outcome is None else f"{outcome:.1f}" if abs(outcome) >= 1 else f"{outcome:.2g}"
+        shown = (
+            say("picture.unknown") if outcome is None else f"{outcome:.1f}" if abs(outcome) >= 1 else f"{outcome:.2g}"
+        )
         left = _LEFT[number]
         figure.text(
             left + 0.045, place(0.68), f"{line.label}: {shown}", fontsize=10, color=line.colour, parse_math=False

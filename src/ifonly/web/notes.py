@@ -128,14 +128,11 @@ class Notes:
 
     def to_csv(self) -> str:
         """The latest notes as a table, safe to open in a spreadsheet."""
-        from ifonly.report.summary_files import FORMULA_STARTS  # brings matplotlib along, for which nobody waits here
+        from ifonly.report.folders import without_formulas  # brings matplotlib along, for which nobody waits here
 
         rows = [asdict(note) for _, note in sorted(self.latest().items())]
         columns = {name: pl.Int64() if name == "revision" else pl.String() for name in asdict(Note(""))}
-        words = pl.col(pl.String)
-        is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)
-        safe = pl.when(is_formula).then(pl.lit("'") + words).otherwise(words).name.keep()
-        return pl.DataFrame(rows, schema=columns).with_columns(safe).write_csv()
+        return without_formulas(pl.DataFrame(rows, schema=columns)).write_csv()
 
     def _refresh(self) -> None:
         """Read again what another process has saved."""

@@ -29,7 +29,7 @@ from ifonly.query import Query
 from ifonly.records import finite
 from ifonly.report.cases import Case, case_of
 from ifonly.result import Evidence, Result, Status
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.session import Session
 from ifonly.search.solvers import make_solver
 from ifonly.text.catalogue import say

@@ -20,7 +20,7 @@ from ifonly.report.cases import case_of, cases_of_run, open_run
 from ifonly.rewards import Custom
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.runs.manifest import MANIFEST
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.simulate import simulate_cohort
 
 REWARD = ifonly.minus("SOFA")

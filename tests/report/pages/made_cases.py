@@ -232,9 +232,7 @@ def made_case(
             ),
             tuple(
                 Treatment(number, label, levels)
-                for number, (label, levels) in enumerate(
-                    zip(schema.actions.labels, schema.actions.levels, strict=True)
-                )
+                for number, (label, levels) in enumerate(zip(schema.actions.labels, schema.actions.levels, strict=True))
             ),
         ),
         question=CaseQuestion(2, "cumulative SOFA", True, 0.0, (), None, result.query.to_dict()),

@@ -329,4 +329,3 @@ def _cautions(problem: BaseProblem, observed: Course, answer: CaseAnswer | None)
     if answer is not None and answer.alternatives and not answer.alternatives_proven:
         found.append(Message("caution.alternatives"))
     return found
-

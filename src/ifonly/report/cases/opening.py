@@ -30,7 +30,7 @@ from ifonly.rewards import Reward
 from ifonly.runs.manifest import source_of
 from ifonly.runs.run import Run, load_run
 from ifonly.runs.task import one_thread
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 
 STAGE = "cases"

@@ -111,7 +111,7 @@
       const filtered = FILTERS.some((name) => String(this.query[name]).trim());
       const total = found.total.toLocaleString("en-US").replaceAll(",", "\u202f");
       ifonly.setText(this.parts.count, ifonly.say("list.count", {
-        cases: ifonly.say("count.case", { count: found.total, shown: total }), found: filtered ? ifonly.say("list.found") : "",
+        cases: ifonly.say("count.case", { count: found.total, number: total }), found: filtered ? ifonly.say("list.found") : "",
       }));
       this.parts.cohort.hidden = !found.rows.length;
       this.parts.empty.hidden = found.rows.length > 0;

@@ -128,7 +128,7 @@
 
   /** "no changes", "1 change", "2 changes"; of what is counted, `noun`, the catalogue has both forms. */
   function plural(count, noun) {
-    return say(`count.${noun}`, { count, shown: count === 0 ? say("count.none") : count });
+    return say(`count.${noun}`, { count, number: count === 0 ? say("count.none") : count });
   }
 
   function isHours(case_) {

@@ -90,7 +90,7 @@ def contributions_table(result: Result, contributions: Contributions) -> Table:
 def shown_value(result: Result, outcome: float, actions: IntArray) -> float:
     """The outcome of `actions` [T] as `result` shows its own: read in its direction, without the cost of changes."""
     changes = int((actions != result.observed_actions).sum())
-    value = outcome + result.change_cost * changes
+    value = outcome + result.query.change_cost * changes
     return value if result.shown[1].higher_is_better else 0.0 - value
 
 
@@ -118,7 +118,7 @@ def _budget_cells(result: Result, budget: Budget) -> list[RenderableType]:
 
 def _cells(result: Result) -> list[RenderableType]:
     return [
-        Text(result.episode_id),
+        Text(result.episode),
         _outcomes(*result.shown),
         _changes(result, result.actions),
         Text(result.status.value, style=STATUS_STYLES.get(result.status, "red")),

@@ -1,6 +1,6 @@
 """What speaks for an answer and against it: numbers and codes, the same in memory, in tables and over the API.
 
-Nothing here is a sentence; `ifonly.report.text` has the words.
+Nothing here is a sentence; `ifonly.text.evidence` has the words.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from ifonly.records import Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
+
+MANY = 20
+"""Refits from which on that is a statement; of fewer, all are told."""
 
 
 class Verdict(StrEnum):
@@ -134,6 +137,18 @@ class Agreement:
     def high(self) -> float:
         """The 95 % quantile of the improvements: the upper end."""
         return _quantile(self.improvements, INTERVAL[1])
+
+    @property
+    def many(self) -> bool:
+        """Whether there are enough refits for an interval that holds nine of ten of them."""
+        return self.count >= MANY
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Between which improvements nine of ten refits lie; all of them where they are fewer than `MANY`."""
+        if self.many:
+            return self.low, self.high
+        return float(self.improvements.min()), float(self.improvements.max())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,351 @@
+"""What speaks for an answer and against it, in words: messages for pages, lines for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ifonly.data.moments import moment
+from ifonly.text.catalogue import Message
+from ifonly.text.checks import concern_message
+
+if TYPE_CHECKING:
+    from ifonly.data.schema import Feature, Schema
+    from ifonly.models.standing import Standing
+    from ifonly.query import Query
+    from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
+    from ifonly.result.evidence import FeatureSensitivity, StepSensitivity, StepSupport
+
+SHOWN_EFFECTS = 3
+"""Features that a sentence names, those that move most."""
+
+NEGLIGIBLE = 0.01
+"""Proven bounds below this, in standard deviations, are not worth telling."""
+
+
+@dataclass(frozen=True)
+class EvidenceMessages:
+    """Everything about the evidence for one answer; a part is empty where nobody asked or nothing is changed."""
+
+    statement: Message
+    """The one line that stands beside every answer."""
+    warnings: tuple[Message, ...]
+    """One for each of `Evidence.warnings`, in their order."""
+    refits: tuple[Message, ...]
+    """Of each part the summary first, then the details."""
+    support: tuple[Message, ...]
+    sensitivity: tuple[Message, ...]
+
+
+def evidence_messages(result: Result) -> EvidenceMessages:
+    """All that is to be said about the evidence for a result."""
+    return messages_of(result.evidence, result.schema, result.query)
+
+
+def evidence_line(result: Result) -> str:
+    """The statement alone, such as "Model check: pass; 18 of 20 refits agree."."""
+    return str(_statement(result.evidence, result.schema))
+
+
+def evidence_lines(result: Result) -> list[str]:
+    """Everything for the terminal: the statement, the warnings, and each part with its details indented."""
+    return lines_of(result.evidence, result.schema, result.query)
+
+
+def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMessages:
+    """The same of evidence that is not yet part of a result."""
+    changed, found = bool(evidence.changed_steps), evidence
+    return EvidenceMessages(
+        statement=_statement(evidence, schema),
+        warnings=tuple(warning_message(warning, evidence, schema) for warning in evidence.warnings),
+        refits=refit_messages(found.refits, schema, query) if changed and found.refits is not None else (),
+        support=support_messages(found.support, schema) if changed and found.support is not None else (),
+        sensitivity=sensitivity_messages(found.sensitivity, schema)
+        if changed and found.sensitivity is not None
+        else (),
+    )
+
+
+def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
+    """The lines of evidence that is not yet part of a result."""
+    told = messages_of(evidence, schema, query)
+    lines = [told.statement, *(_line("warning", warning) for warning in told.warnings)]
+    if evidence.check is not None:
+        values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
+        lines.append(Message("evidence.line.check", values))
+    for name in ("refits", "support", "sensitivity"):
+        first, *details = getattr(told, name) or (None,)
+        if first is not None:
+            lines += [_line(name, first), *(_line("detail", detail) for detail in details)]
+    return [str(line) for line in lines]
+
+
+def _line(name: str, text: Message) -> Message:
+    return Message(f"evidence.line.{name}", {"text": text})
+
+
+# The model's check
+
+
+def model_message(check: Standing | None) -> Message:
+    """What a check concluded about the model, in a sentence."""
+    return Message("evidence.check alone", {"check": _checked(check)})
+
+
+def caution_message(check: Standing | None) -> Message | None:
+    """That the model failed its check, and why; None where it did not."""
+    if check is None or not check.failed:
+        return None
+    return Message("standing.caution", {"reasons": _reasons(check)})
+
+
+def _checked(check: Standing | None) -> Message:
+    return Message(f"standing.{'not checked' if check is None else check.verdict}")
+
+
+def _reasons(check: Standing) -> list[Message]:
+    return [concern_message(kind) for kind in dict.fromkeys(check.findings)]
+
+
+# All together
+
+
+def _statement(evidence: Evidence, schema: Schema) -> Message:
+    checked = _checked(evidence.check)
+    if not evidence.changed_steps:
+        return Message("evidence.nothing changed", {"check": checked})
+    said = []
+    if evidence.refits is not None:
+        said.append(agreeing_message(evidence.refits))
+    if evidence.support is not None:
+        said.append(_support_summary(evidence.support))
+    if evidence.sensitivity is not None:
+        said.append(_influence(evidence.sensitivity, schema))
+    said += [Message("evidence.failed", {"reason": failure.reason.rstrip(".")}) for failure in evidence.failures]
+    if not said:
+        return Message("evidence.not examined", {"check": checked})
+    return Message("evidence.statement", {"check": checked, "found": _joined(said)})
+
+
+def _joined(messages: Sequence[Message]) -> Message:
+    return reduce(lambda first, rest: Message("evidence.joined", {"first": first, "rest": rest}), messages)
+
+
+def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema) -> Message:
+    """What one of `evidence.warnings` says."""
+    code = f"warning.{warning.code.value}"
+    if warning.code == "model check":
+        assert evidence.check is not None
+        return Message(f"{code}.{evidence.check.verdict}", {"reasons": _reasons(evidence.check)})
+    if warning.code == "refits disagree":
+        assert evidence.refits is not None
+        return Message(code, {"agreeing": agreeing_message(evidence.refits, few=True)})
+    if warning.code == "refits change other steps":
+        steps = [
+            Message(f"{code}.step", {**step, "when": moment(schema, step["step"])}) for step in warning.values["steps"]
+        ]
+        return Message(code, {"steps": steps})
+    if warning.code == "beyond the data":
+        return Message("support.beyond", {"steps": len(warning.values["steps"])})
+    if warning.code == "small influence":
+        assert evidence.sensitivity is not None
+        return _influence(evidence.sensitivity, schema)
+    return _joined([Message("evidence.failed", {"reason": one.reason.rstrip(".")}) for one in evidence.failures])
+
+
+def warned_message(code: str) -> Message:
+    """A kind of warning in a few words, for counts and tables."""
+    return Message(f"warned.{code}")
+
+
+# Refits
+
+
+def agreeing_message(refits: Agreement, *, few: bool = False) -> Message:
+    """Under how many refits the changes help; `few` says that these are too few."""
+    if refits.count == 1:
+        return Message(f"refits.the only one {'agrees' if refits.helping else 'disagrees'}")
+    values = {"helping": refits.helping, "refits": refits.count}
+    return Message("refits.few agree" if few and refits.helping else "refits.agree", values)
+
+
+def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Message, ...]:
+    """How many refits agree, how much they gain, and at which steps they would act alike."""
+    told = [Message("refits.help", {"agreeing": agreeing_message(refits)}), _gains(refits, query)]
+    if broken := int(np.isinf(refits.improvements).sum()):
+        told.append(Message("refits.broken", {"broken": broken, "refits": refits.count}))
+    for step in refits.steps or ():
+        if step.of:
+            values = {"same_step": step.same_step, "of": step.of, "same_action": step.same_action}
+            told.append(Message("refits.step", {"when": moment(schema, step.step), **values}))
+    if refits.unsolved:
+        told.append(Message("refits.unsolved", {"unsolved": refits.unsolved, "refits": refits.count}))
+    return (*told, *(Message("refits.note", {"note": note}) for note in refits.notes))
+
+
+def _gains(refits: Agreement, query: Query) -> Message:
+    """The improvements in the outcome's own direction; of a few refits all of them, of one no interval."""
+    shown = query.reward.show(0.0)
+    size = abs(query.reward.show(1.0).value - shown.value)
+
+    def moved(improvement: float) -> Message:
+        if not math.isfinite(improvement):
+            return Message("refits.not finite")
+        if improvement == 0:
+            return Message("refits.unchanged")
+        better = (improvement > 0) == shown.higher_is_better
+        return Message(f"refits.{'higher' if better else 'lower'}", {"amount": f"{size * abs(improvement):.4g}"})
+
+    counted = Message("refits.counted", {"cost": f"{query.change_cost:g}"}) if query.change_cost else ""
+    values: dict[str, Any] = {"label": shown.label, "median": moved(refits.median), "counted": counted}
+    if refits.count == 1:
+        return Message("refits.one", values)
+    low, high = refits.spread
+    which = "nine of ten" if refits.many else "all"
+    return Message(f"refits.{which}", {**values, "low": moved(low), "high": moved(high)})
+
+
+# Support
+
+
+def _support_summary(support: SupportReport) -> Message:
+    if support.flagged:
+        return Message("support.beyond", {"steps": len(support.flagged)})
+    known = all(step.percentile is not None for step in support.steps)
+    return Message("support.usual and near" if known else "support.usual")
+
+
+def support_messages(support: SupportReport, schema: Schema) -> tuple[Message, ...]:
+    """Whether the data supports the course, and what is unusual, or how usual each change is."""
+    details = [message for step in support.steps for message in step_support_messages(step, schema)]
+    return (_support_summary(support), *details)
+
+
+def step_support_messages(step: StepSupport, schema: Schema) -> tuple[Message, ...]:
+    """What is unusual about a step; of a change where nothing is, how usual it is; of other steps nothing."""
+    if step.flags:
+        return tuple(_flag(flag, step, schema) for flag in step.flags)
+    return (_flag("unlikely", step, schema),) if step.changed else ()
+
+
+def _flag(flag: str, step: StepSupport, schema: Schema) -> Message:
+    when = moment(schema, step.step)
+    if flag == "unlikely":
+        assert step.probability is not None, "otherwise not finite"
+        return Message("support.chosen", {"when": when, "share": share_message(step.probability)})
+    if flag == "far":
+        assert step.percentile is not None
+        known = Message("support.percent", {"percent": f"{step.percentile:.4g}"})
+        return Message(
+            "support.far", {"when": when, "share": Message("support.any") if step.percentile == 100 else known}
+        )
+    return Message(f"support.{flag}", {"when": when})
+
+
+def share_message(probability: float) -> Message:
+    """A probability as a share of situations.
+
+    >>> [str(share_message(share)) for share in (0.0049, 0.31, 1e-7, 0.97)]
+    ['about 1 of 200', 'about 1 of 3', 'fewer than 1 of 10,000', 'nearly all']
+    """
+    if probability < 1e-4:
+        return Message("share.hardly any")
+    if probability > 0.95:
+        return Message("share.nearly all")
+    if probability > 0.4:
+        return Message("share.of ten", {"count": round(10 * probability)})
+    count = 1 / probability
+    digits = max(0, math.floor(math.log10(count)) - 1)
+    return Message("share.one of", {"count": f"{int(round(count, -digits)):,}"})
+
+
+# Sensitivity
+
+
+def sensitivity_messages(found: Sensitivity, schema: Schema) -> tuple[Message, ...]:
+    """What would undo the gain: in a sentence, at each step, and by a steady push of each feature."""
+    told = [_influence(found, schema, proven=True)]
+    told += [_step_influence(step, found.largest, schema) for step in found.steps]
+    pushes = [item for item in found.features if item.undone_by is not None]
+    told += [_push(item, schema) for item in sorted(pushes, key=lambda item: abs(item.undone_by or 0.0))]
+    if found.features and not pushes:
+        told.append(Message("sensitivity.feature.none found", {"largest": f"{found.largest:g}"}))
+    if found.steps:
+        told.append(Message("sensitivity.sizes"))
+    return tuple(told)
+
+
+def _influence(found: Sensitivity, schema: Schema, *, proven: bool = False) -> Message:
+    """The smallest influence that undoes the gain; with what is `proven` to be harmless."""
+    if not found.helps:
+        return Message(f"sensitivity.{'nothing gained' if found.member is None else 'no refit gains'}")
+    if not found.steps:
+        return Message("sensitivity.last action")
+    whose = "" if found.member is None else Message("sensitivity.whose", {"number": found.member + 1})
+    weakest = found.weakest
+    if weakest is None or weakest.undone_by is None:
+        return Message("sensitivity.none found", {"whose": whose, "largest": f"{found.largest:g}"})
+    values = {"size": rounded_up(weakest.undone_by), "when": moment(schema, weakest.step), "whose": whose}
+    bound = found.harmless_below
+    harmless = _harmless(bound) if proven and bound is not None else ""
+    return Message("sensitivity.weakest", {**values, "harmless": harmless})
+
+
+def _step_influence(step: StepSensitivity, largest: float, schema: Schema) -> Message:
+    when = moment(schema, step.step)
+    if math.isinf(step.harmless_below):
+        return Message("sensitivity.step.never", {"when": when})
+    values: dict[str, Any] = {"when": when, "harmless": _harmless(step.harmless_below)}
+    if step.undone_by is None:
+        return Message("sensitivity.step.none found", {**values, "largest": f"{largest:g}"})
+    moves = sorted(zip(step.scaled_effect, step.effect, schema.dynamic, strict=True), key=lambda move: -abs(move[0]))
+    effects = [
+        Message("sensitivity.step.effect", {"feature": feature.name, "amount": _signed(value, feature)})
+        for _, value, feature in moves[:SHOWN_EFFECTS]
+        if value
+    ]
+    values |= {"size": rounded_up(step.undone_by), "effects": effects, "next": moment(schema, step.step + 1)}
+    return Message("sensitivity.step.undone", values)
+
+
+def _push(item: FeatureSensitivity, schema: Schema) -> Message:
+    assert item.undone_by is not None
+    feature = schema.dynamic[schema.dynamic_index(item.feature)]
+    values = {"size": rounded_up(abs(item.undone_by)), "amount": _signed(item.effect, feature)}
+    return Message(
+        "sensitivity.feature.undone", {"feature": item.feature, **values, "harmless": _harmless(item.harmless_below)}
+    )
+
+
+def _signed(value: float, feature: Feature) -> str:
+    return f"{value:+.3g} {feature.unit}".rstrip()
+
+
+def _harmless(bound: float) -> Message | str:
+    """What is proven not to undo the gain, if that is anything."""
+    if bound < NEGLIGIBLE or math.isinf(bound):
+        return ""
+    return Message("sensitivity.harmless", {"bound": rounded_down(bound)})
+
+
+def rounded_down(value: float) -> str:
+    """A positive number with two digits after the point, never above it.
+
+    >>> rounded_down(0.4391), rounded_down(0.003)
+    ('0.43', '0.00')
+    """
+    return f"{math.floor(value * 100) / 100:.2f}"
+
+
+def rounded_up(value: float) -> str:
+    """The same, never below it.
+
+    >>> rounded_up(1.2001)
+    '1.21'
+    """
+    return f"{math.ceil(value * 100) / 100:.2f}"

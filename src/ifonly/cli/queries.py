@@ -21,7 +21,7 @@ DEFAULT_FEATURE = "SOFA"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class QueryOptions:
     """The options of every command that asks about episodes."""
 
     episodes: options.Episodes

@@ -15,7 +15,7 @@ from ifonly.cli import options
 from ifonly.cli.details import Details, show_evidence
 from ifonly.cli.drawing import Watching, progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, in_options, note, require_free
-from ifonly.cli.queries import Asked
+from ifonly.cli.queries import QueryOptions
 from ifonly.errors import IfonlyError, InputError, StoreError, VerificationError
 from ifonly.progress import silent
 
@@ -41,7 +41,7 @@ SOLVE_EXAMPLES = (
 
 
 def solve(
-    asked: Asked,
+    asked: QueryOptions,
     only: options.Only = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write JSON that `ifonly verify` reads.")
@@ -117,7 +117,7 @@ def solve(
     return _deliver(answers, Delivery(details, len(wanted) == 1, out, plots))
 
 
-def _task(asked: Asked, cohort: Cohort, device: str) -> Task:
+def _task(asked: QueryOptions, cohort: Cohort, device: str) -> Task:
     """The question, with all that would be refused for every episode refused by now."""
     from ifonly.models.checkpoint import load_model
     from ifonly.runs.settings import RunSettings

@@ -15,15 +15,17 @@ def repeated(names: Sequence[str]) -> list[str]:
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
-    """" Did you mean ...?" with the choice that is spelt most like `name`; nothing where none is.
+    """ " Did you mean ...?" with the choice that is spelt most like `name`; nothing where none is.
 
     >>> did_you_mean("sofa", ["MAP", "SOFA"]), did_you_mean("pain", ["MAP", "SOFA"])
     (" Did you mean 'SOFA'?", '')
     """
-    known = list(choices)
-    lowered = {one.lower(): one for one in reversed(known)}
-    near = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.7)
-    return f" Did you mean {lowered[near[0]]!r}?" if near else ""
+    wanted, best, found = str(name).lower(), 0.7, None
+    for choice in choices:  # of equally good ones the first
+        likeness = difflib.SequenceMatcher(None, wanted, choice.lower())
+        if likeness.real_quick_ratio() > best and likeness.quick_ratio() > best and likeness.ratio() > best:
+            best, found = likeness.ratio(), choice
+    return "" if found is None else f" Did you mean {found!r}?"
 
 
 def as_list(where: str, what: str, value: object) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +71,143 @@ max_changes: 3
 # Ask a model although it failed its check; every answer then says so.
 # allow_failed_model: true
 """
+
+
+STUDY = """\
+# A study: from the data to a report. `ifonly run {name}` does what is not done yet, stage by stage, each in a folder
+# beside this file: data, card, split, fit, check, behaviour, cohort, summary, report. Killed anywhere, it goes on from
+# there. `ifonly run {name} --dry-run` shows what it would do.
+format: ifonly.study
+version: 1
+
+{data}
+
+# Subjects that the model does not see: it is checked on them, and they are asked about.
+split:
+  test: {test}
+  seed: 0
+
+# The causal model. Refits, fitted to bootstrap samples of subjects, show how far answers depend on who was in the data.
+fit:
+  kind: location-scale          # or additive, post-nonlinear, monotone-flow
+  # lipschitz: [1.0, 0.1]       # a limit for each function of the model; null for a free one
+  hidden: [200]
+  # prior: gaussian             # of the noise; or independent, laplace
+  refits: {refits}
+  epochs: {epochs}
+  # batch_size: 256
+  # learning_rate: 0.001
+  # validation: 0.1             # share of subjects that choose the best epoch
+  # device: cpu
+  seed: 0
+
+# Does the model explain what it has not seen? If it fails, the study stops here and says why.
+check:
+  seed: 0
+  # by: {{age: [50, 70]}}         # groups to look at: a feature cut at edges, or at quartiles (null)
+  # thresholds: thresholds.yaml
+
+# What is asked about every episode. `ifonly query FILE` lists all that can be said here; or name such a file.
+query:
+  minimize: {feature}
+  max_changes: {changes}
+  limits: {{seconds: {seconds}}}          # for each episode
+  # min_support: 0.01           # never change to what clinicians hardly ever do
+  # allow_failed_model: true    # ask although the check failed; every answer says so
+
+# What is told of every answer, beside the check of the model and what its refits say.
+evidence:
+  behaviour: true               # how usual changes are; false, or settings: {{epochs: 40, keep_states: true}}
+  sensitivity: true             # how large an unrecorded influence would undo the gain
+  each_refit: false             # solve the question for each refit, too
+
+# Which episodes are asked about.
+cohort:
+  episodes: test                # or all, or a list of ids
+  {first}
+  # workers: 2                  # processes; one per core unless said
+
+outputs:
+  threshold: 0.15               # episodes that improve by at least this are interesting cases
+  cases: {cases}                     # in the report
+  # by: {{age: [50, 70]}}         # groups that the summary compares
+"""
+
+SIMULATED = """\
+# Where the data come from: the simulated world, whose causal model is known. Or:
+#   table: log.csv              # a row per step, with schema: schema.yaml below
+#   mimic: FOLDER               # MIMIC-III or MIMIC-IV as PhysioNet ships it
+#   cohort: FOLDER              # a cohort that is stored already
+data:
+  simulate: {{patients: {patients}, seed: 0, horizon: {horizon}}}"""
+
+TABLE = """\
+# Where the data come from: a table with a row per step. Check the schema, and fill in its units, before you run this.
+data:
+  table: {table}
+schema: {schema}"""
+
+MIMIC = """\
+# Where the data come from: MIMIC's tables.
+data:
+  mimic:
+    source: {source}
+    cohort: sepsis3             # or all-adults
+    horizon: 10-20              # fewest and most steps of four hours
+    levels: learned             # of doses; or paper, or a file with levels
+    # min_uses: 0               # merge levels that fewer training steps use
+    # memory: 4GB
+    # threads: 4
+    # work: FOLDER              # keep what was read, for other cohorts from the same tables"""
+
+STORED = """\
+# Where the data come from: a cohort that is stored already.
+data:
+  cohort: {folder}"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a first study is."""
+
+    test: float = 0.2
+    refits: int = 20
+    epochs: int = 100
+    changes: int = 3
+    seconds: int = 60
+    first: int | None = None
+    cases: int = 20
+
+
+def simulated_text(patients: int, horizon: str) -> str:
+    """The section of simulated data."""
+    return SIMULATED.format(patients=patients, horizon=horizon)
+
+
+def study_text(
+    data: str, *, name: str = "study.yaml", feature: str = DEFAULT_FEATURE, sizes: Sizes | None = None
+) -> str:
+    """A first study file about these data (`simulated_text` and the like)."""
+    chosen = sizes or Sizes()
+    first = "# first: 50                   # only so many of them" if chosen.first is None else f"first: {chosen.first}"
+    values = asdict(chosen) | {"first": first}
+    return STUDY.format(data=data, name=name, feature=_plain(feature), **values)
+
+
+def source_text(source: Path, folder: Path, *, schema: str | None = None) -> str:
+    """The section of data of a table (with its schema's file), a stored cohort or a folder of MIMIC's tables."""
+    place = _plain(relative_place(source, folder))
+    if schema is not None:
+        return TABLE.format(table=place, schema=_plain(schema))
+    return (STORED if (source / "metadata.json").is_file() else MIMIC).format(source=place, folder=place)
+
+
+def relative_place(path: Path, folder: Path) -> str:
+    """How a file in `folder` names a path: so that both may be moved together."""
+    try:
+        return os.path.relpath(path.resolve(), folder.resolve())
+    except ValueError:  # another drive
+        return str(path.resolve())
 
 
 def query_text(schema: Schema | None = None) -> str:

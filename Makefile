@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
 
-.PHONY: install browser demo test bench clean
+.PHONY: install browser demo test bench paper clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,15 @@ test: install browser
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
 		--cache $(FIGURES) --json $(FIGURES)/solvers.json --page $(FIGURES)/benchmarks.md
+
+# A little of every experiment; `make paper ARGS="reproduce fig2a --quick"` runs what ARGS says instead.
+paper: install
+ifdef ARGS
+	$(BIN)/python -m paper $(ARGS)
+else
+	$(BIN)/python -m paper reproduce all --quick --out runs/quick --page runs/quick/results.md
+	$(BIN)/python -m paper accuracy --sizes 100 --epochs 3 --patients 5 --solve 1 --horizon 6 --max-changes 1
+endif
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

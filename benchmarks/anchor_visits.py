@@ -14,16 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from ifonly.query import Query
-from paper.facility import choose_points, facility_anchors, points_file
-from paper.journal import read_header
+from paper.asking import Question
+from paper.bench import read_header
 from paper.laboratory import Conditions, Laboratory
-from paper.runner import JOURNAL
+from paper.solves import choose_points, facility_anchors, points_file
 
 from ifonly import MonteCarlo, Problem, solve
 from ifonly.bounds.anchors import AnchorStrategy
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
-from ifonly.result import effective_branching_factor
+from ifonly.result.parts import effective_branching_factor
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _strategy(laboratory: Laboratory, name: str, size: int, device: str) -> Anch
 def main() -> None:
     """Print a line per patient and strategy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="made by `ifonly reproduce fig4 --out FOLDER`")
+    parser.add_argument("folder", type=Path, help="made by `python -m paper reproduce fig4 --out FOLDER`")
     parser.add_argument("--strategies", default="lipschitz,uniform,facility")
     parser.add_argument("--size", type=int, default=10_000, help="anchors")
     parser.add_argument("--patients", type=int, default=12)
@@ -98,10 +97,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1000, help="nodes per step and number of changes")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    laboratory = Laboratory(options.folder, Conditions.from_dict(read_header(options.folder / JOURNAL)), None, None)
+    laboratory = Laboratory(options.folder, Conditions.of_header(read_header(options.folder)), None, None)
     model = laboratory.load_model(laboratory.standard, options.device)
     for episode in laboratory.patients(options.patients):
-        problem = Problem.from_episode(laboratory.cohort()[episode], model, Query(laboratory.reward, options.changes), device=options.device)
+        question = Question(options.changes, laboratory.reward, options.device)
+        problem = question.problem(laboratory.cohort()[episode], model)
         optimum = solve(problem).outcome
         for name in options.strategies.split(","):
             with torch.no_grad():

@@ -30,12 +30,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ifonly.query import Query
 from ifonly import Ensemble, EnsembleProblem, LocationScale, Problem, load_model, minus, solve
 from ifonly.data import Cohort
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.problem import BaseProblem
+from ifonly.query import Query
 from ifonly.result import Status
 from ifonly.simulate import simulate_cohort
 
@@ -110,7 +110,9 @@ def use(ensemble: Ensemble, *, stays: int, changes: int) -> list[dict[str, Any]]
         problem = Problem.from_episode(asked[number], members[0], Query(minus("SOFA"), changes))
         row = {"alone": _solved(problem)}
         for objective in OBJECTIVES:
-            row[str(objective)] = _solved(EnsembleProblem.from_problem(problem.with_query(objective=objective), members))
+            row[str(objective)] = _solved(
+                EnsembleProblem.from_problem(problem.with_query(objective=objective), members)
+            )
         rows.append(row)
     return rows
 

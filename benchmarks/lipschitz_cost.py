@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paper.accuracy import counterfactual_accuracy, recommendation_quality, true_optima
-from paper.accuracy.states import LEARNED
+from paper.accuracy import LEARNED, counterfactual_accuracy, recommendation_quality, true_optima
 from rich.console import Console
 from rich.table import Table
 

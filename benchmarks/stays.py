@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 import ifonly
 from ifonly import ActionSpace, Axis, Cohort, Episode, Feature, LocationScale, Problem, Schema
+from ifonly.constraints import Constraints
+from ifonly.query import Query
 from ifonly.simulate import simulate_cohort
 from ifonly.testing.instances import random_problem
 
@@ -45,7 +45,12 @@ class Question:
         reward = ifonly.minus(self.feature)
         for episode in self.episodes():
             allowed = None if self.actions is None else _following(episode, self.actions)
-            yield Problem.from_episode(episode, model, Query(reward, self.changes, constraints=Constraints().restricted_to(allowed)), device=self.device)
+            yield Problem.from_episode(
+                episode,
+                model,
+                Query(reward, self.changes, constraints=Constraints().restricted_to(allowed, episode)),
+                device=self.device,
+            )
 
     def episodes(self) -> Iterator[Episode]:
         """The stays asked about."""

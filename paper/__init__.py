@@ -1,1 +1,1 @@
-"""The paper's experiments, one small module each: settings, work in cells, a table, a figure."""
+"""The experiments of the paper, the warning study and the accuracy study, as users of `ifonly`; not installed."""

@@ -1,14 +1,16 @@
-"""`python -m paper`: the paper's experiments, and how far learned counterfactuals are from the truth."""
+"""`python -m paper`, from a clone: the paper's experiments, and how far learned counterfactuals are from the truth."""
 
-import typer
+import os
 
-from ifonly.cli.frame import register
-from paper.accuracy_command import ACCURACY_EXAMPLES, accuracy
-from paper.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 
-app = typer.Typer(name="python -m paper", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-register(app, "reproduce", reproduce, REPRODUCE_EXAMPLES)
-register(app, "accuracy", accuracy, ACCURACY_EXAMPLES)
+def main() -> None:
+    """Run the command line."""
+    # Read when torch is loaded; threads that wait by spinning, the default, are many times slower on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from paper.commands import app
+
+    app(prog_name="python -m paper")
+
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -1,23 +1,26 @@
-"""All experiments by name, in the order of the paper."""
+"""All experiments by name, in the order of the paper, and the page of those that a folder holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from ifonly.errors import InputError
-from paper.base import Experiment
-from paper.baselines import Baselines
-from paper.fig2a import EfficiencyByLipschitz
-from paper.fig2b import EfficiencyBySamples
-from paper.fig2c import EfficiencyByChanges
-from paper.fig3a import ImprovementByBudget
-from paper.fig3b import ImprovementDistribution
-from paper.fig3c import InterestingCase
-from paper.fig4 import AnchorStrategies
-from paper.fig5 import LikelihoodLoss
+from ifonly.files import atomic_file, write_text_atomically
+from paper.efficiency import AnchorStrategies, EfficiencyByChanges, EfficiencyByLipschitz, EfficiencyBySamples
+from paper.experiment import RECORD, TABLE, AnyExperiment, Outcome, Record, stored
+from paper.improvement import Baselines, ImprovementByBudget
+from paper.laboratory import MADE_BY, Conditions, Settings
+from paper.likelihood import LikelihoodLoss
+from paper.retrospect import ImprovementDistribution, InterestingCase
 from paper.warning_study import WarningStudy
 
-EXPERIMENTS: dict[str, Experiment] = {
+EXPERIMENTS: dict[str, AnyExperiment] = {
     experiment.name: experiment
     for experiment in (
         EfficiencyByLipschitz(),
@@ -34,11 +37,137 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 ALL = "all"
 
+IMAGES = "images"
+WIDTH = 120
 
-def chosen(names: Sequence[str]) -> list[Experiment]:
+INTRODUCTION = """\
+# Results: the paper's experiments
+
+Every figure of the paper, made by `python -m paper reproduce` ([how](experiments.md)). Means over patients, ± half the
+95 % interval; shares of patients with their 95 % interval in brackets. *EBF* is the effective branching factor; *ours*
+is branch and bound with the bound that leads it by default. `≥`: some searches reached the time limit, so that the mean
+is a lower bound.
+"""
+
+OPTIONS = {
+    "stays": "--stays",
+    "horizon": "--horizon",
+    "feature": "--minimize",
+    "epochs": "--epochs",
+    "seed": "--seed",
+    "patients": "--patients",
+    "distribution": "--distribution",
+    "seconds": "--seconds",
+    "device": "--device",
+    "location": "--location",
+    "scale": "--scale",
+    "folds": "--folds",
+}
+"""By which options of the command conditions and settings are set."""
+
+
+def chosen(names: Sequence[str]) -> list[AnyExperiment]:
     """The experiments of these names, each once; "all" stands for every one."""
     unknown = [name for name in names if name not in EXPERIMENTS and name != ALL]
     if unknown:
         raise InputError(f"no experiment is called {unknown[0]!r}; choose from {', '.join(EXPERIMENTS)}, or {ALL}.")
     wanted = list(EXPERIMENTS) if ALL in names else list(dict.fromkeys(names))
     return [EXPERIMENTS[name] for name in wanted]
+
+
+def write_page(outcomes: Sequence[Outcome], header: Mapping[str, Any], page: Path) -> None:
+    """Write `page` (Markdown) and, in a folder `images` beside it, the figures."""
+    parts = [INTRODUCTION, _conditions(header)]
+    for outcome in outcomes:
+        images = []
+        for figure in outcome.figures:
+            image = Path(IMAGES) / figure.name.replace("figure", f"results-{outcome.experiment.name}")
+            with stored(page.parent / image), atomic_file(page.parent / image) as scratch:
+                shutil.copyfile(figure, scratch)
+            images.append(image)
+        parts.append(section(outcome, header, images))
+    with stored(page):
+        write_text_atomically(page, "\n".join(parts))
+
+
+def finished_outcomes(folder: Path) -> list[Outcome]:
+    """The experiments of a folder that have a table of their present settings, in the paper's order."""
+    begun = [experiment for name, experiment in EXPERIMENTS.items() if (folder / name / RECORD).exists()]
+    return [
+        Outcome.load(experiment, folder)
+        for experiment in begun
+        if Record.read(folder / experiment.name, experiment).cells.wanted
+        and (folder / experiment.name / TABLE).exists()
+    ]
+
+
+def section(outcome: Outcome, header: Mapping[str, Any], images: Sequence[Path]) -> str:
+    """One experiment as Markdown."""
+    experiment = outcome.experiment
+    return "\n".join(
+        [
+            f"## {experiment.name}: {experiment.title}",
+            "",
+            *(line for image in images for line in (f"![{experiment.title}]({image.as_posix()})", "")),
+            f"`{command(experiment, outcome.record.settings, header)}`",
+            "",
+            f"{outcome.progress()}; {outcome.record.machine}.",
+            "",
+            markdown_table(experiment.summary(outcome.table)),
+            "",
+            _item(f"The paper: {experiment.paper}"),
+            *(_item(f"Here: {sentence}") for sentence in experiment.findings(outcome.table)),
+            "",
+        ]
+    )
+
+
+def command(experiment: AnyExperiment, settings: Settings, header: Mapping[str, Any]) -> str:
+    """The command line that gives these settings."""
+    quick = bool(header["quick"])
+    words = [MADE_BY, experiment.name, *(["--quick"] if quick else [])]
+    if header["model"] is not None:
+        words.append("--model FOLDER")
+    if "sha256" in header["cohort"]:
+        words.append("--episodes FOLDER")
+    usual = (Conditions.few() if quick else Conditions()).to_dict() | experiment.settings(quick=quick).to_dict()
+    now = dict(header) | settings.to_dict()
+    for name, option in OPTIONS.items():
+        if name in usual and now[name] != usual[name]:
+            words.append(f"{option} {_option_value(now[name])}")
+    return " ".join(words)
+
+
+def _option_value(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(f"{number:g}" for number in value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _conditions(header: Mapping[str, Any]) -> str:
+    simulated = header["cohort"].get("simulated")
+    cohort = "a cohort that was given" if simulated is None else f"{simulated:,} simulated stays of 10 to 20 steps"
+    widths = ", ".join(str(width) for width in header["hidden"])
+    model = (
+        "the model that was given"
+        if header["model"] is not None
+        else "L_h = {:g} and L_phi = {:g}".format(*header["lipschitz"])
+    )
+    quick = " **A quick run, to see that it works: nothing is to be concluded from it.**" if header["quick"] else ""
+    words = (
+        f"Cohort: {cohort}. Models: location-scale networks ({widths} hidden units, at most {header['epochs']} epochs) "
+        f"fitted to the whole cohort; {model}, unless limits are varied. Solves for single patients are about stays of "
+        f"{header['horizon']} steps, and {header['feature']} should be low. Seed {header['seed']}.{quick}"
+    )
+    return textwrap.fill(words, WIDTH) + "\n"
+
+
+def _item(words: str) -> str:
+    return textwrap.fill(f"- {words}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def markdown_table(frame: pl.DataFrame) -> str:
+    """A table of text columns."""
+    lines = [" | ".join(frame.columns), "|".join("---:" for _ in frame.columns)]
+    lines += [" | ".join(str(value).replace("|", "\\|") for value in row) for row in frame.iter_rows()]
+    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)

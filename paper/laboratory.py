@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from ifonly.data.cohort import Cohort
-from ifonly.data.store import load_cohort, load_metadata, save_cohort
-from ifonly.errors import InputError
-from ifonly.models.base import TransitionModel
-from ifonly.models.checkpoint import load_model, read_metadata, save_model
-from ifonly.models.fit import FitSettings, fit
-from ifonly.models.location_scale import LocationScale
+from ifonly import (
+    Cohort,
+    FitSettings,
+    LocationScale,
+    TransitionModel,
+    __version__,
+    fit,
+    load_model,
+    minus,
+    save_cohort,
+    save_model,
+)
+from ifonly.data import load_cohort, load_metadata
+from ifonly.errors import InputError, StoreError
 from ifonly.progress import Progress, silent
-from ifonly.rewards import Reward, minus
+from ifonly.rewards import Reward
 from ifonly.simulate import simulate_cohort
-from ifonly.version import __version__
+
+MADE_BY = "python -m paper reproduce"
 
 Limits = tuple[float, float]
 """Lipschitz limits (L_h, L_phi) of the location and the scale network."""
 
 
 @dataclass(frozen=True)
-class Conditions:
+class Settings:
+    """What can be set; subclasses hold numbers, words and tuples of them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        try:
+            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
+        except TypeError as error:
+            raise StoreError(f"settings of an experiment: an entry is missing or unknown ({error}).") from None
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Conditions(Settings):
     """What must be the same for everything in a folder; the defaults are the paper's, as far as they can be."""
 
     stays: int = 16_000
@@ -46,17 +75,10 @@ class Conditions:
         """Little of everything, to see it work within minutes."""
         return cls(stays=200, horizon=10, hidden=(32,), epochs=10, quick=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Self:
-        """Read what `to_dict` wrote, among other things."""
-        known: dict[str, Any] = {field.name: content[field.name] for field in fields(cls)}
-        for name in ("lipschitz", "hidden"):
-            known[name] = tuple(known[name])
-        return cls(**known)
+    def of_header(cls, header: Mapping[str, Any]) -> Self:
+        """The conditions that the first line of a folder's journal names, among other things."""
+        return cls.from_dict({field.name: header[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -76,7 +98,7 @@ class Laboratory:
             cohort: dict[str, Any] = {"simulated": self.conditions.stays}
         else:
             cohort = {"sha256": load_metadata(self.episodes)["table"]["sha256"]}
-        model = None if self.model is None else read_metadata(self.model)["fingerprint"]
+        model = None if self.model is None else load_model(self.model).fingerprint()
         return {"ifonly": __version__, "cohort": cohort, "model": model, **self.conditions.to_dict()}
 
     @property
@@ -93,7 +115,7 @@ class Laboratory:
         if self.episodes is None and not self.cohort_folder.exists():
             conditions = self.conditions
             cohort = simulate_cohort(conditions.stays, seed=conditions.seed, progress=progress)
-            provenance = {"made by": "ifonly reproduce", "stays": conditions.stays, "seed": conditions.seed}
+            provenance = {"made by": MADE_BY, "stays": conditions.stays, "seed": conditions.seed}
             save_cohort(cohort, self.cohort_folder, provenance=provenance)
 
     def patients(self, count: int | None) -> list[str]:
@@ -135,7 +157,7 @@ class Laboratory:
         conditions, cohort = self.conditions, self.cohort()
         model = LocationScale(cohort.schema, hidden=conditions.hidden, lipschitz=limits)
         fitted = fit(model, cohort, settings=self.fit_settings(), seed=conditions.seed, progress=progress)
-        save_model(fitted, self.model_folder(limits), provenance={"made by": "ifonly reproduce", **self.header()})
+        save_model(fitted, self.model_folder(limits), provenance={"made by": MADE_BY, **self.header()})
 
     def fit_settings(self) -> FitSettings:
         """How every model of the folder is fitted."""

@@ -18,7 +18,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from ifonly.data.episode import FloatArray
 from ifonly.intervals import Interval
 from ifonly.report.paper_style import LOOK, SERIF
-from ifonly.report.summary_text import plural
 from paper.estimates import Estimate
 
 PINK, GREEN, BLUE, BROWN, GREY = "#c2407a", "#1b7f4d", "#2456a4", "#8a5a12", "#555555"
@@ -133,18 +132,17 @@ def put_legend(
     )
 
 
-def tick_values(panel: Axes, values: Sequence[float]) -> None:
-    """Ticks where something was measured."""
-    panel.xaxis.set_major_locator(FixedLocator(list(values)))
+def label_places(panel: Axes, axis: str, groups: Sequence[tuple[float, pl.DataFrame]]) -> None:
+    """Name the horizontal axis, with ticks where something was measured, and say how many patients each place has.
+
+    `groups` are the places with their rows.
+    """
+    counts = sorted({part["episode"].n_unique() for _, part in groups})
+    least = "" if len(counts) == 1 else f"{counts[0]:,} to "
+    panel.set_xlabel(f"{axis}\n({least}{counts[-1]:,} patient{'' if counts[-1] == 1 else 's'})")
+    panel.xaxis.set_major_locator(FixedLocator([value for value, _ in groups]))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-
-
-def label_places(panel: Axes, axis: str, parts: Sequence[pl.DataFrame]) -> None:
-    """Name the horizontal axis, and say below how many patients there are at each place: `parts` are their rows."""
-    counts = sorted({part["episode"].n_unique() for part in parts})
-    least = "" if len(counts) == 1 else f"{counts[0]:,} to "
-    panel.set_xlabel(f"{axis}\n({least}{plural(counts[-1], 'patient')})")
 
 
 def dodged(values: Sequence[float], number: int, count: int) -> list[float]:

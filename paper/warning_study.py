@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
+import matplotlib as mpl
+import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paper.base import Experiment, Settings
-from paper.runner import Bench
-from paper.scenarios import SCENARIOS, Scenario
-from paper.separation import FALSE_ALARMS
-from paper.study_cell import StudyCell
-from paper.study_table import falls_short, is_wrong, study_table
-from paper.warning_plots import plot_caught, plot_signals, plot_truth
-from paper.warning_tables import caught_table, limits_in_use_table, truth_table
+from ifonly.data.episode import FloatArray
+from paper.bench import Bench
+from paper.experiment import Experiment
+from paper.laboratory import Settings
+from paper.style import BLUE, BROWN, GREEN, GREY, PINK, Line, draw_estimates, paper_panels, put_legend
+from paper.warning_tables import (
+    FALSE_ALARMS,
+    SIGNALS,
+    TOGETHER,
+    Judged,
+    caught_table,
+    limits_in_use_table,
+    share_over_seeds,
+    truth_table,
+)
+from paper.warning_worlds import (
+    RIGHT,
+    SCENARIOS,
+    BoolArray,
+    Scenario,
+    WorldCell,
+    falls_short,
+    is_near_optimal,
+    is_wrong,
+    recommended,
+    study_table,
+)
+
+RATES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+"""Shares of right recommendations that may be flagged, at which curves are drawn."""
+
+LINES = {
+    "verdict of the check": Line("verdict of the check", GREY, "s", ":"),
+    "noise that lasts": Line("noise that lasts", BROWN, "P", "--"),
+    "lower end of refits / promise": Line("lower end of refits / promise", BLUE, "v"),
+    "least likely change": Line("least likely change", GREEN, "D"),
+    "farthest state (percentile)": Line("farthest state", GREEN, "x", ":"),
+    "influence that undoes it": Line("influence that undoes it", PINK, "^", "-."),
+    TOGETHER: Line(TOGETHER, "black", "o"),
+}
+"""How signals are drawn; two that tell nearly the same as their neighbours are left out."""
+
+TRUTHS: tuple[tuple[Line, Callable[[pl.DataFrame], BoolArray]], ...] = (
+    (Line("truly help", GREEN, "o"), lambda part: ~is_wrong(part)),
+    (Line("bring half of the promise", BLUE, "^"), lambda part: ~falls_short(part)),
+    (Line("near-optimal", PINK, "s"), is_near_optimal),
+)
+
+ANSWERS = (Line("right", GREEN, "o"), Line("wrong", PINK, "s"))
 
 
 @dataclass(frozen=True)
@@ -39,9 +82,9 @@ class StudySettings(Settings):
     width: int = 128
     device: str = "cpu"
 
-    def cell(self, scenario: Scenario, seed: int) -> StudyCell:
+    def cell(self, scenario: Scenario, seed: int) -> WorldCell:
         """One world."""
-        return StudyCell(
+        return WorldCell(
             scenario=scenario.name,
             seed=seed,
             training=self.too_few if scenario.scarce else self.enough,
@@ -56,33 +99,27 @@ class StudySettings(Settings):
         )
 
 
-class WarningStudy(Experiment):
+class WarningStudy(Experiment[StudySettings]):
     """Every scenario with every seed is a cell: an ensemble is fitted, checked, asked, and judged by the truth."""
 
-    name: ClassVar[str] = "warnings"
-    title: ClassVar[str] = "Do the warnings work?"
-    paper: ClassVar[str] = "Not in the paper, which says that its answers are as good as the causal model they rest on."
-    settings_class: ClassVar[type[Settings]] = StudySettings
+    name = "warnings"
+    title = "Do the warnings work?"
+    paper = "Not in the paper, which says that its answers are as good as the causal model they rest on."
+    full = StudySettings()
+    quick = StudySettings(
+        patients=4,
+        seeds=2,
+        enough=400,
+        too_few=40,
+        epochs_for_enough=4,
+        epochs_for_few=30,
+        held_out=60,
+        members=5,
+        width=16,
+    )
 
-    def settings(self, *, quick: bool) -> Settings:
-        """Half an hour of two cores, or a minute of one."""
-        if not quick:
-            return StudySettings()
-        return StudySettings(
-            patients=4,
-            seeds=2,
-            enough=400,
-            too_few=40,
-            epochs_for_enough=4,
-            epochs_for_few=30,
-            held_out=60,
-            members=5,
-            width=16,
-        )
-
-    def run(self, bench: Bench, settings: Settings) -> pl.DataFrame:
+    def run(self, bench: Bench, settings: StudySettings) -> pl.DataFrame:
         """A row per episode, of those seeds of which all scenarios are finished; limits need two of them."""
-        assert isinstance(settings, StudySettings)
         first = bench.laboratory.conditions.seed
         worlds = [
             [settings.cell(scenario, first + number) for scenario in SCENARIOS.values()]
@@ -127,3 +164,85 @@ def _truth_in_words(line: Mapping[str, str]) -> str:
         f"help, {line['near-optimal %']} % are near-optimal; promised {line['promised']} points of SOFA summed over "
         f"the stay, truly {line['true']}, attainable {line['attainable']}. Verdicts: {line['verdicts']}."
     )
+
+
+def plot_caught(table: pl.DataFrame) -> Figure:
+    """The share of wrong recommendations caught against the rate of false alarms: of all, then by scenario."""
+    asked = recommended(table)
+    judged, scenarios = Judged.of(asked, is_wrong(asked)), asked["scenario"].to_numpy()
+    flags = {label: [judged.flags(label, rate) for rate in RATES] for label in LINES}
+    parts = {"all scenarios": judged.wrong}
+    parts |= {one.label: judged.wrong & (scenarios == one.name) for one in SCENARIOS.values() if one.name != RIGHT}
+    with paper_panels(len(parts), 2.1 * len(parts), 2.9) as (figure, panels):
+        for panel, (title, wrong) in zip(panels, parts.items(), strict=True):
+            panel.axvline(100 * FALSE_ALARMS, color=GREY, linewidth=0.6)
+            panel.plot([0, 50], [0, 50], color=GREY, linewidth=0.6)
+            for label, line in LINES.items():
+                caught = [share_over_seeds(found, wrong, judged.seeds).mean for found in flags[label]]
+                panel.plot(
+                    [100 * rate for rate in RATES],
+                    caught,
+                    color=line.colour,
+                    marker=line.marker,
+                    linestyle=line.dash,
+                    markersize=3.5,
+                    linewidth=1.0,
+                    clip_on=False,
+                )
+            panel.set_ylim(0, 100)
+            panel.set_title(f"{title} ({int(wrong.sum())} wrong)", fontsize=8)
+            panel.set_xlabel("False alarms (%)")
+        panels[0].set_ylabel("Wrong ones caught (%)")
+        handles = [
+            mpl.lines.Line2D([], [], color=line.colour, marker=line.marker, linestyle=line.dash, markersize=4)
+            for line in LINES.values()
+        ]
+        names = [line.label for line in LINES.values()]
+        figure.legend(handles, names, loc="outside lower center", ncols=len(LINES), frameon=False, columnspacing=1.2)
+    return figure
+
+
+def plot_truth(table: pl.DataFrame) -> Figure:
+    """For each scenario the share of recommendations that help, keep half of their promise, and are near-optimal."""
+    with paper_panels(1, 5.6, 2.5) as (figure, (panel,)):
+        for number, (line, holds) in enumerate(TRUTHS):
+            for place, scenario in enumerate(SCENARIOS):
+                part = recommended(table.filter(pl.col("scenario") == scenario))
+                share = share_over_seeds(holds(part), np.ones(len(part)), part["seed"].to_numpy())
+                draw_estimates(panel, line, [place + 0.16 * (number - 1)], [share])
+        panel.set_xticks(range(len(SCENARIOS)), [scenario.label for scenario in SCENARIOS.values()])
+        panel.set_ylim(0, 100)
+        panel.set_ylabel("Recommendations (%)")
+        put_legend(panel, [line for line, _ in TRUTHS], hollow=False, columns=3)
+    return figure
+
+
+def plot_signals(table: pl.DataFrame) -> Figure:
+    """Every signal where recommendations are right and where they are wrong: median, and the middle 80 %."""
+    asked = recommended(table)
+    wrong, scenarios = is_wrong(asked), asked["scenario"].to_numpy()
+    shown = [signal for signal in SIGNALS if signal.column != "verdict"]
+    with paper_panels(len(shown), 1.5 * len(shown) + 1, 2.6) as (figure, panels):
+        for panel, signal in zip(panels, shown, strict=True):
+            values = asked[signal.column].to_numpy()
+            for place, scenario in enumerate(SCENARIOS):
+                for line, which, side in zip(ANSWERS, (~wrong, wrong), (-0.15, 0.15), strict=True):
+                    _draw_spread(panel, line, place + side, values[which & (scenarios == scenario)])
+            panel.set_yticks(range(len(SCENARIOS)), [scenario.label for scenario in SCENARIOS.values()])
+            panel.invert_yaxis()
+            panel.tick_params(axis="y", labelleft=panel is panels[0])
+            panel.set_xlabel(signal.label)
+            if signal.column == "least_support":
+                panel.set_xscale("log")
+        put_legend(panels[0], ANSWERS, hollow=False, columns=2)
+    return figure
+
+
+def _draw_spread(panel: Axes, line: Line, place: float, values: FloatArray) -> None:
+    """Of the values that are finite, on a line of its own; nothing where there are none."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    low, middle, high = np.quantile(known, [0.1, 0.5, 0.9])
+    panel.plot([low, high], [place, place], color=line.colour, linewidth=1.5)
+    panel.plot(middle, place, line.marker, color=line.colour, markersize=4)

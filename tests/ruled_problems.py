@@ -70,7 +70,7 @@ def listed(problem: Problem) -> tuple[list[tuple[int, ...]], torch.Tensor]:
     """Every sequence of the right length, and which of them are admissible by definition."""
     every = list(itertools.product(range(problem.action_count), repeat=problem.horizon))
     recorded = problem.episode.actions
-    rules = problem.constraints or Constraints()
+    rules = problem.constraints
     mask = problem._mask
     fine = [
         obeys(rules, problem.episode, sequence)

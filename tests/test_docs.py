@@ -24,6 +24,7 @@ from types import ModuleType
 
 import pytest
 import yaml
+from typer import Typer
 
 import ifonly
 
@@ -37,8 +38,8 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n`]*$
 OPT_OUT = re.compile(r"^\s*<!-- not run: \S.* -->\s*$")
 STATIC = re.compile(r"^(make|pip install|git clone|cd|python3? -m (venv|pip install))\b")
 """Commands about getting and installing the package itself: their words are checked, they are not run."""
-SHELL = re.compile(r"[|<>&;$*()`]|^(?!ifonly |#|\s|$)", re.MULTILINE)
-"""What needs a shell; other blocks are calls of `ifonly` alone, which need no process of their own."""
+SHELL = re.compile(r"[|<>&;$*()`]|^(?!ifonly |python -m paper |#|\s|$)", re.MULTILINE)
+"""What needs a shell; other blocks are calls of our programs alone, which need no process of their own."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +151,14 @@ class Runner:
 
 
 def run_here(command: str, where: str) -> str:
-    """What one call of `ifonly`, as a shell would read it, prints on stdout."""
+    """What one call of `ifonly` or `python -m paper`, as a shell would read it, prints on stdout."""
     words = shlex.split(command, comments=True)
     if not words:
         return ""
     from typer.testing import CliRunner
 
-    from ifonly.cli import app
-
-    done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "120"})
+    program = "ifonly" if words[0] == "ifonly" else "python -m paper"
+    done = CliRunner().invoke(programs()[program], words[len(program.split()) :], env={"COLUMNS": "120"})
     assert done.exit_code == 0, f"{where}: exit code {done.exit_code}\n{done.output}\n{done.exception!r}"
     return done.stdout
 
@@ -266,25 +266,36 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 
 @cache
-def commands() -> dict[str, set[str]]:
-    """The options of every command of `ifonly`."""
-    from typer.main import get_command
+def programs() -> dict[str, Typer]:
+    """What people call, by the words they begin with."""
+    from paper.commands import app as paper
 
     from ifonly.cli import app
 
-    top = get_command(app)
+    return {"ifonly": app, "python -m paper": paper}
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """The options of every command, by its words."""
+    from typer.main import get_command
+
     return {
-        name: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        for name, command in top.commands.items()  # type: ignore[attr-defined]
+        f"{program} {name}": {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for program, app in programs().items()
+        for name, command in get_command(app).commands.items()  # type: ignore[attr-defined]
     }
 
 
 def mentioned_commands(text: str) -> Iterator[tuple[str, set[str]]]:
-    """Every `ifonly command --option ...` in code: the command and its options."""
+    """Every `ifonly command --option ...` and `python -m paper command ...` in code: the command and its options."""
     joined = text.replace("\\\n", " ")
-    for call in re.findall(r"(?:^|[`|;&(]|\$ )\s*ifonly ([a-z][\w-]*[^\n`|;&]*)", joined, re.MULTILINE):
+    calls = r"(?:^|[`|;&(]|\$ )\s*(ifonly|python -m paper) ([a-z][\w-]*[^\n`|;&]*)"
+    for program, call in re.findall(calls, joined, re.MULTILINE):
         words = call.split()
-        yield words[0], {word.split("=")[0] for word in words[1:] if re.match(r"--[a-z]", word)}
+        yield f"{program} {words[0]}", {word.split("=")[0] for word in words[1:] if re.match(r"--[a-z]", word)}
 
 
 def test_commands_mentioned_exist() -> None:
@@ -293,9 +304,9 @@ def test_commands_mentioned_exist() -> None:
     for path in DOCUMENTS:
         code = "\n".join(b.text for b in blocks(path) if b.language == "bash")
         for command, options in mentioned_commands(code + "\n" + "\n".join(re.findall(r"`[^`\n]+`", prose(path)))):
-            assert command in commands(), f"{name_of(path)}: there is no `ifonly {command}`"
+            assert command in commands(), f"{name_of(path)}: there is no `{command}`"
             unknown = options - commands()[command] - {"--help"}
-            assert not unknown, f"{name_of(path)}: `ifonly {command}` has no {unknown}"
+            assert not unknown, f"{name_of(path)}: `{command}` has no {unknown}"
             seen.add(command)
     assert seen == set(commands()), "every command is shown somewhere"
 
@@ -344,8 +355,8 @@ def test_the_parser_sees_what_there_is() -> None:
     skipped, code, output, shell = blocks_in(SAMPLE)
     assert (skipped.run, skipped.line, code.run, code.text) == (False, 6, True, "print(1 + 1)\n")
     assert (output.language, output.text, shell.language) == ("output", "2\n", "bash")
-    assert list(mentioned_commands(shell.text)) == [("fit", {"--epochs"})]
-    assert list(mentioned_commands("`ifonly solve --fast`")) == [("solve", {"--fast"})]
+    assert list(mentioned_commands(shell.text)) == [("ifonly fit", {"--epochs"})]
+    assert list(mentioned_commands("`ifonly solve --fast`")) == [("ifonly solve", {"--fast"})]
     with pytest.raises(IndexError):
         blocks_in("```python\nprint()\n")
 

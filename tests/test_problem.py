@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.query import Query
+from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError, ReplayError, SchemaMismatchError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import REPLAY_TOLERANCE, Problem
+from ifonly.query import Query
 from ifonly.rewards import Custom, Linear, minus
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 
@@ -153,8 +154,11 @@ def test_other_budgets_are_refused(wrong: object) -> None:
 class TestAllowed:
     mask = np.array([[True, False, True], [False, True, False], [True, True, True]])
 
-    def problem(self, **options: object) -> Problem:
-        return Problem.from_episode(small_episode(), small_model(), minus("SOFA"), 2, **options)  # type: ignore[arg-type]
+    def problem(self, allowed: object = None, *, last_action_fixed: bool = False) -> Problem:
+        rules = Constraints(last_action_fixed=last_action_fixed)
+        if allowed is not None:
+            rules = rules.restricted_to(allowed, small_episode())  # type: ignore[arg-type]
+        return Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), 2, constraints=rules))
 
     def test_everything_by_default(self) -> None:
         problem = self.problem()

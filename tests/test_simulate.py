@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ifonly.query import Query
 from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import TransitionModel, load_model, save_model
 from ifonly.problem import Problem
 from ifonly.progress import Tick
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.search.baselines import Greedy
 from ifonly.search.solve import solve

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.data import Cohort
 from ifonly.errors import InputError
 from ifonly.models import load_model, save_model
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.simulate import Clinician, SepsisWorld, sepsis_schema, simulate_cohort
 from ifonly.simulate.twists import TWISTS

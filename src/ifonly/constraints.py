@@ -100,13 +100,21 @@ class Constraints:
         """One more rule: `action` is taken at `step`; an action required there before gives way."""
         return replace(self, required={**self.required, step: action})
 
-    def restricted_to(self, mask: npt.ArrayLike) -> Constraints:
+    def restricted_to(self, mask: npt.ArrayLike, episode: Episode) -> Constraints:
         """One more rule for every step: only the actions that a table of true and false [T, A] marks, as `choices`."""
-        table = np.array(mask)
-        if table.ndim != 2 or table.dtype != np.bool_:
-            raise InputError(f"constraints: a mask must be a table of true and false [T, A]; found {table.dtype}.")
+        table, shape = np.array(mask), (len(episode), len(episode.schema.actions))
+        where = f"episode {episode.id!r}: allowed"
+        if table.shape != shape or table.dtype != np.bool_:
+            found = f"{table.dtype} {list(table.shape)}"
+            raise InputError(f"{where} must be a table of true and false [T, A] = {list(shape)}; found {found}.")
         if self.choices:
-            raise InputError("constraints: choices are given already; put both into one table.")
+            raise InputError(f"{where}: choices are given already; put both into one table.")
+        forbidden = np.flatnonzero(~table[np.arange(len(episode)), episode.actions])
+        if forbidden.size:
+            raise InputError(
+                f"{where} forbids the action observed at step {int(forbidden[0])}; the recorded sequence must stay "
+                "admissible (it is the answer with zero changes); to demand a change, require another action."
+            )
         rows = {step: tuple(np.flatnonzero(row).tolist()) for step, row in enumerate(table) if not row.all()}
         return replace(self, choices=rows)
 

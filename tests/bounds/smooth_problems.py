@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds.taylor import can_expand
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import Additive, LocationScale
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Linear
 from ifonly.testing.instances import random_problem
 
@@ -166,7 +166,7 @@ def with_late_action(problem: Problem) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(allowed)),
+        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(allowed, problem.episode)),
     )
 
 

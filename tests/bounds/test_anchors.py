@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.bounds import FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import _random_sequences
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.simulate import SepsisWorld, simulate_cohort
 from ifonly.testing.instances import random_problem

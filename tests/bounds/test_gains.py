@@ -20,7 +20,6 @@ from smooth_problems import (
 from torch import Tensor
 from torch.func import hessian, jacrev
 
-from ifonly.query import Query
 import ifonly.bounds.gains as gains_module
 from ifonly.bounds.gains import GainTables, last_gains, make_gains
 from ifonly.bounds.limits import LARGE
@@ -28,6 +27,7 @@ from ifonly.bounds.looks import RADII
 from ifonly.bounds.polynomials import padded
 from ifonly.bounds.tails import Episodes, TailBuilder, TailTables
 from ifonly.problem import Problem
+from ifonly.query import Query
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""

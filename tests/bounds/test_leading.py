@@ -11,6 +11,7 @@ from ifonly.bounds.children import ChildBound, Nodes
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, choose_bound, make_child_bound
 from ifonly.bounds.panel import PanelChildBound
 from ifonly.bounds.taylor import TaylorChildBound
+from ifonly.constraints import Constraints
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
 from ifonly.testing import check_child_bound
@@ -44,7 +45,7 @@ def problems(count: int, start: int = 0) -> Iterator[Problem]:
 def family(seed: int) -> list[Problem]:
     """Problems with one model and budget under other rules."""
     first = random_problem(seed, rules=True, max_changes=3, horizon=4, actions=3, constrained=True)
-    return [first, first.with_constraints(None), first]
+    return [first, first.with_constraints(Constraints()), first]
 
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.bounds import AnchorBound, Anchors, FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import observed_anchors
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Custom
 from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import best_values

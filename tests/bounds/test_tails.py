@@ -20,14 +20,15 @@ from smooth_problems import (
 from torch import Tensor
 from torch.func import hessian, jacrev
 
-from ifonly.query import Query
 import ifonly.bounds.tails as tails_module
 from ifonly.bounds.limits import LARGE
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.tails import Episodes, TailBuilder, TailTables, make_tails
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Linear
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -280,7 +281,7 @@ def members(first: Problem) -> list[Problem]:
         first.model,
         Query(first.reward, first.max_changes, change_cost=0.3),
     )
-    return [first, first.with_constraints(None), other]
+    return [first, first.with_constraints(Constraints()), other]
 
 
 def check_same(found: TailTables, wanted: TailTables) -> None:

@@ -10,15 +10,15 @@ from smooth_problems import family as model_family
 from taylor_oracles import excess, moved, moved_ahead, onward_excess
 from torch import Tensor
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 import ifonly.bounds.taylor as taylor
 from ifonly.bounds.children import Nodes
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.constraints import Constraints
 from ifonly.data import Episode
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import ActionCost, Hinge, Linear, PiecewiseLinear
 from ifonly.testing import check_child_bound
 from ifonly.testing.instances import partition_problem, random_problem
@@ -57,7 +57,7 @@ def family(seed: int) -> list[Problem]:
         context=first.episode.context,
     )
     other = Problem.from_episode(backward, first.model, Query(first.reward, 3, change_cost=0.2))
-    return [first, first.with_constraints(None), other, first]
+    return [first, first.with_constraints(Constraints()), other, first]
 
 
 def test_several_problems_at_once() -> None:
@@ -338,7 +338,10 @@ def test_never_below_the_truth_for_few_steps(horizon: int, changes: int) -> None
             beginning,
             problem.model,
             Query(
-                problem.reward, min(changes, horizon), constraints=Constraints().restricted_to(allowed), change_cost=0.1
+                problem.reward,
+                min(changes, horizon),
+                constraints=Constraints().restricted_to(allowed, beginning),
+                change_cost=0.1,
             ),
         )
         check_child_bound(TaylorChildBound([short, short]), [short, short], samples=5, seed=seed)
@@ -364,7 +367,9 @@ def late_reward_problem(seed: int, size: float, weight: float) -> Problem:
     rng, allowed = np.random.default_rng(seed), np.ones((5, 3), dtype=bool)
     allowed[:, 2] = np.arange(5) == 1 + seed % 4
     reward = Linear({"state 0": weight}) + ActionCost({1: 1e-7 * rng.normal(), 2: -size * rng.random()})
-    return Problem.from_episode(episode, base.model, Query(reward, 3, constraints=Constraints().restricted_to(allowed)))
+    return Problem.from_episode(
+        episode, base.model, Query(reward, 3, constraints=Constraints().restricted_to(allowed, episode))
+    )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])

@@ -5,7 +5,6 @@ import torch
 from smooth_problems import smooth_problems
 from torch import Tensor
 
-from ifonly.query import Query
 import ifonly.bounds.taylor as taylor
 from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Session, Status, solve, verify
 from ifonly.bounds.leading import choose_bound
@@ -13,6 +12,7 @@ from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.errors import InputError
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Tick
+from ifonly.query import Query
 from ifonly.testing import check_child_bound
 from ifonly.testing.instances import random_problem
 

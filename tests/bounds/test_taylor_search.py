@@ -9,18 +9,18 @@ import pytest
 import torch
 from smooth_problems import smooth_problems
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds.taylor import TaylorChildBound
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Axis, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
+from ifonly.query import Query
+from ifonly.result import Result, Status
 from ifonly.rewards import minus
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import random_constraints, random_problem
@@ -60,7 +60,7 @@ def siblings(problem: Problem, count: int, seed: int) -> list[Problem]:
             Query(
                 problem.reward,
                 problem.max_changes,
-                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None),
+                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None, episode),
                 change_cost=problem.change_cost,
             ),
         )

@@ -8,6 +8,7 @@ from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import minus
 
 DOSES = ActionSpace.product(Axis("drug", "mg", (0, 5, 20)), Axis("fluid", "mL", (0, 80)))  # number 2 drug + fluid
@@ -37,4 +38,5 @@ def dosed(*, plausible: tuple[float, float] | None = (0.0, 10.0), max_changes: i
         actions=[0, 3, 5, 0],
         context=[[63, 1], [63, 1], [63, 0], [63, 0]],
     )
-    return Problem.from_episode(episode, model, more.pop("reward", minus("SOFA")), max_changes, **more)
+    query = Query(more.pop("reward", minus("SOFA")), max_changes, **more)
+    return Problem.from_episode(episode, model, query)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from dosed_problems import dosed
+from ifonly.runs.rows import COLUMNS, failed_row, row_of
 
 from ifonly.cases import Case, case_from_row, case_of, course_of, observed_case, words
 from ifonly.constraints import Constraints
@@ -18,13 +19,12 @@ from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.query import Limits
 from ifonly.report.improvements import Asked, improvements, improvements_by_budget
+from ifonly.result import Certificate, Result, Status
 from ifonly.rewards import Custom, Linear
-from ifonly.runs.rows import COLUMNS, failed_row, row_of
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Greedy
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 

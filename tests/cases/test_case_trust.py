@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from ifonly.runs.rows import TRUST_COLUMNS, row_of
 
 import ifonly
 from ifonly.cases.case import Case, case_from_row, case_of, observed_case
@@ -22,7 +23,6 @@ from ifonly.evidence.behaviour import BehaviourModel, load_behaviour, save_behav
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem
 from ifonly.runs import RunSettings, solve_cohort
-from ifonly.runs.rows import TRUST_COLUMNS, row_of
 from ifonly.search.solve import solve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "trust"))

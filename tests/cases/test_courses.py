@@ -9,7 +9,6 @@ import pytest
 import torch
 from dosed_problems import dosed
 
-from ifonly.query import Query
 from ifonly.cases import course_of
 from ifonly.cases.courses import courses_of
 from ifonly.constraints import Constraints
@@ -17,6 +16,7 @@ from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Linear, minus
 from ifonly.testing.instances import random_problem
 

@@ -127,3 +127,10 @@ sys.exit(f"loaded: {loaded}" if loaded else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_an_installed_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ifonly", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"ifonly {ifonly.__version__}\n"

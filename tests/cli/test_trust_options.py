@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ifonly.query import Query
 import ifonly
 from ifonly.data import Scaler
 from ifonly.evidence import Examination
 from ifonly.models import Ensemble
 from ifonly.problem import EnsembleProblem
+from ifonly.query import Query
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from ifonly.evidence.limits import in_force
+from ifonly.evidence.rechecked import with_check
+from ifonly.evidence.trusted import COLUMNS
 from random_behaviour import made_behaviour
 
-from ifonly.query import Query
 from ifonly.errors import InputError
 from ifonly.evidence import (
     Agreement,
@@ -27,13 +29,10 @@ from ifonly.evidence import (
     sensitivity,
     support_of,
 )
-from ifonly.evidence.limits import in_force
-from ifonly.evidence.rechecked import with_check
-from ifonly.evidence.trusted import COLUMNS
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
 from ifonly.rewards import Shown
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive

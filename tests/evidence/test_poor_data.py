@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from ifonly.query import Query
 from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
@@ -16,6 +15,7 @@ from ifonly.models import LocationScale
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.problem import EnsembleProblem, Problem
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.search.solve import solve
 

@@ -9,19 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.errors import InputError
 from ifonly.evidence import Agreement, agreement
 from ifonly.models.ensemble import Ensemble
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Certificate, Status
 from ifonly.rewards import Custom, Linear, Shown
 from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Certificate, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
 
@@ -37,7 +35,7 @@ def put_to(problem: Problem, model) -> Problem:
         Query(
             problem.reward,
             problem.max_changes,
-            constraints=problem.constraints.restricted_to(problem._mask),
+            constraints=problem.constraints.restricted_to(problem._mask, problem.episode),
             change_cost=problem.change_cost,
         ),
         support=problem.support,

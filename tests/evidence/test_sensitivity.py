@@ -7,7 +7,6 @@ import pytest
 import torch
 from made_courses import helpful, linear_problem, linear_slopes
 
-from ifonly.query import Query
 import ifonly
 import ifonly.models.ensemble
 from ifonly.errors import InputError
@@ -15,6 +14,7 @@ from ifonly.evidence import Sensitivity, robustness, sensitivity
 from ifonly.evidence.shifts import Course
 from ifonly.models.noise import Laplace
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
 

@@ -6,15 +6,15 @@ import torch
 from made_courses import by_enumeration
 from random_behaviour import made_behaviour
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 import ifonly
+from ifonly.constraints import Constraints
 from ifonly.data.moments import moment
 from ifonly.errors import InputError
 from ifonly.evidence import Trust, support_of
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.words import one_of
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_panel, random_problem
@@ -26,7 +26,7 @@ def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]
     question = Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(problem.reward, 3, constraints=Constraints().restricted_to(problem._mask)),
+        Query(problem.reward, 3, constraints=Constraints().restricted_to(problem._mask, problem.episode)),
         support=behaviour.with_threshold(least, problem.model),
     )
     return question, behaviour

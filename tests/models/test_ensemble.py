@@ -8,7 +8,6 @@ import pytest
 import torch
 from fitted_cohorts import SCHEMA, linear, make_cohort, small, weights
 
-from ifonly.query import Query
 from ifonly import Cohort, Problem, minus, solve
 from ifonly.errors import FitError, InputError, StoreError
 from ifonly.models import (
@@ -26,6 +25,7 @@ from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.layers import Network
 from ifonly.models.stacked import StackedModel, set_weights, weights_of
 from ifonly.progress import Tick
+from ifonly.query import Query
 from ifonly.testing import check_model
 
 SETTINGS = FitSettings(epochs=3, batch_size=64, threads=2)

@@ -3,12 +3,46 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from paper.bench import Bench
+from paper.commands import app
 from paper.laboratory import Laboratory
-from paper.runner import Bench
 from small_experiments import TINY
+from typer.testing import CliRunner, Result
 
-from ifonly.data.store import save_cohort
+from ifonly import LocationScale, fit, save_cohort, save_model
 from ifonly.simulate import simulate_cohort
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Run a command line in this process; bugs show their traceback instead of exit code 1."""
+
+    def invoke(*args: object) -> Result:
+        return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False, prog_name="python -m paper")
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 patients with 6 steps each and a model fitted to them, not to be altered."""
+    folder = tmp_path_factory.mktemp("workplace")
+    cohort = simulate_cohort(40, seed=3, horizon=6)
+    save_cohort(cohort, folder / "cohort")
+    save_model(fit(LocationScale(cohort.schema, hidden=(16,)), cohort, epochs=2), folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cohort_folder(workplace: Path) -> Path:
+    return workplace / "cohort"
+
+
+@pytest.fixture(scope="session")
+def model_folder(workplace: Path) -> Path:
+    return workplace / "model"
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +72,5 @@ def make_bench(laboratory: Laboratory) -> Iterator[Callable[..., Bench]]:
 
 @pytest.fixture(scope="session")
 def common_laboratory(tmp_path_factory: pytest.TempPathFactory, stays: Path) -> Laboratory:
-    """One folder for all experiments, as `ifonly reproduce all` has it."""
+    """One folder for all experiments, as `python -m paper reproduce all` has it."""
     return Laboratory(tmp_path_factory.mktemp("common") / "runs", TINY, stays)

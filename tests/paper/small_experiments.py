@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from paper.base import Settings
 from paper.catalogue import EXPERIMENTS
-from paper.cells import FoldCell, SolveCell
-from paper.laboratory import Conditions, Laboratory
-from paper.study_cell import StudyCell
+from paper.laboratory import Conditions, Laboratory, Settings
+from paper.likelihood import FoldCell
+from paper.solves import SolveCell
+from paper.warning_worlds import WorldCell
 
 TINY = Conditions(horizon=4, hidden=(4,), epochs=1)
 
@@ -47,7 +47,7 @@ def forbid_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("this was done already")
 
-    for cell in (SolveCell, FoldCell, StudyCell):
+    for cell in (SolveCell, FoldCell, WorldCell):
         monkeypatch.setattr(cell, "measure", refuse)
     monkeypatch.setattr(Laboratory, "fit_model", refuse)
     monkeypatch.setattr("ifonly.runs.solving._solve_missing", refuse)

@@ -7,24 +7,22 @@ import math
 import numpy as np
 import pytest
 import torch
-from ifonly.query import Query
 from paper.accuracy import (
+    METHODS,
     AccuracyReport,
-    StudySettings,
-    accuracy_by_cohort_size,
     counterfactual_accuracy,
+    random_changes,
     recommendation_quality,
     true_optima,
 )
-from paper.accuracy.states import METHODS, random_changes
+from paper.accuracy_study import AccuracySettings, accuracy_by_cohort_size
+from paper.asking import Question
 
 from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
 from ifonly.models.fit import fit
-from ifonly.problem import Problem
 from ifonly.progress import Tick
-from ifonly.rewards import minus
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
 
@@ -94,7 +92,7 @@ class TestCounterfactualAccuracy:
         encode = Scaler.fit(cohort).states.encode
         original, scaled, by_step, outcomes = [], [], {}, []
         for position, episode in enumerate(cohort):
-            truth, learned = (Problem.from_episode(episode, m, Query(minus("SOFA"), None)) for m in (WORLD, model))
+            truth, learned = (Question(None).problem(episode, m) for m in (WORLD, model))
             rng = np.random.default_rng([7, position])
             for sequence in random_changes(episode, changes=2, count=4, rng=rng):
                 row = torch.as_tensor(sequence)[None]
@@ -152,7 +150,7 @@ class TestRecommendations:
     def test_realised_outcome_is_the_true_outcome_of_the_advice(self, cohort: Cohort) -> None:
         model = perverse()
         report = recommendation_quality(WORLD, model, [cohort[0]], max_changes=1, solver=Exhaustive())
-        truth, learned = (Problem.from_episode(cohort[0], m, Query(minus("SOFA"), 1)) for m in (WORLD, model))
+        truth, learned = (Question(1).problem(cohort[0], m) for m in (WORLD, model))
         every = torch.stack([truth.observed_actions.clone() for _ in range(25 * truth.horizon)])
         for index in range(len(every)):
             every[index, index // 25] = index % 25
@@ -185,7 +183,7 @@ class TestRecommendations:
 
 class TestStudy:
     def test_small_study_end_to_end(self) -> None:
-        settings = StudySettings(patients=6, solved=2, horizon=6, max_changes=1, sequences=3, epochs=2)
+        settings = AccuracySettings(patients=6, solved=2, horizon=6, max_changes=1, sequences=3, epochs=2)
         template = LocationScale(sepsis_schema(), hidden=(8,), lipschitz=(1.0, 0.1))
         ticks: list[Tick] = []
         study = accuracy_by_cohort_size([40, 20], settings, model=template, progress=ticks.append)
@@ -201,16 +199,16 @@ class TestStudy:
         assert "with 40 training patients" in str(study)
 
     def test_recommendations_can_be_left_out(self) -> None:
-        settings = StudySettings(patients=3, solved=0, horizon=5, sequences=2, epochs=1)
+        settings = AccuracySettings(patients=3, solved=0, horizon=5, sequences=2, epochs=1)
         study = accuracy_by_cohort_size([15], settings, model=LocationScale(sepsis_schema(), hidden=(4,)))
-        assert study.rows[0].recommendations is None
+        assert study.rows[0].judgement.recommendations is None
         assert study.to_dict()["rows"][0]["recommendations"] is None
         assert "recommendations" not in str(study)
 
     @pytest.mark.parametrize("wrong", [{"patients": 0}, {"epochs": 0}, {"patients": 5, "solved": 6}])
     def test_wrong_settings_are_refused(self, wrong: dict[str, int]) -> None:
         with pytest.raises(InputError, match=list(wrong)[-1]):
-            StudySettings(**wrong)
+            AccuracySettings(**wrong)
 
     @pytest.mark.parametrize("sizes", [[], [1]])
     def test_wrong_sizes_are_refused(self, sizes: list[int]) -> None:

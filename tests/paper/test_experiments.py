@@ -5,17 +5,15 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from paper.catalogue import EXPERIMENTS, chosen
-from paper.folder import Outcome, carry_out, draw_again
-from paper.journal import read_header
+from paper.bench import Bench, read_header
+from paper.catalogue import EXPERIMENTS, chosen, command, finished_outcomes, write_page
+from paper.commands import app
+from paper.experiment import Outcome, carry_out, draw_again
 from paper.laboratory import Laboratory
-from paper.page import command, finished_outcomes, write_page
-from paper.runner import JOURNAL, Bench
 from polars.testing import assert_frame_equal
 from small_experiments import SMALL, forbid_work, small
 from typer.main import get_command
 
-from ifonly.cli import app
 from ifonly.errors import InputError
 
 
@@ -71,7 +69,7 @@ def test_full_settings_are_the_papers() -> None:
 
 def test_settings_travel_through_json() -> None:
     for name, experiment in EXPERIMENTS.items():
-        assert experiment.settings_class.from_dict(small(name).to_dict()) == small(name)
+        assert type(experiment.full).from_dict(small(name).to_dict()) == small(name)
 
 
 def test_names() -> None:
@@ -85,7 +83,7 @@ def test_page_shows_what_is_finished(common_laboratory: Laboratory, tmp_path: Pa
     for name in ("fig2c", "fig5"):
         carried_out(name, common_laboratory)
     outcomes = finished_outcomes(common_laboratory.folder)
-    header = read_header(common_laboratory.folder / JOURNAL)
+    header = read_header(common_laboratory.folder)
     page = tmp_path / "docs" / "results.md"
     write_page(outcomes, header, page)
     text = page.read_text()
@@ -110,9 +108,9 @@ def test_the_command_on_the_page_gives_the_settings(name: str, quick: bool) -> N
     experiment = EXPERIMENTS[name]
     usual = experiment.settings(quick=quick)
     line = command(experiment, small(name, **({"seconds": 2.5} if hasattr(usual, "seconds") else {})), header)
-    program, reproduce, *arguments = shlex.split(line)
-    assert (program, reproduce) == ("ifonly", "reproduce")
-    said = get_command(app).commands["reproduce"].make_context("reproduce", arguments).params
+    *program, reproduce = (words := shlex.split(line))[:4]
+    assert (program, reproduce) == (["python", "-m", "paper"], "reproduce")
+    said = get_command(app).commands["reproduce"].make_context("reproduce", words[4:]).params
     assert (said["quick"], said["seed"], said["stays"], said["horizon"]) == (quick, 3, 12, 7)
     assert (said["minimize"], said["epochs"], said["names"]) == ("MAP", 2, [name])
     if hasattr(usual, "seconds"):

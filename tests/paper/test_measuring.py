@@ -7,20 +7,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from paper.catalogue import EXPERIMENTS
-from paper.cells import OURS, SolveCell
-from paper.folder import NothingToDrawError, Record, carry_out, draw_again
-from paper.journal import FinishedCells
+from paper.bench import JOURNAL, Bench, FinishedCells
+from paper.catalogue import EXPERIMENTS, finished_outcomes
+from paper.experiment import NothingToDrawError, Record, carry_out, draw_again
 from paper.laboratory import Laboratory
-from paper.page import finished_outcomes
-from paper.runner import JOURNAL, Bench
+from paper.solves import OURS, SolveCell
 from polars.testing import assert_frame_equal
 from small_experiments import TINY, forbid_work, small
 
 from ifonly.errors import InputError, ReplayError, StoreError
 
 FIG2C = EXPERIMENTS["fig2c"]
-FOLDER = "paper.folder."
 CLOCKS = ["seconds", "seconds_bounds"]
 MakeBench = Callable[..., Bench]
 
@@ -177,7 +174,8 @@ def test_going_on_with_the_same_settings_keeps_what_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("writer", "name"), [("polars.DataFrame.write_parquet", "table.parquet"), (FOLDER + "save_figure", "figure.png")]
+    ("writer", "name"),
+    [("polars.DataFrame.write_parquet", "table.parquet"), ("paper.experiment.save_figure", "figure.png")],
 )
 @pytest.mark.parametrize("error", [pl.exceptions.ComputeError("File too large"), OSError(27, "File too large")])
 def test_a_full_disk_is_told_with_the_file(
@@ -203,7 +201,7 @@ def test_interrupting_by_hand_leaves_no_half_measured_cell(
 
     # A search that is interrupted returns its bracket; as a measurement that would be wrong.
     monkeypatch.setattr("ifonly.search.branch.greedy_starts", interrupted)
-    monkeypatch.setattr("paper.cells._warm_up", lambda device: None)
+    monkeypatch.setattr("paper.asking.warm_up", lambda device: None)
     episode = laboratory.cohort().ids[0]
     with pytest.raises(KeyboardInterrupt):
         make_bench().measure([SolveCell(episode, OURS, (1.0, 0.1), 1)], "test")

@@ -8,24 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from ifonly.query import Query
+from paper.asking import Question
 from paper.laboratory import Laboratory
-from paper.scenarios import SCENARIOS
-from paper.separation import SIGNALS, TOGETHER, VERDICTS, Judged, limit_for, share_over_seeds
-from paper.study_table import COLUMNS, falls_short, is_near_optimal, is_wrong, recommended, study_table
 from paper.warning_study import StudySettings
 from paper.warning_tables import (
     LIMITS_IN_USE,
+    SIGNALS,
+    TOGETHER,
+    VERDICTS,
+    Judged,
     caught_table,
+    limit_for,
     limits_in_use_table,
     separation_table,
+    share_over_seeds,
     truth_table,
 )
+from paper.warning_worlds import COLUMNS, SCENARIOS, falls_short, is_near_optimal, is_wrong, recommended, study_table
 from small_experiments import small
 
-from ifonly.evidence.limits import INFLUENCE, UNLIKELY
 from ifonly.problem import Problem
-from ifonly.rewards import minus
+from ifonly.result import Thresholds
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, simulate_cohort
 
@@ -187,9 +190,9 @@ class TestTables:
         rows = table(
             seed=[0, 1, 2, 3],
             true=[-1.0, -1.0, 1.5, 1.5],
-            least_support=[UNLIKELY / 2, 0.2, UNLIKELY, 0.2],
+            least_support=[Thresholds().unlikely / 2, 0.2, Thresholds().unlikely, 0.2],
             verdict=["pass", "warn", "pass", "pass"],
-            undone_by=[None, None, None, INFLUENCE / 2],
+            undone_by=[None, None, None, Thresholds().influence / 2],
         )
         found = {line["signal"]: line for line in limits_in_use_table(rows).to_dicts()}
         assert len(found) == len(LIMITS_IN_USE) + 2
@@ -211,19 +214,19 @@ def test_a_recommendation_is_judged_by_the_world_that_knows_all(
     cell = settings.cell(SCENARIOS[scenario], 4)
     asked: list[tuple[str, list[int]]] = []
 
-    def solve_and_tell(problem: Problem, *arguments: object) -> object:
-        result = solve(problem, *arguments)
+    def solve_and_tell(problem: Problem, *arguments: object, **more: object) -> object:
+        result = solve(problem, *arguments, **more)
         asked.append((problem.episode.id, result.actions.tolist()))
         return result
 
-    monkeypatch.setattr("paper.study_cell.solve", solve_and_tell)
+    monkeypatch.setattr("paper.asking.solve", solve_and_tell)
     row = cell.measure(laboratory)
-    world = SepsisWorld(SCENARIOS[scenario].twist.name)
+    world = SepsisWorld(SCENARIOS[scenario].world)
     clinician = SCENARIOS[scenario].clinician
     complete = simulate_cohort(cell.held_out, seed=9, horizon=cell.steps, world=world, clinician=clinician)
     assert row["verdict"] in VERDICTS
     for found, (episode, actions) in zip(row["recommendations"], asked[::2], strict=True):
-        truth = Problem.from_episode(complete[episode], world, Query(minus("SOFA"), cell.max_changes))
+        truth = Question(cell.max_changes).problem(complete[episode], world)
         assert found["true"] == pytest.approx(truth.outcome(actions) - truth.observed_outcome)
         assert found["attainable"] >= found["true"] - 1e-9
         assert found["promised"] >= 0

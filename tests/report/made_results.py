@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
-from ifonly.rewards import Shown
 from ifonly.result import Certificate, Result, Stats, Status
+from ifonly.rewards import Shown
 
 DOSES = ActionSpace.product(
     Axis("vasopressors", "mcg/kg/min", (0, 0.04, 0.113, 0.225, 0.788)), Axis("fluids", "mL/4 h", (0, 30, 80, 279, 850))

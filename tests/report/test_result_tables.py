@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ifonly.report.tables import alternatives_table, contributions_table, frontier_table, results_table
+from ifonly.result import Alternative, Budget, Certificate, Result, Status
 from ifonly.rewards import Shown
-from ifonly.result import Alternative, Budget
 from ifonly.search.contributions import Contribution, Contributions
-from ifonly.result import Certificate, Result, Status
 
 MANY = [
     made_result({2: (0, 12), 11: (2, 22)}),

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
+from ifonly.runs.rows import COLUMNS, row_of
 from made_tables import budget, failed, made_row, made_table, random_tables, realistic_table
 
 from ifonly.errors import InputError
@@ -16,7 +17,6 @@ from ifonly.report.breakdowns import bin_edges
 from ifonly.report.improvements import Asked, improvements, improvements_by_budget
 from ifonly.report.summary import Summary, summarize
 from ifonly.rewards import Linear, minus
-from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from ifonly.runs.rows import clipped_outcomes, row_of
 from small_runs import REWARD, small_cohort
 
 import ifonly
 from ifonly.data import Scaler
 from ifonly.models import LinearModel
-from ifonly.runs.rows import clipped_outcomes, row_of
 
 COHORT = small_cohort(4)
 

@@ -9,20 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from ifonly.evidence.limits import in_force
+from ifonly.runs.rows import COLUMNS, row_of
 from small_runs import HERE, REWARD, cohort_with, small_cohort, small_model, solve_small, without_seconds
 
 import ifonly
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
-from ifonly.evidence.limits import in_force
 from ifonly.progress import Tick
 from ifonly.query import Limits
+from ifonly.result import Certificate, Status
 from ifonly.runs import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import opened
-from ifonly.runs.rows import COLUMNS, row_of
 from ifonly.runs.task import Task, answer_of
 from ifonly.search.base import Solution, Solver
 from ifonly.search.baselines import Greedy
-from ifonly.result import Certificate, Status
 from ifonly.testing.instances import random_problem
 
 COHORT = small_cohort()

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from ifonly.evidence.limits import in_force
+from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from small_runs import (
     HERE,
     REWARD,
@@ -21,16 +23,13 @@ from small_runs import (
     without_seconds,
 )
 
-from ifonly.query import Query
 import ifonly
 from ifonly.errors import FailedModelError, InputError, StoreError
 from ifonly.evidence import Examination, examine, limits
-from ifonly.evidence.limits import in_force
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
 from ifonly.runs import Run, load_run
-from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from ifonly.runs.task import Task
 from ifonly.search.baselines import Greedy
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.rewards import Custom
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from ifonly.query import Query
 from ifonly.bounds.children import ChildBound
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, make_child_bound
 from ifonly.bounds.taylor import can_expand
@@ -17,12 +16,12 @@ from ifonly.errors import InputError
 from ifonly.models import LinearModel
 from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import Branches, ProblemBatch, changed
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Status
 from ifonly.rewards import Linear
 from ifonly.search.ahead import Followed, follow, sharpened
 from ifonly.search.branch import BranchAndBound, TreeSearch
 from ifonly.search.exhaustive import best_values, outcome_frontier
-from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
 

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
+from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LinearModel, LocationScale
 from ifonly.problem import Problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Status
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.frontier import Batch, Frontier
-from ifonly.result import Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
+from ifonly.text.results import statement
 
 
 def _strategies(problem: Problem) -> list[MonteCarlo | FacilityLocation]:
@@ -286,7 +286,7 @@ def _steep_problem() -> Problem:
     episode = Episode("steep", schema, np.zeros((3, 1)), np.zeros(3, dtype=np.int64))
     allowed = np.array([[True, True, True, False], [True, False, False, True], [True, False, False, False]])
     return Problem.from_episode(
-        episode, model, Query(Linear({"x": 1.0}), 2, constraints=Constraints().restricted_to(allowed))
+        episode, model, Query(Linear({"x": 1.0}), 2, constraints=Constraints().restricted_to(allowed, episode))
     )
 
 
@@ -357,7 +357,7 @@ def test_interrupt_in_the_first_moments_returns_what_is_known(monkeypatch: pytes
     assert result.status is Status.INTERRUPTED
     assert math.isinf(result.upper_bound)
     assert not result.certificate.proven
-    assert "without an upper bound" in result.statement
+    assert "without an upper bound" in statement(result)
 
 
 def test_node_limit_is_not_exceeded() -> None:
@@ -366,7 +366,7 @@ def test_node_limit_is_not_exceeded() -> None:
     assert result.stats.nodes_expanded == 40
     assert result.stats.nodes_visited is None
     assert result.stats.effective_branching_factor is None
-    assert result.limits == {"seconds": None, "nodes": 40, "gap": 0.0, "memory": None}
+    assert result.query.limits == Limits(nodes=40)
 
 
 def test_declared_constants_are_named_in_the_certificate() -> None:

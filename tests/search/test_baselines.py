@@ -14,6 +14,7 @@ from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
 from ifonly.query import Limits
+from ifonly.result import Result, Status
 from ifonly.search.base import Monitor, Solver
 from ifonly.search.baselines import (
     Beam,
@@ -25,7 +26,6 @@ from ifonly.search.baselines import (
     single_changes,
 )
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 

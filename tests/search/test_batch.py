@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.baselines import Greedy
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_constraints, random_problem
@@ -29,7 +28,7 @@ def family(seed: int, count: int = 6, **settings: object) -> list[Problem]:
     given = {"rules": True, "max_changes": 3, "horizon": 5, "actions": 4, "constrained": True}
     base = random_problem(seed, **{**given, **settings})
     rng = np.random.default_rng(seed)
-    members = [base, base.with_constraints(None), base.with_constraints(None).with_max_changes(2)]
+    members = [base, base.with_constraints(Constraints()), base.with_constraints(Constraints()).with_max_changes(2)]
     while len(members) < count:
         try:
             members.append(base.with_constraints(random_constraints(base.episode, rng)))
@@ -60,7 +59,7 @@ def test_together_as_one_by_one(bound: str) -> None:
             same(result, alone)
             assert result.certificate == alone.certificate
             assert result.stats.nodes_expanded == alone.stats.nodes_expanded
-            assert result.model_fingerprint == problem.model.fingerprint()
+            assert result.provenance.model.fingerprint == problem.model.fingerprint()
 
 
 def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> 
             same(result, alone)
             assert result.certificate == alone.certificate
             assert result.stats.nodes_generated == alone.stats.nodes_generated
-            assert result.solver == alone.solver
+            assert result.provenance.solver == alone.provenance.solver
         methods = {result.certificate.method for result in together}
         assert len(methods) == 2 or sizes[len(sizes) // 2] == sizes[-1]
 
@@ -118,7 +117,7 @@ def test_node_limit_is_per_problem() -> None:
     solver, limits = BranchAndBound(bound="none", batch=1), Limits(nodes=5)
     for problem, result in zip(members, solve_batch(members, solver, limits=limits), strict=True):
         same(result, solve(problem, solver, limits=limits))
-        assert result.limits["nodes"] == 5
+        assert result.query.limits.nodes == 5
 
 
 def test_other_solvers_and_no_problems() -> None:
@@ -141,7 +140,9 @@ def test_one_failure_costs_no_other() -> None:
     allowed = np.zeros((4, 3), dtype=bool)
     allowed[np.arange(4), base.episode.actions] = True
     idle = Problem.from_episode(
-        base.episode, base.model, Query(broken.reward, 2, constraints=Constraints().restricted_to(allowed))
+        base.episode,
+        base.model,
+        Query(broken.reward, 2, constraints=Constraints().restricted_to(allowed, base.episode)),
     )
     answers = solve_batch([fine, broken, idle, base], BranchAndBound(bound="none"), on_error="return")
     assert [isinstance(answer, Result) for answer in answers] == [True, False, True, True]
@@ -175,12 +176,12 @@ def test_session_as_fresh_searches(bound: str) -> None:
         session = Session(first, BranchAndBound(bound=bound))
         assert session.solve().outcome == pytest.approx(solve(first, Exhaustive()).outcome, abs=1e-9)
         for problem in others:
-            if problem.constraints is None or problem.max_changes != first.max_changes:
+            if problem.constraints == Constraints() or problem.max_changes != first.max_changes:
                 continue
             result = session.solve(problem.constraints)
             assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
             assert result.status is Status.OPTIMAL
-            assert result.constraints == problem.constraints.to_dict()
+            assert result.query.constraints == problem.constraints
 
 
 def test_session_adds_rules_one_by_one() -> None:

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.bounds.leading import NoChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.base import Solution
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.finalize import Knowledge, finalize
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem

@@ -6,8 +6,8 @@ from torch import Tensor
 from ifonly.bounds.anchors import MonteCarlo
 from ifonly.problem import Problem
 from ifonly.query import Limits
-from ifonly.search.astar import AnchorAStar
 from ifonly.result import Status
+from ifonly.search.astar import AnchorAStar
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 

@@ -9,7 +9,7 @@ import pytest
 
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
-from ifonly.result import Alternative, Budget
+from ifonly.result import Alternative, Budget, Result
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Greedy
@@ -17,7 +17,6 @@ from ifonly.search.branch import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.log import HEADER, search_log
-from ifonly.result import Result
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem

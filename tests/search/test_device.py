@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
+from ifonly.constraints import Constraints
 from ifonly.problem import Problem
+from ifonly.query import Query
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
@@ -28,7 +28,11 @@ def on_device(problem: Problem, device: str) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(problem.reward, problem.max_changes, constraints=Constraints().restricted_to(problem.allowed.numpy())),
+        Query(
+            problem.reward,
+            problem.max_changes,
+            constraints=Constraints().restricted_to(problem.allowed.numpy(), problem.episode),
+        ),
         device=device,
     )
 
@@ -42,7 +46,7 @@ def test_gpu_gives_the_same_answer(kind: str) -> None:
             here, there = solve(problem, solver), solve(on_device(problem, "cuda"), solver)
             assert there.outcome == pytest.approx(here.outcome, rel=1e-9, abs=1e-9)
             assert there.status is here.status
-            assert there.model_fingerprint == here.model_fingerprint
+            assert there.provenance.model == here.provenance.model
             if solver.exact:
                 assert there.actions.tolist() == here.actions.tolist()
 

@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from table_problems import table_problem
 
 from ifonly.constraints import Constraints
-from ifonly.query import Query
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.progress import Tick, silent
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.search.base import Monitor
 from ifonly.search.exhaustive import Exhaustive, best_values, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
 
@@ -72,7 +71,11 @@ def replaced(problem: Problem, reward: Linear | Custom | ActionCost) -> Problem:
     return Problem.from_episode(
         problem.episode,
         problem.model,
-        Query(reward, problem.max_changes, constraints=Constraints().restricted_to(problem.allowed.numpy())),
+        Query(
+            reward,
+            problem.max_changes,
+            constraints=Constraints().restricted_to(problem.allowed.numpy(), problem.episode),
+        ),
     )
 
 
@@ -212,7 +215,7 @@ def test_episodes_may_have_more_steps_than_python_has_nested_calls() -> None:
     allowed = np.ones((horizon, 2), dtype=bool)
     allowed[:-4, 1] = False
     problem = Problem.from_episode(
-        episode, model, Query(Linear({"x": 1.0}), 1, constraints=Constraints().restricted_to(allowed))
+        episode, model, Query(Linear({"x": 1.0}), 1, constraints=Constraints().restricted_to(allowed, episode))
     )
     result = solve(problem, Exhaustive())
     assert result.status is Status.OPTIMAL
@@ -276,7 +279,7 @@ class TestLimits:
 
 def test_settings_are_recorded() -> None:
     result = solve(random_problem(1, horizon=3), Exhaustive(batch=17))
-    assert result.solver == {"name": "exhaustive", "batch": 17}
+    assert result.provenance.solver == {"name": "exhaustive", "batch": 17}
     assert json.loads(result.to_json())["certificate"]["method"] == "exhaustive enumeration"
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ifonly.constraints import Constraints
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.search import paths as kept
@@ -14,7 +15,7 @@ def questions_of(seed: int) -> ProblemBatch:
     """Two questions under different rules, every third time put to a panel."""
     make = random_panel if seed % 3 == 0 else random_problem
     first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
-    return ProblemBatch([first, first.with_constraints(None)])
+    return ProblemBatch([first, first.with_constraints(Constraints())])
 
 
 def random_changes(questions: ProblemBatch, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

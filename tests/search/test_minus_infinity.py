@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.query import Query
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.base import Solver
 from ifonly.search.baselines import Greedy, RandomSearch
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from panel_oracles import Truth, counted, ranking, truth
 
-from ifonly.query import Query
 from ifonly.bounds.leading import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
@@ -20,7 +19,8 @@ from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import LinearModel, TransitionModel
 from ifonly.problem import EnsembleProblem, Objective, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Custom, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
@@ -28,12 +28,12 @@ from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_child_bound, check_solver
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.text.results import statement
 
 GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
 
@@ -75,8 +75,7 @@ def check_answer(result: Result, panel: EnsembleProblem, every: Truth, *, proven
             assert budget.upper_bound == pytest.approx(wanted, abs=tolerance)
     number = by_sequence[tuple(result.actions.tolist())]
     assert result.outcome == pytest.approx(every.outcomes[number], abs=tolerance)
-    assert result.members is not None
-    assert result.members.outcomes == pytest.approx(every.member_outcomes[number], abs=tolerance)
+    assert result.member_outcomes == pytest.approx(every.member_outcomes[number], abs=tolerance)
     assert result.upper_bound >= best[-1] - tolerance
     if proven:
         assert result.status is Status.OPTIMAL
@@ -238,7 +237,7 @@ def test_panels_are_searched_together_like_one_by_one() -> None:
     for one, other in zip(solve_batch(together), [solve(each) for each in together], strict=True):
         assert one.actions.tolist() == other.actions.tolist()
         assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
-        assert one.model_fingerprint == other.model_fingerprint
+        assert one.provenance.model == other.provenance.model
 
 
 def replace_actions(episode: Episode, actions: np.ndarray) -> Episode:
@@ -250,20 +249,24 @@ def test_results_are_stored_and_verified() -> None:
         result = solve(panel, (BranchAndBound(alternatives=3), Exhaustive(), Greedy())[number % 3])
         again = Result.from_json(result.to_json())
         assert again.to_dict() == result.to_dict()
-        assert again.members is not None
-        assert again.members.objective == panel.objective.goal
+        assert again.query.objective == panel.objective.goal
+        assert again.provenance.model.members == tuple(model.fingerprint() for model in panel.models)
         reward = panel.reward if panel.reward.to_dict()["kind"] == "custom" else None
         report = verify(again, panel.episode, panel.models, reward=reward)
         assert any(check.claim == "outcomes of members" for check in report.checks)
+
+
+def of_other(result: Result, **changes: Any) -> Result:
+    return replace(result, provenance=replace(result.provenance, **changes))
 
 
 @pytest.mark.parametrize(
     ("falsify", "complaint"),
     [
         (lambda r: replace(r, outcome=r.outcome + 0.1, upper_bound=r.upper_bound + 0.1), "outcome"),
-        (lambda r: replace(r, members=replace(r.members, objective="worst")), "outcome"),
-        (lambda r: replace(r, members=replace(r.members, outcomes=r.members.outcomes[::-1])), "outcomes of members"),
-        (lambda r: replace(r, members=replace(r.members, fingerprints=("0" * 16,) * 3)), "members"),
+        (lambda r: of_other(r, query=r.query.with_changes(objective="worst")), "outcome"),
+        (lambda r: replace(r, member_outcomes=r.member_outcomes[::-1]), "outcomes of members"),
+        (lambda r: of_other(r, model=replace(r.provenance.model, members=("0" * 16,) * 3)), "members"),
         (lambda r: replace(r, states=r.states + 0.01), "states"),
         (lambda r: replace(r, upper_bound=r.outcome - 1.0), "bracket"),
     ],
@@ -290,11 +293,11 @@ def test_what_is_said_about_the_answer() -> None:
     panel = random_panel(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
     result = solve(panel)
     words = "the lower 0.5-quantile of 3 members (number 2 from below)"
-    assert result.statement == f"No admissible sequence does better for {words}."
+    assert statement(result) == f"No admissible sequence does better for {words}."
     assert str(result).splitlines()[0].endswith(words)
     assert result.certificate.details["members"] == 3
     led = solve(panel, BranchAndBound(bound="lipschitz"))
-    assert led.certificate.method == f"{words[4:]}: number 2 from below of their Lipschitz anchors bounds"
+    assert (led.certificate.method, led.certificate.details["objective"]) == ("Lipschitz anchors", 0.5)
 
 
 def test_states_are_those_of_the_member_that_counts_or_the_mean() -> None:
@@ -391,14 +394,8 @@ def test_an_ensemble_is_asked_for_its_members() -> None:
 def test_stored_members_must_fit_together() -> None:
     panel = random_panel(5, members=3, reward_kind="linear")
     content = solve(panel).to_dict()
-    for change, message in (
-        ({"outcomes": [1.0, 2.0]}, "one for each of 3 members"),
-        ({"objective": "median"}, "choose 'mean'"),
-    ):
-        broken = {**content, "members": {**content["members"], **change}}
-        with pytest.raises(StoreError, match=message):
-            Result.from_dict(broken)
-    older = {
-        key: value for key, value in solve(panel.members[0]).to_dict().items() if key not in ("members", "support")
-    }
-    assert Result.from_dict({**older, "version": 2}).members is None
+    with pytest.raises(StoreError, match="one outcome for each member"):
+        Result.from_dict(content | {"member_outcomes": [1.0, 2.0]})
+    content["provenance"]["query"]["objective"] = "median"
+    with pytest.raises(StoreError, match="choose 'mean'"):
+        Result.from_dict(content)

@@ -11,26 +11,26 @@ import torch
 from panel_oracles import Truth, ranking, truth
 from torch import Tensor
 
-from ifonly.query import Query
 from ifonly.bounds.lipschitz import value_constants
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError, VerificationError
 from ifonly.models import LinearModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Result, Status
 from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
 from ifonly.search.branch import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
-from ifonly.result import Result, Status
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, HalfSpaces, random_half_spaces, random_panel, random_problem
+from ifonly.text.results import statement
 
 
 class Everywhere:
@@ -260,8 +260,8 @@ def test_questions_with_one_support_are_searched_together() -> None:
 def test_results_are_stored_and_verified() -> None:
     for question in questions(10, start=1200, reward_kind="linear"):
         result = Result.from_json(solve(question, BranchAndBound(alternatives=3)).to_json())
-        assert result.statement.startswith("No admissible and supported sequence does better ")
-        assert result.support is not None
+        assert statement(result).startswith("No admissible and supported sequence does better ")
+        assert result.provenance.support is not None
         assert result.certificate.details["support"]["kind"] == "half spaces"
         models = question.models if isinstance(question, EnsembleProblem) else question.models[0]
         report = verify(result, question.episode, models, support=question.support)
@@ -302,8 +302,8 @@ def test_enough_members_must_support_a_change(share: float, wanted: int) -> None
     result = solve(panel)
     assert result.actions[0] == 1
     assert int(result.actions[1]) == (wanted > 0)
-    assert result.members is not None
-    assert result.members.support_share == share
+    assert result.member_outcomes is not None
+    assert result.query.support_share == share
 
 
 def test_supports_that_break_their_promise_are_refused() -> None:

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ifonly.query import Query
 from ifonly.bounds import MonteCarlo
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.result import Certificate, ModelReference, Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.baselines import Greedy
-from ifonly.result import Certificate, Result, Status
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem
@@ -55,8 +54,8 @@ def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
         (lambda r: replace(r, outcome=r.outcome + 0.1, upper_bound=r.upper_bound + 0.1), "outcome"),
         (lambda r: replace(r, observed_outcome=r.observed_outcome - 1e-3), "observed outcome"),
         (lambda r: replace(r, states=r.states * 1.001), "states"),
-        (lambda r: replace(r, episode_id="another"), "episode"),
-        (lambda r: replace(r, model_fingerprint="0" * 16), "model"),
+        (lambda r: replace(r, episode="another"), "episode"),
+        (lambda r: replace(r, provenance=replace(r.provenance, model=ModelReference("linear", "0" * 16))), "model"),
         (lambda r: replace(r, observed_actions=(r.observed_actions + 1) % 3), "observed actions"),
         (lambda r: replace(r, actions=(r.observed_actions + 1) % 3), "changes"),
         (lambda r: replace(r, actions=r.actions[:-1]), "sequence"),
@@ -72,8 +71,8 @@ def test_heuristic_and_limited_results_pass_for_what_they_claim() -> None:
             "gap",
         ),
         (lambda r: replace(r, status=Status.TIME_LIMIT, upper_bound=r.observed_outcome - 1.0), "bracket"),
-        (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], value=1.0))), "outcomes as shown"),
-        (lambda r: replace(r, shown=(r.shown[0], replace(r.shown[1], label="mortality"))), "outcomes as shown"),
+        (lambda r: replace(r, clipped_outcome=r.clipped_outcome + 0.1), "outcomes within plausible ranges"),
+        (lambda r: replace(r, observed_clipped_outcome=r.outcome), "outcomes within plausible ranges"),
     ],
 )
 def test_falsehoods_are_named(falsify: object, complaint: str) -> None:
@@ -87,7 +86,7 @@ def test_a_worse_sequence_called_optimal_is_refuted() -> None:
     """Everything about it is consistent but the claim: only the rivals can tell."""
     problem, result = _solved(masked=False)
     lazy = solve(problem.with_max_changes(0), SOLVER)
-    lie = replace(lazy, max_changes=result.max_changes)
+    lie = replace(lazy, provenance=result.provenance)
     with pytest.raises(VerificationError, match="bound against"):
         _verify(problem, lie)
     with pytest.raises(VerificationError, match="bound against all"):
@@ -96,9 +95,8 @@ def test_a_worse_sequence_called_optimal_is_refuted() -> None:
 
 def test_forbidden_actions_are_part_of_the_claim() -> None:
     problem, result = _solved(seed=4, masked=True, horizon=6, max_changes=3)
-    assert result.allowed is not None
-    step = next(t for t, actions in enumerate(result.allowed) if len(actions) < problem.action_count)
-    forbidden = next(a for a in range(problem.action_count) if a not in result.allowed[step])
+    step, allowed = next(iter(result.query.constraints.choices.items()))
+    forbidden = next(a for a in range(problem.action_count) if a not in allowed)
     actions = result.observed_actions.copy()
     actions[step] = forbidden
     with pytest.raises(VerificationError, match="sequence"):
@@ -110,8 +108,10 @@ def test_a_custom_reward_must_be_handed_over() -> None:
     reward = Custom(lambda states, actions: states[..., 0], 1.0, space="scaled", name="first")
     problem = Problem.from_episode(base.episode, base.model, Query(reward, 1))
     result = solve(problem, SOLVER)
+    stored = Result.from_json(result.to_json())
     with pytest.raises((InputError, VerificationError), match="pass reward"):
-        _verify(problem, result)
+        _verify(problem, stored)
+    assert "verified, by enumerating" in _verify(problem, stored, reward=reward)
     assert "verified, by enumerating" in _verify(problem, result, reward=reward)
 
 

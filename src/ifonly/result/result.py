@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ifonly.data.episode import IntArray
+from ifonly.data.plain import check_keys
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
@@ -173,9 +174,10 @@ class Result:
             raise StoreError(f"result of version {content.get('version')!r}; this ifonly reads version {VERSION}.")
         try:
             known = {name: value for name, value in content.items() if name not in ("format", "version")}
+            check_keys("result", known, required={one.name for one in fields(cls)}, optional=set())
             result = from_plain(cls, known, what="result")
-        except InputError as error:  # of the query or the schema
-            raise StoreError(f"result: {error}") from None
+        except InputError as error:
+            raise StoreError(f"result: broken or incomplete ({error})") from None
         result._check_shapes()
         return result
 

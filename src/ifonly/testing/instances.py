@@ -426,4 +426,4 @@ def _random_choices(episode: Episode, rng: np.random.Generator, settings: Random
         return Constraints()
     mask = rng.random((settings.horizon, settings.actions)) < 0.6
     mask[np.arange(settings.horizon), episode.actions] = True
-    return Constraints().restricted_to(mask)
+    return Constraints().restricted_to(mask, episode)

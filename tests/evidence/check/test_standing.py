@@ -6,7 +6,6 @@ from dataclasses import replace
 import made_worlds as worlds
 import pytest
 
-from ifonly.query import Query
 from ifonly.errors import FailedModelError, StoreError, VerificationError
 from ifonly.evidence import examine
 from ifonly.evidence.check.check import check_model
@@ -16,8 +15,9 @@ from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import FitSettings, fit
 from ifonly.models.standing import Standing, worst_of
 from ifonly.problem import EnsembleProblem, Problem
-from ifonly.search.exhaustive import Exhaustive
+from ifonly.query import Query
 from ifonly.result import Result
+from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,15 +12,43 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from ifonly import LocationScale, Scaler, fit
 from ifonly.models.crossval import CrossValidationRow
-from paper.base import Experiment, Settings
-from paper.cells import FoldCell
-from paper.laboratory import Limits
-from paper.runner import Bench
+from ifonly.models.fit import evaluate
+from paper.bench import Bench, Cell, Row
+from paper.experiment import Experiment
+from paper.laboratory import Laboratory, Limits, Settings
 from paper.style import paper_panels
 
 GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.1, 1.2, 1.5)
 """Of both constants, as in the scripts that the paper's authors published; the paper itself names no values."""
+
+
+@dataclass(frozen=True)
+class FoldCell(Cell):
+    """The log-likelihood of one fold under a model fitted to the others."""
+
+    limits: Limits | None
+    """None: unconstrained."""
+    fold: int
+    folds: int
+
+    kind: ClassVar[str] = "fold"
+
+    def measure(self, laboratory: Laboratory) -> Row:
+        """Fit and evaluate, as `ifonly.cross_validate` does."""
+        started = time.perf_counter()
+        conditions, cohort = laboratory.conditions, laboratory.cohort()
+        train, held_out = cohort.folds(self.folds, seed=conditions.seed)[self.fold]
+        model = LocationScale(cohort.schema, hidden=conditions.hidden, lipschitz=self.limits)
+        fitted = fit(model, train, settings=laboratory.fit_settings(), seed=conditions.seed + self.fold)
+        value = evaluate(fitted, held_out, coordinates=Scaler.fit(cohort))
+        return {
+            "status": "done",
+            "reason": None,
+            "log_likelihood": value,
+            "seconds": time.perf_counter() - started,
+        }
 
 
 @dataclass(frozen=True)
@@ -31,24 +60,20 @@ class GridSettings(Settings):
     folds: int = 5
 
 
-class LikelihoodLoss(Experiment):
+class LikelihoodLoss(Experiment[GridSettings]):
     """A cross-validation by patient over the grid, and of the unconstrained model; each fit is one cell."""
 
-    name: ClassVar[str] = "fig5"
-    title: ClassVar[str] = "Loss of log-likelihood under Lipschitz limits"
-    paper: ClassVar[str] = (
+    name = "fig5"
+    title = "Loss of log-likelihood under Lipschitz limits"
+    paper = (
         "L_h matters most, above all below 1; L_phi has a milder effect, especially where L_h is at least 1. With "
         "L_h = 1 and L_phi = 0.1 the log-likelihood is 6 % lower than without any limit."
     )
-    settings_class: ClassVar[type[Settings]] = GridSettings
+    full = GridSettings()
+    quick = GridSettings((0.5, 1.0, 1.5), (0.1, 1.0), folds=2)
 
-    def settings(self, *, quick: bool) -> Settings:
-        """The whole grid, or a corner of it."""
-        return GridSettings((0.5, 1.0, 1.5), (0.1, 1.0), folds=2) if quick else GridSettings()
-
-    def run(self, bench: Bench, settings: Settings) -> pl.DataFrame:
+    def run(self, bench: Bench, settings: GridSettings) -> pl.DataFrame:
         """One row per pair of limits, the unconstrained model (null) first; only those with every fold finished."""
-        assert isinstance(settings, GridSettings)
         grid: list[Limits | None] = [None, *((one, two) for one in settings.location for two in settings.scale)]
         # Fold by fold, so that an unfinished run has few folds of all limits rather than all folds of a few.
         cells = {

@@ -1,29 +1,128 @@
-"""Measuring cells over worker processes; each is written down as soon as it is finished."""
+"""The bench: cells are measured over worker processes, and each is written down as soon as it is finished."""
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
-from ifonly.errors import IfonlyError, PlausibilityWarning
-from ifonly.journal import alone
+from ifonly.errors import IfonlyError, PlausibilityWarning, StoreError
+from ifonly.journal import Journal, alone
 from ifonly.progress import Progress, Tick, silent
-from ifonly.runs.rows import FAILED
+from ifonly.result.table import FAILED
 from ifonly.runs.task import one_thread
 from ifonly.runs.workers import LocalWorkers, ThisProcess
-from paper.cells import Cell, Row, SolveCell
-from paper.facility import choose_points, points_file
-from paper.journal import FinishedCells, read_header
 from paper.laboratory import Laboratory, Limits
 
 JOURNAL = "cells.jsonl"
+FORMAT: dict[str, Any] = {"format": "paper", "version": 1}
+
+Row = dict[str, Any]
+"""Plain types, as JSON has them."""
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Cell(ABC):
+    """A unit of work that says all that its numbers depend on, so that the same one is never measured twice."""
+
+    kind: ClassVar[str]
+
+    @property
+    def key(self) -> str:
+        """What tells this cell from any other of the same folder."""
+        return json.dumps([self.kind, asdict(self)], sort_keys=True)
+
+    @property
+    def model_limits(self) -> Limits | None:
+        """Of the model of the laboratory that must be fitted before; None: it needs none."""
+        return None
+
+    def prepare(self, laboratory: Laboratory, progress: Progress) -> None:  # noqa: B027 - most need nothing
+        """Store, before any cell is measured, what this one shares with others, unless it is stored already."""
+
+    @abstractmethod
+    def measure(self, laboratory: Laboratory) -> Row:
+        """Do the work; `status` and `reason` are in every row."""
+
+
+class FinishedCells:
+    """Rows of finished cells by their keys, kept in a journal; of a cell that was measured again, the latest.
+
+    The first line says what all cells have in common; a journal made under other conditions is refused. With
+    `read_only` nothing is written, and what a stopped run left half-written is not cut off either: another process may
+    be writing it just now. Without, the caller keeps other processes away (`ifonly.journal.alone`).
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], *, read_only: bool = False) -> None:
+        self.rows: dict[str, Row] = {}
+        self._file = _journal(path)
+        wanted = {**FORMAT, **header}
+        end = self._read(wanted) if path.exists() else 0
+        if read_only:
+            return
+        if not end and path.exists() and not f"{json.dumps(wanted)}\n".encode().startswith(path.read_bytes()):
+            raise self._file.broken(1)  # not ours, and not a first line cut off: never overwritten
+        self._file.cut(end)  # what was being written when a run stopped
+        if not end:
+            self._file.append([json.dumps(wanted)])
+
+    def add(self, key: str, row: Mapping[str, Any]) -> None:
+        """Note a finished cell; it is on disk when this returns."""
+        self._file.append([json.dumps({"cell": key, "row": row}, allow_nan=False)])
+        self.rows[key] = dict(row)
+
+    def _read(self, wanted: Mapping[str, Any]) -> int:
+        """Take over what the file holds; returns where its last complete line ends."""
+        end = 0
+        for line in self._file.lines():
+            if line.number == 1:
+                found = self._file.checked(line, FORMAT.keys())
+                differing = differences(found, wanted)
+                if differing:
+                    raise StoreError(
+                        f"{self._file.path.parent} holds experiments made under other conditions ({differing}). Go on "
+                        "with the same cohort, model and settings, or choose another folder."
+                    )
+            else:
+                entry = self._file.checked(line, {"cell", "row"})
+                self.rows[entry["cell"]] = entry["row"]
+            end = line.end
+        return end
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """In which entries two mappings differ, in words; empty where they are equal.
+
+    >>> differences({"seed": 0, "epochs": 5}, {"seed": 1, "epochs": 5})
+    'seed: 0 there, 1 now'
+    """
+    names = sorted(name for name in there.keys() | now.keys() if there.get(name) != now.get(name))
+    return "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in names)
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """What all cells of a folder have in common."""
+    path = folder / JOURNAL
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist; no experiment was run in this folder.")
+    journal = _journal(path)
+    first = next(journal.lines(), None)
+    if first is None:
+        raise journal.broken(1)
+    return journal.checked(first, FORMAT.keys())
+
+
+def _journal(path: Path) -> Journal:
+    return Journal(path, "journal of experiments", "choose another folder")
 
 
 @dataclass
@@ -59,7 +158,8 @@ class Bench:
     def __post_init__(self) -> None:
         path, header = self.laboratory.folder / JOURNAL, self.laboratory.header()
         if self.finished_only:
-            header["ifonly"] = read_header(path)["ifonly"]  # what another version measured may be drawn by this one
+            # What another version measured may be drawn by this one.
+            header["ifonly"] = read_header(self.laboratory.folder)["ifonly"]
             self.journal = FinishedCells(path, header, read_only=True)
             return
         with ExitStack() as stack:
@@ -90,10 +190,14 @@ class Bench:
             self._measure(missing, f"measuring {stage}", already=len(asked) - len(missing))
         rows = {cell: self.journal.rows[cell.key] for cell in asked if cell.key in self.journal.rows}
         answered = {cell: row for cell, row in rows.items() if row["status"] != FAILED}
-        self.tally.wanted += len(asked)
-        self.tally.finished += len(rows)
-        self.tally.failed += len(rows) - len(answered)
+        self.count(len(asked), len(rows), len(rows) - len(answered))
         return answered
+
+    def count(self, wanted: int, finished: int, failed: int) -> None:
+        """Add cells, or episodes of a cohort run, to the tally."""
+        self.tally.wanted += wanted
+        self.tally.finished += finished
+        self.tally.failed += failed
 
     def _is_to_do(self, cell: Cell) -> bool:
         row = self.journal.rows.get(cell.key)
@@ -110,29 +214,20 @@ class Bench:
             self.progress(Tick(stage, number, total, {"failed": failed} if failed else {}))
 
     def _prepare(self, cells: Sequence[Cell]) -> None:
-        """Fit the models and choose the points that the cells need."""
-        solves = [cell for cell in cells if isinstance(cell, SolveCell)]
-        limits = dict.fromkeys(cell.limits for cell in solves)
-        self.fit_models([pair for pair in limits if pair is not None])
-        plans = {
-            (cell.limits, cell.anchors.of or cell.anchors.size or 0, cell.device)
-            for cell in solves
-            if cell.anchors is not None and cell.anchors.strategy == "facility"
-        }
-        for number, (model, size, device) in enumerate(plans):
-            if not points_file(self.laboratory, model, size).exists():
-                self.progress(Tick("choosing anchors", number, len(plans), {"anchors": size}))
-                choose_points(self.laboratory, model, size, device)
+        """Fit the models and store what else the cells share."""
+        self.fit_models(dict.fromkeys(cell.model_limits for cell in cells))
+        for cell in cells:
+            cell.prepare(self.laboratory, self.progress)
 
-    def fit_models(self, limits: Sequence[Limits]) -> None:
+    def fit_models(self, limits: Iterable[Limits | None]) -> None:
         """Fit those models that are not stored yet; several at once, where there are workers for it."""
-        missing = [pair for pair in limits if not self.laboratory.model_folder(pair).exists()]
+        missing = [pair for pair in limits if pair is not None and not self.laboratory.model_folder(pair).exists()]
         if len(missing) == 1:
             self.laboratory.fit_model(missing[0], self.progress)  # here, where every epoch can be reported
             return
         if missing:
             self.progress(Tick("fitting models", 0, len(missing)))
-        for number, _ in enumerate(self._spread(_fitted, missing), start=1):
+        for number, _ in enumerate(self._spread(Laboratory.fit_model, missing), start=1):
             self.progress(Tick("fitting models", number, len(missing)))
 
     def _spread(
@@ -141,7 +236,7 @@ class Bench:
         """Pairs of argument and value as they are finished, over the workers or, with one, in this process."""
         waiting = list(reversed(arguments))
         running: dict[Future[Value], Argument] = {}
-        with _staff(min(self.workers, len(arguments))) as executor:
+        with _executor(min(self.workers, len(arguments))) as executor:
             while waiting or running:
                 while waiting and len(running) < self.workers:
                     argument = waiting.pop()
@@ -151,7 +246,7 @@ class Bench:
 
 
 @contextmanager
-def _staff(workers: int) -> Iterator[Executor]:
+def _executor(workers: int) -> Iterator[Executor]:
     """Who does the work; processes of our own end with the block, at once if it ends with an error."""
     if workers <= 1:
         yield ThisProcess()
@@ -188,7 +283,3 @@ def _measured(laboratory: Laboratory, cell: Cell) -> Row:
         return cell.measure(laboratory)
     except IfonlyError as error:
         return {"status": FAILED, "reason": str(error)}
-
-
-def _fitted(laboratory: Laboratory, limits: Limits) -> None:
-    laboratory.fit_model(limits)

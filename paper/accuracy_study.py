@@ -8,23 +8,30 @@ from typing import Any
 
 import torch
 
-from ifonly.data.cohort import Cohort
+from ifonly import Cohort, FitSettings, LocationScale, TransitionModel, fit
 from ifonly.errors import InputError
-from ifonly.models.base import TrainableModel
-from ifonly.models.fit import FitSettings, evaluate, fit
-from ifonly.models.location_scale import LocationScale
+from ifonly.models import TrainableModel
+from ifonly.models.fit import evaluate
 from ifonly.progress import Progress, Tick, silent
 from ifonly.search.base import Solver
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
-from paper.accuracy.recommendations import RecommendationReport, recommendation_quality, true_optima
-from paper.accuracy.states import LEARNED, NO_EFFECT, NO_NOISE, AccuracyReport, counterfactual_accuracy
+from paper.accuracy import (
+    LEARNED,
+    NO_EFFECT,
+    NO_NOISE,
+    AccuracyReport,
+    RecommendationReport,
+    counterfactual_accuracy,
+    recommendation_quality,
+    true_optima,
+)
 
 TEST_SEED = 1_000_003
 """Added to the seed for the test cohort, so that its patients are none of the training cohort's."""
 
 
 @dataclass(frozen=True)
-class StudySettings:
+class AccuracySettings:
     """What is simulated, fitted and asked."""
 
     patients: int = 200
@@ -48,6 +55,22 @@ class StudySettings:
 
 
 @dataclass(frozen=True, eq=False)
+class Judgement:
+    """A learned model beside the truth, on the same test patients."""
+
+    states: AccuracyReport
+    recommendations: RecommendationReport | None
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(part) for part in (self.states, self.recommendations) if part is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        advice = None if self.recommendations is None else self.recommendations.to_dict()
+        return {"states": self.states.to_dict(), "recommendations": advice}
+
+
+@dataclass(frozen=True, eq=False)
 class StudyRow:
     """One size of the training cohort."""
 
@@ -55,15 +78,14 @@ class StudyRow:
     transitions: int
     log_likelihood_gap: float
     """Mean log-likelihood per test transition of the truth minus that of the learned model, in nats."""
-    states: AccuracyReport
-    recommendations: RecommendationReport | None
+    judgement: Judgement
 
 
 @dataclass(frozen=True, eq=False)
 class AccuracyStudy:
     """Accuracy by cohort size; prints itself as a table, followed by the largest cohort's reports."""
 
-    settings: StudySettings
+    settings: AccuracySettings
     model: dict[str, Any]
     """Kind and settings of the learned model."""
     rows: tuple[StudyRow, ...]
@@ -81,11 +103,10 @@ class AccuracyStudy:
             f"'no noise' {self._baseline(NO_NOISE)}; log-likelihood in nats per transition below the truth"
         )
         last = self.rows[-1]
-        parts = ["\n".join(lines), f"with {last.size} training patients:", str(last.states)]
-        return "\n\n".join([*parts, *([] if last.recommendations is None else [str(last.recommendations)])])
+        return "\n\n".join(["\n".join(lines), f"with {last.size} training patients:", str(last.judgement)])
 
     def _baseline(self, method: str) -> str:
-        return f"{self.rows[-1].states.by_feature_scaled[method].mean():.3f}"
+        return f"{self.rows[-1].judgement.states.by_feature_scaled[method].mean():.3f}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -97,17 +118,56 @@ class AccuracyStudy:
                     "training_patients": row.size,
                     "training_transitions": row.transitions,
                     "log_likelihood_gap": row.log_likelihood_gap,
-                    "states": row.states.to_dict(),
-                    "recommendations": None if row.recommendations is None else row.recommendations.to_dict(),
+                    **row.judgement.to_dict(),
                 }
                 for row in self.rows
             ],
         }
 
 
+class Examiner:
+    """The true world, its test patients and their true optima, by which learned models are judged."""
+
+    def __init__(
+        self, settings: AccuracySettings, *, solver: Solver | None = None, progress: Progress = silent
+    ) -> None:
+        """`solver` finds a model's recommendations (default: beam search)."""
+        self.settings, self.solver, self.progress = settings, solver, progress
+        self.world = SepsisWorld()
+        seed, horizon = settings.seed + TEST_SEED, settings.horizon
+        self.test = simulate_cohort(settings.patients, seed=seed, horizon=horizon, world=self.world, progress=progress)
+        self.asked = [self.test[position] for position in range(settings.solved)]
+        self.optima = true_optima(self.world, self.asked, max_changes=settings.max_changes, progress=progress)
+
+    def judge(self, model: TransitionModel) -> Judgement:
+        """Compare a learned model with the truth."""
+        settings = self.settings
+        states = counterfactual_accuracy(
+            self.world,
+            model,
+            self.test,
+            changes=settings.max_changes,
+            sequences=settings.sequences,
+            seed=settings.seed,
+            progress=self.progress,
+        )
+        if not self.asked:
+            return Judgement(states, None)
+        advice = recommendation_quality(
+            self.world,
+            model,
+            self.asked,
+            max_changes=settings.max_changes,
+            solver=self.solver,
+            optima=self.optima,
+            progress=self.progress,
+        )
+        return Judgement(states, advice)
+
+
 def accuracy_by_cohort_size(
     sizes: Sequence[int],
-    settings: StudySettings | None = None,
+    settings: AccuracySettings | None = None,
     *,
     model: TrainableModel | None = None,
     solver: Solver | None = None,
@@ -118,49 +178,18 @@ def accuracy_by_cohort_size(
     `model` says what is fitted (default: the paper's location-scale model with L_h = 1 and L_phi = 0.1); `solver`
     finds its recommendations (default: beam search). Smaller cohorts are the beginning of larger ones.
     """
-    settings = settings or StudySettings()
+    settings = settings or AccuracySettings()
     if not sizes or any(size < 2 for size in sizes):
         raise InputError(f"accuracy: sizes={list(sizes)} must name at least one cohort of at least two patients.")
-    world = SepsisWorld()
     template = model or LocationScale(sepsis_schema(), lipschitz=(1.0, 0.1))
-    test = simulate_cohort(
-        settings.patients, seed=settings.seed + TEST_SEED, horizon=settings.horizon, world=world, progress=progress
-    )
-    asked = [test[position] for position in range(settings.solved)]
-    optima = true_optima(world, asked, max_changes=settings.max_changes, progress=progress)
+    examiner = Examiner(settings, solver=solver, progress=progress)
+    world, test, fitting = examiner.world, examiner.test, FitSettings(epochs=settings.epochs)
     rows = []
     for number, size in enumerate(sorted(sizes), start=1):
         train = simulate_cohort(size, seed=settings.seed, world=world, progress=progress)
-        fitted = fit(
-            template, train, settings=FitSettings(epochs=settings.epochs), seed=settings.seed, progress=progress
-        )
-        rows.append(
-            StudyRow(
-                size=size,
-                transitions=len(train.transitions()),
-                log_likelihood_gap=_true_log_likelihood(world, test) - evaluate(fitted, test, coordinates=world.scaler),
-                states=counterfactual_accuracy(
-                    world,
-                    fitted,
-                    test,
-                    changes=settings.max_changes,
-                    sequences=settings.sequences,
-                    seed=settings.seed,
-                    progress=progress,
-                ),
-                recommendations=recommendation_quality(
-                    world,
-                    fitted,
-                    asked,
-                    max_changes=settings.max_changes,
-                    solver=solver,
-                    optima=optima,
-                    progress=progress,
-                )
-                if asked
-                else None,
-            )
-        )
+        fitted = fit(template, train, settings=fitting, seed=settings.seed, progress=progress)
+        gap = _true_log_likelihood(world, test) - evaluate(fitted, test, coordinates=world.scaler)
+        rows.append(StudyRow(size, len(train.transitions()), gap, examiner.judge(fitted)))
         progress(Tick("cohort sizes", number, len(sizes)))
     return AccuracyStudy(settings, {"kind": template.kind, **template.settings()}, tuple(rows))
 
@@ -181,11 +210,11 @@ def _true_log_likelihood(world: SepsisWorld, cohort: Cohort) -> float:
 
 
 def _row_as_text(row: StudyRow) -> str:
-    error = row.states.by_feature_scaled[LEARNED].mean()
-    text = f"  {row.size:>17} {row.log_likelihood_gap:>19.3f} {error:>12.3f} {row.states.skill:>7.1%}"
-    if row.recommendations is None:
+    states, advice = row.judgement.states, row.judgement.recommendations
+    error = states.by_feature_scaled[LEARNED].mean()
+    text = f"  {row.size:>17} {row.log_likelihood_gap:>19.3f} {error:>12.3f} {states.skill:>7.1%}"
+    if advice is None:
         return text
-    advice = row.recommendations
     return text + (
         f" {advice.promised.mean():>9.2%} {advice.gain.mean():>9.2%} {advice.attainable.mean():>11.2%} "
         f"{advice.share_realised:>14.1%} {advice.share_helpful:>8.1%}"

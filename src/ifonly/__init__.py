@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ifonly.evidence import agreement, examine, sensitivity, support_of
     from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
     from ifonly.evidence.check.check import check_model
-    from ifonly.evidence.check.result import ModelCheck
-    from ifonly.evidence.check.stored import stored_check
+    from ifonly.evidence.check.model_check import ModelCheck, stored_check
     from ifonly.models import (
         Additive,
         Ensemble,
@@ -65,8 +64,7 @@ else:
         "ifonly.data": ("ActionSpace", "Axis", "Cohort", "Episode", "Feature", "Scaler", "Schema"),
         "ifonly.data.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
         "ifonly.evidence.check.check": ("check_model",),
-        "ifonly.evidence.check.result": ("ModelCheck",),
-        "ifonly.evidence.check.stored": ("stored_check",),
+        "ifonly.evidence.check.model_check": ("ModelCheck", "stored_check"),
         "ifonly.models": (
             "Additive",
             "Ensemble",

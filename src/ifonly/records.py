@@ -78,6 +78,21 @@ UpperBound = Annotated[
 ]
 """A number above something; infinity, which says nothing, is null."""
 
+KnownNumber = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(finite),
+    WithJsonSchema(_NUMBER),
+]
+"""A number; NaN, and what else is not finite, is null."""
+
+MaybeNumber = Annotated[
+    float | None,
+    PlainSerializer(lambda value: None if value is None else finite(value)),
+    WithJsonSchema(_NUMBER),
+]
+"""A number or None; what is not finite is null, too."""
+
 
 def adapter(kind: type[Record]) -> TypeAdapter[Record]:
     """What reads, writes and describes records of this kind."""

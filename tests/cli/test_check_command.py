@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ifonly
-from ifonly.evidence.check.result import ModelCheck
-from ifonly.evidence.check.stored import stored_check
+from ifonly.evidence.check.model_check import ModelCheck
+from ifonly.evidence.check.model_check import stored_check
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,11 @@
 import torch
 
 from ifonly.data.scaling import Scaler
-from ifonly.evidence.behaviour import BehaviourModel, ChoiceNetwork
-from ifonly.evidence.behaviour.neighbours import Neighbours
-from ifonly.evidence.behaviour.report import BehaviourReport, Part
+from ifonly.evidence.behaviour import BehaviourModel, BehaviourReport, ChoiceNetwork, Neighbours
+from ifonly.evidence.behaviour.report import CohortPart
 from ifonly.problem import BaseProblem
 
-PART = Part(1, 1)
+PART = CohortPart(1, 1)
 REPORT = BehaviourReport(PART, PART, PART, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), ())
 
 

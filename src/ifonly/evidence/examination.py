@@ -15,7 +15,7 @@ from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.refits import agreement, require_exact
 from ifonly.evidence.sensitivity import sensitivity as sensitivity_of
-from ifonly.evidence.sequences import checked_sequence
+from ifonly.evidence.shifts import checked_sequence
 from ifonly.evidence.support import support_of
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, members_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.evidence.sequences import checked_sequence
+from ifonly.evidence.shifts import checked_sequence
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem
 from ifonly.progress import Progress, Tick, silent

@@ -9,16 +9,9 @@ from torch import Tensor
 
 from ifonly.bounds.looks import RADII
 from ifonly.bounds.tails import Episodes, TailBuilder
-from ifonly.evidence.shifts import Course
-from ifonly.models.additive import Additive
-from ifonly.models.analytic import LinearModel, PartitionModel
-from ifonly.models.base import TransitionModel
-from ifonly.models.ensemble import Ensemble
-from ifonly.models.location_scale import LocationScale
-from ifonly.models.post_nonlinear import PostNonlinear
+from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.problem import Problem
 from ifonly.rewards import ActionCost, Linear, Reward, Total
-from ifonly.simulate import SepsisWorld
 
 MARGIN = 1 - 1e-9
 """Bounds are shortened by this for rounding."""
@@ -27,26 +20,7 @@ LONGEST = 100.0
 """Standard deviations up to which bounds on shifts at all steps are looked for."""
 
 
-def noise_slopes(model: TransitionModel, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
-    """How far each feature of the next states can move per unit of its own noise [..., D]; None where nobody knows.
-
-    For these kinds the next state is, feature by feature, something linear in the noise, or a function of bounded slope
-    of that. Subclasses may compute something else.
-    """
-    if type(model) is Ensemble:
-        model = model.centre
-    if isinstance(model, LocationScale | SepsisWorld) and type(model) in (LocationScale, SepsisWorld):
-        return model.location_and_scale(states, context, actions)[1]
-    if type(model) is PostNonlinear:
-        return model.distortion.steepest_slopes().to(states).expand_as(states)
-    if type(model) is Additive:
-        return torch.ones_like(states)
-    if isinstance(model, LinearModel) and type(model) in (LinearModel, PartitionModel):
-        return model.noise_scale.expand_as(states)
-    return None
-
-
-def at_steps(course: Course, steps: list[int]) -> Tensor:
+def at_steps(course: ShiftedCourse, steps: list[int]) -> Tensor:
     """Lengths [S] of standardised noise below which no shift at that step alone undoes the gain; 0: nothing proven."""
     slopes = _slopes(course)
     gain = course.gain - course.problem.tolerance
@@ -60,7 +34,7 @@ def at_steps(course: Course, steps: list[int]) -> Tensor:
     return bounds.nan_to_num(nan=0.0, posinf=torch.inf) * MARGIN
 
 
-def of_features(course: Course) -> Tensor:
+def of_features(course: ShiftedCourse) -> Tensor:
     """Numbers of deviations [D] below which no common shift of that feature's noise, at all steps, undoes the gain."""
     slopes = _slopes(course)
     gain = course.gain - course.problem.tolerance
@@ -75,12 +49,12 @@ def of_features(course: Course) -> Tensor:
     return low * MARGIN
 
 
-def _slopes(course: Course) -> Tensor | None:
+def _slopes(course: ShiftedCourse) -> Tensor | None:
     problem = course.problem
-    return noise_slopes(problem.model, course.states[:-1], problem.context[:-1], course.sequence[:-1])
+    return problem.model.noise_slopes(course.states[:-1], problem.context[:-1], course.sequence[:-1])
 
 
-def _rates(course: Course) -> Tensor:
+def _rates(course: ShiftedCourse) -> Tensor:
     """How fast what follows can change with the state at each step [T]: C_a plus K times the rate of the next step."""
     problem = course.problem
     constants = problem.bound_reward.lipschitz[course.sequence].double()
@@ -91,7 +65,7 @@ def _rates(course: Course) -> Tensor:
     return torch.stack(rates[::-1])
 
 
-def _largest_loss(course: Course, slopes: Tensor, sizes: Tensor) -> Tensor:
+def _largest_loss(course: ShiftedCourse, slopes: Tensor, sizes: Tensor) -> Tensor:
     """At most how much [D] is lost when feature i's noise is shifted by up to sizes_i deviations at every step."""
     problem, first = course.problem, course.first
     pushes = sizes * course.deviations  # [D]
@@ -117,7 +91,7 @@ def _is_linear(reward: Reward) -> bool:
     return isinstance(reward, Linear | ActionCost)
 
 
-def _by_expansion(course: Course, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:
+def _by_expansion(course: ShiftedCourse, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:
     """Bounds [S] by second-order expansions of what follows around the next states, and limits of their rests."""
     problem = course.problem
     smooth = problem.model.smooth()

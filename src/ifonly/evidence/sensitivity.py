@@ -12,8 +12,7 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.evidence import robustness, witnesses
-from ifonly.evidence.sequences import checked_sequence
-from ifonly.evidence.shifts import Course
+from ifonly.evidence.shifts import ShiftedCourse, checked_sequence
 from ifonly.problem import Problem
 from ifonly.result import Sensitivity
 from ifonly.result.evidence import FeatureSensitivity, StepSensitivity
@@ -34,7 +33,7 @@ def sensitivity(problem: Problem, actions: npt.ArrayLike | Tensor, *, largest: f
         raise InputError("sensitivity: ask it of one model's problem; a panel has one in `members` for each model.")
     if not (math.isfinite(largest) and largest > 0):
         raise InputError(f"sensitivity: largest={largest} must be a positive number of standard deviations.")
-    course = Course.of(problem, checked_sequence(problem, actions))
+    course = ShiftedCourse.of(problem, checked_sequence(problem, actions))
     if not math.isfinite(course.gain):
         problem.require_finite(torch.tensor(course.gain))
     helps = course.gain > problem.tolerance
@@ -47,7 +46,7 @@ def sensitivity(problem: Problem, actions: npt.ArrayLike | Tensor, *, largest: f
     )
 
 
-def _steps(course: Course, steps: list[int], largest: float) -> tuple[StepSensitivity, ...]:
+def _steps(course: ShiftedCourse, steps: list[int], largest: float) -> tuple[StepSensitivity, ...]:
     bounds = robustness.at_steps(course, steps).tolist()
     sizes, shifts = witnesses.smallest_at_steps(course, steps, largest)
     found = []
@@ -61,7 +60,7 @@ def _steps(course: Course, steps: list[int], largest: float) -> tuple[StepSensit
     return tuple(found)
 
 
-def _features(course: Course, largest: float) -> tuple[FeatureSensitivity, ...]:
+def _features(course: ShiftedCourse, largest: float) -> tuple[FeatureSensitivity, ...]:
     size = course.states.shape[1]
     pushes = torch.diag(course.deviations)
     rays = course.states.new_zeros(2 * size, *course.problem.noise.shape)
@@ -85,7 +84,7 @@ def _features(course: Course, largest: float) -> tuple[FeatureSensitivity, ...]:
     return tuple(found)
 
 
-def _added(course: Course, step: int, shift: Tensor) -> tuple[FloatArray, Tensor]:
+def _added(course: ShiftedCourse, step: int, shift: Tensor) -> tuple[FloatArray, Tensor]:
     """What a shift [D] of the noise at `step` adds to the next state, in original units and scaled [D]."""
     shifted, usual = course.next_state(step, shift), course.next_state(step, torch.zeros_like(shift))
     return course.problem.decode(shifted) - course.problem.decode(usual), shifted - usual

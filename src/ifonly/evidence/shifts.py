@@ -1,21 +1,31 @@
-"""A counterfactual course replayed under other noise than was abducted."""
+"""Counterfactual courses: action sequences as callers give them, replayed under other noise than was abducted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ifonly.evidence.check.sample import prior_of
-from ifonly.problem import Problem
+from ifonly.problem import BaseProblem, Problem
 
 ROWS_AT_ONCE = 4096
 
 
+def checked_sequence(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Tensor:
+    """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
+    given = actions if isinstance(actions, Tensor) else np.array(actions)
+    sequence = torch.as_tensor(given, device=problem.device)
+    problem.outcome(sequence)
+    return sequence
+
+
 @dataclass(frozen=True, eq=False)
-class Course:
+class ShiftedCourse:
     """One sequence of a problem, and what is needed to replay it with shifts of its noise.
 
     Shifts are [B, T-1, D], in the units of the noise. Until the first change the course is the recorded one, so that
@@ -32,7 +42,7 @@ class Course:
     factor: Tensor  # [D, D], lower triangular: noise = factor @ standardised noise
 
     @classmethod
-    def of(cls, problem: Problem, sequence: Tensor) -> Course:
+    def of(cls, problem: Problem, sequence: Tensor) -> ShiftedCourse:
         """Replay `sequence` [T] once."""
         states, outcomes = problem.rollout(sequence.unsqueeze(0))
         changed = (sequence != problem.observed_actions).nonzero().flatten().tolist()

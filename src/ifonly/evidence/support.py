@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ifonly.evidence.behaviour import BehaviourModel
-from ifonly.evidence.sequences import checked_sequence
+from ifonly.evidence.shifts import checked_sequence
 from ifonly.problem import BaseProblem
 from ifonly.result import SupportReport, Thresholds
 from ifonly.result.evidence import StepSupport, SupportFlag

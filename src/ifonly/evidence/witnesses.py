@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ifonly.evidence.shifts import Course
+from ifonly.evidence.shifts import ShiftedCourse
 
 POINTS = 16
 """Lengths tried along a ray, and again between the last that leaves a gain and the first that does not."""
@@ -23,7 +23,7 @@ DIFFERENCE = 1e-4
 """Standard deviations by which noise is moved to find the slope of the gain."""
 
 
-def along_rays(course: Course, rays: Tensor, longest: Tensor, *, rounds: int = ROUNDS) -> Tensor:
+def along_rays(course: ShiftedCourse, rays: Tensor, longest: Tensor, *, rounds: int = ROUNDS) -> Tensor:
     """The shortest multiples [B] of `rays` [B, T-1, D] found, up to `longest` [B], that undo the gain; or infinity."""
     shares = torch.linspace(0, 1, POINTS + 1, dtype=torch.float64, device=rays.device)
     # Squared, so that the first points are denser where shifts are short.
@@ -37,7 +37,9 @@ def along_rays(course: Course, rays: Tensor, longest: Tensor, *, rounds: int = R
     return lengths
 
 
-def _narrowed(course: Course, rays: Tensor, low: Tensor, high: Tensor, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _narrowed(
+    course: ShiftedCourse, rays: Tensor, low: Tensor, high: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The first of the parts between `low` and `high` [B] at whose end the gain is undone, and whether there is one.
 
     Where there is none, or rounding hides it, that is the last part.
@@ -51,12 +53,12 @@ def _narrowed(course: Course, rays: Tensor, low: Tensor, high: Tensor, shares: T
     return lengths.gather(1, place).squeeze(1), lengths.gather(1, place + 1).squeeze(1), found
 
 
-def _is_undone(course: Course, shifts: Tensor) -> Tensor:
+def _is_undone(course: ShiftedCourse, shifts: Tensor) -> Tensor:
     """Whether the gain is gone [B], by more than rounding, so that every replay agrees; NaN is no answer."""
     return course.gains(shifts) <= -course.problem.tolerance
 
 
-def smallest_at_steps(course: Course, steps: list[int], longest: float) -> tuple[Tensor, Tensor]:
+def smallest_at_steps(course: ShiftedCourse, steps: list[int], longest: float) -> tuple[Tensor, Tensor]:
     """For each of `steps`: the length [S] of the smallest shift found at that step alone, and the shift [S, D].
 
     Lengths are those of standardised noise. From a few directions (against the slope of the gain, and along every
@@ -88,7 +90,7 @@ def smallest_at_steps(course: Course, steps: list[int], longest: float) -> tuple
 
 
 def _turn(
-    course: Course,
+    course: ShiftedCourse,
     places: Tensor,
     lengths: Tensor,
     directions: Tensor,
@@ -110,14 +112,14 @@ def _turn(
     return lengths, directions
 
 
-def _at_steps(course: Course, places: Tensor, standardised: Tensor) -> Tensor:
+def _at_steps(course: ShiftedCourse, places: Tensor, standardised: Tensor) -> Tensor:
     """Shifts [B, T-1, D] of standardised noise [B, D] at one step each, places [B]."""
     shifts = standardised.new_zeros(len(places), *course.problem.noise.shape)
     shifts[torch.arange(len(places), device=places.device), places] = standardised @ course.factor.mT
     return shifts
 
 
-def _descent(course: Course, places: Tensor, standardised: Tensor) -> Tensor:
+def _descent(course: ShiftedCourse, places: Tensor, standardised: Tensor) -> Tensor:
     """Unit directions [B, D] in which the gain falls fastest, by differences: rewards need no derivatives."""
     count, size = standardised.shape
     moves = DIFFERENCE * torch.eye(size, dtype=torch.float64, device=standardised.device)

@@ -67,6 +67,10 @@ class Additive(NetworkModel):
         )
         return broadcast_constants(constants, context, actions)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """One everywhere [..., D]; None for a subclass with another `step`."""
+        return torch.ones_like(states) if type(self).step is Additive.step else None
+
     def smooth(self) -> SmoothStep | None:
         """h alone: the noise is added to it; None where the activation has a kink."""
         return SmoothStep.of_parts((Part.of_network(self.location, self.action_vectors, self.activation),))

@@ -92,6 +92,10 @@ class LinearModel(TransitionModel):
         constants = norms[actions].expand(np.broadcast_shapes(actions.shape, noise.shape[:-1]))
         return broadcast_constants(constants, context, actions)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """The noise's scale [..., D]; None for a subclass with another `step`."""
+        return self.noise_scale.expand_as(states) if type(self).step is LinearModel.step else None
+
     def smooth(self) -> SmoothStep:
         """The matrices."""
         return SmoothStep((), skip=self.state_matrices)

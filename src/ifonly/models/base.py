@@ -96,6 +96,14 @@ class TransitionModel(nn.Module, ABC):
         """
         return None
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """How far each feature of the next states can move per unit of its own noise [..., D], at most.
+
+        None (the default) where nobody knows. A formula must hold for the very `step` of this class: a subclass that
+        changes `step` gets None until it gives its own (see `LocationScale`).
+        """
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Constructor arguments beside schema and scaler, as plain types."""
         return {}

@@ -127,7 +127,9 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
         return None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        return Standing.from_dict(content) if content["model"] == fingerprint else None
+        levels = [(finding["kind"], finding["level"]) for finding in content["findings"]]
+        found = Standing.of_findings(content["verdict"], levels, int(content["episodes"]), str(content["cohort"]))
+        return found if content["model"] == fingerprint else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); delete the file, and "

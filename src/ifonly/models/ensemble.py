@@ -86,6 +86,10 @@ class Ensemble(TrainableModel):
         """The centre's constants [...]."""
         return self.centre.lipschitz(context, actions, noise)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """The centre's."""
+        return self.centre.noise_slopes(states, context, actions) if type(self).step is Ensemble.step else None
+
     def smooth(self) -> SmoothStep | None:
         """The centre's."""
         return self.centre.smooth()

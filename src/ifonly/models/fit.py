@@ -17,7 +17,7 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort, Transitions
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
-from ifonly.models.base import TrainableModel
+from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.fit_report import Counts, FitReport, FitSettings
 from ifonly.progress import Progress, Tick, silent
 
@@ -118,7 +118,7 @@ class Rows(NamedTuple):
     next_states: Tensor
 
     @classmethod
-    def of(cls, model: TrainableModel, cohort: Cohort) -> Self:
+    def of(cls, model: TransitionModel, cohort: Cohort) -> Self:
         """The transitions of a cohort in the coordinates, precision and place of `model`."""
         like = model.action_vectors
         scaler, transitions = model.scaler, cohort.transitions()

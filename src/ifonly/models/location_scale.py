@@ -102,6 +102,12 @@ class LocationScale(NetworkModel):
         constants = self.location.state_lipschitz() + self.scale.state_lipschitz() * largest
         return broadcast_constants(constants, context, actions)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """The scale [..., D]; None for a subclass with another `step`."""
+        if type(self).step is not LocationScale.step:
+            return None
+        return self.location_and_scale(states, context, actions)[1]
+
     def smooth(self) -> SmoothStep | None:
         """h, and softplus of f times the noise; None where the activation has a kink."""
         vectors, activation = self.action_vectors, self.activation

@@ -109,6 +109,12 @@ class PostNonlinear(NetworkModel):
         constants = torch.full(noise.shape[:-1], constant, dtype=torch.float64, device=noise.device)
         return broadcast_constants(constants, context, actions)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """The distortion's steepest slopes [..., D]; None for a subclass with another `step`."""
+        if type(self).step is not PostNonlinear.step:
+            return None
+        return self.distortion.steepest_slopes().to(states).expand_as(states)
+
 
 class Distortion(nn.Module):
     """An increasing function of the real line for each of `size` features, the identity to begin with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ifonly.errors import InputError
@@ -26,6 +27,12 @@ class Standing:
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise InputError(f"verdict {self.verdict!r} of a model's check: must be one of {', '.join(VERDICTS)}.")
+
+    @classmethod
+    def of_findings(cls, verdict: str, findings: Iterable[tuple[str, str]], episodes: int, cohort: str) -> Standing:
+        """The standing of a check with these findings, each a kind and its level."""
+        kinds = tuple(kind for kind, level in findings if level == verdict != "pass")
+        return cls(verdict, kinds, episodes, cohort)
 
     @property
     def failed(self) -> bool:

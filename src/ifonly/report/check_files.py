@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ifonly.errors import StoreError
-from ifonly.evidence.check.result import FORMAT, ModelCheck
+from ifonly.evidence.check.model_check import FORMAT, ModelCheck
 from ifonly.files import atomic_folder
 from ifonly.report.check_plots import check_figures
 from ifonly.report.plots import save_figure

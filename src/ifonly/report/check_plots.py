@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ifonly.evidence.check.result import FeatureFigures, ModelCheck, PartFigures
+from ifonly.evidence.check.figures import FeatureFigures, PartFigures
+from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.report.cohort_plots import FILL
 from ifonly.report.paper_style import LOOK, SERIF
 from ifonly.report.plots import COUNTERFACTUAL, OBSERVED, QUIET

@@ -160,6 +160,12 @@ class SepsisWorld(TransitionModel):
         location, scale = self.location_and_scale(states, context, actions)
         return soft_clamp(location + scale * noise, self.low, self.high)
 
+    def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
+        """The scale [..., D]: clamping only shortens; None for a subclass with another `step`."""
+        if type(self).step is not SepsisWorld.step:
+            return None
+        return self.location_and_scale(states, context, actions)[1]
+
     def abduct(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
         """The noise [..., D]; infinite or NaN for next states on or beyond the ends of their ranges."""
         location, scale = self.location_and_scale(states, context, actions)

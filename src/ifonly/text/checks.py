@@ -1,10 +1,330 @@
-"""What a check of a model found, in words."""
+"""What a check of a model found, and how good a behaviour model is, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from ifonly.text.catalogue import Message
+
+if TYPE_CHECKING:
+    from ifonly.evidence.behaviour import BehaviourReport
+    from ifonly.evidence.check.figures import Estimate, FeatureFigures
+    from ifonly.evidence.check.model_check import Finding, ModelCheck, Place, Where
+
+SHOWN_NAMES = 4
+
+SHIFTED = 0.1
+"""Mean scores beyond this make a distribution one that is shifted."""
+
+RESIZED = 0.1
+"""Mean squared scores this far from one make it one that is too large or too small."""
+
+ACTION = "action"
+ONLY_BY_VALUES = ("not_finite", "too_few", "constant", "seen_in_training", "subjects", "parts_left_out", "diverges")
+"""Kinds of findings that have one sentence, whatever their level."""
 
 
 def concern_message(kind: str) -> Message:
     """What findings of a kind mean where they warn or fail, in a few words."""
     return Message(f"concern.{kind}")
+
+
+# The check as a whole
+
+
+def headline(check: ModelCheck) -> Message:
+    """The verdict in one sentence."""
+    levels = [finding.level.value for finding in check.findings]
+    if check.verdict == "not judged":
+        unjudged = [finding_message(finding, check) for finding in check.findings if finding.level == "not judged"]
+        return Message("check.not judged", {"reason": unjudged[0] if unjudged else ""})
+    counts = {name: levels.count(level) for name, level in (("failed", "fail"), ("warned", "warn"))}
+    if not any(counts.values()):
+        return Message("check.pass")
+    parts = [Message(f"check.{name}", {"count": count}) for name, count in counts.items() if count]
+    return Message("check.concerns", {"verdict": check.verdict.value, "checks": len(levels), "parts": parts})
+
+
+def check_lines(check: ModelCheck) -> list[str]:
+    """The verdict, what it rests on, and what warns, fails or cannot be judged."""
+    told = [*check.concerns(), *(finding for finding in check.findings if finding.level == "not judged")]
+    return [*_head(check), *(_finding_line(finding, check) for finding in told)]
+
+
+def check_details(check: ModelCheck) -> list[str]:
+    """Every finding, with all places where it holds."""
+    lines = _head(check)
+    for finding in check.findings:
+        lines.append(_finding_line(finding, check))
+        for place in finding.places:
+            values = {"level": f"{place.level.value:<8}", "text": place_message(place, check)}
+            lines.append(str(Message("check.line.place", values)))
+    return lines
+
+
+def _head(check: ModelCheck) -> list[str]:
+    counts = {name: f"{getattr(check, name):,}" for name in ("episodes", "subjects", "transitions")}
+    seen = Message("check.seen" if check.seen_in_training else "check.unseen")
+    first = Message("check.line.verdict", {"model": check.model, "headline": headline(check)})
+    return [str(first), str(Message("check.line.about", {**counts, "seen": seen, "cohort": check.cohort}))]
+
+
+def _finding_line(finding: Finding, check: ModelCheck) -> str:
+    values = {"level": f"{finding.level.value:<10}", "text": finding_message(finding, check)}
+    return str(Message("check.line.finding", values))
+
+
+# One finding
+
+
+def finding_message(finding: Finding, check: ModelCheck) -> Message:
+    """The answer to one question about the model."""
+    kind, baseline = finding.kind, finding.kind.removeprefix("gain_over_")
+    if baseline in check.figures.gains:
+        return _gain(baseline, check.figures.gains[baseline])
+    if kind in ONLY_BY_VALUES:
+        return _by_values(finding, check)
+    if finding.level == "not judged":
+        return Message(f"unjudged.{kind}")
+    if finding.level == "pass":
+        return Message(f"passed.{kind}", _passed_values(finding, check))
+    first, *others = finding.places
+    values: dict[str, Any] = {"concern": concern_message(kind), "place": place_message(first, check)}
+    if not others:
+        return Message("finding.one place", values)
+    return Message("finding.places", {**values, "others": _listed([_where(place.where) for place in others])})
+
+
+def _gain(baseline: str, gain: Estimate) -> Message:
+    better = "better" if gain.value > 0 else "worse"
+    interval: Message | str = ""
+    if gain.low is not None and gain.high is not None:
+        interval = Message("gain.interval", {"low": f"{gain.low:+.3g}", "high": f"{gain.high:+.3g}"})
+    values = {"baseline": Message(f"baseline.{baseline}"), "value": f"{gain.value:+.3g}", "interval": interval}
+    return Message(f"gain.{better}", values)
+
+
+def _by_values(finding: Finding, check: ModelCheck) -> Message:
+    kind, values = finding.kind, dict(finding.values)
+    if kind == "not_finite":
+        share = {"share": percent(values["share"])} if "share" in values else {}
+        return Message(f"finding.not_finite.{values['what']}", {**values, **share})
+    if kind == "too_few":
+        lost = values["usable"] < values["subjects"]
+        return Message(f"finding.too_few{'.of' if lost else ''}", values)
+    if kind == "constant":
+        return Message("finding.constant", {"features": _listed(values["features"]), "count": len(values["features"])})
+    if kind == "parts_left_out":
+        lists = [
+            Message(f"finding.parts_left_out.{name}", {"count": len(values[name]), "names": _listed(values[name])})
+            for name in ("absent", "rare")
+            if values[name]
+        ]
+        return Message(
+            "finding.parts_left_out", {"parts": values["parts"], "kind": _groups(values["grouping"]), "lists": lists}
+        )
+    if kind == "diverges":
+        broken = [
+            Message("finding.diverges.steps", {"steps": horizon.steps, "share": percent(horizon.diverged)})
+            for horizon in check.figures.ahead
+            if horizon.diverged > 0
+        ]
+        return Message("finding.diverges", {"steps": _listed(broken)})
+    return Message(f"finding.{kind}", values)
+
+
+def _passed_values(finding: Finding, check: ModelCheck) -> dict[str, Any]:
+    if finding.kind in ("skill_ahead", "coverage_ahead"):
+        return {"steps": max(horizon.steps for horizon in check.figures.ahead if horizon.features)}
+    if finding.kind in ("part_by_action", "part_by_group"):
+        return {"kind": _groups(finding.values["grouping"])}
+    return {}
+
+
+def _groups(grouping: str) -> Message:
+    return Message("groups.action") if grouping == ACTION else Message("groups.by", {"grouping": grouping})
+
+
+def _listed(names: Sequence[str | Message]) -> list[str | Message]:
+    """The first few of them, and how many more there are; in quotes where commas would mislead."""
+    quoted = any("," in str(name) and not str(name).startswith("'") for name in names)
+    shown: list[str | Message] = [Message("name.quoted", {"name": name}) if quoted else name for name in names]
+    more = len(shown) - SHOWN_NAMES
+    return [*shown[:SHOWN_NAMES], Message("name.more", {"more": more})] if more > 0 else shown
+
+
+# One place
+
+
+def _where(where: Where) -> Message:
+    """What a place is about, without numbers."""
+    if where.grouping is None:
+        return Message(
+            "where.pair" if where.other else "where.feature", {"feature": where.feature, "other": where.other}
+        )
+    part = "action" if where.grouping == ACTION else "group"
+    about = Message(f"where.{part}", {"grouping": where.grouping, "group": where.group})
+    return (
+        about if where.feature is None else Message("where.feature of part", {"feature": where.feature, "part": about})
+    )
+
+
+def place_message(place: Place, check: ModelCheck) -> Message:
+    """One figure beyond its threshold, in the units of its feature."""
+    where = place.where
+    values: dict[str, Any] = {"where": _where(where)}
+    if place.threshold in ("noise_by_state", "noise_by_action", "noise_size", "noise_lasting", "distance"):
+        values |= _feature_values(place, check)
+    elif place.threshold == "noise_together":
+        pair = next(pair for pair in check.figures.pairs if pair.features == (where.feature, where.other))
+        values |= {"found": f"{pair.expected + pair.excess.value:+.2f}", "expected": f"{pair.expected:+.2f}"}
+    elif place.threshold == "coverage":
+        values |= _covered(place)
+    elif place.threshold in ("skill_ahead", "coverage_ahead"):
+        values |= _ahead_values(place, check)
+    else:
+        values |= _part_values(place, check)
+    return Message(f"place.{place.threshold}", values)
+
+
+def _feature(name: str | None, check: ModelCheck) -> FeatureFigures:
+    return next(item for item in check.figures.features if item.name == name)
+
+
+def _feature_values(place: Place, check: ModelCheck) -> dict[str, Any]:
+    item = _feature(place.where.feature, check)
+    if place.threshold == "noise_lasting":
+        return {"correlation": f"{place.value:+.2f}"}
+    if place.threshold == "noise_by_state":
+        return {"share": percent(place.value), "strongest": item.strongest}
+    if place.threshold == "distance":
+        return {"share": percent(place.value), "shape": _shape(item)}
+    return {"share": percent(place.value)}
+
+
+def _shape(item: FeatureFigures) -> list[Message]:
+    """In which way the noise is not as the prior says."""
+    found = []
+    if item.centre.from_zero() > SHIFTED:
+        found.append(Message(f"shape.{_side(item.residual)}", {"amount": _amount(item.residual, item.unit)}))
+    middle = item.coverage["50"] if item.coverage else None
+    if middle is not None and middle.surely_above > 0.5 and item.tails.value >= 0.01:
+        found.append(Message("shape.heavy"))
+    elif middle is not None and middle.surely_below < 0.5 and item.tails.value <= 0.01:
+        found.append(Message("shape.light"))
+    elif item.size.surely_above > 1 + RESIZED:
+        found.append(Message("shape.large"))
+    elif item.size.surely_below < 1 - RESIZED:
+        found.append(Message("shape.small"))
+    return found or [Message("shape.other")]
+
+
+def _covered(place: Place) -> dict[str, Any]:
+    level = int(place.where.interval or 0)
+    side = Message("interval.narrow" if place.value < 0 else "interval.wide")
+    return {"interval": level, "share": percent(place.value + level / 100), "side": side}
+
+
+def _ahead_values(place: Place, check: ModelCheck) -> dict[str, Any]:
+    horizon = next(one for one in check.figures.ahead if one.steps == place.where.steps)
+    if place.threshold == "coverage_ahead":
+        return {"steps": horizon.steps, **_covered(place)}
+    item = next(one for one in horizon.features if one.name == place.where.feature)
+    unit = _feature(item.name, check).unit
+    amounts = {"error": _amount(item.error, unit), "persistence": _amount(item.persistence, unit)}
+    return {"steps": horizon.steps, **amounts}
+
+
+def _part_values(place: Place, check: ModelCheck) -> dict[str, Any]:
+    where = place.where
+    part = next(one for one in check.figures.parts if (one.grouping, one.name) == (where.grouping, where.group))
+    transitions = {"transitions": f"{part.transitions or 0:,}"}
+    if place.threshold == "coverage_of_part":
+        return {**_covered(place), **transitions}
+    if place.threshold == "gain_over_linear":
+        assert part.gain is not None
+        return {"nats": f"{-part.gain.value:.2g}"}
+    item = next(one for one in part.features if one.name == where.feature)
+    unit = _feature(item.name, check).unit
+    side = Message(f"side.{_side(item.bias.value)}")
+    return {"amount": _amount(item.residual, unit), "side": side, "bias": f"{item.bias.value:+.2f}", **transitions}
+
+
+def _side(value: float) -> str:
+    return "higher" if value > 0 else "lower"
+
+
+def _amount(value: float, unit: str) -> str:
+    """A number without its sign, with its unit."""
+    return f"{abs(value):.3g} {unit}".strip()
+
+
+def percent(share: float) -> str:
+    """A share in percent, with a digit after the point where it is small.
+
+    >>> percent(0.123), percent(0.0123)
+    ('12 %', '1.2 %')
+    """
+    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
+
+
+# Behaviour models
+
+
+def behaviour_notes(report: BehaviourReport) -> list[Message]:
+    """What a reader must know about the cohort that a behaviour model was learned from."""
+    notes = []
+    if report.never_chosen:
+        notes.append(Message("behaviour.never chosen", {"names": _listed([f"'{one}'" for one in report.never_chosen])}))
+    if report.constant:
+        values = {"names": _listed(report.constant), "count": len(report.constant)}
+        notes.append(Message("behaviour.constant", values))
+    if report.rough:
+        notes.append(Message("behaviour.few held out", {"subjects": report.held_out.subjects}))
+    if report.worse_than_frequencies:
+        notes.append(Message("behaviour.worse than frequencies"))
+    return notes
+
+
+def behaviour_lines(report: BehaviourReport) -> list[str]:
+    """How good a behaviour model is on subjects that it has not seen."""
+    parts = {
+        name: Message("behaviour.part", {"steps": part.steps, "subjects": part.subjects})
+        for name, part in (
+            ("training", report.training),
+            ("calibration", report.calibration),
+            ("held_out", report.held_out),
+        )
+    }
+    likelihoods = {
+        "value": f"{report.log_likelihood:.3f}",
+        "marginal": f"{report.marginal_log_likelihood:.3f}",
+        "before": f"{report.uncalibrated_log_likelihood:.3f}",
+    }
+    errors = {
+        "value": f"{100 * report.calibration_error:.1f}",
+        "before": f"{100 * report.uncalibrated_error:.1f}",
+        "temperature": f"{report.temperature:.2f}",
+    }
+    lines = [
+        Message("behaviour.line.parts", parts),
+        Message("behaviour.line.likelihood", likelihoods),
+        Message("behaviour.line.calibration", errors),
+        Message("behaviour.line.groups"),
+    ]
+    for group in report.by_probability:
+        ends = {"low": f"{100 * group.low:g}", "high": f"{100 * group.high:g}", "count": f"{group.count:,}"}
+        shares = {"given": _two_digits(group.given), "happened": _two_digits(group.happened)}
+        lines.append(Message("behaviour.line.group", {**ends, **shares}))
+    lines += [Message("behaviour.line.note", {"note": note}) for note in behaviour_notes(report)]
+    return [str(line) for line in lines]
+
+
+def _two_digits(share: float) -> str:
+    """A share in percent with two digits; whole from 10 % on.
+
+    >>> _two_digits(0.00843), _two_digits(0.131), _two_digits(1.0)
+    ('0.84 %', '13 %', '100 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -20,7 +20,9 @@ from ifonly.evidence.behaviour import BehaviourReport, BehaviourSettings, fit_be
 from ifonly.evidence.behaviour.report import by_action, by_probability, calibration_error, likeliest_error
 from ifonly.models import LinearModel
 from ifonly.problem import Support
+from ifonly.records import from_plain, to_plain
 from ifonly.simulate.schema import world_scaler
+from ifonly.text.checks import behaviour_notes
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_figures_are_those_of_subjects_held_out(treated) -> None:
     assert len(report.by_action) > 10
     for action in report.by_action:
         assert abs(action.given - action.happened) < 0.05
-    assert BehaviourReport.from_dict(report.to_dict()) == report
+    assert from_plain(BehaviourReport, to_plain(report), what="report") == report
     assert "nats per step" in str(report)
 
 
@@ -145,7 +147,7 @@ def test_an_action_that_nobody_took_has_no_probability_anywhere() -> None:
     given = behaviour.probabilities(*rows(small_cohort(seed=4), behaviour.scaler))
     assert (given[:, 2] == 0).all()
     torch.testing.assert_close(given.sum(1), torch.ones(len(given), dtype=torch.float64))
-    assert "nobody in this cohort ever chose 'choice 2'" in behaviour.report.notes[0]
+    assert "nobody in this cohort ever chose 'choice 2'" in str(behaviour_notes(behaviour.report)[0])
     assert math.isfinite(behaviour.report.log_likelihood)
 
 
@@ -156,8 +158,8 @@ def test_few_subjects_and_constant_features_are_told() -> None:
     cohort = small_cohort(3)
     still = replace(cohort, states=np.column_stack([cohort.states[:, 0], np.full(len(cohort.states), 2.0)]))
     behaviour = fit_behaviour(still, settings=QUICK)
-    assert any("dose never varied" in note for note in behaviour.report.notes)
-    assert any("only 1 subject held out" in note for note in behaviour.report.notes)
+    assert any("dose never varied" in str(note) for note in behaviour_notes(behaviour.report))
+    assert any("only 1 subject held out" in str(note) for note in behaviour_notes(behaviour.report))
     assert behaviour.report.by_action == ()
     assert torch.isfinite(behaviour.distance_percentile(torch.zeros(2, 2))).all()
 
@@ -198,9 +200,9 @@ def test_reliability_by_hand() -> None:
 
 
 def test_a_model_that_tells_less_than_frequencies_says_so() -> None:
-    assert not any("whatever the state" in note for note in learned().report.notes)
+    assert not any("whatever the state" in str(note) for note in behaviour_notes(learned().report))
     cohort = small_cohort(12, seed=3)
     chance = replace(cohort, actions=np.random.default_rng(3).permutation(cohort.actions))
     few = fit_behaviour(chance, settings=replace(QUICK, epochs=60))
     assert few.report.log_likelihood < few.report.marginal_log_likelihood
-    assert "tells less than how often each action is chosen whatever the state" in few.report.notes[-1]
+    assert "tells less than how often each action is chosen whatever the state" in str(behaviour_notes(few.report)[-1])

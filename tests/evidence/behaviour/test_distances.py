@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from made_behaviour import QUICK, learned, small_cohort
 
 from ifonly.errors import InputError
-from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, neighbours
-from ifonly.evidence.behaviour.neighbours import Neighbours
+from ifonly.evidence.behaviour import BehaviourSettings, Neighbours, fit_behaviour
+from ifonly.evidence.behaviour import behaviour as behaviour_module
 
 
 def naive(recorded: np.ndarray, states: np.ndarray, k: int) -> list[float]:
@@ -39,7 +39,7 @@ def test_percentiles_are_those_of_the_definition(count: int, size: int, k: int, 
 def test_parts_make_no_difference(monkeypatch) -> None:
     states = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     whole = Neighbours.of(states, k=4)
-    monkeypatch.setattr(neighbours, "PAIRS_AT_ONCE", 120)
+    monkeypatch.setattr(behaviour_module, "PAIRS_AT_ONCE", 120)
     told = []
     parts = Neighbours.of(states, k=4, progress=told.append)
     assert torch.equal(whole.distances, parts.distances)

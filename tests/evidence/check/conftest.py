@@ -7,7 +7,7 @@ import made_worlds as worlds
 import pytest
 
 from ifonly.evidence.check.check import check_model
-from ifonly.evidence.check.result import ModelCheck
+from ifonly.evidence.check.model_check import ModelCheck
 
 
 @pytest.fixture(scope="session")

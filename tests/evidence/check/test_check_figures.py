@@ -3,7 +3,7 @@ import pytest
 
 from ifonly.errors import StoreError
 from ifonly.evidence.check.check import check_model
-from ifonly.evidence.check.result import ModelCheck
+from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.report.check_files import FIGURES, write_check
 from ifonly.report.check_plots import check_figures
 

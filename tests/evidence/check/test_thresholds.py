@@ -5,27 +5,28 @@ from importlib.resources import files
 import pytest
 
 from ifonly.errors import InputError, StoreError
-from ifonly.evidence.check.thresholds import Limits, Thresholds, default_thresholds, load_thresholds
+from ifonly.evidence.check.thresholds import CheckThresholds, Threshold, default_thresholds, load_thresholds
+from ifonly.records import to_plain
 
 TEXT = files("ifonly.evidence.check").joinpath("thresholds.yaml").read_text(encoding="utf-8")
 
 
 def test_every_limit_is_in_the_file_with_a_comment_of_its_own() -> None:
     names = re.findall(r"(?:^#.*\n)+^(\w+):", TEXT, flags=re.MULTILINE)
-    assert names == [field.name for field in fields(Thresholds)]
+    assert names == [field.name for field in fields(CheckThresholds)]
 
 
 def test_a_file_changes_what_it_names(tmp_path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("distance: {warn: 0.1, fail: 0.3}\nsmallest_cell: 1\n")
     found = load_thresholds(file)
-    assert (found.distance, found.smallest_cell) == (Limits(0.1, 0.3), 1)
+    assert (found.distance, found.smallest_cell) == (Threshold(0.1, 0.3), 1)
     assert found.coverage == default_thresholds().coverage
     file.write_text("")
     assert load_thresholds(file) == default_thresholds()
     file.write_text(TEXT)
     assert load_thresholds(file) == default_thresholds()
-    assert default_thresholds().changed(default_thresholds().to_dict()) == default_thresholds()
+    assert default_thresholds().changed(to_plain(default_thresholds())) == default_thresholds()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What clinicians do in which state: calibrated probabilities of actions, and what they support."""
+"""What clinicians do in which state: calibrated probabilities of actions, what they support, how far states lie from
+recorded ones; and all that on disk.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,32 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ifonly.data.scaling import Columns, Scaler
 from ifonly.data.schema import Schema
-from ifonly.errors import InputError
-from ifonly.evidence.behaviour.neighbours import Neighbours
+from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour.report import BehaviourReport
+from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
+from ifonly.models.checkpoint import read_document, read_tensors
+from ifonly.progress import Progress, Tick, silent
+from ifonly.records import from_plain, to_plain
+from ifonly.version import __version__
+
+FORMAT, VERSION = "ifonly.behaviour", 1
+METADATA, WEIGHTS, STATES = "behaviour.json", "behaviour.safetensors", "states.safetensors"
+
+PRIVACY = "scaled states of patients, without ids: patient data, to be kept and shared as such"
+
+PAIRS_AT_ONCE = 4_000_000
+"""Distances computed at once; bounds the memory."""
 
 
 class ChoiceNetwork(nn.Module):
@@ -206,3 +222,149 @@ def _probabilities(
     count = torch.as_tensor(steps, device=states.device).expand(len(states))
     scores = network(coordinates.of_states(states), coordinates.of_context(context), count)
     return torch.softmax(scores / temperature, dim=-1)
+
+
+# Distances to recorded states
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Recorded states [R, D] in scaled coordinates, and how far each is from its k-th nearest other one.
+
+    The states are those of patients, without ids and in no particular order.
+    """
+
+    states: Tensor  # [R, D], float64
+    distances: Tensor  # [R], increasing: each state's distance to its k-th nearest other one
+    k: int
+
+    @classmethod
+    def of(cls, states: Tensor, *, k: int, progress: Progress = silent) -> Self:
+        """Measure `states` [R, D] against each other; with few of them the k-th nearest is the last there is."""
+        if len(states) < 2:
+            raise InputError("distances between recorded states need at least two of them.")
+        states, k = states.double(), min(k, len(states) - 1)
+        parts, done = [], 0
+        for rows in states.split(_rows_at_once(len(states))):
+            # A state is its own nearest neighbour, or as near as its doubles: one more is asked for to leave it out.
+            parts.append(_kth_distance(rows, states, k + 1))
+            done += len(rows)
+            progress(Tick("distances", done, len(states)))
+        return cls(states, torch.cat(parts).sort().values, k)
+
+    def percentiles(self, states: Tensor) -> Tensor:
+        """For states [N, D]: the share of recorded states, in percent, that lie nearer to the others [N]."""
+        parts = [_kth_distance(rows, self.states, self.k) for rows in states.split(_rows_at_once(len(self.states)))]
+        # A state as far as a recorded one is, is not farther; rounding must not decide that.
+        found = torch.cat(parts) * (1 - 1e-9) if parts else states.new_empty(0)
+        return 100 * torch.searchsorted(self.distances, found).double() / len(self.distances)
+
+
+def _rows_at_once(columns: int) -> int:
+    return max(1, PAIRS_AT_ONCE // columns)
+
+
+def _kth_distance(rows: Tensor, states: Tensor, k: int) -> Tensor:
+    """Distances [n] from each of `rows` [n, D] to the k-th nearest of `states` [R, D], those at zero counted too."""
+    # Differences and no matrix product, which would lose small distances to rounding.
+    pairs = torch.cdist(rows, states, compute_mode="donot_use_mm_for_euclid_dist")
+    return pairs.topk(k, dim=1, largest=False).values[:, -1]
+
+
+# Files: `behaviour.json`, `behaviour.safetensors` and, if kept, `states.safetensors`
+
+
+def save_behaviour(
+    behaviour: BehaviourModel,
+    path: str | Path,
+    *,
+    with_states: bool = True,
+    provenance: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the folder `path`, completely or not at all.
+
+    Recorded states, by which distances are measured, are patients' data: without ids, but each row is somebody's.
+    `with_states=False` leaves them out; the probabilities are the same. `provenance` is kept as it is, as JSON.
+    """
+    neighbours = behaviour.neighbours if with_states else None
+    with atomic_folder(path, overwrite=overwrite) as folder:
+        save_file(
+            {name: tensor.contiguous() for name, tensor in behaviour.network.state_dict().items()}, folder / WEIGHTS
+        )
+        states = None
+        if neighbours is not None:
+            columns = {"states": neighbours.states.contiguous(), "distances": neighbours.distances.contiguous()}
+            save_file(columns, folder / STATES, metadata={"contains": PRIVACY})
+            states = {"k": neighbours.k, "sha256": sha256_of(folder / STATES), "contains": PRIVACY}
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "ifonly": __version__,
+            "schema": behaviour.schema.to_dict(),
+            "scaling": behaviour.scaler.to_dict(),
+            "hidden": list(behaviour.hidden),
+            "longest": behaviour.network.longest,
+            "temperature": behaviour.temperature,
+            "fingerprint": behaviour.fingerprint,
+            "sha256": sha256_of(folder / WEIGHTS),
+            "states": states,
+            "report": to_plain(behaviour.report),
+            "provenance": dict(provenance or {}),
+        }
+        try:
+            text = json.dumps(content, indent=2, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"save_behaviour: the provenance is not JSON ({error}).") from None
+        (folder / METADATA).write_text(text + "\n", encoding="utf-8")
+
+
+def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> BehaviourModel:
+    """Read what `save_behaviour` wrote; with `schema`, only if it was made for these features and actions."""
+    folder = Path(path)
+    content = _read_metadata(folder)
+    try:
+        stored = Schema.from_dict(content["schema"])
+        hidden = tuple(int(width) for width in content["hidden"])
+        sizes = (len(stored.dynamic), len(stored.context), len(stored.actions))
+        network = ChoiceNetwork(sizes, hidden, int(content["longest"])).double()
+        network.load_state_dict(_read(folder / WEIGHTS, content["sha256"]))
+        behaviour = BehaviourModel(
+            schema=stored,
+            scaler=Scaler.from_dict(stored, content["scaling"]),
+            network=network.eval().requires_grad_(False),
+            hidden=hidden,
+            temperature=float(content["temperature"]),
+            report=from_plain(BehaviourReport, content["report"], what=f"{folder}: report"),
+            neighbours=_read_states(folder, content["states"], sizes[0]),
+        )
+        expected = content["fingerprint"]
+    except (InputError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StoreError(f"{folder}: broken or incomplete ({type(error).__name__}: {error}).") from None
+    if schema is not None:
+        schema.require_same(stored, here="the episodes", there=f"the behaviour model in {folder}")
+    if behaviour.fingerprint != expected:
+        raise StoreError(f"{folder}: {METADATA} was altered, or comes from another folder; its fingerprint differs.")
+    return behaviour
+
+
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    expected = "expected what `ifonly behaviour` wrote"
+    return read_document(folder / METADATA, FORMAT, VERSION, kind="behaviour model", expected=expected)
+
+
+def _read_states(folder: Path, content: Mapping[str, Any] | None, size: int) -> Neighbours | None:
+    if content is None:
+        return None
+    columns = _read(folder / STATES, content["sha256"])
+    states, distances = columns["states"], columns["distances"]
+    if states.shape != (len(distances), size):
+        raise InputError(f"{STATES}: {list(states.shape)} states for {size} features and {len(distances)} distances")
+    return Neighbours(states, distances, int(content["k"]))
+
+
+def _read(file: Path, checksum: str) -> dict[str, Tensor]:
+    columns = read_tensors(file, checksum)
+    if not all(torch.isfinite(tensor).all() for tensor in columns.values() if tensor.is_floating_point()):
+        raise StoreError(f"{file}: has entries that are not finite.")
+    return columns

@@ -15,17 +15,13 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
-from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork
-from ifonly.evidence.behaviour.neighbours import Neighbours
-from ifonly.evidence.behaviour.report import BehaviourReport, Part, by_action, by_probability, likeliest_error
+from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork, Neighbours
+from ifonly.evidence.behaviour.report import BehaviourReport, CohortPart, by_action, by_probability, likeliest_error
 from ifonly.models.fit import check_seed, torch_threads
 from ifonly.progress import Progress, Tick, silent
 
 TEMPERATURES = (0.05, 20.0)
 """Between these the temperature of calibration is looked for."""
-
-FEW_SUBJECTS = 30
-"""With fewer held out than this, figures of calibration say little."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ def fit_behaviour(
         network=network,
         hidden=settings.hidden,
         temperature=temperature,
-        report=_report(network, temperature, (training, calibration, held_out), scaler, _notes(cohort, held_out)),
+        report=_report(network, temperature, (training, calibration, held_out), scaler),
         neighbours=neighbours,
     )
 
@@ -200,11 +196,7 @@ def _neighbours(
 
 
 def _report(
-    network: ChoiceNetwork,
-    temperature: float,
-    parts: tuple[Cohort, Cohort, Cohort],
-    scaler: Scaler,
-    notes: tuple[str, ...],
+    network: ChoiceNetwork, temperature: float, parts: tuple[Cohort, Cohort, Cohort], scaler: Scaler
 ) -> BehaviourReport:
     training, _, held_out = parts
     rows = _Steps.of(held_out, scaler, torch.float64)
@@ -214,14 +206,10 @@ def _report(
     before, after = (_softmax(scores, value) for value in (1.0, temperature))
     likelihood = -float(F.cross_entropy(scores / temperature, rows.actions))
     marginal = _marginal(training, actions, network.taken.numpy())
-    if likelihood < marginal:
-        notes += (
-            "on subjects held out, it tells less than how often each action is chosen whatever the state: do not rely "
-            "on its probabilities",
-        )
+    whole, schema = np.concatenate([part.states for part in parts]), held_out.schema
     return BehaviourReport(
         **{
-            name: Part(len(set(part.subjects)), len(part.actions))
+            name: CohortPart(len(set(part.subjects)), len(part.actions))
             for name, part in zip(("training", "calibration", "held_out"), parts, strict=True)
         },
         temperature=temperature,
@@ -232,7 +220,8 @@ def _report(
         uncalibrated_error=likeliest_error(before, actions),
         by_probability=by_probability(after, actions),
         by_action=by_action(after, actions),
-        notes=notes,
+        never_chosen=tuple(schema.actions.labels[action] for action in np.flatnonzero(~network.taken.numpy())),
+        constant=tuple(f.name for f, same in zip(schema.dynamic, np.ptp(whole, axis=0) == 0, strict=True) if same),
     )
 
 
@@ -244,28 +233,3 @@ def _marginal(training: Cohort, actions: IntArray, taken: FloatArray) -> float:
     """Nats per step of the training part's frequencies, each action of the cohort counted once more than it occurs."""
     counts = np.where(taken, np.bincount(training.actions, minlength=len(taken)) + 1.0, 0.0)
     return float(np.log(counts[actions] / counts.sum()).mean())
-
-
-def _notes(cohort: Cohort, held_out: Cohort) -> tuple[str, ...]:
-    """What a reader must know about this cohort, in words."""
-    schema = cohort.schema
-    notes = []
-    never = np.flatnonzero(np.bincount(cohort.actions, minlength=len(schema.actions)) == 0)
-    if len(never):
-        shown = ", ".join(repr(schema.actions.labels[action]) for action in never[:3])
-        more = f" and {len(never) - 3} more" if len(never) > 3 else ""
-        notes.append(f"nobody in this cohort ever chose {shown}{more}: probability zero in every state")
-    constant = [
-        feature.name
-        for feature, column in zip(schema.dynamic, cohort.states.T, strict=True)
-        if column.min() == column.max()
-    ]
-    if constant:
-        notes.append(
-            f"{', '.join(constant)} never varied: nothing is known about other values, and distances count them in "
-            "their own unit"
-        )
-    few = len(set(held_out.subjects))
-    if few < FEW_SUBJECTS:
-        notes.append(f"only {few} subject{'' if few == 1 else 's'} held out: the figures above are rough")
-    return tuple(notes)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 import numpy as np
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.errors import InputError
+from ifonly.text.checks import behaviour_lines
 
 BINS = 15
 """Groups of equally many steps by which the calibration error is measured."""
@@ -18,12 +16,15 @@ BINS = 15
 PROBABILITY_EDGES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Groups of action probabilities; finest where thresholds are."""
 
+FEW_SUBJECTS = 30
+"""With fewer held out than this, figures of calibration say little."""
+
 FEWEST_USES = 20
 """An action that was taken less often says nothing about how well its own probabilities are calibrated."""
 
 
 @dataclass(frozen=True)
-class Part:
+class CohortPart:
     """How much data a part of the cohort holds."""
 
     subjects: int
@@ -59,9 +60,9 @@ class ActionReliability:
 class BehaviourReport:
     """Figures of held-out subjects, who took no part in fitting or calibration. Log-likelihoods are nats per step."""
 
-    training: Part
-    calibration: Part
-    held_out: Part
+    training: CohortPart
+    calibration: CohortPart
+    held_out: CohortPart
     temperature: float
     log_likelihood: float
     uncalibrated_log_likelihood: float
@@ -74,58 +75,23 @@ class BehaviourReport:
     by_probability: tuple[Reliability, ...]
     by_action: tuple[ActionReliability, ...]
     """Actions with at least 20 held-out uses."""
-    notes: tuple[str, ...] = ()
+    never_chosen: tuple[str, ...] = ()
+    """Labels of actions that nobody in the cohort ever chose."""
+    constant: tuple[str, ...] = ()
+    """Dynamic features that never varied."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON; `from_dict` gives the report back."""
-        content = asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}
+    @property
+    def rough(self) -> bool:
+        """Whether so few subjects were held out that figures of calibration say little."""
+        return self.held_out.subjects < FEW_SUBJECTS
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote."""
-        try:
-            parts = {name: Part(**content[name]) for name in ("training", "calibration", "held_out")}
-            rest: dict[str, Any] = {
-                "by_probability": tuple(Reliability(**item) for item in content["by_probability"]),
-                "by_action": tuple(ActionReliability(**item) for item in content["by_action"]),
-                "notes": tuple(str(note) for note in content["notes"]),
-            }
-            return cls(**{**content, **parts, **rest})
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"behaviour report: an entry is missing, unknown or of the wrong kind ({error})."
-            ) from None
+    @property
+    def worse_than_frequencies(self) -> bool:
+        """Whether it tells less than how often each action is chosen, whatever the state."""
+        return self.log_likelihood < self.marginal_log_likelihood
 
     def __str__(self) -> str:
-        lines = [
-            f"learned from {_counted(self.training)}, calibrated on {_counted(self.calibration)}; on "
-            f"{_counted(self.held_out)} held out:",
-            f"  log-likelihood     {self.log_likelihood:.3f} nats per step (frequencies alone "
-            f"{self.marginal_log_likelihood:.3f}, before calibration {self.uncalibrated_log_likelihood:.3f})",
-            f"  calibration error  {100 * self.calibration_error:.1f} % (before calibration "
-            f"{100 * self.uncalibrated_error:.1f} %; temperature {self.temperature:.2f})",
-            "  actions given a probability of ... were taken in ... of those situations:",
-        ]
-        lines += [
-            f"    {100 * group.low:g} to {100 * group.high:g} %: given {_percent(group.given)}, taken in "
-            f"{_percent(group.happened)} of {group.count:,}"
-            for group in self.by_probability
-        ]
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
-
-
-def _percent(share: float) -> str:
-    """With two digits; whole from 10 % on.
-
-    >>> _percent(0.00843), _percent(0.131), _percent(1.0)
-    ('0.84 %', '13 %', '100 %')
-    """
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
-
-
-def _counted(part: Part) -> str:
-    return f"{part.steps} steps of {part.subjects} subject{'' if part.subjects == 1 else 's'}"
+        return "\n".join(behaviour_lines(self))
 
 
 def calibration_error(given: FloatArray, happened: FloatArray, bins: int = BINS) -> float:

@@ -1,4 +1,5 @@
-"""The gate for models: how well a model explains episodes that it has not seen, and whether to trust it at all.
+"""Checks of models: how well a model explains episodes that it has not seen, and whether to trust it at all.
 
-`check.check_model` makes a check, `result.ModelCheck` is one, `stored.stored_check` finds the one kept with a model.
+`check.check_model` makes a check, `model_check.ModelCheck` is one, `model_check.stored_check` finds the one kept with a
+model; `sample` abducts, `measure` measures, `judge` compares with `thresholds`. `ifonly.text.checks` has the words.
 """

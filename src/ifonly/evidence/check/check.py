@@ -12,34 +12,27 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.evidence.check import shape
-from ifonly.evidence.check.baselines import FOLDS, LINEAR, baseline_log_prob
-from ifonly.evidence.check.dependence import Dependence, dependence
-from ifonly.evidence.check.estimates import Estimate, ratio
-from ifonly.evidence.check.judge import Judge
-from ifonly.evidence.check.open_loop import Ahead, run_ahead
-from ifonly.evidence.check.parts import Groupings, part_figures, residuals
-from ifonly.evidence.check.result import (
-    SEVERITY,
+from ifonly.evidence.check import measure
+from ifonly.evidence.check.figures import (
+    CheckFigures,
+    Estimate,
     FeatureAhead,
     FeatureFigures,
-    Figures,
-    Finding,
     HorizonFigures,
-    Level,
-    ModelCheck,
-    PairFigures,
+    ratio,
 )
-from ifonly.evidence.check.sample import Sample
-from ifonly.evidence.check.thresholds import Thresholds, default_thresholds
-from ifonly.evidence.check.words import listed, percent
+from ifonly.evidence.check.judge import Judge
+from ifonly.evidence.check.measure import Ahead, Dependence, Groupings
+from ifonly.evidence.check.model_check import SEVERITY, Finding, Level, ModelCheck
+from ifonly.evidence.check.sample import FOLDS, LINEAR, NoiseSample, baseline_log_prob
+from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
 from ifonly.models.base import TransitionModel
 from ifonly.progress import Progress, Tick, silent
 
 STAGE = "check"
 STAGES = 6
 
-NO_FIGURES = Figures(None, {}, (), (), (), ())
+NO_FIGURES = CheckFigures(None, {}, (), (), (), ())
 
 Found = TypeVar("Found")
 
@@ -48,7 +41,7 @@ def check_model(
     model: TransitionModel,
     cohort: Cohort,
     *,
-    thresholds: Thresholds | None = None,
+    thresholds: CheckThresholds | None = None,
     by: Groupings | Sequence[str] | None = None,
     values: pl.DataFrame | None = None,
     seen_in_training: bool = False,
@@ -73,12 +66,10 @@ def check_model(
     work = _Work(limits, _groupings(by), values, seed, progress)
     figures, found = _evaluate(model, cohort, work)
     if seen_in_training:
-        text = "these are the episodes that the model was fitted to, which flatter it: check it on others"
-        found.append(Finding("seen_in_training", Level.WARN, text))
+        found.append(Finding("seen_in_training", Level.WARN))
     subjects = len(set(cohort.subjects))
     if limits.subjects.judge <= subjects < limits.subjects.enough:
-        text = f"only {subjects} subjects: only gross errors would be noticed"
-        found.append(Finding("subjects", Level.WARN, text))
+        found.append(Finding("subjects", Level.WARN, values={"subjects": subjects}))
     findings = tuple(sorted(found, key=lambda finding: SEVERITY[finding.level]))
     check = ModelCheck(
         verdict=_verdict(findings),
@@ -101,7 +92,7 @@ def check_model(
 class _Work:
     """What the parts of a check share."""
 
-    thresholds: Thresholds
+    thresholds: CheckThresholds
     by: Groupings
     values: pl.DataFrame | None
     seed: int
@@ -132,85 +123,68 @@ def _verdict(findings: tuple[Finding, ...]) -> Level:
     return Level.WARN if Level.WARN in levels else Level.PASS
 
 
-def _evaluate(model: TransitionModel, cohort: Cohort, work: _Work) -> tuple[Figures, list[Finding]]:
+def _evaluate(model: TransitionModel, cohort: Cohort, work: _Work) -> tuple[CheckFigures, list[Finding]]:
     """All figures, and the findings; where the model breaks down or data are too few, only the finding that says so."""
     subjects, needed = len(set(cohort.subjects)), work.thresholds.subjects.judge
     try:
-        sample = work.stage(1, lambda: Sample.of(model.for_search(), cohort, seed=work.seed))
+        sample = work.stage(1, lambda: NoiseSample.of(model.for_search(), cohort, seed=work.seed))
     except (RuntimeError, ArithmeticError) as error:  # torch raises these on weights that are not finite
-        text = f"the model cannot be evaluated ({type(error).__name__}); are its weights finite?"
-        return NO_FIGURES, [Finding("not_finite", Level.FAIL, text)]
-    found = _about_broken(sample)
+        return NO_FIGURES, [_not_finite("evaluation", error=type(error).__name__)]
+    found = []
+    if sample.broken:
+        found.append(_not_finite("transitions", share=sample.broken / (sample.broken + len(sample))))
     if not np.isfinite(sample.draws).all():
-        return NO_FIGURES, [*found, Finding("not_finite", Level.FAIL, "draws from the noise's prior are not finite")]
+        return NO_FIGURES, [*found, _not_finite("draws")]
     judged = len(np.unique(sample.subject))
     if judged < max(needed, FOLDS):
-        usable = f"{judged} of {subjects} subjects" if sample.broken else f"{subjects} subject{'s'[: subjects > 1]}"
-        text = f"{usable}: at least {max(needed, FOLDS)} are needed to tell chance from error"
-        return NO_FIGURES, [*found, Finding("too_few", Level.UNJUDGED, text)]
+        values = {"subjects": subjects, "usable": judged, "needed": max(needed, FOLDS)}
+        return NO_FIGURES, [*found, Finding("too_few", Level.UNJUDGED, values=values)]
     with np.errstate(all="ignore"):  # what overflows ends in figures that are not finite, and these are judged
         figures = _figures(sample, work)
-    found += _about_constants(sample)
-    found += Judge(model.schema, figures, work.thresholds).finalize()
+    dynamic = model.schema.dynamic
+    if constant := [feature.name for feature, same in zip(dynamic, sample.constant, strict=True) if same]:
+        found.append(Finding("constant", Level.WARN, values={"features": constant}))
+    found += Judge(figures, work.thresholds, len(dynamic)).findings()
     work.progress(Tick(STAGE, STAGES, STAGES))
     return figures, found
 
 
-def _about_broken(sample: Sample) -> list[Finding]:
-    if not sample.broken:
-        return []
-    share = sample.broken / (sample.broken + len(sample))
-    text = f"noise or density are not finite at {percent(share)} of the transitions; the other figures leave them out"
-    return [Finding("not_finite", Level.FAIL, text)]
+def _not_finite(what: str, **values: str | float) -> Finding:
+    return Finding("not_finite", Level.FAIL, values={"what": what, **values})
 
 
-def _about_constants(sample: Sample) -> list[Finding]:
-    names = [f.name for f, same in zip(sample.model.schema.dynamic, sample.constant, strict=True) if same]
-    if not names:
-        return []
-    text = (
-        f"{listed(names)} never change{'s'[: len(names) == 1]} in these episodes: nothing can be said about "
-        f"{'it' if len(names) == 1 else 'them'}, and densities are not compared; leave such features out of the schema"
-    )
-    return [Finding("constant", Level.WARN, text)]
-
-
-def _figures(sample: Sample, work: _Work) -> Figures:
+def _figures(sample: NoiseSample, work: _Work) -> CheckFigures:
     baselines = work.stage(2, lambda: baseline_log_prob(sample, seed=work.seed))
-    depends = work.stage(3, lambda: dependence(sample, seed=work.seed))
-    ahead = work.stage(4, lambda: run_ahead(sample, seed=work.seed))
-    errors = residuals(sample)
+    depends = work.stage(3, lambda: measure.dependence(sample, seed=work.seed))
+    ahead = work.stage(4, lambda: measure.run_ahead(sample, seed=work.seed))
+    errors = measure.prediction_errors(sample)
     parts = work.stage(
-        5, lambda: part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
+        5, lambda: measure.part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
     )
     one = np.ones(len(sample))
-    names = [feature.name for feature in sample.model.schema.dynamic]
-    return Figures(
+    return CheckFigures(
         log_likelihood=float(sample.log_prob.mean()),
         gains={}
         if sample.constant.any()
         else {name: ratio(sample.log_prob - density, one, sample.subject) for name, density in baselines.items()},
         features=_feature_figures(sample, depends, errors, work.thresholds.smallest_cell),
-        pairs=tuple(
-            PairFigures((names[pair.features[0]], names[pair.features[1]]), pair.expected, pair.excess)
-            for pair in shape.together(sample)
-        ),
+        pairs=tuple(measure.together(sample)),
         ahead=tuple(_horizon(sample, found, work.thresholds) for found in ahead),
         parts=parts,
     )
 
 
 def _feature_figures(
-    sample: Sample, depends: Dependence, errors: FloatArray, smallest: int
+    sample: NoiseSample, depends: Dependence, errors: FloatArray, smallest: int
 ) -> tuple[FeatureFigures, ...]:
-    ranks, distances, tails = shape.histograms(sample, smallest), shape.distances(sample), shape.tails(sample)
-    centres, sizes = shape.centre_and_size(sample)
-    covered = shape.coverage(sample) if sample.model.elementwise else None
-    lasting = shape.lasting(sample)
+    ranks, distances, tails = measure.histograms(sample, smallest), measure.distances(sample), measure.tails(sample)
+    centres, sizes = measure.centre_and_size(sample)
+    covered = measure.coverage(sample) if sample.model.elementwise else None
+    lasting = measure.lasting(sample)
     return tuple(
         FeatureFigures(
             name=feature.name,
-            label=feature.label,
+            unit=feature.unit,
             ranks=ranks[i],
             distance=distances[i],
             centre=centres[i],
@@ -233,7 +207,7 @@ def _known(estimate: Estimate) -> Estimate | None:
     return estimate if np.isfinite(estimate.value) else None
 
 
-def _horizon(sample: Sample, found: Ahead, thresholds: Thresholds) -> HorizonFigures:
+def _horizon(sample: NoiseSample, found: Ahead, thresholds: CheckThresholds) -> HorizonFigures:
     enough = found.subjects >= max(thresholds.subjects.judge, thresholds.smallest_cell)
     features = tuple(
         FeatureAhead(

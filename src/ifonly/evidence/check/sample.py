@@ -1,10 +1,11 @@
-"""Recorded transitions as a model sees them: the noise that explains each, its density, and the prior's own draws."""
+"""Recorded transitions as a model sees them: the noise that explains each, its density, the prior's own draws; and
+their densities under two plain baselines.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.models.base import TransitionModel
+from ifonly.models.fit import Rows
 from ifonly.models.noise import Gaussian, NoisePrior
 
 BoolArray = npt.NDArray[np.bool_]
@@ -23,22 +25,18 @@ PRIOR_DRAWS = 100_000
 
 ROWS_AT_ONCE = 8192
 
+FOLDS = 5
+RIDGE = 1.0
+"""Weight of the squared coefficients of the linear baseline against squared errors, in scaled units."""
 
-class Rows(NamedTuple):
-    """Transitions in the model's scaled coordinates, in the order of `abduct`'s arguments."""
+LEAST_DEVIATION = 1e-4
+"""In scaled units: keeps the density of a feature that a baseline predicts exactly finite."""
 
-    states: Tensor  # [N, D]
-    context: Tensor  # [N, C]
-    actions: Tensor  # [N]
-    next_states: Tensor  # [N, D]
-
-    def batches(self) -> list[Rows]:
-        """Parts that do not fill the memory."""
-        return [Rows(*part) for part in zip(*(column.split(ROWS_AT_ONCE) for column in self), strict=True)]
+PERSISTENCE, LINEAR = BASELINES = ("persistence", "linear")
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class NoiseSample:
     """N transitions of a cohort under a model, those at which it is finite; float64."""
 
     model: TransitionModel
@@ -55,17 +53,10 @@ class Sample:
     """Transitions left out because noise or density are not finite there."""
 
     @classmethod
-    def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> Sample:
+    def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> NoiseSample:
         """Abduct every transition of `cohort`; `model` is a copy for search."""
-        transitions, scaler = cohort.transitions(), model.scaler
-        rows = Rows(
-            torch.as_tensor(scaler.states.encode(transitions.states)),
-            torch.as_tensor(scaler.context.encode(transitions.context)),
-            torch.as_tensor(np.array(transitions.actions)),
-            torch.as_tensor(scaler.states.encode(transitions.next_states)),
-        )
-        prior = prior_of(model)
-        found = [_noise_and_density(model, prior, batch) for batch in rows.batches()]
+        rows, prior = Rows.of(model, cohort), prior_of(model)
+        found = [_noise_and_density(model, prior, batch) for batch in rows.batches(ROWS_AT_ONCE)]
         noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
         finite = torch.isfinite(noise).all(-1) & torch.isfinite(log_prob)
         with torch.no_grad():
@@ -80,7 +71,7 @@ class Sample:
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
             prior_scores=normal_scores(ranks_within(ordered, draws[:20_000])),
-            episode=transitions.episode[finite.numpy()],
+            episode=cohort.transitions().episode[finite.numpy()],
             position=np.flatnonzero(finite.numpy()),
             broken=int((~finite).sum()),
         )
@@ -176,3 +167,62 @@ def _log_determinant(noise: Tensor, following: Tensor, *, elementwise: bool) -> 
     jacobians = [torch.autograd.grad(column, following, retain_graph=True)[0] for column in columns]
     volumes: Tensor = torch.linalg.slogdet(torch.stack(jacobians, dim=1)).logabsdet
     return volumes
+
+
+# Baselines: two plain models that a good one must beat. Nothing changes but by chance; and a linear one with Gaussian
+# noise.
+
+
+@dataclass(frozen=True)
+class _LinearGaussian:
+    """next = [1, inputs] @ coefficients + noise with a full covariance."""
+
+    coefficients: FloatArray  # [p + 1, D]
+    factor: FloatArray  # [D, D], Cholesky factor of the covariance
+
+    @classmethod
+    def fit(cls, inputs: FloatArray, targets: FloatArray) -> _LinearGaussian:
+        design = _design(inputs)
+        penalty = RIDGE * np.eye(design.shape[1])
+        penalty[0, 0] = 1e-9  # the intercept is free
+        coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ targets)
+        errors = targets - design @ coefficients
+        covariance = errors.T @ errors / len(errors) + LEAST_DEVIATION**2 * np.eye(targets.shape[1])
+        return cls(
+            np.asarray(coefficients, dtype=np.float64), np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+        )
+
+    def log_prob(self, inputs: FloatArray, targets: FloatArray) -> FloatArray:
+        errors = targets - _design(inputs) @ self.coefficients
+        white = np.linalg.solve(self.factor, errors.T)
+        volume = float(np.log(np.diag(self.factor)).sum()) + targets.shape[1] / 2 * np.log(2 * np.pi)
+        return np.asarray(-0.5 * (white**2).sum(axis=0) - volume)
+
+
+def _design(inputs: FloatArray) -> FloatArray:
+    return np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
+
+
+def subject_folds(subjects: IntArray, *, seed: int) -> IntArray:
+    """A fold, 0 to `FOLDS` - 1, for every row [N]; all rows of a subject are in the same."""
+    unique, numbers = np.unique(subjects, return_inverse=True)
+    return np.asarray(np.random.default_rng(seed).permutation(len(unique))[numbers] % FOLDS)
+
+
+def baseline_log_prob(sample: NoiseSample, *, seed: int) -> dict[str, FloatArray]:
+    """Log densities [N] of the next states under each baseline, in the model's coordinates.
+
+    Every transition is judged by baselines fitted to other subjects of the same cohort, four fifths of them.
+    """
+    now, following = sample.rows.states.numpy(), sample.rows.next_states.numpy()
+    nothing = np.empty((len(sample), 0))
+    everything = np.concatenate([sample.inputs, sample.action_inputs], axis=1)
+    folds = subject_folds(sample.subject, seed=seed)
+    found = {name: np.empty(len(sample)) for name in BASELINES}
+    for fold in range(FOLDS):
+        test, train = folds == fold, folds != fold
+        # Both are fitted to the change: shrinking the coefficients then leads to persistence.
+        for name, inputs in ((PERSISTENCE, nothing), (LINEAR, everything)):
+            model = _LinearGaussian.fit(inputs[train], (following - now)[train])
+            found[name][test] = model.log_prob(inputs[test], (following - now)[test])
+    return found

@@ -16,7 +16,7 @@ from ifonly.errors import InputError, StoreError
 
 
 @dataclass(frozen=True)
-class Limits:
+class Threshold:
     """Where a figure begins to be a warning, and where a failure."""
 
     warn: float
@@ -24,7 +24,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Subjects:
+class SubjectCounts:
     """How many subjects a judgement needs, and how many it takes to be sure."""
 
     judge: int
@@ -32,33 +32,33 @@ class Subjects:
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class CheckThresholds:
     """Every limit of a check; `thresholds.yaml` in this folder says what each is about.
 
     >>> default_thresholds().changed({"distance": {"warn": 0.1, "fail": 0.2}}).distance
-    Limits(warn=0.1, fail=0.2)
+    Threshold(warn=0.1, fail=0.2)
     """
 
-    gain_over_persistence: Limits
-    gain_over_linear: Limits
-    distance: Limits
-    coverage: Limits
-    noise_by_state: Limits
-    noise_by_action: Limits
-    noise_size: Limits
-    noise_lasting: Limits
-    noise_together: Limits
-    skill_ahead: Limits
-    coverage_ahead: Limits
-    bias_of_part: Limits
-    coverage_of_part: Limits
-    subjects: Subjects
+    gain_over_persistence: Threshold
+    gain_over_linear: Threshold
+    distance: Threshold
+    coverage: Threshold
+    noise_by_state: Threshold
+    noise_by_action: Threshold
+    noise_size: Threshold
+    noise_lasting: Threshold
+    noise_together: Threshold
+    skill_ahead: Threshold
+    coverage_ahead: Threshold
+    bias_of_part: Threshold
+    coverage_of_part: Threshold
+    subjects: SubjectCounts
     transitions_of_part: int
     smallest_cell: int
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
-            if isinstance(value, Limits):
+            if isinstance(value, Threshold):
                 downwards = name in GOOD_IS_HIGH
                 if (value.fail > value.warn) if downwards else not 0 <= value.warn <= value.fail:
                     order = "fail at or below warn" if downwards else "0 <= warn <= fail"
@@ -67,29 +67,36 @@ class Thresholds:
         if min(counts) < 1 or self.subjects.judge < 2:
             raise InputError("thresholds: numbers of subjects and transitions start at 1, and two must judge.")
 
-    def changed(self, content: Mapping[str, Any], *, where: str = "thresholds") -> Thresholds:
+    def named(self, name: str) -> Threshold:
+        """The threshold of this name."""
+        found = getattr(self, name)
+        assert isinstance(found, Threshold), name
+        return found
+
+    def changed(self, content: Mapping[str, Any], *, where: str = "thresholds") -> CheckThresholds:
         """These limits with those in `content` in their place; unknown names are refused."""
         check_keys(where, content, required=set(), optional={field.name for field in fields(self)})
         return replace(self, **{name: _read(f"{where}: {name}", name, value) for name, value in content.items()})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON or YAML."""
-        return asdict(self)
-
 
 GOOD_IS_HIGH = ("gain_over_persistence", "gain_over_linear", "skill_ahead")
-"""Figures that fail when they are low; all others fail when they are high."""
+"""Figures that fail when they are low."""
+
+EXPLAINED = ("noise_by_state", "noise_by_action", "noise_size")
+"""Explained shares, out of sample: they fail when they are high. Negative ones show that nothing was explained, and are
+no evidence. All other figures fail when they are far from zero.
+"""
 
 
 @cache
-def default_thresholds() -> Thresholds:
+def default_thresholds() -> CheckThresholds:
     """What the package's own file says."""
     text = files("ifonly.evidence.check").joinpath("thresholds.yaml").read_text(encoding="utf-8")
     content = yaml.safe_load(text)
-    return Thresholds(**{name: _read(name, name, value) for name, value in content.items()})
+    return CheckThresholds(**{name: _read(name, name, value) for name, value in content.items()})
 
 
-def load_thresholds(path: str | Path) -> Thresholds:
+def load_thresholds(path: str | Path) -> CheckThresholds:
     """The default limits with those of a YAML or JSON file in their place."""
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -103,11 +110,11 @@ def load_thresholds(path: str | Path) -> Thresholds:
 def _read(where: str, name: str, value: Any) -> Any:
     if name == "subjects":
         check_keys(where, value, required={"judge", "enough"}, optional=set())
-        return Subjects(*(_whole(where, value[key]) for key in ("judge", "enough")))
+        return SubjectCounts(*(_whole(where, value[key]) for key in ("judge", "enough")))
     if name in ("transitions_of_part", "smallest_cell"):
         return _whole(where, value)
     check_keys(where, value, required={"warn", "fail"}, optional=set())
-    return Limits(*(as_number(where, value[key]) for key in ("warn", "fail")))
+    return Threshold(*(as_number(where, value[key]) for key in ("warn", "fail")))
 
 
 def _whole(where: str, value: Any) -> int:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ifonly.evidence.check.estimates import Estimate, ratio, ratios
+from ifonly.evidence.check.figures import Estimate, ratio, ratios
 from ifonly.intervals import mean_interval
 
 

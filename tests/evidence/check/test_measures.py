@@ -6,16 +6,21 @@ import pytest
 import torch
 
 from ifonly import LinearModel, LocationScale, TransitionModel
-from ifonly.evidence.check import shape
-from ifonly.evidence.check.baselines import LINEAR, PERSISTENCE, baseline_log_prob, subject_folds
-from ifonly.evidence.check.dependence import dependence
-from ifonly.evidence.check.open_loop import HORIZONS, run_ahead
-from ifonly.evidence.check.sample import Sample, normal_scores, ranks_within
+from ifonly.evidence.check.measure import HORIZONS, dependence, lasting, run_ahead, together
+from ifonly.evidence.check.sample import (
+    LINEAR,
+    PERSISTENCE,
+    NoiseSample,
+    baseline_log_prob,
+    normal_scores,
+    ranks_within,
+    subject_folds,
+)
 
 
 @pytest.fixture(scope="module")
-def right() -> Sample:
-    return Sample.of(worlds.model().for_search(), worlds.record(400, seed=2), seed=0)
+def right() -> NoiseSample:
+    return NoiseSample.of(worlds.model().for_search(), worlds.record(400, seed=2), seed=0)
 
 
 class _WithoutDensity(TransitionModel):
@@ -40,12 +45,12 @@ class _WithoutDensity(TransitionModel):
 def test_densities_by_differentiation_are_the_models_own(elementwise: bool) -> None:
     model = LocationScale(worlds.SCHEMA, hidden=(8,)).for_search()
     cohort = worlds.record(20, seed=0)
-    own = Sample.of(model, cohort, seed=0)
-    other = Sample.of(_WithoutDensity(model, elementwise=elementwise), cohort, seed=0)
+    own = NoiseSample.of(model, cohort, seed=0)
+    other = NoiseSample.of(_WithoutDensity(model, elementwise=elementwise), cohort, seed=0)
     np.testing.assert_allclose(other.log_prob, own.log_prob, rtol=1e-10)
 
 
-def test_a_model_without_prior_means_standard_normal_noise(right: Sample) -> None:
+def test_a_model_without_prior_means_standard_normal_noise(right: NoiseSample) -> None:
     expected = torch.distributions.Normal(0.0, 1.0).log_prob(torch.tensor(right.noise)).sum(-1).numpy()
     np.testing.assert_allclose(right.log_prob, expected - np.log(worlds.SCALE).sum(), rtol=1e-9)
     exact = torch.special.ndtr(torch.tensor(right.noise)).numpy()
@@ -59,7 +64,7 @@ def test_ranks_and_scores() -> None:
     assert np.isfinite(normal_scores(ranks)).all()
 
 
-def test_baselines_are_gaussian_and_judge_other_subjects(right: Sample) -> None:
+def test_baselines_are_gaussian_and_judge_other_subjects(right: NoiseSample) -> None:
     found = baseline_log_prob(right, seed=3)
     folds = subject_folds(right.subject, seed=3)
     assert all(len(np.unique(folds[right.subject == subject])) == 1 for subject in range(400))
@@ -74,7 +79,7 @@ def test_baselines_are_gaussian_and_judge_other_subjects(right: Sample) -> None:
     assert (found[LINEAR] - found[PERSISTENCE]).mean() > 0.3
 
 
-def test_nothing_predicts_the_noise_of_the_truth(right: Sample) -> None:
+def test_nothing_predicts_the_noise_of_the_truth(right: NoiseSample) -> None:
     found = dependence(right, seed=0)
     for estimate in (*found.state, *found.action):
         assert estimate.value < 0.005
@@ -84,12 +89,12 @@ def test_nothing_predicts_the_noise_of_the_truth(right: Sample) -> None:
 def test_what_a_model_misses_is_predicted() -> None:
     """Without the effects of actions, their share of the noise's variance is known."""
     cohort = worlds.record(600, seed=7)
-    found = dependence(Sample.of(worlds.fitted(cohort, actions=False).for_search(), cohort, seed=0), seed=0)
+    found = dependence(NoiseSample.of(worlds.fitted(cohort, actions=False).for_search(), cohort, seed=0), seed=0)
     effect = worlds.ACTION.var(axis=0)
     np.testing.assert_allclose([e.value for e in found.action], effect / (effect + worlds.SCALE**2), atol=0.04)
     assert max(e.value for e in found.state) < 0.02
 
-    found = dependence(Sample.of(worlds.fitted(cohort, lags=False).for_search(), cohort, seed=0), seed=0)
+    found = dependence(NoiseSample.of(worlds.fitted(cohort, lags=False).for_search(), cohort, seed=0), seed=0)
     assert found.state[0].value > 0.1 > 0.01 > found.state[1].value
     assert found.strongest[0] == "lactate"
     assert max(e.value for e in found.action) < 0.01
@@ -98,24 +103,24 @@ def test_what_a_model_misses_is_predicted() -> None:
 def test_a_size_that_varies_is_measured() -> None:
     """The size is 1 + 0.6 tanh(2 z), z the feature itself: by how much it varies is known from the states."""
     cohort = worlds.record(600, noise=worlds.of_varying_size, seed=8)
-    sample = Sample.of(worlds.model().for_search(), cohort, seed=0)
+    sample = NoiseSample.of(worlds.model().for_search(), cohort, seed=0)
     squares = (1 + 0.6 * np.tanh(2 * sample.rows.states.numpy())) ** 2
     expected = squares.std(axis=0) / (2 * squares.mean(axis=0))
     np.testing.assert_allclose([e.value for e in dependence(sample, seed=0).size], expected, rtol=0.3)
 
 
 def test_noise_that_lasts_and_noise_that_goes_together() -> None:
-    hidden = Sample.of(worlds.model().for_search(), worlds.record(600, lasting=0.6, seed=9), seed=0)
+    hidden = NoiseSample.of(worlds.model().for_search(), worlds.record(600, lasting=0.6, seed=9), seed=0)
     # Under the true coefficients the hidden factor is all that lasts: 0.6 squared of the variance.
-    np.testing.assert_allclose([e.value for e in shape.lasting(hidden)], 0.36, atol=0.04)
-    both = Sample.of(worlds.model().for_search(), worlds.record(600, noise=worlds.together, seed=9), seed=0)
-    (pair,) = shape.together(both)
-    assert pair.features == (0, 1)
+    np.testing.assert_allclose([e.value for e in lasting(hidden)], 0.36, atol=0.04)
+    both = NoiseSample.of(worlds.model().for_search(), worlds.record(600, noise=worlds.together, seed=9), seed=0)
+    (pair,) = together(both)
+    assert pair.features == ("pressure", "lactate")
     assert pair.excess.value == pytest.approx(0.36, abs=0.04)
     assert pair.expected == pytest.approx(0.0, abs=0.03)
 
 
-def test_courses_of_the_truth_cover_the_record_and_errors_have_units(right: Sample) -> None:
+def test_courses_of_the_truth_cover_the_record_and_errors_have_units(right: NoiseSample) -> None:
     found = run_ahead(right, seed=0)
     assert tuple(ahead.steps for ahead in found) == HORIZONS
     for ahead in found:
@@ -130,12 +135,12 @@ def test_courses_of_the_truth_cover_the_record_and_errors_have_units(right: Samp
 
 def test_courses_never_run_beyond_the_end_of_an_episode() -> None:
     cohort = worlds.record(60, steps=5, seed=1)
-    found = run_ahead(Sample.of(worlds.model().for_search(), cohort, seed=0), seed=0)
+    found = run_ahead(NoiseSample.of(worlds.model().for_search(), cohort, seed=0), seed=0)
     assert [(ahead.steps, ahead.starts) for ahead in found] == [(1, 240), (2, 180), (4, 60)]
 
 
 def test_a_model_that_explodes_is_noticed() -> None:
     wild = LinearModel(worlds.SCHEMA, np.full((3, 2, 2), 1e60))
     with np.errstate(all="ignore"):
-        found = run_ahead(Sample.of(wild.for_search(), worlds.record(30, seed=1), seed=0), seed=0)
+        found = run_ahead(NoiseSample.of(wild.for_search(), worlds.record(30, seed=1), seed=0), seed=0)
     assert (found[0].diverged, found[-1].diverged) == (0.0, 1.0)

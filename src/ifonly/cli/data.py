@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ifonly.data.cohort import Cohort
-    from ifonly.report.outcomes import Outcome
+    from ifonly.report.recorded import Outcome
 
 SIMULATE_EXAMPLES = (
     "ifonly simulate --out data/sepsis",
@@ -207,12 +207,13 @@ def card(
     from ifonly.data.store import load_cohort, read_frame
     from ifonly.files import check_writable
     from ifonly.report.card import data_card
-    from ifonly.report.card_files import check_card_folder, write_card
+    from ifonly.report.folders import CARD_FOLDER, write_card
     from ifonly.study.stages import GRID_FILE
+    from ifonly.text.cards import card_lines
 
     target = episodes / "card" if out is None else out
     cohort = load_cohort(episodes)
-    check_card_folder(target)
+    CARD_FOLDER.check(target)
     check_writable(target, folder=True)
     usual = episodes / GRID_FILE
     place = grid or (usual if usual.is_file() else None)
@@ -228,14 +229,7 @@ def card(
     written = write_card(found, target, title=episodes.resolve().name)
     output = Output()
     output.document(found.to_dict() | {"folder": str(target), "files": written.files})
-    actions = found.actions
-    output.show(
-        f"{found.episodes:,} episodes of {found.subjects:,} subjects, {found.steps:,} steps of {found.step}",
-        f"{len(actions.labels) - actions.never} of {len(actions.labels)} actions were taken, {actions.rare} of them "
-        "fewer than ten times",
-        found.masks,
-    )
-    output.show("warnings:" if found.warnings else "no warnings", *(f"  - {item.text}" for item in found.warnings))
+    output.show(*card_lines(found))
     output.show(f"written: {target} ({', '.join(written.files)})")
     return ExitCode.DONE
 
@@ -256,7 +250,7 @@ def _outcome(text: str | None, grid: pl.DataFrame | None) -> Outcome | None:
     if text is None:
         return None
     from ifonly.data.store import read_frame
-    from ifonly.report.outcomes import Outcome
+    from ifonly.report.recorded import Outcome
 
     column, _, file = text.partition("@")
     if not column:

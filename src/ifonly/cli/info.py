@@ -145,13 +145,14 @@ def _describe_run(folder: Path, output: Output) -> None:
 
 def _describe_behaviour(folder: Path, output: Output) -> None:
     from ifonly.evidence.behaviour import load_behaviour
+    from ifonly.records import to_plain
 
     behaviour = load_behaviour(folder)
     output.document(
         {
             "holds": "behaviour model",
             "fingerprint": behaviour.fingerprint,
-            "report": behaviour.report.to_dict(),
+            "report": to_plain(behaviour.report),
             "schema_fingerprint": behaviour.schema.fingerprint,
             "schema": behaviour.schema.to_dict(),
         }

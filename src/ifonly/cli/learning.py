@@ -245,17 +245,17 @@ def check(
     groupings = options.groupings(by)
     from ifonly.data.store import load_cohort
     from ifonly.evidence.check.check import check_model
-    from ifonly.evidence.check.result import Level
+    from ifonly.evidence.check.model_check import Level
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.files import check_writable
     from ifonly.models.checkpoint import CHECK, load_model
-    from ifonly.report.check_files import check_check_folder, write_check
+    from ifonly.report.folders import CHECK_FOLDER, write_check
 
     limits = None if thresholds is None else load_thresholds(thresholds)
     cohort = load_cohort(episodes)
     checked = load_model(model, schema=cohort.schema)
     if out is not None:
-        check_check_folder(out)
+        CHECK_FOLDER.check(out)
         check_writable(out, folder=True)
     if save:
         check_writable(model / CHECK)
@@ -322,6 +322,7 @@ def behaviour(
     require_free(folder=out, force=force)
     from ifonly.data.store import load_cohort
     from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, save_behaviour
+    from ifonly.records import to_plain
     from ifonly.study.stages import origin_of
 
     cohort = load_cohort(episodes)
@@ -331,6 +332,6 @@ def behaviour(
     origin = {"made by": "ifonly behaviour", "seed": seed, "epochs": epochs, "cohort": origin_of(episodes)}
     save_behaviour(learned, out, provenance=origin, overwrite=force)
     output = Output()
-    output.document({"out": str(out), "fingerprint": learned.fingerprint, "report": learned.report.to_dict()})
+    output.document({"out": str(out), "fingerprint": learned.fingerprint, "report": to_plain(learned.report)})
     output.show(str(learned), f"written: {out}")
     return ExitCode.DONE

@@ -130,9 +130,10 @@ def _telling_what_is_kept(work: Path, out: Path) -> Iterator[None]:
 
 def _report(made: Build, card: Card, out: Path) -> None:
     from ifonly.report.overview import Overview
+    from ifonly.text.cards import card_warning
 
     summary, output = Overview.of(made.cohort), Output()
-    warnings = [warning.text for warning in card.warnings]
+    warnings = [card_warning(warning) for warning in card.warnings]
     output.document(
         {
             "cohort": str(out),

@@ -48,14 +48,14 @@ def summarize(
     """
     groupings = options.groupings(by)
     from ifonly.files import check_writable
-    from ifonly.report.summary_files import check_summary_folder, write_summary
-    from ifonly.report.summary_tables import summary_tables
+    from ifonly.report.folders import SUMMARY_FOLDER, write_summary
+    from ifonly.report.tables import summary_tables
     from ifonly.runs import load_run
     from ifonly.study.stages import summarized
 
     found = load_run(run)
     target = run / "summary" if out is None else out
-    check_summary_folder(target)
+    SUMMARY_FOLDER.check(target)
     check_writable(target, folder=True)
     summary = summarized(found, threshold=threshold, by=groupings, values=_cohort(groupings, episodes))
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
@@ -153,8 +153,8 @@ def report(
     It has the run's summary and a page for each chosen case: what happened, what could have happened, how sure that is.
     It holds patients' data: treat the file as you treat the cohort.
     """
-    from ifonly.cases.opening import open_run
     from ifonly.report.case_report import ReportSettings, write_report
+    from ifonly.report.cases.opening import open_run
 
     target = run / "report.html" if out is None else out
     require_free(target, force=force)

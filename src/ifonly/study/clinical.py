@@ -38,9 +38,9 @@ def build_with_pictures(
 ) -> tuple[Build, Card]:
     """Build a cohort; its folder also has the flow as a picture, and the data card."""
     from ifonly.report.card import data_card
-    from ifonly.report.card_files import write_card
     from ifonly.report.flow_picture import write_flow
-    from ifonly.report.outcomes import Outcome
+    from ifonly.report.folders import write_card
+    from ifonly.report.recorded import Outcome
 
     cards: list[Card] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -231,6 +231,16 @@ class OutputsPlan:
     """The report shows so many of the most improved episodes."""
 
 
+PARTS: dict[str, Any] = {
+    "split": SplitPlan,
+    "fit": FitPlan,
+    "check": CheckPlan,
+    "cohort": CohortPlan,
+    "outputs": OutputsPlan,
+}
+"""The sections of a study file that are read as they stand."""
+
+
 @dataclass(frozen=True)
 class Study:
     """From a table to a report; checked when built. Stages are folders beside the study's file."""
@@ -256,8 +266,8 @@ class Study:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], folder: Path) -> Study:
         """Read what a study file says; its paths are relative to `folder`, where the file lies."""
-        sections = {"schema", "split", "fit", "check", "query", "evidence", "cohort", "outputs"}
-        check_keys("study", content, required={"format", "version", "data", "query"}, optional=sections)
+        optional = {"schema", "evidence", *PARTS}
+        check_keys("study", content, required={"format", "version", "data", "query"}, optional=optional)
         if content["format"] != FORMAT or content["version"] != VERSION:
             found = f"{content['format']!r}, version {content['version']!r}"
             raise InputError(f"study: expected format {FORMAT!r}, version {VERSION}; found {found}.")
@@ -268,7 +278,7 @@ class Study:
             "cohort": CohortPlan,
             "outputs": OutputsPlan,
         }
-        given = {name: _section(kind, content.get(name) or {}, name, folder) for name, kind in kinds.items()}
+        given: dict[str, Any] = {name: _section(kind, content.get(name) or {}, name, folder) for name, kind in kinds.items()}
         data = _data(content, folder)
         if isinstance(data, ClinicalData) and data.test is None:
             data = replace(data, test=given["split"].test, seed=given["split"].seed)
@@ -279,13 +289,6 @@ class Study:
             evidence=_evidence(content.get("evidence") or {}, folder),
             **given,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types, for fingerprints."""
-        plain = {
-            one.name: asdict(getattr(self, one.name)) for one in fields(self) if one.name not in ("folder", "query")
-        }
-        return {**plain, "query": self.query.to_dict()}
 
 
 def load_study(path: str | Path) -> Study:

@@ -26,7 +26,7 @@ from ifonly.study.plan import ClinicalData, FitPlan, SimulatedData, StoredData, 
 from ifonly.version import __version__
 
 if TYPE_CHECKING:
-    from ifonly.report.summary import Summary
+    from ifonly.report.summary import RunSummary
 
 REPORT_FILE = "report.html"
 GRID_FILE = "grid.parquet"
@@ -122,7 +122,7 @@ def _data_files(study: Study) -> dict[str, str]:
 
 def _card(study: Study, progress: Progress) -> None:
     from ifonly.report.card import data_card
-    from ifonly.report.card_files import write_card
+    from ifonly.report.folders import write_card
 
     cohort, grid = load_cohort(study.folder / "data"), study.folder / "data" / GRID_FILE
     card = data_card(
@@ -150,7 +150,7 @@ def _fit(study: Study, progress: Progress) -> None:
 
 
 def _check(study: Study, progress: Progress) -> None:
-    from ifonly.report.check_files import write_check
+    from ifonly.report.folders import write_check
 
     cohort, chosen = load_cohort(study.folder / "split" / "test"), study.check
     found = check_model(
@@ -221,20 +221,20 @@ def _asked_there(folder: Path) -> dict[str, Any] | None:
 
 
 def _summary(study: Study, progress: Progress) -> None:
-    from ifonly.report.summary_files import write_summary
+    from ifonly.report.folders import write_summary
 
     cohort = load_cohort(study.folder / "data") if study.outputs.by else None
     run, outputs = load_run(study.folder / "cohort"), study.outputs
     write_summary(summarized(run, threshold=outputs.threshold, by=outputs.by, values=cohort), study.folder / "summary")
 
 
-def summarized(run: Run, *, threshold: float, by: Mapping[str, Any], values: Cohort | None) -> Summary:
+def summarized(run: Run, *, threshold: float, by: Mapping[str, Any], values: Cohort | None) -> RunSummary:
     """What a run says as a whole."""
-    from ifonly.report.improvements import Asked
     from ifonly.report.summary import summarize
 
+    expected = run.manifest["cohort"]["episodes"]
     try:
-        return summarize(run.table(), threshold=threshold, by=dict(by), values=values, asked=Asked.of(run.manifest))
+        return summarize(run.table(), run.query, threshold=threshold, by=dict(by), values=values, expected=expected)
     except InputError as error:
         raise InputError(f"{run.folder}: {error}") from None
 
@@ -255,21 +255,35 @@ def _settings(part: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if not isinstance(value, Path) and key not in technical}
 
 
-def _episodes_settings(study: Study) -> dict[str, Any]:
+def _cohort_settings(study: Study) -> dict[str, Any]:
     """What decides about answers; who computes them does not."""
     return {"query": study.asked.to_dict(), "episodes": study.cohort.episodes, "first": study.cohort.first}
 
 
+def _data_settings(study: Study) -> dict[str, Any]:
+    return {"source": type(study.data).__name__, **_settings(study.data)}
+
+
+def _card_settings(study: Study) -> dict[str, Any]:
+    shown = {"severity": study.outputs.severity, "smallest_cell": study.outputs.smallest_cell}
+    return {**shown, "kind": study.fit.kind, "hidden": study.fit.hidden}
+
+
+def _behaviour_settings(study: Study) -> dict[str, Any] | None:
+    return None if study.evidence.behaviour is None else _settings(study.evidence.behaviour)
+
+
+def _summary_settings(study: Study) -> dict[str, Any]:
+    return {"threshold": study.outputs.threshold, "by": dict(study.outputs.by)}
+
+
+def _report_settings(study: Study) -> dict[str, Any]:
+    return {"threshold": study.outputs.threshold, "cases": study.outputs.cases}
+
+
 STAGES = (
-    Stage(
-        "data",
-        (),
-        lambda study: {"source": type(study.data).__name__, **_settings(study.data)},
-        _data,
-        files=_data_files,
-        share=4,
-    ),
-    Stage("card", ("data",), lambda study: [study.outputs.severity, study.outputs.smallest_cell], _card, share=3),
+    Stage("data", (), _data_settings, _data, files=_data_files, share=4),
+    Stage("card", ("data",), _card_settings, _card, share=3),
     Stage("split", ("data",), lambda study: _settings(study.split), _split, share=0.5),
     Stage("fit", ("split",), lambda study: _settings(study.fit), _fit, share=40),
     Stage(
@@ -284,14 +298,14 @@ STAGES = (
     Stage(
         "behaviour",
         ("split",),
-        lambda study: asdict(study.evidence.behaviour) if study.evidence.behaviour else None,
+        _behaviour_settings,
         _behaviour,
         wanted=lambda study: study.evidence.behaviour is not None,
         share=10,
     ),
-    Stage("cohort", ("split", "behaviour", "fit", "check"), _episodes_settings, _cohort, share=30),
-    Stage("summary", ("cohort",), lambda study: [study.outputs.threshold, dict(study.outputs.by)], _summary, share=3),
-    Stage("report", ("cohort",), lambda study: [study.outputs.threshold, study.outputs.cases], _report, share=3),
+    Stage("cohort", ("split", "behaviour", "fit", "check"), _cohort_settings, _cohort, share=30),
+    Stage("summary", ("cohort",), _summary_settings, _summary, share=3),
+    Stage("report", ("cohort",), _report_settings, _report, share=3),
 )
 """In the order in which they are done."""
 

@@ -1,7 +1,6 @@
 """Rules by their definition, one sequence at a time, and problems under random rules."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -46,6 +45,8 @@ def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bo
                 return False
             if action in map(number, (*rules.forbidden.get(None, ()), *rules.forbidden.get(step, ()))):
                 return False
+            if step in rules.choices and action not in map(number, rules.choices[step]):
+                return False
             if not within(action, recorded[step], rules.max_shift):
                 return False
         pair = (sequence[step - 1], action)
@@ -71,11 +72,8 @@ def listed(problem: Problem) -> tuple[list[tuple[int, ...]], torch.Tensor]:
     every = list(itertools.product(range(problem.action_count), repeat=problem.horizon))
     recorded = problem.episode.actions
     rules = problem.constraints
-    mask = problem._mask
     fine = [
-        obeys(rules, problem.episode, sequence)
-        and int((recorded != sequence).sum()) <= problem.max_changes
-        and (mask is None or bool(mask[np.arange(problem.horizon), list(sequence)].all()))
+        obeys(rules, problem.episode, sequence) and int((recorded != sequence).sum()) <= problem.max_changes
         for sequence in every
     ]
     return every, torch.tensor(fine)
@@ -83,5 +81,5 @@ def listed(problem: Problem) -> tuple[list[tuple[int, ...]], torch.Tensor]:
 
 def plain_outcomes(problem: Problem, sequences: torch.Tensor) -> torch.Tensor:
     """Outcomes with the cost of changes counted by hand."""
-    free = replace(problem, change_cost=0.0)
+    free = problem.with_query(change_cost=0.0)
     return free.rollout(sequences)[1] - problem.change_cost * problem.changes(sequences).double()

@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -168,14 +169,14 @@ class TestCostOfChanges:
         assert result.shown[0] == free.reward.show(free.observed_outcome)
         assert result.shown[1].value == pytest.approx(free.reward.show(free.outcome(result.actions)).value)
         assert result.outcome == pytest.approx(free.outcome(result.actions) - 0.3 * count)
-        assert "outcomes as shown" in str(verify(result, free.episode, free.model))
+        assert "outcomes within plausible ranges" in str(verify(result, free.episode, free.model))
 
     def test_changes_that_gain_less_are_not_made(self) -> None:
         free = random_problem(3, masked=False)
         gain = solve(free, Exhaustive()).improvement
         assert gain > 0
         for solver in (Exhaustive(), AnchorAStar(MonteCarlo(samples=20)), *HEURISTICS):
-            costly = replace(free, change_cost=gain + 1e-3)
+            costly = free.with_query(change_cost=gain + 1e-3)
             assert solve(costly, solver).changes == ()
 
     @pytest.mark.parametrize("cost", [-0.1, math.nan, math.inf, "much", True])
@@ -203,8 +204,8 @@ def test_results_and_their_verification_keep_the_rules(seed: int) -> None:
     reward = problem.reward if problem.reward.to_dict()["kind"] == "custom" else None
     for solver in (Exhaustive(), Greedy()):
         result = Result.from_json(solve(problem, solver).to_json())
-        assert problem.constraints is not None
-        assert result.query == problem.query
+        assert result.query.to_dict() == problem.query.to_dict()
+        assert result.query.constraints == problem.constraints
         report = verify(result, problem.episode, problem.model, reward=reward, samples=20)
         assert report.proof_repeated is solver.exact
 
@@ -235,8 +236,8 @@ def test_verification_refuses_sequences_against_the_rules() -> None:
         check(replace(result, actions=problem.episode.actions))
     with pytest.raises(VerificationError, match="cannot be put"):
         check(asked_otherwise(result, max_changes=0))
-    with pytest.raises(VerificationError, match=r"bound against|optimum|frontier"):
-        check(asked_otherwise(result, constraints=Constraints()))
+    with pytest.raises(VerificationError, match="sequence"):
+        check(asked_otherwise(result, constraints=Constraints(locked=[1])))
     with pytest.raises(VerificationError, match="outcome"):
         check(asked_otherwise(result, change_cost=result.query.change_cost + 1.0))
 

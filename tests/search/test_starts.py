@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import Problem
 from ifonly.problem.batch import ProblemBatch
@@ -32,7 +33,7 @@ def family(seed: int) -> list[Problem]:
         constrained=True,
     )
     rng = np.random.default_rng(seed)
-    members = [first, first.with_constraints(None)]
+    members = [first, first.with_constraints(Constraints())]
     for _ in range(4):
         try:
             members.append(first.with_constraints(random_constraints(first.episode, rng)))

@@ -64,7 +64,7 @@ def questions(count: int, start: int = 0, **given: Any) -> Iterator[BaseProblem]
         if seed % 3 == 2:
             goal, members = ("mean", "worst", 0.5)[seed % 9 // 3], 1 + seed % 4
             base = random_panel(seed, members=members, objective=goal, **settings)
-            base = replace(base, support_share=(1.0, 0.5)[seed % 2])
+            base = base.with_query(support_share=(1.0, 0.5)[seed % 2])
         seed += 1
         question = replace(base, support=random_half_spaces(base, seed))
         if len(truth(question).outcomes):

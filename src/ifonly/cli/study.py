@@ -113,9 +113,9 @@ def _draft(table: Path, hints: dict[str, list[str]]) -> Draft:
     from ifonly.data.drafts import Hints, guess_schema
     from ifonly.data.store import read_frame
 
-    named = [hints.get(role, [None])[0] for role in ("episode", "step", "subject")]
+    named = {role: names[0] for role, names in hints.items() if role != "action"}
     try:
-        return guess_schema(read_frame(table), Hints(*named, tuple(hints.get("action", ()))))
+        return guess_schema(read_frame(table), Hints(**named, actions=tuple(hints.get("action", ()))))
     except InputError as error:
         raise InputError(f"{table}: {error}") from None
 

@@ -12,6 +12,7 @@ from ifonly.data.store import load_cohort, load_metadata, read_frame, read_table
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour import fit_behaviour, load_behaviour, save_behaviour
 from ifonly.evidence.check.check import check_model
+from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.evidence.check.thresholds import load_thresholds
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
@@ -149,9 +150,14 @@ def _fit(study: Study, progress: Progress) -> None:
     save_model(model, study.folder / "fit", provenance=provenance, overwrite=True)
 
 
-def _check(study: Study, progress: Progress) -> None:
-    from ifonly.report.folders import write_check
+def write_check(found: ModelCheck, folder: Path) -> None:
+    """Store what a check found, with figures."""
+    from ifonly.report.folders import write_check as write
 
+    write(found, folder)
+
+
+def _check(study: Study, progress: Progress) -> None:
     cohort, chosen = load_cohort(study.folder / "split" / "test"), study.check
     found = check_model(
         load_model(study.folder / "fit", schema=cohort.schema),

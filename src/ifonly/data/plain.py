@@ -1,5 +1,6 @@
 """Plain values as people write them in files and calls: taken as they should be, or refused with a place."""
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,20 @@ from ifonly.errors import InputError
 def repeated(names: Sequence[str]) -> list[str]:
     """The names that occur more than once."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """ " Did you mean ...?" with the choice that is spelt most like `name`; nothing where none is.
+
+    >>> did_you_mean("sofa", ["MAP", "SOFA"]), did_you_mean("pain", ["MAP", "SOFA"])
+    (" Did you mean 'SOFA'?", '')
+    """
+    wanted, best, found = str(name).lower(), 0.7, None
+    for choice in choices:  # of equally good ones the first
+        likeness = difflib.SequenceMatcher(None, wanted, choice.lower())
+        if likeness.real_quick_ratio() > best and likeness.quick_ratio() > best and likeness.ratio() > best:
+            best, found = likeness.ratio(), choice
+    return "" if found is None else f" Did you mean {found!r}?"
 
 
 def as_list(where: str, what: str, value: object) -> list[Any]:
@@ -64,4 +79,6 @@ def check_keys(where: str, content: object, *, required: set[str], optional: set
     if missing:
         raise InputError(f"{where}: missing {sorted(missing)}.")
     if unknown:
-        raise InputError(f"{where}: unknown {sorted(map(str, unknown))}; known are {sorted(required | optional)}.")
+        first = sorted(map(str, unknown))
+        known = sorted(required | optional)
+        raise InputError(f"{where}: unknown {first}; known are {known}.{did_you_mean(first[0], known)}")

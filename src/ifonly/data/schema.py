@@ -18,6 +18,7 @@ from ifonly.data.plain import (
     check_keys,
     check_name,
     check_text,
+    did_you_mean,
     repeated,
 )
 from ifonly.errors import InputError, SchemaMismatchError
@@ -230,7 +231,9 @@ class Schema:
         """Column of a dynamic feature in `states`; an error names the choices."""
         names = [feature.name for feature in self.dynamic]
         if name not in names:
-            raise InputError(f"{name!r} is not a dynamic feature of this schema; choose from {names}.")
+            raise InputError(
+                f"{name!r} is not a dynamic feature of this schema; choose from {names}.{did_you_mean(name, names)}"
+            )
         return names.index(name)
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,91 +16,47 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 
-from ifonly.cli import asking, options
-from ifonly.cli.frame import ExitCode, Output, note, notes
-from ifonly.cli.questions import RewardChoice, RuleChoice, changes_limit
-from ifonly.cli.solvers import SolverChoice, SolverName
-from ifonly.cli.trust import TrustChoice
-from ifonly.errors import InputError
+from ifonly.cli import options
+from ifonly.cli.drawing import show_duration
+from ifonly.cli.frame import ExitCode, Output, in_options, note, notes, require_extra
+from ifonly.cli.queries import QueryOptions
 from ifonly.progress import Tick
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ifonly.runs import Run
-
-WORK_PANEL = "Who does the work"
 
 COHORT_EXAMPLES = (
     "ifonly cohort --episodes data/sepsis --model models/sepsis -k 3 --out runs/k3",
     "ifonly cohort --episodes data/sepsis --model models/sepsis -k 3 --out runs/k3 --workers 4 --seconds 60",
     "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/two --only patient-00001 "
-    "--only patient-00002 --solver greedy --json",
-    "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/k3 --scheduler tcp://head:8786",
+    "--only patient-00002 --json",
+    "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/k3 --workers tcp://head:8786",
     "ifonly cohort --episodes data/sepsis --model models/sepsis --out runs/k3 --device cuda",
-    "ifonly cohort --episodes data/sepsis --model models/ensemble --out runs/worst --objective worst "
-    "--behaviour behaviour/sepsis --sensitivity",
+    "ifonly cohort --episodes data/sepsis --model models/ensemble --out runs/worst --query worst.yaml "
+    "--behaviour behaviour/sepsis",
 )
 
 
 def cohort(
-    episodes: options.Episodes,
-    model: options.ModelFolder,
+    asked: QueryOptions,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", metavar="FOLDER", help="The run: what is there is gone on with, not replaced.", show_default=False
-        ),
+        typer.Option("--out", metavar="FOLDER", help="The run; one that was stopped is resumed.", show_default=False),
     ],
-    max_changes: asking.MaxChanges = "3",
-    minimize: asking.Minimize = None,
-    maximize: asking.Maximize = None,
-    weight: asking.Weights = None,
-    cost: asking.Costs = None,
-    change_cost: asking.ChangeCost = 0.0,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="ID", help="Solve this episode, not all of them; may be repeated."),
-    ] = None,
-    only_in: Annotated[
-        Path | None,
-        typer.Option("--only-in", metavar="FILE", help="Solve the episodes whose ids this file has, one a line."),
-    ] = None,
-    fix_last_action: asking.FixLastAction = False,
-    lock: asking.Lock = None,
-    require: asking.Require = None,
-    forbid: asking.Forbid = None,
-    max_shift: asking.MaxShift = None,
-    max_jump: asking.MaxJump = None,
+    only: options.Only = None,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            metavar="N",
-            min=1,
-            help="Processes on this machine.",
-            show_default="one per core",
-            rich_help_panel=WORK_PANEL,
-        ),
-    ] = None,
-    scheduler: Annotated[
         str | None,
         typer.Option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="A Dask scheduler, whose workers do the work: tcp://host:8786.",
-            rich_help_panel=WORK_PANEL,
+            "--workers",
+            metavar="N|ADDRESS",
+            help="Processes on this machine, or a Dask scheduler whose workers do the work: tcp://host:8786.",
+            show_default="one per core",
         ),
     ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            metavar="NAME",
-            help="cpu, or cuda (cuda:1, ...) to solve many episodes at once on a GPU.",
-            rich_help_panel=WORK_PANEL,
-        ),
-    ] = "cpu",
+    force: Annotated[
+        bool, typer.Option("--force", help="Start again: drop the run that is there, finished or not, even damaged.")
+    ] = False,
+    device: options.Device = "cpu",
     chunk: Annotated[
         int | None,
         typer.Option(
@@ -108,30 +64,10 @@ def cohort(
             metavar="N",
             min=1,
             help="Episodes handed to a worker at a time.",
-            show_default="8; 256 on a GPU",
-            rich_help_panel=WORK_PANEL,
+            show_default="16; 256 on a GPU",
+            rich_help_panel=options.MORE,
         ),
     ] = None,
-    objective: asking.Goal = None,
-    each_refit: asking.EachRefit = False,
-    behaviour: asking.Behaviour = None,
-    min_support: asking.MinSupport = None,
-    sensitivity: asking.Sensitive = False,
-    allow_failed_model: asking.AllowFailedModel = False,
-    solver: asking.SolverOption = SolverName.AUTO,
-    samples: asking.Samples = None,
-    anchors: asking.Anchors = None,
-    anchor_strategy: asking.AnchorPlaces = None,
-    shared_anchors: asking.SharedAnchors = False,
-    seed: asking.SolverSeed = 0,
-    seconds: asking.Seconds = None,
-    nodes: asking.Nodes = None,
-    gap: asking.Gap = 0.0,
-    memory: asking.Memory = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Start again: drop the run that is there, finished or not, even damaged.")
-    ] = False,
-    json: options.Json = False,
 ) -> ExitCode:
     """Solve every episode of a cohort, or some, on all cores or on a cluster.
 
@@ -139,53 +75,30 @@ def cohort(
     on where it was when the same command is given again. Limits are per episode. An episode that cannot be solved gets
     a row with the reason. At the end OUT/results.parquet has one row per episode.
     """
-    choice = SolverChoice(
-        name=solver,
-        samples=samples,
-        anchors=anchors,
-        strategy=anchor_strategy,
-        shared=shared_anchors,
-        seed=seed,
-        memory=memory,
-    )
-    better = RewardChoice(minimize, maximize, weight or (), cost or ())
-    rules = RuleChoice(lock or (), require or (), forbid or (), max_shift or (), max_jump or (), fix_last_action)
-    trust = TrustChoice(objective, each_refit, behaviour, min_support, sensitivity, allow_failed_model)
-    budget = changes_limit(max_changes)
-    if scheduler is not None and workers is not None:
-        raise typer.BadParameter("--workers and --scheduler exclude each other.")
+    processes, scheduler = worker_choice(workers)
     from ifonly.data.store import load_cohort
     from ifonly.models.checkpoint import load_model
-    from ifonly.query import Limits
     from ifonly.runs import RunSettings, solve_cohort
 
-    everyone = load_cohort(episodes)
+    everyone = load_cohort(asked.episodes)
+    sources = {"episodes": asked.episodes, "model": asked.model}
     settings = RunSettings(
-        solver=choice.build(everyone),
-        limits=Limits(seconds=seconds, nodes=nodes, gap=gap, memory=memory),
-        constraints=rules.build(everyone.schema),
-        change_cost=change_cost,
-        objective=trust.goal,
-        behaviour=trust.examination(everyone.schema).behaviour,
-        min_support=min_support,
-        each_refit=each_refit,
-        sensitivity=sensitivity,
-        allow_failed_model=allow_failed_model,
-        episodes=_chosen(only, only_in),
-        workers=workers,
+        episodes=options.chosen_ids(only),
+        workers=processes,
         device=device,
         chunk=chunk,
-        sources={"episodes": episodes, "model": model, **({} if behaviour is None else {"behaviour": behaviour})},
+        sources=sources if asked.behaviour is None else {**sources, "behaviour": asked.behaviour},
     )
-    learned = load_model(model, schema=everyone.schema)
+    query, behaviour = asked.build(everyone.schema), asked.learned_behaviour(everyone.schema)
+    learned = load_model(asked.model, schema=everyone.schema)
     with nullcontext() if scheduler is None else cluster_at(scheduler) as client, _bar() as bar:
         try:
             run = solve_cohort(
                 everyone,
                 learned,
-                better.build(everyone.schema),
-                max_changes=budget,
+                query,
                 out=out,
+                behaviour=behaviour,
                 settings=settings,
                 executor=client,
                 force=force,
@@ -197,7 +110,23 @@ def cohort(
             return ExitCode.INTERRUPTED
     if force and (out / "summary").exists():
         note("note", f"{out / 'summary'} is about the run before; summarize again.", style="bold yellow")
-    return _deliver(run, Output(json))
+    return _deliver(run, Output())
+
+
+def worker_choice(text: str | None) -> tuple[int | None, str | None]:
+    """How many processes, or which scheduler.
+
+    >>> worker_choice("4"), worker_choice("tcp://head:8786"), worker_choice(None)
+    ((4, None), (None, 'tcp://head:8786'), (None, None))
+    """
+    if text is None:
+        return None, None
+    if "://" in text:
+        require_extra("dask", "distributed", what=f"--workers {text}")
+        return None, text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"--workers {text!r}: give a whole number from 1, or an address: tcp://host:8786.")
+    return int(text), None
 
 
 @contextmanager
@@ -218,21 +147,6 @@ def _is_worth_telling(record: logging.LogRecord) -> bool:
     """Not the traceback of a client that is closed while it still looks for its scheduler."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not issubclass(kind, asyncio.CancelledError)
-
-
-def _chosen(ids: Sequence[str] | None, file: Path | None) -> list[str] | None:
-    """The episodes to solve, from the command line and from a file; None for all."""
-    if ids is None and file is None:
-        return None
-    listed = list(ids or ())
-    if file is not None:
-        try:
-            listed += [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--only-in {file}: cannot be read ({error}).") from None
-    if not listed:
-        raise InputError(f"--only-in {file}: names no episode; give one id a line.")
-    return list(dict.fromkeys(listed))
 
 
 @dataclass
@@ -274,8 +188,7 @@ def show_pace(done: int, seconds: float, left: int) -> str:
         return ""
     rate = done / seconds
     shown = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-    minutes, rest = divmod(round(left / rate), 60)
-    return f"{shown}, {minutes // 60}:{minutes % 60:02}:{rest:02} left"
+    return f"{shown}, {show_duration(left / rate)} left"
 
 
 @contextmanager
@@ -301,49 +214,34 @@ def _deliver(run: Run, output: Output) -> ExitCode:
     """Show what was found as a whole, and where it is."""
     import polars as pl
 
+    from ifonly.result.table import FAILED
     from ifonly.runs.folder import TABLE
-    from ifonly.runs.rows import FAILED
 
     table = run.table()
     failed = table.filter(pl.col("status") == FAILED)
+    seconds = table["stats"].struct.field("seconds_bounds") + table["stats"].struct.field("seconds_search")
     document = {
         "run": str(run.folder),
         "results": str(run.folder / TABLE),
         "episodes": table.height,
         "counts": run.counts,
-        "median_improvement": _median_improvement(table),
-        "seconds": {"median": table["seconds"].median(), "total": table["seconds"].sum()},
+        "median_improvement": table["improvement"].median(),
+        "seconds": {"median": seconds.median(), "total": seconds.sum()},
         "failed": dict(zip(failed["episode"], failed["reason"], strict=True)),
-        "model_check": run.manifest["model_check"],
-        "with_warnings": _with_warnings(table),
+        "model_check": None if run.check is None else run.check.verdict,
+        "verdicts": dict(table["verdict"].drop_nulls().value_counts(sort=True).iter_rows()),
     }
     output.document(document)
     output.show(_figures(document), f"written: {run.folder / TABLE}", f"next: ifonly summarize {run.folder}")
     if failed.height:
-        first = failed["reason"][0]
+        first = in_options(failed["reason"][0])
         more = f" (and {failed.height - 1:,} more, with their reasons in the table)" if failed.height > 1 else ""
         note("error", f"{first}{more}", style="bold red")
-    check = document["model_check"]
-    if check is not None and check["used_although_failed"]:
-        note(
-            "warning", f"the model failed its check and was asked all the same ({check['summary']}).", style="bold red"
-        )
+    if run.check is not None and run.check.failed:
+        from ifonly.text.evidence import caution_message
+
+        note("caution", str(caution_message(run.check)), style="bold red")
     return _exit_code(run.counts)
-
-
-def _median_improvement(table: pl.DataFrame) -> float | None:
-    from ifonly.report.improvements import improvements
-
-    median = improvements(table)["improvement"].median()
-    return float(median) if isinstance(median, float) else None
-
-
-def _with_warnings(table: pl.DataFrame) -> int | None:
-    """How many answers have something that speaks against trusting them; None where none was examined."""
-    from ifonly.report.improvements import improvements
-
-    known = improvements(table)["warnings"].drop_nulls()
-    return int((known.list.len() > 0).sum()) if len(known) else None
 
 
 def _figures(document: dict[str, Any]) -> Table:
@@ -360,16 +258,18 @@ def _figures(document: dict[str, Any]) -> Table:
         table.add_row("median seconds", f"{document['seconds']['median']:.3g}")
         table.add_row("seconds of all searches", f"{document['seconds']['total']:,.0f}")
     if document["model_check"] is not None:
-        table.add_row("model check", document["model_check"]["verdict"])
-    if document["with_warnings"] is not None:
-        table.add_row("answers with warnings", f"{document['with_warnings']:,}")
+        table.add_row("model check", document["model_check"])
+    if document["verdicts"]:
+        table.add_row("evidence", "")
+    for verdict, count in document["verdicts"].items():
+        table.add_row(f"  {verdict}", f"{count:,}")
     return table
 
 
 def _exit_code(counts: dict[str, int]) -> ExitCode:
     """As for single episodes: failures before limits."""
     from ifonly.result import Status
-    from ifonly.runs.rows import FAILED
+    from ifonly.result.table import FAILED
 
     if counts.get(FAILED):
         return ExitCode.BAD_INPUT

@@ -1,4 +1,4 @@
-"""What cases say of how far to trust their answers: from results, from runs of every kind, and of models that failed."""
+"""What cases say of how far to trust their answers: of results, of runs of every kind, of models that failed."""
 
 import json
 import shutil

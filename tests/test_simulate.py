@@ -24,7 +24,7 @@ from ifonly.rewards import minus
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
-from ifonly.simulate.clinician import treatment
+from ifonly.simulate.patients import treatment
 from ifonly.simulate.world import soft_clamp, soft_unclamp
 from ifonly.testing import check_model
 

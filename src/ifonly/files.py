@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half-written."""
+"""Files that are never half-written, and what the machine offers."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,12 +46,7 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
 
 
 def _replace_folder(target: Path, scratch: Path) -> None:
-    strangers = sorted({item.name for item in target.iterdir()} - {item.name for item in scratch.iterdir()})
-    if strangers:
-        raise StoreError(
-            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
-            "name."
-        )
+    require_only(target, {item.name for item in scratch.iterdir()})
     retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)
@@ -59,9 +54,18 @@ def _replace_folder(target: Path, scratch: Path) -> None:
     finally:
         if retired.exists() and not target.exists():
             retired.rename(target)
-        # The old folder goes only once something stands in its place.
+        # The old folder is removed only once the new one has its name.
         if target.exists():
             shutil.rmtree(retired, ignore_errors=True)
+
+
+def require_only(folder: Path, names: Collection[str]) -> None:
+    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine."""
+    others = sorted({item.name for item in folder.iterdir()} - set(names)) if folder.is_dir() else []
+    if others:
+        raise StoreError(
+            f"{folder} also holds {others[:5]}, which overwriting would delete; move them away or choose another name."
+        )
 
 
 def check_writable(path: str | Path, *, folder: bool = False) -> None:
@@ -112,8 +116,8 @@ def write_text_atomically(path: str | Path, text: str) -> None:
 def _hidden_beside(target: Path, *, old: bool = False) -> Path:
     """A free hidden name in the same folder, so that a rename stays within one file system.
 
-    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for. The name says whose it
-    is, so that it can be removed once that process is no more.
+    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for. The name
+    holds machine and process, so that it can be removed once that process has ended.
     """
     mark = f"-{_this_machine()}-{os.getpid()}-{secrets.token_hex(4)}{'-old' if old else ''}"
     return target.parent / f".{target.name}{mark}"
@@ -124,7 +128,7 @@ def _this_machine() -> str:
 
 
 def _tidy_up_beside(target: Path) -> None:
-    """Remove what killed processes have left hidden beside `target`: it would stay for good, and hold people's data.
+    """Remove hidden files of killed processes beside `target`: they hold patient data and would never be removed.
 
     A folder that was being replaced when its process was killed, and has no successor, gets its name back. What belongs
     to a process that lives, or to another machine that shares the disk, is left alone.
@@ -132,7 +136,7 @@ def _tidy_up_beside(target: Path) -> None:
     for item, marks in _hidden_for(target):
         if any(_may_live(mark) for mark in marks):
             continue
-        with suppress(OSError):  # somebody else's, or gone by now
+        with suppress(OSError):  # another user's, or removed meanwhile
             if len(marks) == 1 and marks[0].endswith("-old") and not os.path.lexists(target):
                 item.rename(target)
             elif item.is_dir():
@@ -162,7 +166,7 @@ def _may_live(mark: str) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # somebody else's
+        return True  # another user's process
     return True
 
 
@@ -170,3 +174,8 @@ def sha256_of(path: Path) -> str:
     """The checksum by which a cut-off or altered file is recognised."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,7 @@ from made_courses import by_enumeration
 from random_behaviour import made_behaviour
 
 import ifonly
-from ifonly.data.moments import moment
+from ifonly.data.schema import moment
 from ifonly.errors import InputError
 from ifonly.evidence import support_of
 from ifonly.evidence.behaviour import BehaviourModel

@@ -19,7 +19,7 @@ from ifonly.models import (
     load_model,
     save_model,
 )
-from ifonly.models.bootstrap import Subjects
+from ifonly.models.bootstrap import SubjectIndex
 from ifonly.models.fit import FitSettings, evaluate, fit
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.layers import Network
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_other_samples(ensembl
 
 
 def test_samples_draw_subjects_with_replacement_and_hold_out_others(cohort):
-    subjects = Subjects.of(cohort)
+    subjects = SubjectIndex.of(cohort)
     owner = subjects.of_episode[cohort.transitions().episode]
     shares = []
     for number in range(200):
@@ -158,7 +158,7 @@ def test_members_keep_their_limits_and_their_best_epoch(cohort):
     for number, member in enumerate(hasty):
         losses = member.fit_report.validation_loss
         assert losses[member.fit_report.kept_epoch - 1] == min(losses)
-        held = Subjects.of(cohort).draw(settings, 0, number).held_out
+        held = SubjectIndex.of(cohort).draw(settings, 0, number).held_out
         names = {cohort.ids[episode] for episode in cohort.transitions().episode[held]}
         assert -evaluate(member, cohort.select(sorted(names))) == pytest.approx(min(losses), rel=1e-5)
         networks = [part for part in member.for_search().modules() if isinstance(part, Network)]
@@ -325,7 +325,7 @@ def test_one_member_and_rare_actions_and_constant_features_are_pointed_out():
     without = [
         number
         for number in range(12)
-        if not (poor.transitions().actions[Subjects.of(poor).draw(SETTINGS, 1, number).rows] == 1).any()
+        if not (poor.transitions().actions[SubjectIndex.of(poor).draw(SETTINGS, 1, number).rows] == 1).any()
     ]
     assert 0 < len(without) < 12
     assert (note.count, note.of, note.names) == (len(without), 12, ("treat",))

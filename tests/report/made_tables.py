@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from hypothesis import strategies as st
-
 from ifonly.runs.rows import COLUMNS, FAILED
 
 

@@ -13,7 +13,7 @@ from matplotlib.text import Annotation, Text
 
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
-from ifonly.models.fit import Counts, FitReport, FitSettings
+from ifonly.models.fit import DataCounts, FitReport, FitSettings
 from ifonly.report.plots import plot_episode, plot_fit, save_figure
 from ifonly.rewards import Shown
 
@@ -153,7 +153,7 @@ def test_no_texts_overlap(result: object) -> None:
 
 
 def fit_report(validation: tuple[float, ...] = (3.0, 2.0, 2.5), epochs: int = 3) -> FitReport:
-    counts = Counts(10, 10, 100)
+    counts = DataCounts(10, 10, 100)
     losses = tuple(4.0 / (1 + epoch) for epoch in range(epochs))
     return FitReport(FitSettings(epochs=epochs), 0, counts, counts if validation else None, losses, validation, 1.0)
 

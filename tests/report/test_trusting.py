@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from ifonly.runs.rows import FIRST_COLUMNS
 from made_tables import failed, made_row, made_table
 
 from ifonly.report import summary_files
@@ -12,7 +13,6 @@ from ifonly.report.summary import summarize
 from ifonly.report.summary_files import write_summary
 from ifonly.report.summary_tables import summary_tables
 from ifonly.report.trust_plots import plot_trust
-from ifonly.runs.rows import FIRST_COLUMNS
 
 CHECK = {"verdict": "warn", "summary": "warn: of 9 checks 1 warn", "episodes": 400, "cohort": "c0"}
 FEW, FAR = "only 3 of 10 refits agree that the changes help", "one step goes beyond what the data supports"

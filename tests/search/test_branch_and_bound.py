@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.bounds.leading import NoChildBound
+from ifonly.bounds.base import NoChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.errors import InputError
 from ifonly.problem import Problem

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import LipschitzChildBound, NoChildBound, make_child_bound
+from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.factory import make_child_bound
+from ifonly.bounds.lipschitz import LipschitzChildBound
 from ifonly.bounds.taylor import can_expand
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.errors import InputError
@@ -122,9 +123,9 @@ def test_leaves_are_replayed_as_rollouts_or_fathomed_below_their_cutoff(
 
 
 def check_plain(batch: ProblemBatch, bound: ChildBound, branches: Branches, found: Replayed) -> None:
-    assert not bound.looks_onward
+    assert not bound.has_reward_to_go
     with pytest.raises(NotImplementedError):
-        bound.onward(0, branches.problem, branches.states, 0)
+        bound.reward_to_go(0, branches.problem, branches.states, 0)
     assert torch.equal(found.outcomes, batch.outcomes(branches))
     assert bool((found.fathomed_bounds == -torch.inf).all())
     assert torch.equal(found.steps, batch.steps_from(branches))
@@ -193,13 +194,15 @@ def test_bounds_one_step_later_are_no_higher_and_still_true() -> None:
 
 
 class Unsure(NoChildBound):
-    """Looks onward, and knows nothing there."""
+    """Has bounds on the reward to go, all of them infinite."""
 
     @property
-    def looks_onward(self) -> bool:
+    def has_reward_to_go(self) -> bool:
         return True
 
-    def onward(self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None) -> Tensor:
+    def reward_to_go(
+        self, t: int, problem: Tensor, states: Tensor, further: int, needed: Tensor | None = None
+    ) -> Tensor:
         return torch.full((len(states), further + 1), torch.inf, dtype=torch.float64)
 
 

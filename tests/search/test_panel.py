@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from panel_oracles import Truth, counted, ranking, truth
 
-from ifonly.bounds.leading import make_child_bound
+from ifonly.bounds.factory import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema

@@ -14,6 +14,7 @@ from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import Branches, ProblemBatch, drop_idle_changes, ranks_within
+from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.testing.instances import random_panel, random_problem
 
@@ -107,7 +108,7 @@ class TestIdleChanges:
         schema = Schema((Feature("SOFA", "dynamic"),), ActionSpace.categories(["none", "a", "b", "both"]))
         model = LinearModel(schema, np.zeros((4, 1, 1)), offsets=[[10.0], [9.0], [8.0], [7.0]])
         episode = Episode("case 7", schema, states=[[10.0], [9.5], [10.5], [8.0]], actions=[0, 0, 1, 0])
-        problem = Problem.from_episode(episode, model, minus("SOFA"), 2)
+        problem = Problem.from_episode(episode, model, Query(minus("SOFA"), 2))
         assert kept(problem, [3, 0, 1, 2], 1e-9) == [3, 0, 1, 0]
 
     def test_changes_that_only_help_together_stay(self) -> None:

@@ -151,10 +151,9 @@ def mimic(
         raise typer.BadParameter("--cohort goes with --source: the AI Clinician has chosen who is in its table.")
     shortest, longest = options.horizon(horizon, "--horizon")
     require_free(folder=out, force=force)
-    from ifonly.clinical.actions import LevelChoice
     from ifonly.clinical.build import BuildOptions, build_cohort, working_folder
-    from ifonly.clinical.selection import Selection
-    from ifonly.clinical.sepsis import Window
+    from ifonly.clinical.inclusion import Selection, Window
+    from ifonly.clinical.levels import LevelChoice
 
     chosen = BuildOptions(
         selection=Selection(

@@ -176,8 +176,9 @@ def _fitted(
     progress: Progress,
 ) -> TrainableModel:
     """One model, or an ensemble."""
+    from ifonly.files import available_cores
     from ifonly.models.fit import fit as fit_model
-    from ifonly.models.fit_ensemble import available_cores, fit_ensemble
+    from ifonly.models.fit_ensemble import fit_ensemble
 
     if members is None:
         return fit_model(model, cohort, settings=settings, seed=seed, progress=progress)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
-from ifonly.models.base import TrainableModel
+from ifonly.models.base import TrainableModel, class_of
 from ifonly.models.fit_report import FitReport
-from ifonly.models.kinds import class_of
 from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
 from ifonly.models.standing import EnsembleNote
@@ -22,14 +21,14 @@ from ifonly.text.evidence import note_message
 
 
 class Ensemble(TrainableModel):
-    """M members of one class, schema and scaling, and the model that speaks for them, the `centre`.
+    """M members of one class, schema and scaling, and the `centre`, the model whose answers are theirs.
 
     `step`, `abduct`, `lipschitz`, `smooth`, density and samples are those of the centre, which `fit_ensemble` fits to
     all subjects: the best single answer, and a bijective model because each of its class is. (An average of the
     members would not do in general: the average of inverses is not the inverse of the average.) The `members` are
     models like any other; put a question to each, or to all of them at once, to see what refitting changes.
 
-    Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member speaks.
+    Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member takes its place.
     """
 
     kind: ClassVar[str] = "ensemble"
@@ -43,15 +42,15 @@ class Ensemble(TrainableModel):
     ) -> None:
         if not members:
             raise InputError("ensemble: needs at least one member.")
-        spokesman = centre if centre is not None else members[0]
-        _check_alike([spokesman, *members])
-        super().__init__(spokesman.schema, spokesman.scaler)
-        self.elementwise = spokesman.elementwise  # type: ignore[misc]  # that of the class it is made of
+        centre = centre if centre is not None else members[0]
+        _check_alike([centre, *members])
+        super().__init__(centre.schema, centre.scaler)
+        self.elementwise = centre.elementwise  # type: ignore[misc]  # that of the class it is made of
         self.notes = tuple(notes)
         """What a reader of the members' agreement should know: few subjects, actions that a refit never saw, ..."""
-        self.centre = spokesman
+        self.centre = centre
         self.refits = nn.ModuleList(members)
-        self.set_scaler(spokesman.scaler)
+        self.set_scaler(centre.scaler)
 
     @property
     def members(self) -> tuple[TrainableModel, ...]:
@@ -115,7 +114,7 @@ class Ensemble(TrainableModel):
         return all(model.is_baked() for model in self._models())
 
     def settings(self) -> dict[str, Any]:
-        """How many members there are, and of what kind; `centre` says whether another model speaks for them."""
+        """How many members there are, and of what kind; `centre` says whether the centre is a model of its own."""
         return {
             "members": len(self),
             "of": self.centre.kind,

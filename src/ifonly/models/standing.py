@@ -41,7 +41,7 @@ class Standing:
 
 
 def worst_of(standings: list[Standing | None]) -> Standing | None:
-    """The one that speaks for several models: a failure before a warning, and so on; None where none was checked."""
+    """The worst standing of several models: fail, warn, not judged, pass; None where none was checked."""
     order = (FAILED, "warn", "not judged", "pass")
     known = [standing for standing in standings if standing is not None]
     return min(known, key=lambda standing: order.index(standing.verdict), default=None)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from ifonly.clinical.flow import Flow, FlowStep
+from ifonly.clinical.inclusion import Flow, FlowStep
 from ifonly.files import atomic_file
 
 _ROW = 1.0

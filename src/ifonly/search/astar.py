@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
-from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
+from ifonly.bounds.base import unknown_as_infinite
+from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem

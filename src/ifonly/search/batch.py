@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 import torch
 
-from ifonly.bounds.leading import BoundName, choose_bound
+from ifonly.bounds.factory import BoundName, choose_bound
 from ifonly.bounds.taylor import table_elements
 from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel

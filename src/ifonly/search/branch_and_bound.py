@@ -17,9 +17,8 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound, Nodes
-from ifonly.bounds.leading import BoundName, make_child_bound
-from ifonly.bounds.lipschitz import unknown_as_infinite
+from ifonly.bounds.base import ChildBound, Nodes, unknown_as_infinite
+from ifonly.bounds.factory import BoundName, make_child_bound
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
@@ -304,7 +303,7 @@ def branch(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildN
 
 def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> ChildNodes:
     """The children whose bounds exceed a cutoff also one step after their change, with their bounds there."""
-    if not bound.looks_onward or not len(children):
+    if not bound.has_reward_to_go or not len(children):
         return children
     depth, problem, step = nodes.depth + 1, nodes.problem[children.parent], children.step
     count(tree.model_steps, problem, (step < tree.batch.horizon - 1).long())

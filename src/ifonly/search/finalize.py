@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import NoChildBound, observed_bounds
+from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.factory import observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
 from ifonly.problem.batch import ProblemBatch, drop_idle_changes

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.lipschitz import unknown_as_infinite
+from ifonly.bounds.base import ChildBound, unknown_as_infinite
 from ifonly.problem.batch import Branches, ProblemBatch
 
 
@@ -30,12 +29,12 @@ def replay_or_fathom(batch: ProblemBatch, bound: ChildBound, leaves: Branches, c
     The bound on the rest has no changes left: it is that of the observed actions from the state reached.
     """
     fathomed = torch.full_like(cutoffs, -torch.inf)
-    if not bound.looks_onward:
+    if not bound.has_reward_to_go:
         return Replayed(batch.outcomes(leaves), fathomed, batch.steps_from(leaves))
     last = torch.full_like(leaves.step, batch.horizon - 1)
 
     def exceed_cutoff(t: int, rows: Tensor, states: Tensor, earned: Tensor) -> Tensor:
-        to_go = bound.onward(t, leaves.problem[rows], states, 0)
+        to_go = bound.reward_to_go(t, leaves.problem[rows], states, 0)
         bounds = batch.counted(earned.unsqueeze(1) + to_go).squeeze(1)
         kept = ~(bounds <= cutoffs[rows])  # NaN bounds are never pruned
         pruned = rows[~kept]
@@ -65,7 +64,7 @@ def one_step_bounds(
             following = batch.step(t, problem, states, taken)
             # What the rest must earn. For an ensemble no single member's rest must earn any certain amount.
             missing = cutoffs[part] - earned.unsqueeze(1) if earned.dim() == 1 else None
-            to_go = bound.onward(t + 1, problem, following, bounds.shape[1] - 1, missing)
+            to_go = bound.reward_to_go(t + 1, problem, following, bounds.shape[1] - 1, missing)
             later = unknown_as_infinite(batch.counted(earned.unsqueeze(1) + to_go))
             sharp[part] = torch.minimum(bounds[part], later)
     return sharp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
+from ifonly.bounds.base import ChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
+from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Status
 from ifonly.search.base import Monitor

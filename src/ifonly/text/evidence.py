@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ifonly.data.moments import moment
+from ifonly.data.schema import moment
 from ifonly.text.catalogue import Message
 from ifonly.text.checks import concern_message, shown_names
 

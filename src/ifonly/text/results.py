@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ifonly.data.moments import step_and_moment
+from ifonly.data.schema import step_and_moment
 from ifonly.objective import Objective
 from ifonly.text.catalogue import say
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ifonly.data.episode import Episode, IntArray
-from ifonly.data.plain import as_list, check_keys
+from ifonly.data.plain import as_list, check_keys, did_you_mean
 from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
 
@@ -273,7 +273,10 @@ def _near(space: ActionSpace, name: str, limit: int | Mapping[str, int]) -> Bool
         )
     names = [axis.name for axis in space.axes]
     if isinstance(limit, Mapping) and (unknown := [axis for axis in limit if axis not in names]):
-        raise InputError(f"constraints: {name}: there is no axis {unknown[0]!r}; choose from {names}.")
+        raise InputError(
+            f"constraints: {name}: there is no axis {unknown[0]!r}; choose from {names}."
+            f"{did_you_mean(unknown[0], names)}"
+        )
     # The same order as the actions of ActionSpace.product: the last axis varies fastest.
     levels = np.array(list(itertools.product(*(range(len(axis.levels)) for axis in space.axes))))
     most = np.array(
@@ -289,7 +292,7 @@ def _action_number(space: ActionSpace, action: int | str, where: str) -> int:
     if isinstance(action, str) or action >= len(space):
         raise InputError(
             f"constraints: {where}: no action {action!r}; give a number from 0 to {len(space) - 1} or a label such as "
-            f"{list(space.labels[:3])}."
+            f"{list(space.labels[:3])}.{did_you_mean(action, space.labels)}"
         )
     return action
 

@@ -17,12 +17,13 @@ _MARK = r"-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{8}(?:-old)?"
 
 
 @contextmanager
-def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collection[str] = ()) -> Iterator[Path]:
     """Yield a fresh folder that takes the name `path` only when the block ends well.
 
     Whatever is raised inside the block, `path` is afterwards either what it was before or complete. With `overwrite`
-    a folder of the same files is replaced; one that holds anything else is refused rather than lost. What a process
-    that was killed while it wrote the same folder has left beside it is removed.
+    a folder of the same files is replaced; one that holds anything else is refused rather than lost, but for the names
+    in `outdated`, which go with the old folder, once the new one stands in its place. What a process that was killed
+    while it wrote the same folder has left beside it is removed.
     """
     target = Path(path)
     if target.is_symlink():
@@ -38,15 +39,15 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
         scratch.mkdir()
         yield scratch
         if target.exists():
-            _replace_folder(target, scratch)
+            _replace_folder(target, scratch, outdated)
         else:
             scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _replace_folder(target: Path, scratch: Path) -> None:
-    require_only(target, {item.name for item in scratch.iterdir()})
+def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> None:
+    require_only(target, {item.name for item in scratch.iterdir()} | set(outdated))
     retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)

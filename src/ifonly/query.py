@@ -18,9 +18,14 @@ from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.objective import Objective
-from ifonly.rewards import Linear, Reward, minus, reward_from_dict
+from ifonly.rewards import ActionCost, Linear, Reward, minus, reward_from_dict
 
 BRANCH_AND_BOUND = "branch-and-bound"
+
+REWARDS = ("reward", "minimize", "maximize", "weights")
+"""The entries of a file that say what counts as better: one of them."""
+COSTS = "costs"
+"""The entry that charges actions, beside them."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,14 @@ class Query:
     def from_dict(cls, content: Mapping[str, Any], *, reward: Reward | None = None) -> Query:
         """Read what `to_dict` or a person wrote; what is left out has its default.
 
-        `minimize: FEATURE` or `maximize: FEATURE` may stand for the reward. A reward that is code was not stored: pass
-        it as `reward`, or the query can be read but not asked.
+        For the reward may stand `minimize: FEATURE`, `maximize: FEATURE` or `weights:` of features, with `costs:` of
+        actions or without. A reward that is code was not stored: pass it as `reward`, or the query can be read but not
+        asked. A reward that is passed counts instead of the one written; costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
-        check_keys("query", content, required=set(), optional=known | {"minimize", "maximize"})
+        check_keys("query", content, required=set(), optional=known | set(REWARDS) | {COSTS})
         values = {name: value for name, value in content.items() if name in known}
-        values["reward"] = reward if reward is not None else _reward_from(content)
+        values["reward"] = _with_costs(_reward_from(content) if reward is None else reward, content.get(COSTS))
         if "constraints" in values:
             values["constraints"] = Constraints.from_dict(values["constraints"] or {})
         if "limits" in values:
@@ -154,18 +160,10 @@ class Query:
         return cls(**values)
 
     @classmethod
-    def load(cls, path: str | Path) -> Query:
-        """Read a query file, YAML or JSON."""
+    def load(cls, path: str | Path, *, reward: Reward | None = None) -> Query:
+        """Read a query file, YAML or JSON; a `reward` that is given counts instead of the one written there."""
         try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path}: cannot be read ({error}).") from None
-        except yaml.YAMLError as error:
-            raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
-        if not isinstance(content, dict):
-            raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
-        try:
-            return cls.from_dict(content)
+            return cls.from_dict(read_query_file(path), reward=reward)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -179,18 +177,43 @@ class Query:
         write_text_atomically(path, text)
 
 
+def read_query_file(path: str | Path) -> dict[str, Any]:
+    """What a query file says, unchecked."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}).") from None
+    except yaml.YAMLError as error:
+        raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
+    if not isinstance(content, dict):
+        raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
+    return content
+
+
+def _with_costs(reward: Reward, costs: Any) -> Reward:
+    if costs is None:
+        return reward
+    if not isinstance(costs, Mapping):
+        raise InputError(f"query: costs {costs!r} must be a mapping from actions, by number or label, to numbers.")
+    return reward + ActionCost({key: as_number(f"query: costs of {key!r}", cost) for key, cost in costs.items()})
+
+
 def _reward_from(content: Mapping[str, Any]) -> Reward:
-    given = [name for name in ("reward", "minimize", "maximize") if content.get(name) is not None]
+    given = [name for name in REWARDS if content.get(name) is not None]
     if len(given) != 1:
         raise InputError(
-            "query: say what counts as better, once: `minimize: FEATURE`, `maximize: FEATURE`, or `reward:` with its "
-            "kind and numbers."
+            "query: say what counts as better, once: `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features, "
+            "or `reward:` with its kind and numbers."
         )
     value = content[given[0]]
     if given[0] == "reward":
         if not isinstance(value, Mapping):
             raise InputError(f"query: reward {value!r} must be a mapping with a kind; or use `minimize: FEATURE`.")
         return reward_from_dict(value)
+    if given[0] == "weights":
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise InputError(f"query: weights {value!r} must be a mapping from features to numbers.")
+        return Linear({name: as_number(f"query: weight of {name!r}", weight) for name, weight in value.items()})
     if not isinstance(value, str):
         raise InputError(f"query: {given[0]} {value!r} must be the name of a feature.")
     return minus(value) if given[0] == "minimize" else Linear({value: 1.0})

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ifonly.data.plain import did_you_mean
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
@@ -452,7 +453,10 @@ def _scaled_weights(
 def _action_number(schema: Schema, key: int | str) -> int:
     if isinstance(key, str):
         if key not in schema.actions.labels:
-            raise InputError(f"reward: no action {key!r}; labels are {list(schema.actions.labels[:8])} ...")
+            raise InputError(
+                f"reward: no action {key!r}; labels are {list(schema.actions.labels[:8])} ..."
+                f"{did_you_mean(key, schema.actions.labels)}"
+            )
         return schema.actions.labels.index(key)
     if not 0 <= key < len(schema.actions):
         raise InputError(f"reward: action {key} is unknown; actions are numbered 0 to {len(schema.actions) - 1}.")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ifonly.cli.answers import Answers, ask
+from ifonly.cli.questions import Question, action_number
 
 import ifonly
 from ifonly.cli import search
-from ifonly.cli.answers import Answers, ask
 from ifonly.cli.frame import ExitCode
-from ifonly.cli.questions import Question, action_number
 from ifonly.data import Episode
 from ifonly.data.store import load_cohort
 from ifonly.errors import InputError, ReplayError

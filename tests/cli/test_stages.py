@@ -3,9 +3,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ifonly.cli.stages import RECORD, Stages
 
 from ifonly.cli import stages
-from ifonly.cli.stages import RECORD, Stages
 from ifonly.errors import StoreError
 
 

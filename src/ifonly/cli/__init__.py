@@ -4,32 +4,32 @@ Commands import what they need when they run, so that help comes at once.
 """
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ifonly.cli import (
-    behaviour,
-    card,
-    check,
-    cohort,
-    data,
-    demo,
-    info,
-    mimic,
-    models,
-    report,
-    results,
-    schema,
-    search,
-    serve,
-    summarize,
-)
-from ifonly.cli.frame import EXIT_CODES, paragraphs, register
+from ifonly.cli import cohorts, data, info, learning, mimic, queries, report, serve, solve, study
+from ifonly.cli.frame import EXIT_CODES, Output, paragraphs, register
 from ifonly.version import __version__
+
+JSON = "--json"
+
+
+class Commands(TyperGroup):
+    """Commands that share an option, which may stand before or behind the command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the shared option in front, where it is looked for."""
+        end = args.index("--") if "--" in args else len(args)
+        others = [arg for arg in args[:end] if arg != JSON]
+        front = [JSON] if len(others) < end else []
+        return super().parse_args(ctx, [*front, *others, *args[end:]])
+
 
 app = typer.Typer(
     name="ifonly",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,31 +48,39 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(JSON, help="Print one JSON document on stdout, and nothing else there; of every command."),
+    ] = False,
 ) -> None:
     """If only we had acted differently at k moments: how much better could it have gone, and when?
 
     Looks back at recorded episodes, learns a causal model of them, and finds for single episodes the action sequence
     with at most k changes that would have gone best, with proof. Start with: ifonly demo
     """
+    Output.as_json = json
 
 
 app.callback(help=paragraphs(root))(root)
-register(app, "demo", demo.demo, demo.DEMO_EXAMPLES)
+register(app, "demo", study.demo, study.DEMO_EXAMPLES, has_json=False)
+register(app, "init", study.init, study.INIT_EXAMPLES)
+register(app, "run", study.run, study.RUN_EXAMPLES)
 register(app, "simulate", data.simulate, data.SIMULATE_EXAMPLES, about_values=True)
-register(app, "schema", schema.schema, schema.SCHEMA_EXAMPLES)
 register(app, "import", data.import_table, data.IMPORT_EXAMPLES, about_values=True)
 register(app, "mimic", mimic.mimic, mimic.MIMIC_EXAMPLES, about_values=True)
-register(app, "card", card.card, card.CARD_EXAMPLES, about_values=True)
-register(app, "fit", models.fit, models.FIT_EXAMPLES, about_values=True)
-register(app, "crossval", models.crossval, models.CROSSVAL_EXAMPLES)
-register(app, "check", check.check, check.CHECK_EXAMPLES)
-register(app, "behaviour", behaviour.behaviour, behaviour.BEHAVIOUR_EXAMPLES, about_values=True)
-register(app, "solve", search.solve, search.SOLVE_EXAMPLES)
-register(app, "cohort", cohort.cohort, cohort.COHORT_EXAMPLES)
-register(app, "summarize", summarize.summarize, summarize.SUMMARIZE_EXAMPLES)
+register(app, "card", data.card, data.CARD_EXAMPLES, about_values=True)
+register(app, "split", data.split, data.SPLIT_EXAMPLES, about_values=True)
+register(app, "fit", learning.fit, learning.FIT_EXAMPLES, about_values=True)
+register(app, "crossval", learning.crossval, learning.CROSSVAL_EXAMPLES)
+register(app, "check", learning.check, learning.CHECK_EXAMPLES)
+register(app, "behaviour", learning.behaviour, learning.BEHAVIOUR_EXAMPLES, about_values=True)
+register(app, "query", queries.query, queries.QUERY_EXAMPLES)
+register(app, "solve", solve.solve, solve.SOLVE_EXAMPLES)
+register(app, "cohort", cohorts.cohort, cohorts.COHORT_EXAMPLES)
+register(app, "summarize", report.summarize, report.SUMMARIZE_EXAMPLES)
 register(app, "report", report.report, report.REPORT_EXAMPLES)
-register(app, "serve", serve.serve, serve.SERVE_EXAMPLES)
-register(app, "verify", results.verify, results.VERIFY_EXAMPLES)
+register(app, "serve", serve.serve, serve.SERVE_EXAMPLES, has_json=False)
+register(app, "verify", solve.verify, solve.VERIFY_EXAMPLES)
 register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
 
 

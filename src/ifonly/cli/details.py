@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ifonly.cli.frame import Output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ifonly.query import Query
     from ifonly.result import Result
     from ifonly.search.contributions import Contributions
+
+
+BRANCH_AND_BOUND = "branch-and-bound"
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,19 @@ class Details:
     all_budgets: bool = False
     target: float | None = None
     """A value to reach, as the result shows outcomes."""
+
+    def __post_init__(self) -> None:
+        if self.target is not None and not math.isfinite(self.target):
+            raise typer.BadParameter(f"--target {self.target}: give a finite number.")
+
+    def check(self, query: Query) -> None:
+        """Refuse what this query's answers cannot tell."""
+        if self.target is not None and query.change_cost:
+            raise typer.BadParameter("--target counts changes itself; leave change_cost out of the query file.")
+        solver = query.solver["name"]
+        if (self.all_budgets or self.target is not None) and solver != BRANCH_AND_BOUND:
+            option = "--all-budgets" if self.all_budgets else "--target"
+            raise typer.BadParameter(f"{option} means nothing to the solver {solver}, which the query file names.")
 
     def document(self, result: Result, contributions: Contributions | None) -> dict[str, Any]:
         """What JSON tells beside the result's own entries, which hold frontier and alternatives already."""
@@ -36,13 +58,13 @@ class Details:
 
         items: list[RenderableType] = []
         if self.all_budgets:
-            items += [f"\n{result.episode_id}, the best for every number of changes:", frontier_table(result)]
+            items += [f"\n{result.episode}, the best for every number of changes:", frontier_table(result)]
         if self.target is not None:
-            items += ["", f"{result.episode_id}, {in_words(result, self.target)}"]
+            items += ["", f"{result.episode}, {in_words(result, self.target)}"]
         if result.alternatives:
-            items += [f"\n{result.episode_id}, {_alternatives_heading(result)}:", alternatives_table(result)]
+            items += [f"\n{result.episode}, {_alternatives_heading(result)}:", alternatives_table(result)]
         if contributions is not None:
-            items += [f"\n{result.episode_id}, what each change gains:", contributions_table(result, contributions)]
+            items += [f"\n{result.episode}, what each change gains:", contributions_table(result, contributions)]
         return items
 
 
@@ -87,3 +109,11 @@ def _alternatives_heading(result: Result) -> str:
     if not details.get("alternatives_proven", False):
         return f"{heading} found (others as good may exist)"
     return f"{heading} (there are more as close)" if details.get("alternatives_cut", False) else heading
+
+
+def show_evidence(result: Result, output: Output, *, full: bool) -> None:
+    """What speaks for an answer and against it: all of it, or in a line."""
+    from ifonly.text.evidence import evidence_line, evidence_lines
+
+    told = "\n".join(evidence_lines(result)) if full else evidence_line(result)
+    output.show(f"{result.episode}, evidence: {told}")

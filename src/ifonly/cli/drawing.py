@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -14,6 +14,9 @@ from rich.table import Column
 from ifonly.cli.frame import notes
 from ifonly.progress import Progress as Callback
 from ifonly.progress import Tick
+
+if TYPE_CHECKING:
+    from ifonly.study import StudyTick
 
 STAGES = {
     "simulate": "Simulating",
@@ -27,9 +30,6 @@ STAGES = {
     "refits": "Asking refits about",
     "cohort": "Solving episodes",
     "cases": "Finding alternatives",
-    "accuracy": "Comparing with the truth",
-    "true optima": "Solving in truth",
-    "recommendations": "Judging recommendations",
 }
 """How people call the stages that the library reports; others are shown as they are."""
 
@@ -133,3 +133,47 @@ def progress_bars(console: Console | None = None) -> Iterator[Bars]:
 def progress_lines() -> Iterator[Lines]:
     """Write lines on stderr, be it a terminal or not."""
     yield Lines(notes())
+
+
+@contextmanager
+def study_progress(console: Console | None = None) -> Iterator[Callable[[StudyTick], None]]:
+    """One view of a study: the stage at work, how far it is, and how long the whole still takes."""
+    console = console or notes()
+    progress = Progress(
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=24)),
+        BarColumn(bar_width=24, table_column=Column(min_width=16)),
+        TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[left]}", markup=False, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[figures]}", style="dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        console=console,
+        transient=True,
+        expand=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        whole = progress.add_task("Study", total=1.0, left="", figures="")
+        part = progress.add_task("", total=None, left="", figures="")
+
+        def watch(now: StudyTick) -> None:
+            left = "" if now.seconds_left is None else f"{show_duration(now.seconds_left)} left"
+            progress.update(whole, description=f"Stage {now.number} of {now.of}", completed=now.share, left=left)
+            tick = now.tick or Tick(now.stage, 0)
+            progress.update(
+                part,
+                description=f"{now.stage}: {STAGES.get(tick.stage, tick.stage)}" if now.tick else now.stage,
+                completed=tick.done,
+                total=tick.total,
+                figures=show_figures(tick.figures),
+            )
+
+        yield watch
+
+
+def show_duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> show_duration(3723.4)
+    '1:02:03'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

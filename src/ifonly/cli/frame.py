@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields, is_dataclass
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, get_type_hints
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from ifonly.errors import IfonlyError, PlausibilityWarning, StoreError, VerificationError
-
-Parameters = ParamSpec("Parameters")
+from ifonly.errors import IfonlyError, InputError, PlausibilityWarning, StoreError, VerificationError
 
 WIDTH_ELSEWHERE = 120
 """Columns for tables that are not shown on a terminal, which would say how many it has."""
@@ -48,11 +47,16 @@ EXIT_CODES = {
 }
 
 
-@dataclass(frozen=True)
 class Output:
     """Where things are written: results to stdout, for people or as one JSON document; notes to stderr."""
 
-    json: bool = False
+    as_json = False
+    """Whether the command line asks for JSON, wherever it says so."""
+
+    @property
+    def json(self) -> bool:
+        """Whether a program reads along."""
+        return Output.as_json
 
     def show(self, *items: RenderableType) -> None:
         """Write for people; with --json nobody is there to read it."""
@@ -91,13 +95,17 @@ def register(
     examples: Sequence[str],
     *,
     about_values: bool = False,
+    has_json: bool = True,
 ) -> None:
     """Make `command` available under `name`, with examples below its help.
 
-    Only commands `about_values` report implausible ones: to hear of them with every command would be tiresome.
+    A parameter that is a dataclass stands for the options that its fields are: commands share them so. Only commands
+    `about_values` report implausible ones: to hear of them with every command would be tiresome.
     """
-    epilog = "\n\n".join(["[bold]Examples[/bold]", *examples])
-    app.command(name, help=paragraphs(command), epilog=epilog)(_guarded(command, about_values=about_values))
+    also = ["With --json: one JSON document on stdout, and nothing else there."] if has_json else []
+    epilog = "\n\n".join([*also, "[bold]Examples[/bold]", *examples])
+    guarded = _guarded(command, about_values=about_values, has_json=has_json)
+    app.command(name, help=paragraphs(command), epilog=epilog)(guarded)
 
 
 def paragraphs(documented: object) -> str:
@@ -106,18 +114,22 @@ def paragraphs(documented: object) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def _guarded(command: Callable[Parameters, ExitCode], *, about_values: bool) -> Callable[Parameters, None]:
+def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: bool) -> Callable[..., None]:
     """The command with its expected failures turned into a message and an exit code; others keep their traceback."""
+    groups, signature = _options_of(command)
 
-    @functools.wraps(command)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+    def run(**given: Any) -> None:
+        if Output.as_json and not has_json:
+            raise typer.BadParameter("--json: this command has no document to print.")
+        for name, kind in groups.items():
+            given[name] = kind(**{one.name: given.pop(one.name) for one in fields(kind)})
         try:
             with _friendly_warnings("always" if about_values else "ignore"):
-                code = command(*args, **kwargs)
+                code = command(**given)
         except VerificationError as error:
             code = _failed(str(error), ExitCode.NOT_VERIFIED)
         except IfonlyError as error:
-            code = _failed(str(error), ExitCode.BAD_INPUT)
+            code = _failed(in_options(str(error)), ExitCode.BAD_INPUT)
         except BrokenPipeError:
             raise  # whoever read our output has gone; typer ends quietly
         except OSError as error:
@@ -126,12 +138,70 @@ def _guarded(command: Callable[Parameters, ExitCode], *, about_values: bool) -> 
             code = _failed("nothing is left half-written.", ExitCode.INTERRUPTED, label="interrupted")
         raise typer.Exit(code)
 
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
+
+
+def _options_of(command: Callable[..., ExitCode]) -> tuple[dict[str, Any], inspect.Signature]:
+    """The parameters that are dataclasses, and the signature with their fields in their places."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = kind
+        shared = inspect.signature(kind).parameters  # type: ignore[arg-type]
+        of_fields = get_type_hints(kind, include_extras=True)
+        parameters += [one.replace(annotation=of_fields[one.name]) for one in shared.values()]
+    return groups, inspect.Signature(parameters)
+
+
+IN_OPTIONS = (
+    (r"pass overwrite=True or", "pass --force or"),
+    (r"allow_failed_model=True, --allow-failed-model", "--allow-failed-model"),
+    (r" \((?:fit_ensemble|fit_behaviour), (`ifonly [^`]*`)\)", r" (\1)"),
+    (r", or pass (?:refits|support)=\.\.\.", ""),
+    (r" \((?:episodes|model|behaviour)=\.\.\.\)", ""),
+    (r"\bmax_changes=", "--max-changes "),
+    (r"(?:limit )?\bseconds=", "--seconds "),
+    (r"\blimit (nodes|gap|memory)=", r"limits in the query file: \1: "),
+    (r"\bquery: (min_support|support_share)=", r"query file: \1: "),
+    (r"\bchange_cost=", "change_cost in the query file: "),
+    (r"run settings: device '([^']*)'", r"--device \1"),
+    (r"run settings: (workers|chunk)=", r"--\1 "),
+    (r"(?:fit|behaviour|report|summary|split|review): (epochs|validation|cases|threshold|test|seed)=", r"--\1 "),
+    (r"\bthreshold=", "--threshold "),
+    (r"(?:fit|behaviour): (batch_size|learning_rate|threads)=", r"--set \1="),
+)
+"""What the library calls its parameters, and what the command line calls them."""
+
+
+def in_options(message: str) -> str:
+    """A message of the library with the command line's options in place of Python's parameters.
+
+    >>> in_options("max_changes=-1: must be at least 0.")
+    '--max-changes -1: must be at least 0.'
+    """
+    for parameter, option in IN_OPTIONS:
+        message = re.sub(parameter, option, message)
+    return message
 
 
 def _failed(message: str, code: ExitCode, *, label: str = "error") -> ExitCode:
     note(label, message, style="bold red")
     return code
+
+
+def require_extra(extra: str, *packages: str, what: str) -> None:
+    """Refuse, in one sentence, what needs packages that are not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"{what} needs {', '.join(missing)}, which is not installed; install it: pip install 'ifonly[{extra}]'"
+        )
 
 
 @contextmanager

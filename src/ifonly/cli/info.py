@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ifonly.cli import options
+from ifonly.cli.details import show_evidence
 from ifonly.cli.frame import ExitCode, Output
-from ifonly.cli.models import members_of
-from ifonly.cli.results import read_json, results_from, show_results
+from ifonly.cli.learning import members_of
+from ifonly.cli.solve import read_json, results_from, show_results
 from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
@@ -34,13 +34,12 @@ def info(
             metavar="PATH", help="A folder of a cohort, a model, a behaviour model or a run; a result, a table."
         ),
     ],
-    json: options.Json = False,
 ) -> ExitCode:
     """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`.
 
     Of models, runs and results also how far they are to be trusted, as far as that is known.
     """
-    output = Output(json)
+    output = Output()
     if not path.exists():
         raise StoreError(f"{path} does not exist.")
     if path.is_file():
@@ -51,6 +50,8 @@ def info(
         _describe_run(path, output)
     elif (path / "behaviour.json").exists():
         _describe_behaviour(path, output)
+    elif (path / "study.yaml").exists():
+        _describe_study(path / "study.yaml", output)
     else:
         _describe_cohort(path, output)
     return ExitCode.DONE
@@ -87,6 +88,7 @@ def _describe_cohort(folder: Path, output: Output) -> None:
 def _describe_model(folder: Path, output: Output) -> None:
     from ifonly.models.base import TrainableModel
     from ifonly.models.checkpoint import load_model, read_metadata
+    from ifonly.text.evidence import model_message
 
     metadata = read_metadata(folder)
     model = load_model(folder)
@@ -101,7 +103,7 @@ def _describe_model(folder: Path, output: Output) -> None:
             "exact_norms": norms,
             "fingerprint": model.fingerprint(),
             "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
-            "model_check": None if model.standing is None else model.standing.to_dict(),
+            "model_check": None if model.standing is None else asdict(model.standing),
             "provenance": metadata["provenance"],
             "schema_fingerprint": model.schema.fingerprint,
             "schema": model.schema.to_dict(),
@@ -113,7 +115,7 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
         "not trained here" if report is None else str(report),
         *members_of(model),
-        f"model check: {'none' if model.standing is None else model.standing.summary}",
+        str(model_message(model.standing)),
         f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
         f"context: {', '.join(feature.name for feature in model.schema.context) or 'none'}",
         f"actions: {_actions(model.schema)}",
@@ -124,33 +126,33 @@ def _describe_model(folder: Path, output: Output) -> None:
 
 def _describe_run(folder: Path, output: Output) -> None:
     from ifonly.runs import load_run
+    from ifonly.text.evidence import model_message
 
     run = load_run(folder)
     manifest = run.manifest
     output.document({"holds": "run", **manifest})
     counts = ", ".join(f"{count:,} {status}" for status, count in run.counts.items()) or "none yet"
-    check = manifest["model_check"]
     output.show(
         f"cohort run, written by ifonly {manifest['ifonly']}: {manifest['state']}",
         f"{manifest['cohort']['episodes']:,} episodes; answered: {counts}",
-        f"question: {_inline(manifest['question'])}",
+        f"query: {_inline(manifest['query'])}",
         f"solver: {_inline(manifest['solver'])}",
-        f"limits: {_inline(manifest['limits'])}",
         f"model: {_inline(manifest['model'])}; cohort: {manifest['cohort']['fingerprint']}",
-        f"model check: {'none' if check is None else check['summary']}",
+        str(model_message(run.check)),
         f"next: ifonly summarize {folder}" if run.is_finished else "give the same `ifonly cohort` command to go on",
     )
 
 
 def _describe_behaviour(folder: Path, output: Output) -> None:
     from ifonly.evidence.behaviour import load_behaviour
+    from ifonly.records import to_plain
 
     behaviour = load_behaviour(folder)
     output.document(
         {
             "holds": "behaviour model",
             "fingerprint": behaviour.fingerprint,
-            "report": behaviour.report.to_dict(),
+            "report": to_plain(behaviour.report),
             "schema_fingerprint": behaviour.schema.fingerprint,
             "schema": behaviour.schema.to_dict(),
         }
@@ -167,9 +169,20 @@ def _exact_norms(model: TransitionModel) -> dict[str, float]:
     return {name: float(network.state_lipschitz()) for name, network in networks if isinstance(network, Network)}
 
 
+def _describe_study(file: Path, output: Output) -> None:
+    from ifonly.study import load_study, plan
+
+    planned = plan(load_study(file))
+    output.document({"holds": "study", "stages": [step.to_dict() for step in planned]})
+    output.show(*(f"{step.stage}: {step.why}" for step in planned))
+
+
 def _describe_file(path: Path, output: Output) -> None:
     from ifonly.models.crossval import FORMAT, CrossValidation
 
+    if path.suffix in (".yaml", ".yml"):
+        _describe_study(path, output)
+        return
     content = read_json(path)
     if isinstance(content, dict) and content.get("format") == FORMAT:
         table = CrossValidation.from_dict(content)
@@ -179,7 +192,8 @@ def _describe_file(path: Path, output: Output) -> None:
     results = results_from(path, content)
     output.document({"holds": "results", "results": [result.to_dict() for result in results]})
     show_results(results, output)
-    output.show(*(f"{one.episode_id}, how far to trust it: {one.trust['summary']}" for one in results if one.trust))
+    for result in results:
+        show_evidence(result, output, full=len(results) == 1)
 
 
 def _actions(schema: Schema) -> str:

@@ -7,20 +7,18 @@ import threading
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifonly.cli import asking, options
-from ifonly.cli.frame import ExitCode, Output, note
-from ifonly.cli.questions import RewardChoice, RuleChoice, changes_limit
-from ifonly.cli.trust import TrustChoice
+from ifonly.cli.frame import ExitCode, Output, note, require_extra
+from ifonly.cli.queries import QueryOptions
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ifonly.cases.question import CaseQuestion
+    from ifonly.query import Query
 
 SERVE_EXAMPLES = (
     "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open",
@@ -28,10 +26,10 @@ SERVE_EXAMPLES = (
     "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --host 0.0.0.0 --token-file token.txt",
 )
 
-QUESTION_PANEL = "What is asked, where there is no run"
 ACCESS_PANEL = "Who may look"
-MAX_CHANGES = "3"
 NOTES_NAME, NOTES_IN_RUN = "ifonly-notes.sqlite", "notes.sqlite"
+SECONDS = 60.0
+"""The longest that a search may take, unless another limit is given."""
 SECONDS_TO_FINISH = 3
 """For requests that are under way when the server is stopped."""
 MOST_CONNECTIONS = 512
@@ -40,8 +38,7 @@ SECONDS_KEPT_OPEN = 60
 
 
 def serve(
-    episodes: options.Episodes,
-    model: options.ModelFolder,
+    asked: QueryOptions,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -51,30 +48,19 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    max_changes: Annotated[
-        str | None,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, max=64, help="Searches at the same time.")
+    ] = 2,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    notes: Annotated[
+        Path | None,
         typer.Option(
-            "--max-changes",
-            "-k",
-            metavar="N",
-            help="At most this many changes; none: no limit.",
-            show_default=MAX_CHANGES,
-            rich_help_panel=QUESTION_PANEL,
+            "--notes",
+            metavar="FILE",
+            help="Where reviewers' notes are kept (SQLite).",
+            show_default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}",
         ),
     ] = None,
-    minimize: asking.Minimize = None,
-    maximize: asking.Maximize = None,
-    weight: asking.Weights = None,
-    cost: asking.Costs = None,
-    change_cost: asking.ChangeCost = 0.0,
-    fix_last_action: asking.FixLastAction = False,
-    forbid: asking.Forbid = None,
-    max_shift: asking.MaxShift = None,
-    max_jump: asking.MaxJump = None,
-    objective: asking.Goal = None,
-    min_support: asking.MinSupport = None,
-    behaviour: asking.Behaviour = None,
-    allow_failed_model: asking.AllowFailedModel = False,
     host: Annotated[
         str,
         typer.Option(
@@ -96,36 +82,17 @@ def serve(
             rich_help_panel=ACCESS_PANEL,
         ),
     ] = None,
-    notes: Annotated[
-        Path | None,
-        typer.Option(
-            "--notes",
-            metavar="FILE",
-            help="Where reviewers' notes are kept (SQLite).",
-            show_default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}",
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, max=64, help="Searches at the same time.")] = 2,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="The longest that a search may take.")
-    ] = 60.0,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> ExitCode:
     """Serve the review page: every case, what could have gone better, and room to try and to judge.
 
     Needs the extra `web`. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
     Ctrl-C ends it.
     """
-    asked = _Asked(
-        RewardChoice(minimize, maximize, weight or (), cost or ()),
-        RuleChoice((), (), forbid or (), max_shift or (), max_jump or (), fix_last_action),
-        max_changes,
-        change_cost,
-        TrustChoice(objective=objective, behaviour=behaviour, min_support=min_support),
-    )
-    if run is not None and asked != _Asked(RewardChoice(), RuleChoice(), None, 0.0, TrustChoice(behaviour=behaviour)):
-        raise typer.BadParameter("--run says what is asked; leave out -k and what else speaks of the question.")
-    _require_packages()
+    if run is not None and not asked.is_silent:
+        raise typer.BadParameter(
+            "--run says what is asked; leave out --max-changes, --minimize, --maximize and --query."
+        )
+    require_extra("web", "fastapi", "uvicorn", what="the review page")
     from ifonly.web.app import create_app
     from ifonly.web.settings import ReviewSettings, check_address, read_token
 
@@ -133,64 +100,34 @@ def serve(
     check_address(host, token)
     with _listen(host, port) as listener:
         settings = ReviewSettings(
-            episodes=episodes,
-            model=model,
+            episodes=asked.episodes,
+            model=asked.model,
             notes=notes or (Path(NOTES_NAME) if run is None else run / NOTES_IN_RUN),
             run=run,
-            question=asked.question(episodes) if run is None else None,
-            behaviour=behaviour,
-            allow_failed_model=allow_failed_model,
+            query=_query(asked) if run is None else None,
+            behaviour=asked.behaviour,
+            allow_failed_model=asked.allow_failed_model,
             token=token,
-            jobs=jobs,
-            seconds=seconds,
+            jobs=workers,
+            seconds=SECONDS if asked.seconds is None else asked.seconds,
             report=lambda error: note("error", error, style="bold red"),
         )
         app = create_app(settings)
         listener.listen()  # from now on whoever comes is answered
         address = _address(host, listener.getsockname()[1])
         Output().show(f"notes:  {settings.notes}", f"review: {address}", "Ctrl-C ends it.")
-        if open_page:
-            threading.Thread(
-                target=webbrowser.open, args=(address,), daemon=True
-            ).start()  # some browsers take the thread
+        if open_page:  # in a thread of its own, which some browsers take
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         _serve(app, listener)
     return ExitCode.DONE
 
 
-class _Asked(NamedTuple):
-    """What the command line says about the question."""
+def _query(asked: QueryOptions) -> Query:
+    """What is asked where there is no run; names that the cohort's schema does not know are refused."""
+    from ifonly.data.schema import Schema
+    from ifonly.data.store import load_metadata
 
-    better: RewardChoice
-    rules: RuleChoice
-    max_changes: str | None
-    change_cost: float
-    trust: TrustChoice
-
-    def question(self, episodes: Path) -> CaseQuestion:
-        """As the server takes it; names that the cohort's schema does not know are refused."""
-        from ifonly.cases.question import CaseQuestion
-        from ifonly.data.schema import Schema
-        from ifonly.data.store import load_metadata
-
-        schema = Schema.from_dict(load_metadata(episodes)["schema"])
-        return CaseQuestion(
-            reward=self.better.build(schema),
-            max_changes=changes_limit(MAX_CHANGES if self.max_changes is None else self.max_changes),
-            constraints=self.rules.build(schema),
-            change_cost=self.change_cost,
-            objective=self.trust.goal,
-            min_support=self.trust.min_support,
-        )
-
-
-def _require_packages() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"the review page needs {', '.join(missing)}, which is not installed; install it: pip install 'ifonly[web]'"
-        )
+    return asked.build(Schema.from_dict(load_metadata(asked.episodes)["schema"]))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -24,7 +24,7 @@ from ifonly.data.episode import (
     count_implausible,
     warn_implausible,
 )
-from ifonly.data.plain import repeated
+from ifonly.data.plain import did_you_mean, repeated
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 
@@ -122,7 +122,10 @@ class Cohort:
         """Where the episode with this id stands in the cohort."""
         positions: dict[str, int] = self._position  # type: ignore[attr-defined]
         if id not in positions:
-            raise InputError(f"no episode {id!r} in this cohort of {len(self)} (the first is {self.ids[0]!r}).")
+            raise InputError(
+                f"no episode {id!r} in this cohort of {len(self)} (the first is {self.ids[0]!r})."
+                f"{did_you_mean(id, self.ids)}"
+            )
         return positions[id]
 
     def __contains__(self, id: object) -> bool:

@@ -3,6 +3,7 @@
 Errors name the place of the entry that is wrong. What a document of another format or version holds is not read.
 """
 
+import difflib
 import json
 import math
 from collections import Counter
@@ -94,6 +95,20 @@ def repeated(names: Sequence[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """ " Did you mean ...?" with the choice that is spelt most like `name`; nothing where none is.
+
+    >>> did_you_mean("sofa", ["MAP", "SOFA"]), did_you_mean("pain", ["MAP", "SOFA"])
+    (" Did you mean 'SOFA'?", '')
+    """
+    wanted, best, found = str(name).lower(), 0.7, None
+    for choice in choices:  # of equally good ones the first
+        likeness = difflib.SequenceMatcher(None, wanted, choice.lower())
+        if likeness.real_quick_ratio() > best and likeness.quick_ratio() > best and likeness.ratio() > best:
+            best, found = likeness.ratio(), choice
+    return "" if found is None else f" Did you mean {found!r}?"
+
+
 def as_list(where: str, what: str, value: object) -> list[Any]:
     """A list or tuple as a list; anything else, text included, is refused."""
     if not isinstance(value, list | tuple):
@@ -156,4 +171,6 @@ def check_keys(where: str, content: Any, *, required: set[str], optional: set[st
     if missing:
         raise InputError(f"{where}: missing {sorted(missing)}.")
     if unknown:
-        raise InputError(f"{where}: unknown {sorted(map(str, unknown))}; known are {sorted(required | optional)}.")
+        first = sorted(map(str, unknown))
+        known = sorted(required | optional)
+        raise InputError(f"{where}: unknown {first}; known are {known}.{did_you_mean(first[0], known)}")

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from ifonly.data.plain import as_list, as_number, as_numbers, check_choice, check_keys, check_name, check_text, repeated
+from ifonly.data.plain import (
+    as_list,
+    as_number,
+    as_numbers,
+    check_choice,
+    check_keys,
+    check_name,
+    check_text,
+    did_you_mean,
+    repeated,
+)
 from ifonly.errors import InputError, SchemaMismatchError
 from ifonly.records import to_plain
 
@@ -165,6 +175,13 @@ class ActionSpace:
         """Whether the vectors are indicators, as those of `categories` are."""
         return not self.axes and self.vectors == _indicators(len(self))
 
+    @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """For every action the number of its level on each axis; empty where there are no axes."""
+        if not self.axes:
+            return ((),) * len(self)
+        return tuple(itertools.product(*(range(len(axis.levels)) for axis in self.axes)))
+
     def describe_change(self, before: int, after: int) -> str:
         """A change of action in words, naming only the doses that differ."""
         if not self.axes:
@@ -215,7 +232,9 @@ class Schema:
         """Column of a dynamic feature in `states`; an error names the choices."""
         names = [feature.name for feature in self.dynamic]
         if name not in names:
-            raise InputError(f"{name!r} is not a dynamic feature of this schema; choose from {names}.")
+            raise InputError(
+                f"{name!r} is not a dynamic feature of this schema; choose from {names}.{did_you_mean(name, names)}"
+            )
         return names.index(name)
 
     @cached_property

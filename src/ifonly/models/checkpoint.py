@@ -59,7 +59,8 @@ def save_model(
     for name, tensor in weights.items():
         if not torch.isfinite(tensor).all():
             raise InputError(f"save_model: {name} has entries that are not finite; the model is of no use.")
-    with atomic_folder(path, overwrite=overwrite) as folder:
+    # A check is about the weights that are replaced: it goes with them, and stays when they do.
+    with atomic_folder(path, overwrite=overwrite, outdated={CHECK}) as folder:
         save_file(weights, folder / WEIGHTS)
         content = {
             "format": FORMAT,
@@ -76,8 +77,6 @@ def save_model(
             "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
         }
         (folder / METADATA).write_text(json_text(content, what="save_model"), encoding="utf-8")
-        if overwrite:
-            (Path(path) / CHECK).unlink(missing_ok=True)  # it is about the weights that are being replaced
 
 
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:

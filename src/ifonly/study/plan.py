@@ -1,0 +1,375 @@
+"""A study file: where the data come from, how a model is fitted and checked, what is asked, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import BeforeValidator, ValidationError
+
+from ifonly.data.plain import check_keys
+from ifonly.data.schema import Schema
+from ifonly.errors import InputError, StoreError
+from ifonly.evidence.behaviour import BehaviourSettings
+from ifonly.files import available_cores
+from ifonly.models import Additive, LocationScale, MonotoneFlow, PostNonlinear
+from ifonly.models.base import TrainableModel
+from ifonly.models.fit import FitSettings
+from ifonly.query import Query, read_query_file
+from ifonly.records import adapter
+
+FORMAT, VERSION = "ifonly.study", 1
+
+Section = TypeVar("Section")
+
+MODELS: dict[str, tuple[type[TrainableModel], tuple[float, ...]]] = {
+    "location-scale": (LocationScale, (1.0, 0.1)),
+    "additive": (Additive, (1.0,)),
+    "post-nonlinear": (PostNonlinear, (1.0,)),
+    "monotone-flow": (MonotoneFlow, (1.0, 0.1, 0.1, 0.1)),
+}
+"""The classes that can be fitted, each with a Lipschitz limit for each function that it is made of."""
+
+PRIORS = ("gaussian", "independent", "laplace")
+
+
+def _steps(value: Any) -> Any:
+    """ "10-20", 12 or [10, 20] as the shortest and the longest."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, value
+    if isinstance(value, str) and (parts := value.split("-")) and all(part.strip().isdecimal() for part in parts):
+        return int(parts[0]), int(parts[-1])
+    return value
+
+
+Horizon = Annotated[tuple[int, int], BeforeValidator(_steps)]
+"""The shortest and the longest number of steps."""
+
+
+@dataclass(frozen=True)
+class SimulatedData:
+    """Stays in the simulated world."""
+
+    patients: int = 1000
+    seed: int = 0
+    horizon: Horizon = (10, 20)
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A long table with a row per step, and a schema file that says what its columns mean."""
+
+    table: Path
+    schema: Path
+
+
+@dataclass(frozen=True)
+class ClinicalData:
+    """MIMIC's tables as PhysioNet ships them, a folder, or the table (a file) of the AI Clinician."""
+
+    source: Path
+    cohort: str = "sepsis3"
+    """Or all-adults."""
+    horizon: Horizon = (10, 20)
+    levels: str = "learned"
+    """Levels of doses: "learned", "paper", or the name of a file."""
+    min_uses: int = 0
+    """Merge levels that fewer training steps use."""
+    test: float | None = None
+    seed: int = 0
+    """Share and seed of the split on whose training part levels are learned; None: those of the study's split."""
+    memory: str = "4GB"
+    threads: int | None = None
+    work: Path | None = None
+    """Folder for what was read, for other cohorts from the same tables."""
+
+
+@dataclass(frozen=True)
+class StoredData:
+    """A cohort that was stored before."""
+
+    folder: Path
+
+
+Data = SimulatedData | TableData | ClinicalData | StoredData
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """Which share of subjects the model does not see."""
+
+    test: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test < 1:
+            raise InputError(f"test={self.test} must lie strictly between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """Which model is fitted, and how."""
+
+    kind: str = "location-scale"
+    lipschitz: tuple[float | None, ...] | None = None
+    """A limit for each function of the model, None for a free one; None: those of `MODELS`."""
+    hidden: tuple[int, ...] = (200,)
+    prior: str = "gaussian"
+    refits: int = 0
+    """Members fitted to bootstrap samples of subjects; 0: one model only."""
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    validation: float = 0.1
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in MODELS:
+            raise InputError(f"kind {self.kind!r} is unknown; choose from {', '.join(MODELS)}.")
+        if self.prior not in PRIORS:
+            raise InputError(f"prior {self.prior!r} is unknown; choose from {', '.join(PRIORS)}.")
+        wanted = len(MODELS[self.kind][1])
+        if self.lipschitz is not None and len(self.lipschitz) != wanted:
+            raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
+        if self.refits < 0:
+            raise InputError(f"refits={self.refits} must not be negative.")
+
+    def untrained(self, schema: Schema) -> TrainableModel:
+        """The model before training."""
+        kind, usual = MODELS[self.kind]
+        limits: Any = usual if self.lipschitz is None else self.lipschitz
+        if all(limit is None for limit in limits):
+            limits = None
+        elif len(usual) == 1:
+            limits = limits[0]
+        return kind(schema, hidden=self.hidden, prior=self.prior, lipschitz=limits)  # type: ignore[call-arg]
+
+    @property
+    def settings(self) -> FitSettings:
+        """How it is trained; refits side by side, as many as there are cores."""
+        return FitSettings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            validation=self.validation,
+            device=self.device,
+            threads=available_cores() if self.refits else 1,
+        )
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """How the model is checked, on the subjects that it has not seen."""
+
+    by: Mapping[str, tuple[float, ...] | None] = field(default_factory=dict)
+    """Groups to look at: a feature's value at the first step, cut at edges or, None, at quartiles."""
+    thresholds: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class BehaviourPlan:
+    """How it is learned what clinicians do."""
+
+    hidden: tuple[int, ...] = (64,)
+    epochs: int = 40
+    keep_states: bool = True
+    seed: int = 0
+
+    @property
+    def settings(self) -> BehaviourSettings:
+        """The same for `fit_behaviour`."""
+        return BehaviourSettings(hidden=self.hidden, epochs=self.epochs, keep_states=self.keep_states)
+
+
+@dataclass(frozen=True)
+class EvidencePlan:
+    """What is told of every answer, beside the model's check and its refits."""
+
+    behaviour: BehaviourPlan | None = field(default_factory=BehaviourPlan)
+    """None: nothing is learned about what clinicians do."""
+    each_refit: bool = False
+    sensitivity: bool = True
+
+
+@dataclass(frozen=True)
+class CohortPlan:
+    """Which episodes are asked about, and who does the work."""
+
+    episodes: str | tuple[str, ...] = "test"
+    """"test", those of subjects that the model has not seen; "all"; or ids."""
+    first: int | None = None
+    """Only so many of them."""
+    workers: int | None = None
+    """Processes; None: one per core."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.episodes, str) and self.episodes not in ("test", "all"):
+            raise InputError(f"episodes {self.episodes!r}: say test, all, or a list of ids.")
+        if self.first is not None and self.first < 1:
+            raise InputError(f"first={self.first} must be at least 1.")
+
+
+@dataclass(frozen=True)
+class OutputsPlan:
+    """What card, summary and report show."""
+
+    severity: str | None = None
+    """The card compares episodes by this feature; None: SOFA, where there is one."""
+    smallest_cell: int = 5
+    """The card hides figures that rest on fewer subjects."""
+    threshold: float = 0.15
+    """Episodes that improve by at least this are interesting cases."""
+    by: Mapping[str, tuple[float, ...] | None] = field(default_factory=dict)
+    """Groups that the summary compares."""
+    cases: int = 20
+    """The report shows so many of the most improved episodes."""
+
+
+PARTS: dict[str, Any] = {
+    "split": SplitPlan,
+    "fit": FitPlan,
+    "check": CheckPlan,
+    "cohort": CohortPlan,
+    "outputs": OutputsPlan,
+}
+"""The sections of a study file that are read as they stand."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """From a table to a report; checked when built. Stages are folders beside the study's file."""
+
+    folder: Path
+    data: Data
+    query: Query
+    split: SplitPlan = field(default_factory=SplitPlan)
+    fit: FitPlan = field(default_factory=FitPlan)
+    check: CheckPlan = field(default_factory=CheckPlan)
+    evidence: EvidencePlan = field(default_factory=EvidencePlan)
+    cohort: CohortPlan = field(default_factory=CohortPlan)
+    outputs: OutputsPlan = field(default_factory=OutputsPlan)
+
+    @property
+    def asked(self) -> Query:
+        """The query with what the study's evidence adds."""
+        return self.query.with_changes(
+            each_refit=self.query.each_refit or self.evidence.each_refit,
+            sensitivity=self.query.sensitivity or self.evidence.sensitivity,
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], folder: Path) -> Study:
+        """Read what a study file says; its paths are relative to `folder`, where the file lies."""
+        optional = {"schema", "evidence", *PARTS}
+        check_keys("study", content, required={"format", "version", "data", "query"}, optional=optional)
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            found = f"{content['format']!r}, version {content['version']!r}"
+            raise InputError(f"study: expected format {FORMAT!r}, version {VERSION}; found {found}.")
+        kinds: dict[str, type] = {
+            "split": SplitPlan,
+            "fit": FitPlan,
+            "check": CheckPlan,
+            "cohort": CohortPlan,
+            "outputs": OutputsPlan,
+        }
+        given: dict[str, Any] = {
+            name: _section(kind, content.get(name) or {}, name, folder) for name, kind in kinds.items()
+        }
+        data = _data(content, folder)
+        if isinstance(data, ClinicalData) and data.test is None:
+            data = replace(data, test=given["split"].test, seed=given["split"].seed)
+        return cls(
+            folder=folder,
+            data=data,
+            query=_query(content["query"], folder),
+            evidence=_evidence(content.get("evidence") or {}, folder),
+            **given,
+        )
+
+
+def load_study(path: str | Path) -> Study:
+    """The study that a YAML file describes."""
+    file = Path(path)
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}).") from None
+    except yaml.YAMLError as error:
+        raise StoreError(f"{path}: not valid YAML ({error}).") from None
+    try:
+        if not isinstance(content, dict):
+            raise InputError("study: expected a mapping; `ifonly init` writes a first study file.")
+        return Study.from_dict(content, file.parent)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _section(kind: type[Section], content: Any, name: str, folder: Path) -> Section:
+    """One part of a study; paths become relative to its folder."""
+    where = f"study: {name}"
+    known = fields(kind)  # type: ignore[arg-type]
+    required = {one.name for one in known if one.default is MISSING and one.default_factory is MISSING}
+    check_keys(where, content, required=required, optional={one.name for one in known})
+    try:
+        built = adapter(kind).validate_python(dict(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if part not in ("function-before", "str", "tuple"))
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}.") from None
+    for one in known:
+        value = getattr(built, one.name)
+        if isinstance(value, Path):
+            object.__setattr__(built, one.name, folder / value)
+    return built
+
+
+def _data(content: Mapping[str, Any], folder: Path) -> Data:
+    given, schema = content["data"], content.get("schema")
+    kinds = ("simulate", "table", "mimic", "cohort")
+    check_keys("study: data", given, required=set(), optional=set(kinds))
+    named = [name for name in kinds if given.get(name) is not None]
+    if len(named) != 1:
+        raise InputError(f"study: data: name one source: {', '.join(kinds)}.")
+    if schema is not None and named[0] != "table":
+        raise InputError(f"study: schema: goes with a table; {named[0]} brings its own.")
+    value = given[named[0]]
+    if named[0] == "simulate":
+        return _section(SimulatedData, value if isinstance(value, Mapping) else {}, "data: simulate", folder)
+    if named[0] == "mimic":
+        clinical = _section(ClinicalData, {"source": value} if isinstance(value, str) else value, "data: mimic", folder)
+        beside = folder / clinical.levels
+        return replace(clinical, levels=str(beside)) if beside.is_file() else clinical
+    if not isinstance(value, str):
+        raise InputError(f"study: data: {named[0]} {value!r} must be the name of a file or folder.")
+    if named[0] == "cohort":
+        return StoredData(folder / value)
+    if not isinstance(schema, str):
+        raise InputError("study: schema: name the file that says what the table's columns mean.")
+    return TableData(folder / value, folder / schema)
+
+
+def _query(content: Any, folder: Path) -> Query:
+    """A mapping as in a query file, or the name of one."""
+    if isinstance(content, str):
+        return Query.from_dict(read_query_file(folder / content))
+    if not isinstance(content, Mapping):
+        raise InputError("study: query: expected a mapping such as `minimize: SOFA`, or the name of a query file.")
+    return Query.from_dict(content)
+
+
+def _evidence(content: Any, folder: Path) -> EvidencePlan:
+    check_keys("study: evidence", content, required=set(), optional={one.name for one in fields(EvidencePlan)})
+    values = dict(content)
+    behaviour = values.get("behaviour", True)
+    if isinstance(behaviour, bool):
+        values["behaviour"] = BehaviourPlan() if behaviour else None
+    elif behaviour is not None:
+        values["behaviour"] = _section(BehaviourPlan, behaviour, "evidence: behaviour", folder)
+    return _section(EvidencePlan, values, "evidence", folder)

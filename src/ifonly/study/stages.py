@@ -1,0 +1,318 @@
+"""The stages of a study: what each reads, what it writes, and how it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.store import load_cohort, load_metadata, read_frame, read_table_and_first_step, save_cohort
+from ifonly.errors import InputError, StoreError
+from ifonly.evidence.behaviour import fit_behaviour, load_behaviour, save_behaviour
+from ifonly.evidence.check.check import check_model
+from ifonly.evidence.check.model_check import ModelCheck
+from ifonly.evidence.check.thresholds import load_thresholds
+from ifonly.files import atomic_folder, sha256_of
+from ifonly.models import load_model, save_model
+from ifonly.models.base import TrainableModel
+from ifonly.models.checkpoint import CHECK
+from ifonly.models.fit import fit
+from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.progress import Progress, silent
+from ifonly.runs import Run, RunSettings, load_run, solve_cohort
+from ifonly.simulate import simulate_cohort
+from ifonly.study.plan import ClinicalData, FitPlan, SimulatedData, StoredData, Study, TableData
+from ifonly.version import __version__
+
+if TYPE_CHECKING:
+    from ifonly.report.summary import RunSummary
+
+REPORT_FILE = "report.html"
+GRID_FILE = "grid.parquet"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step from the table to the report."""
+
+    name: str
+    """Also that of its folder."""
+    needs: tuple[str, ...]
+    """The stages whose products it reads."""
+    settings: Callable[[Study], Any]
+    """What of the study it depends on, in plain types."""
+    work: Callable[[Study, Progress], None]
+    """Writes its folder, in place of what stands there."""
+    wanted: Callable[[Study], bool] = lambda study: True
+    files: Callable[[Study], Mapping[str, str]] = lambda study: {}
+    """Fingerprints of what it reads from outside the study."""
+    beside: tuple[str, ...] = ()
+    """What it writes elsewhere, relative to the study's folder."""
+    share: float = 1.0
+    """Roughly how much of a study's time it takes."""
+
+    def folder(self, study: Study) -> Path:
+        """Where its products are."""
+        return study.folder / self.name
+
+
+def write_split(cohort: Cohort, out: Path, *, test: float, seed: int, origin: Any, overwrite: bool = False) -> None:
+    """Store a cohort as two, OUT/train and OUT/test, by subject; both or none."""
+    provenance = {"made by": "split by subject", "test": test, "seed": seed, "cohort": origin}
+    with atomic_folder(out, overwrite=overwrite) as folder:
+        for name, part in zip(("train", "test"), cohort.split(test=test, seed=seed), strict=True):
+            save_cohort(part, folder / name, provenance={**provenance, "part": name})
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """Which data a product was made from: the checksum of the table, and what is known about its making."""
+    metadata = load_metadata(folder)
+    return {"sha256": metadata["table"]["sha256"], "provenance": metadata["provenance"]}
+
+
+def fitted(chosen: FitPlan, cohort: Cohort, *, progress: Progress = silent) -> TrainableModel:
+    """One model, or an ensemble of refits."""
+    model = chosen.untrained(cohort.schema)
+    if not chosen.refits:
+        return fit(model, cohort, settings=chosen.settings, seed=chosen.seed, progress=progress)
+    return fit_ensemble(
+        model, cohort, members=chosen.refits, settings=chosen.settings, seed=chosen.seed, progress=progress
+    )
+
+
+def _data(study: Study, progress: Progress) -> None:
+    out, data = study.folder / "data", study.data
+    if isinstance(data, ClinicalData):
+        from ifonly.study.clinical import build_options, build_with_pictures
+
+        build_with_pictures(data.source, out, build_options(data, overwrite=True), progress=progress)
+        return
+    if isinstance(data, SimulatedData):
+        cohort = simulate_cohort(data.patients, seed=data.seed, horizon=data.horizon, progress=progress)
+        origin: dict[str, Any] = {"made by": "ifonly simulate", **asdict(data)}
+    elif isinstance(data, TableData):
+        cohort, first = read_table_and_first_step(data.table, data.schema)
+        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table)}
+        origin["first step of the table"] = first
+    else:
+        cohort, origin = load_cohort(data.folder), load_metadata(data.folder)["provenance"]
+    save_cohort(cohort, out, provenance=origin, overwrite=True)
+
+
+def _data_files(study: Study) -> dict[str, str]:
+    data = study.data
+    if isinstance(data, TableData):
+        return {path.name: sha256_of(path) for path in (data.table, data.schema) if path.is_file()}
+    if isinstance(data, StoredData):
+        return {"cohort": str(load_metadata(data.folder)["table"]["sha256"])} if data.folder.is_dir() else {}
+    if not isinstance(data, ClinicalData):
+        return {}
+    levels = Path(data.levels)
+    read = {levels.name: sha256_of(levels)} if levels.is_file() else {}
+    if data.source.is_file():
+        return {**read, data.source.name: sha256_of(data.source)}
+    # To read a hundred gigabytes only to see that they are the same would take hours.
+    tables = sorted(path for path in data.source.rglob("*.csv*") if path.is_file())
+    marks = {path: path.stat() for path in tables}
+    return read | {
+        str(path.relative_to(data.source)): f"{mark.st_size} bytes, {mark.st_mtime_ns}" for path, mark in marks.items()
+    }
+
+
+def _card(study: Study, progress: Progress) -> None:
+    from ifonly.report.card import data_card
+    from ifonly.report.folders import write_card
+
+    cohort, grid = load_cohort(study.folder / "data"), study.folder / "data" / GRID_FILE
+    card = data_card(
+        cohort,
+        grid=read_frame(grid) if grid.is_file() else None,
+        model_size=sum(weights.numel() for weights in study.fit.untrained(cohort.schema).parameters()),
+        severity=study.outputs.severity,
+        smallest_cell=study.outputs.smallest_cell,
+    )
+    write_card(card, study.folder / "card", title=study.folder.resolve().name)
+
+
+def _split(study: Study, progress: Progress) -> None:
+    source = study.folder / "data"
+    write_split(
+        load_cohort(source), study.folder / "split", **asdict(study.split), origin=origin_of(source), overwrite=True
+    )
+
+
+def _fit(study: Study, progress: Progress) -> None:
+    source = study.folder / "split" / "train"
+    model = fitted(study.fit, load_cohort(source), progress=progress)
+    provenance = {"made by": "ifonly fit", "cohort": origin_of(source)}
+    save_model(model, study.folder / "fit", provenance=provenance, overwrite=True)
+
+
+def write_check(found: ModelCheck, folder: Path) -> None:
+    """Store what a check found, with figures."""
+    from ifonly.report.folders import write_check as write
+
+    write(found, folder)
+
+
+def _check(study: Study, progress: Progress) -> None:
+    cohort, chosen = load_cohort(study.folder / "split" / "test"), study.check
+    found = check_model(
+        load_model(study.folder / "fit", schema=cohort.schema),
+        cohort,
+        thresholds=None if chosen.thresholds is None else load_thresholds(chosen.thresholds),
+        by=dict(chosen.by),
+        seed=chosen.seed,
+        progress=progress,
+    )
+    write_check(found, study.folder / "check")
+    found.save(study.folder / "fit" / CHECK)
+
+
+def _check_files(study: Study) -> dict[str, str]:
+    file = study.check.thresholds
+    return {} if file is None or not file.is_file() else {file.name: sha256_of(file)}
+
+
+def _behaviour(study: Study, progress: Progress) -> None:
+    chosen, source = study.evidence.behaviour, study.folder / "split" / "train"
+    assert chosen is not None
+    learned = fit_behaviour(load_cohort(source), settings=chosen.settings, seed=chosen.seed, progress=progress)
+    provenance = {"made by": "ifonly behaviour", "seed": chosen.seed, "cohort": origin_of(source)}
+    save_behaviour(learned, study.folder / "behaviour", provenance=provenance, overwrite=True)
+
+
+def _cohort(study: Study, progress: Progress) -> None:
+    """Go on with a run that was interrupted; drop one that is about something else, or was damaged."""
+    asked, out, behaviour = study.cohort, study.folder / "cohort", None
+    episodes = study.folder / ("split/test" if asked.episodes == "test" else "data")
+    sources = {"episodes": episodes, "model": study.folder / "fit"}
+    cohort = load_cohort(episodes)
+    model = load_model(study.folder / "fit", schema=cohort.schema)
+    if study.evidence.behaviour is not None:
+        sources["behaviour"] = study.folder / "behaviour"
+        behaviour = load_behaviour(sources["behaviour"], schema=cohort.schema)
+    ids = list(cohort.ids if isinstance(asked.episodes, str) else asked.episodes)[: asked.first]
+    settings = RunSettings(episodes=ids, workers=asked.workers, device=asked.device, sources=sources)
+    wanted = {
+        "query": study.asked.to_dict(),
+        "model_fingerprint": model.fingerprint(),
+        "behaviour": None if behaviour is None else behaviour.fingerprint,
+        "cohort": settings.select(cohort).fingerprint(),
+        "ifonly": __version__,
+    }
+    solve_cohort(
+        cohort,
+        model,
+        study.asked,
+        out=out,
+        behaviour=behaviour,
+        settings=settings,
+        force=out.exists() and _asked_there(out) != wanted,
+        progress=progress,
+    )
+
+
+def _asked_there(folder: Path) -> dict[str, Any] | None:
+    """What a run in this folder is about; None where it cannot be read."""
+    try:
+        manifest = load_run(folder).manifest
+        names = ("query", "model_fingerprint", "ifonly")
+        found = {name: manifest[name] for name in names}
+        return found | {"behaviour": manifest["examination"]["behaviour"], "cohort": manifest["cohort"]["fingerprint"]}
+    except (StoreError, KeyError):
+        return None
+
+
+def _summary(study: Study, progress: Progress) -> None:
+    from ifonly.report.folders import write_summary
+
+    cohort = load_cohort(study.folder / "data") if study.outputs.by else None
+    run, outputs = load_run(study.folder / "cohort"), study.outputs
+    write_summary(summarized(run, threshold=outputs.threshold, by=outputs.by, values=cohort), study.folder / "summary")
+
+
+def summarized(run: Run, *, threshold: float, by: Mapping[str, Any], values: Cohort | None) -> RunSummary:
+    """What a run says as a whole."""
+    from ifonly.report.summary import summarize
+
+    expected = run.manifest["cohort"]["episodes"]
+    try:
+        return summarize(run.table(), run.query, threshold=threshold, by=dict(by), values=values, expected=expected)
+    except InputError as error:
+        raise InputError(f"{run.folder}: {error}") from None
+
+
+def _report(study: Study, progress: Progress) -> None:
+    from ifonly.report.case_report import ReportSettings, write_report
+
+    settings = ReportSettings(cases=study.outputs.cases, threshold=study.outputs.threshold)
+    write_report(
+        study.folder / "cohort", study.folder / "report" / REPORT_FILE, settings, overwrite=True, progress=progress
+    )
+
+
+def _settings(part: Any) -> dict[str, Any]:
+    """A part of a study without places, which may move, and without what only says who computes, and how fast."""
+    technical = ("device", "memory", "threads")
+    found = asdict(part)
+    return {key: value for key, value in found.items() if not isinstance(value, Path) and key not in technical}
+
+
+def _cohort_settings(study: Study) -> dict[str, Any]:
+    """What decides about answers; who computes them does not."""
+    return {"query": study.asked.to_dict(), "episodes": study.cohort.episodes, "first": study.cohort.first}
+
+
+def _data_settings(study: Study) -> dict[str, Any]:
+    return {"source": type(study.data).__name__, **_settings(study.data)}
+
+
+def _card_settings(study: Study) -> dict[str, Any]:
+    shown = {"severity": study.outputs.severity, "smallest_cell": study.outputs.smallest_cell}
+    return {**shown, "kind": study.fit.kind, "hidden": study.fit.hidden}
+
+
+def _behaviour_settings(study: Study) -> dict[str, Any] | None:
+    return None if study.evidence.behaviour is None else _settings(study.evidence.behaviour)
+
+
+def _summary_settings(study: Study) -> dict[str, Any]:
+    return {"threshold": study.outputs.threshold, "by": dict(study.outputs.by)}
+
+
+def _report_settings(study: Study) -> dict[str, Any]:
+    return {"threshold": study.outputs.threshold, "cases": study.outputs.cases}
+
+
+STAGES = (
+    Stage("data", (), _data_settings, _data, files=_data_files, share=4),
+    Stage("card", ("data",), _card_settings, _card, share=3),
+    Stage("split", ("data",), lambda study: _settings(study.split), _split, share=0.5),
+    Stage("fit", ("split",), lambda study: _settings(study.fit), _fit, share=40),
+    Stage(
+        "check",
+        ("split", "fit"),
+        lambda study: _settings(study.check),
+        _check,
+        files=_check_files,
+        beside=(f"fit/{CHECK}",),
+        share=6,
+    ),
+    Stage(
+        "behaviour",
+        ("split",),
+        _behaviour_settings,
+        _behaviour,
+        wanted=lambda study: study.evidence.behaviour is not None,
+        share=10,
+    ),
+    Stage("cohort", ("split", "behaviour", "fit", "check"), _cohort_settings, _cohort, share=30),
+    Stage("summary", ("cohort",), _summary_settings, _summary, share=3),
+    Stage("report", ("cohort",), _report_settings, _report, share=3),
+)
+"""In the order in which they are done."""
+
+NAMES = tuple(stage.name for stage in STAGES)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ifonly
-from ifonly.evidence.check.model_check import ModelCheck
-from ifonly.evidence.check.model_check import stored_check
+from ifonly.evidence.check.model_check import ModelCheck, stored_check
+from ifonly.text.results import statement
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +39,17 @@ def test_a_bad_model_fails_and_the_check_is_kept(run, own: Path, others: Path, t
     assert {part.grouping for part in check.figures.parts} == {"action", "age (years)"}
     assert (out / "noise.png").exists()
     assert "ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model" in words
-    asked = ("solve", "--episodes", others, "--model", own, "--episode", "patient-00001", "-k", 1)
+    asked = ("solve", "--episodes", others, "--model", own, "--only", "patient-00001", "-k", 1)
     refused = run(*asked)
     assert refused.exit_code == 3
     assert "the model failed its check" in refused.stderr
     assert "--allow-failed-model" in refused.stderr
     allowed = run(*asked, "--allow-failed-model", "--json")
     assert allowed.exit_code == 0, allowed.output
-    content = json.loads(allowed.stdout)
-    assert content["model_check"]["used_although_failed"] is True
-    assert content["model_check"]["cohort"] == check.cohort
-    assert "the model failed its check" in content["statement"]
-    assert "the model failed its check" in content["trust"]["summary"]
+    content = ifonly.Result.from_json(allowed.stdout)
+    assert content.evidence.check == check.standing
+    assert "the model failed its check" in statement(content)
+    assert content.evidence.verdict is ifonly.Verdict.NOT_BELIEVABLE
 
 
 def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path, others: Path) -> None:

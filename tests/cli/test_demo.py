@@ -2,9 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+from ifonly.cli.stages import RECORD
 
 import ifonly
-from ifonly.cli.stages import RECORD
 
 TINY = ("--patients", 40, "--horizon", 5, "--epochs", 2, "--hidden", 4, "--solve", 2, "-k", 2)
 

@@ -43,7 +43,7 @@ def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
 def test_an_ensemble_answers_questions(run, cohort_folder: Path, tmp_path: Path) -> None:
     command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
     assert run(*command, "--ensemble", 2).exit_code == 0
-    asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--episode", "patient-00001", "-k", 1)
+    asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--only", "patient-00001", "-k", 1)
     solved = run("solve", *asked)
     assert solved.exit_code == 0, solved.output
 

@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
+# The last commit before the redesign, with which `make house` compares.
+BEFORE := 35f18e8
 
-.PHONY: install browser demo test bench paper clean
+.PHONY: install browser demo test bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -43,6 +45,10 @@ else
 	$(BIN)/python -m paper reproduce all --quick --out runs/quick --page runs/quick/results.md
 	$(BIN)/python -m paper accuracy --sizes 100 --epochs 3 --patients 5 --solve 1 --horizon 6 --max-changes 1
 endif
+
+# Sizes, options and names of the source tree, before and after.
+house: install
+	$(BIN)/python tools/house.py --against $(BEFORE)
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from ifonly import Schema
 from ifonly.report.cohort_plots import plot_improvement_distribution
-from ifonly.report.improvements import Asked, improvements
-from ifonly.report.summary import INTERESTING, Summary, summarize
-from ifonly.report.summary_text import unfinished
+from ifonly.report.improvements import improvements
+from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result.table import FAILED
+from ifonly.text.summaries import unfinished
 from paper import asking
 from paper.bench import Bench
 from paper.experiment import Experiment
@@ -116,8 +116,8 @@ class ImprovementDistribution(Experiment[RetrospectSettings]):
         ]
 
 
-def _summarized(table: pl.DataFrame) -> Summary:
-    return summarize(table, asked=Asked(episodes=table["expected"][0]))
+def _summarized(table: pl.DataFrame) -> RunSummary:
+    return summarize(table, expected=table["expected"][0])
 
 
 class InterestingCase(Experiment[RetrospectSettings]):

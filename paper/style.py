@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from ifonly.data.episode import FloatArray
 from ifonly.intervals import Interval
-from ifonly.report.paper_style import LOOK, SERIF
+from ifonly.report.figure_style import LOOK, SERIF
 from paper.estimates import Estimate
 
 PINK, GREEN, BLUE, BROWN, GREY = "#c2407a", "#1b7f4d", "#2456a4", "#8a5a12", "#555555"

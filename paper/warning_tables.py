@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.evidence.check.estimates import ratio
+from ifonly.evidence.check.figures import ratio
 from ifonly.intervals import Interval, share_interval
 from ifonly.result import Thresholds
 from paper.estimates import Estimate, Percentage

@@ -21,10 +21,10 @@ from ifonly.problem import Problem
 from ifonly.progress import Tick
 from ifonly.query import Query
 from ifonly.rewards import minus
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
-from ifonly.simulate.clinician import treatment
+from ifonly.simulate.patients import treatment
 from ifonly.simulate.world import soft_clamp, soft_unclamp
 from ifonly.testing import check_model
 

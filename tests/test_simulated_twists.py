@@ -13,7 +13,7 @@ from ifonly.problem import Problem
 from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.simulate import Clinician, SepsisWorld, sepsis_schema, simulate_cohort
-from ifonly.simulate.twists import TWISTS
+from ifonly.simulate.equations import TWISTS
 from ifonly.testing import check_model
 
 HIDDEN = {"plain": [], "frailty": ["frailty"], "volume": ["volume"], "drowning": []}

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from ifonly.rewards import minus
     from ifonly.runs import Run, RunSettings, load_run, solve_cohort
     from ifonly.search.astar import AnchorAStar
-    from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
     from ifonly.search.batch import solve_batch
-    from ifonly.search.branch import BranchAndBound
+    from ifonly.search.branch_and_bound import BranchAndBound
     from ifonly.search.contributions import contributions
     from ifonly.search.exhaustive import Exhaustive
+    from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
     from ifonly.search.log import search_log
     from ifonly.search.session import Session
     from ifonly.search.solve import solve
@@ -87,8 +87,8 @@ else:
         "ifonly.search.astar": ("AnchorAStar",),
         "ifonly.query": ("Limits", "Query"),
         "ifonly.search.batch": ("solve_batch",),
-        "ifonly.search.baselines": ("Beam", "Greedy", "RandomSearch", "TopSingleChanges"),
-        "ifonly.search.branch": ("BranchAndBound",),
+        "ifonly.search.heuristics": ("Beam", "Greedy", "RandomSearch", "TopSingleChanges"),
+        "ifonly.search.branch_and_bound": ("BranchAndBound",),
         "ifonly.search.contributions": ("contributions",),
         "ifonly.search.exhaustive": ("Exhaustive",),
         "ifonly.search.log": ("search_log",),

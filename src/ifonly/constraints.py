@@ -144,7 +144,7 @@ class Constraints:
             if not mask[step, number]:
                 raise InputError(
                     f"constraints: action {number} ({space.labels[number]}) is required at step {step} of episode "
-                    f"{episode.id!r}, but another rule (forbidden, choices, max_shift or last_action_fixed) excludes it there; "
+                    f"{episode.id!r}, but another rule (forbidden, choices, max_shift, last_action_fixed) excludes it; "
                     "drop one of the two."
                 )
             mask[step] = False

@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half-written."""
+"""Files that are never half-written, and what the machine offers."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,12 +17,13 @@ _MARK = r"-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{8}(?:-old)?"
 
 
 @contextmanager
-def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collection[str] = ()) -> Iterator[Path]:
     """Yield a fresh folder that takes the name `path` only when the block ends well.
 
     Whatever is raised inside the block, `path` is afterwards either what it was before or complete. With `overwrite`
-    a folder of the same files is replaced; one that holds anything else is refused rather than lost. What a process
-    that was killed while it wrote the same folder has left beside it is removed.
+    a folder of the same files is replaced; one that holds anything else is refused rather than lost, but for the names
+    in `outdated`, which go with the old folder, once the new one stands in its place. What a process that was killed
+    while it wrote the same folder has left beside it is removed.
     """
     target = Path(path)
     if target.is_symlink():
@@ -38,20 +39,15 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
         scratch.mkdir()
         yield scratch
         if target.exists():
-            _replace_folder(target, scratch)
+            _replace_folder(target, scratch, outdated)
         else:
             scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _replace_folder(target: Path, scratch: Path) -> None:
-    strangers = sorted({item.name for item in target.iterdir()} - {item.name for item in scratch.iterdir()})
-    if strangers:
-        raise StoreError(
-            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
-            "name."
-        )
+def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> None:
+    require_only(target, {item.name for item in scratch.iterdir()} | set(outdated))
     retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)
@@ -59,9 +55,18 @@ def _replace_folder(target: Path, scratch: Path) -> None:
     finally:
         if retired.exists() and not target.exists():
             retired.rename(target)
-        # The old folder goes only once something stands in its place.
+        # The old folder is removed only once the new one has its name.
         if target.exists():
             shutil.rmtree(retired, ignore_errors=True)
+
+
+def require_only(folder: Path, names: Collection[str]) -> None:
+    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine."""
+    others = sorted({item.name for item in folder.iterdir()} - set(names)) if folder.is_dir() else []
+    if others:
+        raise StoreError(
+            f"{folder} also holds {others[:5]}, which overwriting would delete; move them away or choose another name."
+        )
 
 
 def check_writable(path: str | Path, *, folder: bool = False) -> None:
@@ -112,8 +117,8 @@ def write_text_atomically(path: str | Path, text: str) -> None:
 def _hidden_beside(target: Path, *, old: bool = False) -> Path:
     """A free hidden name in the same folder, so that a rename stays within one file system.
 
-    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for. The name says whose it
-    is, so that it can be removed once that process is no more.
+    Unlike tempfile's, what is made under it has the permissions that the user's umask asks for. The name
+    holds machine and process, so that it can be removed once that process has ended.
     """
     mark = f"-{_this_machine()}-{os.getpid()}-{secrets.token_hex(4)}{'-old' if old else ''}"
     return target.parent / f".{target.name}{mark}"
@@ -124,7 +129,7 @@ def _this_machine() -> str:
 
 
 def _tidy_up_beside(target: Path) -> None:
-    """Remove what killed processes have left hidden beside `target`: it would stay for good, and hold people's data.
+    """Remove hidden files of killed processes beside `target`: they hold patient data and would never be removed.
 
     A folder that was being replaced when its process was killed, and has no successor, gets its name back. What belongs
     to a process that lives, or to another machine that shares the disk, is left alone.
@@ -132,7 +137,7 @@ def _tidy_up_beside(target: Path) -> None:
     for item, marks in _hidden_for(target):
         if any(_may_live(mark) for mark in marks):
             continue
-        with suppress(OSError):  # somebody else's, or gone by now
+        with suppress(OSError):  # another user's, or removed meanwhile
             if len(marks) == 1 and marks[0].endswith("-old") and not os.path.lexists(target):
                 item.rename(target)
             elif item.is_dir():
@@ -162,7 +167,7 @@ def _may_live(mark: str) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # somebody else's
+        return True  # another user's process
     return True
 
 
@@ -170,3 +175,8 @@ def sha256_of(path: Path) -> str:
     """The checksum by which a cut-off or altered file is recognised."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

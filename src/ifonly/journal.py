@@ -1,4 +1,4 @@
-"""Journals: files of JSON lines to which finished work is appended at once, so that a run can go on later."""
+"""Journals: files of JSON lines to which finished work is appended at once, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Journal:
     """A file with one JSON object per line.
 
     What was being written when a run stopped - by force, or since the disk was full - is a last line that is no JSON
-    object. `lines` ends before it, and whoever goes on writing cuts it off first.
+    object. `lines` ends before it, and it must be cut off before appending.
     """
 
     path: Path
@@ -60,11 +60,11 @@ class Journal:
         return line.entry
 
     def broken(self, number: int) -> StoreError:
-        """The error that says which line is none of ours."""
+        """The error for a line that does not belong to the journal."""
         return StoreError(f"{self.path}, line {number}: not a line of a {self.kind}; {self.advice}.")
 
     def cut(self, size: int) -> None:
-        """Drop everything behind the first `size` bytes, for good: they are gone from disk when this returns."""
+        """Truncate the file to `size` bytes; done on disk when this returns."""
         with self.path.open("ab") as file:
             file.truncate(size)
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""How long work reports its progress: one callback, drawn by whoever calls."""
+"""Progress of long work: one callback, which the caller may draw."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,4 +22,4 @@ Progress = Callable[[Tick], None]
 
 
 def silent(_: Tick) -> None:
-    """The default: report to nobody."""
+    """The default: no report."""

@@ -45,7 +45,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("seconds", "nodes", "gap", "memory"):
             value = getattr(self, name)
-            if value is not None and not 0 <= as_number(f"limit {name}", value) < math.inf:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 <= value < math.inf):
                 raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
         if self.nodes is not None and self.nodes != int(self.nodes):
             raise InputError(f"limit nodes={self.nodes}: must be a whole number.")

@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
-from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
+import numpy.typing as npt
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
-from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import StoreError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 Record = TypeVar("Record")
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -78,6 +91,14 @@ UpperBound = Annotated[
 ]
 """A number above something; infinity, which says nothing, is null."""
 
+LowerBound = Annotated[
+    float,
+    BeforeValidator(lambda value: -math.inf if value is None else value),
+    PlainSerializer(finite),
+    WithJsonSchema(_NUMBER),
+]
+"""The same the other way round: minus infinity is null."""
+
 KnownNumber = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),
@@ -97,14 +118,30 @@ MaybeNumber = Annotated[
 def adapter(kind: type[Record]) -> TypeAdapter[Record]:
     """What reads, writes and describes records of this kind."""
     if kind not in _ADAPTERS:
+        _refuse_unknown_entries(kind)
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
 
 
-def to_plain(record: Any) -> dict[str, Any]:
-    """A record in plain types, ready for JSON."""
-    content: dict[str, Any] = adapter(type(record)).dump_python(record, mode="json")
-    return content
+def _refuse_unknown_entries(kind: Any) -> None:
+    """Of a record and of all records in it; what is misspelt must not be taken for missing."""
+    if is_dataclass(kind) and "__pydantic_config__" not in vars(kind):
+        kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[union-attr]
+        for hint in get_type_hints(kind).values():
+            _refuse_unknown_entries(hint)
+    for part in get_args(kind):
+        _refuse_unknown_entries(part)
+
+
+def to_plain(value: Any) -> Any:
+    """A record, or values nested in any way, in plain types, ready for JSON."""
+    if is_dataclass(value):
+        return adapter(type(value)).dump_python(value, mode="json")
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return finite(value) if isinstance(value, float) else value
 
 
 def from_plain(kind: type[Record], content: Any, *, what: str, **given: Any) -> Record:

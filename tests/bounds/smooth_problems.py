@@ -9,11 +9,11 @@ import torch
 
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
-from ifonly.data import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Axis, Episode, Feature, Schema
 from ifonly.models import Additive, LocationScale
 from ifonly.problem import Problem
 from ifonly.query import Query
-from ifonly.rewards import Linear
+from ifonly.rewards import Linear, minus
 from ifonly.testing.instances import random_problem
 
 KINDS = ("location-scale", "additive", "linear")
@@ -66,7 +66,7 @@ def polynomial_arrays(slope: float, curvature: float, third: float, *, value: fl
     """A network of one state x and an action's shift: near zero, a polynomial of x + shift with these derivatives.
 
     Wide units give the slope and the curvature, a narrower one the third derivative where it is largest. With positive
-    derivatives everything grows together: what limits the rests is nearly attained, so no part of it can miss.
+    derivatives everything grows together: what bounds the remainders is nearly attained, so no part of it can miss.
     """
     wide, narrow, bent = 0.003, 0.2, math.atanh(3**-0.5)
     curving = curvature / (4 / 3**1.5 * wide**2)
@@ -233,4 +233,43 @@ POLYNOMIALS: dict[str, Problem] = {
     "switching": switching_problem(),
     "deep": deep_problem(),
 }
-"""Problems whose rests are nearly as large as their limits."""
+"""Problems whose remainders are nearly as large as their bounds."""
+
+
+def weak_model(seed: int) -> LocationScale:
+    """The paper's size, 9 features, 25 actions and 200 units, with effects as small as those of learned models."""
+    levels = (0.0, 0.5, 1.0, 1.5, 2.0)
+    schema = Schema(
+        tuple(Feature(f"x{number}", "dynamic") for number in range(9)),
+        ActionSpace.product(Axis("drug", "mg", levels), Axis("fluid", "L", levels)),
+    )
+    model = LocationScale(schema)
+    generator = torch.Generator().manual_seed(seed)
+    model.initialize(generator)
+    with torch.no_grad():
+        for network, strength in ((model.location, 0.6), (model.scale, 0.3)):
+            network.state.raw.mul_(strength)
+            network.action.raw.mul_(0.3)
+            network.layers[0].raw.mul_(strength)
+            for bias in network.biases:
+                bias.copy_(0.2 * torch.randn(bias.shape, generator=generator))
+    return model.for_search()
+
+
+@torch.no_grad()
+def full_size_problem(horizon: int = 6) -> Problem:
+    """An episode of that model, with three changes: bounds are close, and most of the tree is pruned."""
+    model = weak_model(0)
+    generator = torch.Generator().manual_seed(1)
+    actions = torch.randint(25, (horizon,), generator=generator)
+    context = torch.zeros(horizon, 0, dtype=torch.float64)
+    states = [torch.randn(9, generator=generator, dtype=torch.float64)]
+    for t in range(horizon - 1):
+        states.append(model.sample(states[-1], context[t], actions[t], generator=generator))
+    episode = Episode(
+        "full size",
+        model.schema,
+        states=model.scaler.states.decode(torch.stack(states).numpy()),
+        actions=actions.numpy(),
+    )
+    return Problem.from_episode(episode, model, Query(minus("x0"), 3))

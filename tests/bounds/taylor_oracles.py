@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import Nodes
+from ifonly.bounds.base import Nodes
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.problem import Problem
 from ifonly.search.exhaustive import best_values
@@ -54,8 +54,8 @@ def moved_ahead(problem: Problem, radii: Sequence[float]) -> Nodes:
 
 
 @torch.no_grad()
-def onward_excess(problem: Problem, bound: TaylorChildBound, t: int, states: Tensor) -> Tensor:
+def future_excess(problem: Problem, bound: TaylorChildBound, t: int, states: Tensor) -> Tensor:
     """By how much bounds on what follows from states [N, D] at t exceed the truth [N, K + 1]."""
     used = [torch.full((len(states),), problem.max_changes - r) for r in range(problem.max_changes + 1)]
     truth = torch.stack([best_values(problem, t, states, changes) for changes in used], dim=1)
-    return bound.onward(t, torch.zeros(len(states), dtype=torch.int64), states, problem.max_changes) - truth
+    return bound.reward_to_go(t, torch.zeros(len(states), dtype=torch.int64), states, problem.max_changes) - truth

@@ -10,8 +10,8 @@ from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
 from ifonly.query import Query
 from ifonly.rewards import Custom
-from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import best_values
+from ifonly.search.heuristics import random_sequences
 from ifonly.testing import check_bound
 from ifonly.testing.instances import MODEL_KINDS, partition_problem, random_problem
 

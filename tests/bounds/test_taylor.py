@@ -7,13 +7,15 @@ import pytest
 import torch
 from smooth_problems import FAMILIES, KINDS, LINEAR, POLYNOMIALS, smooth_problems
 from smooth_problems import family as model_family
-from taylor_oracles import excess, moved, moved_ahead, onward_excess
+from taylor_oracles import excess, future_excess, moved, moved_ahead
 from torch import Tensor
 
-import ifonly.bounds.taylor as taylor
-from ifonly.bounds.children import Nodes
-from ifonly.bounds.looks import RADII
+import ifonly.bounds.taylor.blocks as blocks
+import ifonly.bounds.taylor.bound as taylor
+from ifonly.bounds.base import Nodes
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.bounds.taylor.blocks import rows_by_problem
+from ifonly.bounds.taylor.radii import RADII
 from ifonly.constraints import Constraints
 from ifonly.data import Episode
 from ifonly.errors import InputError
@@ -137,8 +139,8 @@ def test_never_below_the_truth_far_from_the_observed_path(strength: float) -> No
         bound, generator = TaylorChildBound([problem]), torch.Generator().manual_seed(seed)
         c, size = seed % 3, problem.observed_states.shape[1]
         directions = torch.randn(16, size, generator=generator, dtype=torch.float64)
-        gauges = torch.logspace(-2, 0.7, 16, dtype=torch.float64).unsqueeze(1)
-        offsets = (gauges * torch.nn.functional.normalize(directions, dim=1)) @ bound._tails.unit[0, c]
+        norms = torch.logspace(-2, 0.7, 16, dtype=torch.float64).unsqueeze(1)
+        offsets = (norms * torch.nn.functional.normalize(directions, dim=1)) @ bound.tables.values.metric_root[0, c]
         nodes = moved(problem, c, offsets, level=1)
         found = excess(problem, bound.children(nodes), nodes)
         assert float(found.min()) >= -1e-9
@@ -173,22 +175,22 @@ def test_true_and_close_where_nothing_is_to_spare(name: str) -> None:
     for radii in ((0.0, *RADII[:2]), RADII[2:8]):
         nodes = moved_ahead(problem, [radius * (1 - 1e-9) for radius in radii])
         found = excess(problem, bound.children(nodes), nodes)
-        onward = onward_excess(problem, bound, 0, nodes.states[:, 0])
+        future = future_excess(problem, bound, 0, nodes.states[:, 0])
         assert float(found.min()) >= 0
-        assert float(onward.min()) >= 0
+        assert float(future.min()) >= 0
         if radii[0] == 0.0:
-            assert float(onward[:, 0].max()) <= 0.005 or name == "far from a bend"
+            assert float(future[:, 0].max()) <= 0.005 or name == "far from a bend"
             if name in CLOSE:
                 assert float(found[:, 0, 0].max()) <= close / 3 + 0.001
                 assert float(found[:, 1, 0].max()) <= close
-                assert float(onward[:, 2].max()) <= close
+                assert float(future[:, 2].max()) <= close
 
 
 def test_what_was_observed_is_known_exactly() -> None:
     for problem in smooth_problems(10, start=600, rules=False, masked=False):
         bound = TaylorChildBound([problem])
         for t in range(problem.horizon):
-            left = onward_excess(problem, bound, t, problem.observed_states[t : t + 1])[0, 0]
+            left = future_excess(problem, bound, t, problem.observed_states[t : t + 1])[0, 0]
             assert 0 <= float(left) <= 1e-8 * (1 + abs(problem.observed_outcome))
 
 
@@ -213,12 +215,12 @@ def test_unknown_beyond_the_largest_radius(kind: str) -> None:
     bound = TaylorChildBound([problem])
     for c in range(problem.horizon - 1):
         for part in (0.1, 1 + 1e-6, 1e3, 1e30):
-            offset = part * RADII[-2] * bound._tails.unit[0, c, :1]
+            offset = part * RADII[-2] * bound.tables.values.metric_root[0, c, :1]
             nodes = moved(problem, c, offset, level=1)
             changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)[c]
             known = bound.children(nodes)[0, :, c][:, changes].isfinite()
-            onward = bound.onward(c, nodes.problem, nodes.states[:, c], 2).isfinite()
-            assert not bool(known.any() or onward.any()) if part > 1 else bool(known.any() and onward.any())
+            future = bound.reward_to_go(c, nodes.problem, nodes.states[:, c], 2).isfinite()
+            assert not bool(known.any() or future.any()) if part > 1 else bool(known.any() and future.any())
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf, 1e200, -1e39])
@@ -243,10 +245,10 @@ def test_nothing_is_known_of_states_that_overflow(wrong: float) -> None:
         others = [0, 1, 3, 4]
         torch.testing.assert_close(found[others], fine[others], rtol=1e-6, atol=1e-6)
         for t in range(1, problem.horizon):
-            for needed in (None, torch.zeros(5, 2, dtype=torch.float64)):
-                onward = bound.onward(t, nodes.problem, states[:, t], 1, needed)
-                assert bool((onward[2] == torch.inf).all())
-                assert bool((onward[others] < torch.inf).any()) or fine.max() == torch.inf
+            for cutoff in (None, torch.zeros(5, 2, dtype=torch.float64)):
+                future = bound.reward_to_go(t, nodes.problem, states[:, t], 1, cutoff)
+                assert bool((future[2] == torch.inf).all())
+                assert bool((future[others] < torch.inf).any()) or fine.max() == torch.inf
 
 
 @torch.no_grad()
@@ -256,7 +258,7 @@ def test_nothing_to_bound() -> None:
     states = problem.observed_states[None].repeat(0, 1, 1)
     found = bound.children(Nodes(1, nothing, nothing, states, states[:, 0, 0]))
     assert found.shape == (0, 1, problem.horizon, problem.action_count)
-    assert bound.onward(1, nothing, states[:, 0], 2).shape == (0, 3)
+    assert bound.reward_to_go(1, nothing, states[:, 0], 2).shape == (0, 3)
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -280,7 +282,7 @@ def test_rows_of_several_problems_are_taken_once_each(monkeypatch: pytest.Monkey
     members = family(0)
     whole = TaylorChildBound(members)
     monkeypatch.setattr(taylor, "ELEMENTS", 500)
-    monkeypatch.setattr(taylor, "FILLED", 0)
+    monkeypatch.setattr(blocks, "FILLED", 0)
     split = TaylorChildBound(members)
     for number, counts in enumerate([(3, 3, 3, 3), (1, 0, 40, 2), (0, 0, 0, 9), (70, 1, 1, 30)]):
         parts = [
@@ -290,35 +292,35 @@ def test_rows_of_several_problems_are_taken_once_each(monkeypatch: pytest.Monkey
         nodes = joined(parts, order)
         for bound in (whole, split):
             seen = []
-            for which, rows, valid in bound._by_problem(nodes.problem, 30):
+            for which, rows, valid in rows_by_problem(nodes.problem, 4, 30, bound.tables.block_elements):
                 numbers = torch.arange(4)[which]
                 assert torch.equal(nodes.problem[rows][valid], numbers.unsqueeze(1).expand_as(rows)[valid])
                 seen.append(rows[valid])
             assert torch.equal(torch.cat(seen).sort().values, torch.arange(len(order)))
         torch.testing.assert_close(split.children(nodes), whole.children(nodes), rtol=1e-6, atol=1e-6)
-        onward = [bound.onward(2, nodes.problem, nodes.states[:, 2], 2) for bound in (split, whole)]
-        torch.testing.assert_close(*onward, rtol=1e-6, atol=1e-6)
+        future = [bound.reward_to_go(2, nodes.problem, nodes.states[:, 2], 2) for bound in (split, whole)]
+        torch.testing.assert_close(*future, rtol=1e-6, atol=1e-6)
 
 
 @torch.no_grad()
-def test_as_sharp_as_needed() -> None:
-    """What exceeds the need is known as well as if nothing were needed."""
+def test_as_sharp_as_the_cutoff_asks() -> None:
+    """What exceeds the cutoff is known as well as without one."""
     above, loose = 0, 0
     for seed, problem in enumerate(smooth_problems(6, start=1500, strength=0.3, max_changes=3, horizon=7, actions=2)):
         bound = TaylorChildBound([problem])
         nodes = nodes_of(problem, 0, 24, 2, seed)
         for t in (1, 2):
-            sharp = bound.onward(t, nodes.problem, nodes.states[:, t], 1)
+            sharp = bound.reward_to_go(t, nodes.problem, nodes.states[:, t], 1)
             generator = torch.Generator().manual_seed(seed)
             spread = sharp[sharp.isfinite()].std() if sharp.isfinite().any() else 1.0
-            needed = sharp + spread * torch.randn(sharp.shape, generator=generator, dtype=torch.float64)
-            found = bound.onward(t, nodes.problem, nodes.states[:, t], 1, needed)
-            clear = found > needed + 1e-6 * (1 + needed.abs())
+            cutoff = sharp + spread * torch.randn(sharp.shape, generator=generator, dtype=torch.float64)
+            found = bound.reward_to_go(t, nodes.problem, nodes.states[:, t], 1, cutoff)
+            clear = found > cutoff + 1e-6 * (1 + cutoff.abs())
             assert bool((found <= sharp + 1e-9 * (1 + sharp.abs()))[clear].all())
             above += int(clear.sum())
             loose += int((found > sharp + 1e-6).sum())
     assert above > 20
-    assert loose > 5  # what is not needed is not looked at
+    assert loose > 5  # what is not cutoff is not looked at
 
 
 @pytest.mark.parametrize("changes", [1, 2, 3])
@@ -373,7 +375,7 @@ def late_reward_problem(seed: int, size: float, weight: float) -> Problem:
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])
-def test_never_below_the_truth_by_what_single_precision_rounds(size: float) -> None:
+def test_never_below_the_truth_by_what_float32_rounds(size: float) -> None:
     """Where nearly nothing is left out, and sums are of numbers of different size."""
     for seed in range(8):
         problem = late_reward_problem(seed, size, weight=(1e-7, 1e-3)[seed // 4])

@@ -5,9 +5,10 @@ import torch
 from smooth_problems import smooth_problems
 from torch import Tensor
 
-import ifonly.bounds.taylor as taylor
+import ifonly.bounds.taylor.bound as taylor
+import ifonly.bounds.taylor.largest_advantage as largest_advantage
 from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Session, Status, solve, verify
-from ifonly.bounds.leading import choose_bound
+from ifonly.bounds.factory import choose_bound
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.errors import InputError
 from ifonly.models.location_scale import LocationScale
@@ -50,7 +51,7 @@ def test_a_step_that_is_not_as_described_is_never_expanded(kind: type[Additive] 
 
 def test_more_changes_than_are_bounded_and_the_answer_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many further changes nothing is known: the bound is infinite."""
-    monkeypatch.setattr(taylor, "MOST_TABLES", 1)
+    monkeypatch.setattr(largest_advantage, "MAX_BALL_CHANGES", 1)
     settings = {"strength": 0.3, "max_changes": 4, "horizon": 5, "actions": 2, "masked": False}
     for number, problem in enumerate(smooth_problems(4, start=40, **settings)):
         bound = TaylorChildBound([problem])
@@ -60,7 +61,23 @@ def test_more_changes_than_are_bounded_and_the_answer_stays_exact(monkeypatch: p
         assert found.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["make_tails", "make_gains"])
+def test_the_certificate_tells_precision_and_margins() -> None:
+    """Outcomes in float64; what prunes in float32, by the Taylor bound, with the margins of docs/theory.md."""
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    terms = (problem.observed_states.shape[1] + 1) * (problem.observed_states.shape[1] + 2) // 2
+    assert solve(problem, BranchAndBound(bound="taylor")).certificate.details["precision"] == {
+        "outcomes": "float64",
+        "expansions": "float64",
+        "pruning": "float32",
+        "rounding_margin": terms * 2.0**-22,
+        "table_margin": 1e-5,
+        "bound_margin": 1e-10,
+    }
+    anchors = solve(problem, BranchAndBound(bound="lipschitz")).certificate.details["precision"]
+    assert anchors == {"outcomes": "float64", "pruning": "float64", "rounding_margin": 1e-12}
+
+
+@pytest.mark.parametrize("name", ["expand_values", "expand_advantages"])
 def test_ctrl_c_while_the_bound_is_made_leaves_the_greedy_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -7,31 +7,31 @@ from typing import Any
 import pytest
 import torch
 from smooth_problems import POLYNOMIALS, smooth_problems
-from taylor_oracles import excess, moved_ahead, onward_excess
+from taylor_oracles import excess, future_excess, moved_ahead
 
-import ifonly.bounds.taylor as taylor
-from ifonly.bounds.looks import RADII
+import ifonly.bounds.taylor.bound as taylor
 from ifonly.bounds.taylor import TaylorChildBound
+from ifonly.bounds.taylor.radii import RADII
 from ifonly.errors import VerificationError
 from ifonly.testing import check_child_bound
 
 LEFT_OUT = {
-    "tails": ("rest", "bend", "beyond"),
-    "gains": ("rest", "bend"),
+    "values": ("value_remainder", "first_remainder", "second_remainder"),
+    "advantages": ("remainder", "effect_remainder"),
 }
-"""What the expansions of tails leave out, and those of single changes."""
+"""Remainders of the value expansion, and of the advantages."""
 
 
 def multiplied(monkeypatch: pytest.MonkeyPatch, factor: float, names: dict[str, Collection[str]]) -> None:
     """Bounds made from now on have a multiple of some of their tables."""
     for kind, chosen in names.items():
-        make = getattr(taylor, f"make_{kind}")
+        make = getattr(taylor, f"expand_{kind}")
 
         def changed(*given: Any, make: Any = make, chosen: Collection[str] = chosen) -> Any:
             tables = make(*given)
             return replace(tables, **{name: factor * getattr(tables, name) for name in chosen})
 
-        monkeypatch.setattr(taylor, f"make_{kind}", changed)
+        monkeypatch.setattr(taylor, f"expand_{kind}", changed)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in LEFT_OUT.items() for name in names])
@@ -45,14 +45,16 @@ def test_every_part_counts(kind: str, name: str, monkeypatch: pytest.MonkeyPatch
     for problem, some, bound in zip(problems, nodes, before, strict=True):
         more = TaylorChildBound([problem])
         found = [one.children(some).flatten() for one in (more, bound)]
-        onward = [one.onward(0, some.problem, some.states[:, 0], 3).flatten() for one in (more, bound)]
-        raised = (torch.cat((found[0], onward[0])) - torch.cat((found[1], onward[1]))).nan_to_num(0.0)
+        future = [one.reward_to_go(0, some.problem, some.states[:, 0], 3).flatten() for one in (more, bound)]
+        raised = (torch.cat((found[0], future[0])) - torch.cat((found[1], future[1]))).nan_to_num(0.0)
         assert float(raised.min()) >= -1e-9
         most = max(most, float(raised.max()))
     assert most > 5e-6
 
 
-@pytest.mark.parametrize("part", [{"tails": ["rest"]}, {"gains": ["rest"]}, LEFT_OUT], ids=["tails", "changes", "all"])
+@pytest.mark.parametrize(
+    "part", [{"values": ["value_remainder"]}, {"advantages": ["remainder"]}, LEFT_OUT], ids=["values", "changes", "all"]
+)
 def test_nothing_that_is_left_out_can_be_missing(
     part: dict[str, Collection[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +64,7 @@ def test_nothing_that_is_left_out_can_be_missing(
         bound = TaylorChildBound([problem])
         nodes = moved_ahead(problem, RADII[1:6])
         below += bool((excess(problem, bound.children(nodes), nodes) < -1e-9).any())
-        below += bool((onward_excess(problem, bound, 0, nodes.states[:, 0]) < -1e-9).any())
+        below += bool((future_excess(problem, bound, 0, nodes.states[:, 0]) < -1e-9).any())
     assert below > 0
 
 

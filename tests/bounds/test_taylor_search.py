@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from smooth_problems import smooth_problems
+from smooth_problems import full_size_problem, smooth_problems
 
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.constraints import Constraints
-from ifonly.data import ActionSpace, Axis, Episode, Feature, Schema
+from ifonly.data import Episode
 from ifonly.errors import InputError
-from ifonly.models import LocationScale
 from ifonly.problem import Problem
 from ifonly.query import Query
 from ifonly.result import Result, Status
-from ifonly.rewards import minus
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
@@ -142,43 +140,9 @@ def test_alternatives_and_what_lies_within() -> None:
         torch.testing.assert_close(found, outcomes[: place + 1], rtol=EXACT, atol=EXACT)
 
 
-def weak_model(seed: int) -> LocationScale:
-    """The paper's size, 9 features, 25 actions and 200 units, with effects as small as those of learned models."""
-    levels = (0.0, 0.5, 1.0, 1.5, 2.0)
-    schema = Schema(
-        tuple(Feature(f"x{number}", "dynamic") for number in range(9)),
-        ActionSpace.product(Axis("drug", "mg", levels), Axis("fluid", "L", levels)),
-    )
-    model = LocationScale(schema)
-    generator = torch.Generator().manual_seed(seed)
-    model.initialize(generator)
-    with torch.no_grad():
-        for network, strength in ((model.location, 0.6), (model.scale, 0.3)):
-            network.state.raw.mul_(strength)
-            network.action.raw.mul_(0.3)
-            network.layers[0].raw.mul_(strength)
-            for bias in network.biases:
-                bias.copy_(0.2 * torch.randn(bias.shape, generator=generator))
-    return model.for_search()
-
-
 @torch.no_grad()
 def test_full_size() -> None:
-    model = weak_model(0)
-    generator = torch.Generator().manual_seed(1)
-    horizon, schema = 6, model.schema
-    actions = torch.randint(25, (horizon,), generator=generator)
-    context = torch.zeros(horizon, 0, dtype=torch.float64)
-    states = [torch.randn(9, generator=generator, dtype=torch.float64)]
-    for t in range(horizon - 1):
-        states.append(model.sample(states[-1], context[t], actions[t], generator=generator))
-    episode = Episode(
-        "full size",
-        schema,
-        states=model.scaler.states.decode(torch.stack(states).numpy()),
-        actions=actions.numpy(),
-    )
-    problem = Problem.from_episode(episode, model, Query(minus("x0"), 3))
+    problem = full_size_problem()
     assert problem.sequence_count() > 250_000
     result, truth = solve(problem), solve(problem, Exhaustive())
     assert result.certificate.method == TaylorChildBound.method  # the default choice
@@ -189,11 +153,11 @@ def test_full_size() -> None:
     check_every_budget(problem, result)
 
 
-def test_limits_beyond_single_precision_exclude_nothing() -> None:
+def test_bounds_beyond_float32_exclude_nothing() -> None:
     """Deep networks with huge weights have third derivatives of more than 1e38, perhaps."""
     shape = {"max_changes": 4, "horizon": 4, "actions": 3, "state_size": 9, "hidden": (4, 4, 4), "strength": 1e4}
     problem = random_problem(31841, model_kind="additive", reward_kind="with action costs", rules=None, **shape)
-    assert max(part.limits[2] for part in problem.model.smooth().parts) > 1e38
+    assert max(part.derivative_bounds[2] for part in problem.model.smooth().parts) > 1e38
     result = solve(problem, BranchAndBound(bound="taylor"))
     assert result.status is Status.OPTIMAL
     assert result.outcome == solve(problem, Exhaustive()).outcome

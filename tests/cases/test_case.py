@@ -22,9 +22,9 @@ from ifonly.report.improvements import Asked, improvements, improvements_by_budg
 from ifonly.result import Certificate, Result, Status
 from ifonly.rewards import Custom, Linear
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.baselines import Greedy
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 

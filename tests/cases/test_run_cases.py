@@ -21,8 +21,8 @@ from ifonly.query import Limits
 from ifonly.rewards import Custom
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.runs.manifest import MANIFEST
-from ifonly.search.baselines import Greedy
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
+from ifonly.search.heuristics import Greedy
 from ifonly.simulate import simulate_cohort
 
 REWARD = ifonly.minus("SOFA")

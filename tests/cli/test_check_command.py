@@ -1,10 +1,12 @@
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import ifonly
+from ifonly.errors import FitError
 from ifonly.evidence.check.model_check import ModelCheck, stored_check
 from ifonly.text.results import statement
 
@@ -50,6 +52,73 @@ def test_a_bad_model_fails_and_the_check_is_kept(run, own: Path, others: Path, t
     assert content.evidence.check == check.standing
     assert "the model failed its check" in statement(content)
     assert content.evidence.verdict is ifonly.Verdict.NOT_BELIEVABLE
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def a_note_beside_it(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    (own / "notes.txt").write_text("mine")
+    return 3
+
+
+def a_damaged_cohort(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    table = others / "episodes.parquet"
+    table.write_bytes(table.read_bytes()[:-100])
+    return 3
+
+
+def a_fit_that_fails(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    return _failing("ifonly.models.fit.fit", FitError("the loss is not finite"), patch, 3)
+
+
+def a_fit_that_is_interrupted(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    return _failing("ifonly.models.fit.fit", KeyboardInterrupt(), patch, 130)
+
+
+def a_disk_that_is_full(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    return _failing("ifonly.models.checkpoint.save_file", OSError("no space"), patch, 3)
+
+
+def a_swap_that_fails(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
+    return _failing("ifonly.files._replace_folder", OSError("no space"), patch, 3)
+
+
+def _failing(name: str, error: BaseException, patch: pytest.MonkeyPatch, code: int) -> int:
+    def fails(*args: object, **kwargs: object) -> None:
+        raise error
+
+    patch.setattr(name, fails)
+    return code
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        a_note_beside_it,
+        a_damaged_cohort,
+        a_fit_that_fails,
+        a_fit_that_is_interrupted,
+        a_disk_that_is_full,
+        a_swap_that_fails,
+    ],
+)
+def test_a_refused_fit_leaves_the_old_model_and_its_check(
+    run, own: Path, others: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., int]
+) -> None:
+    fitted = Path(shutil.copytree(others, tmp_path / "fitted"))
+    assert run("check", "--model", own, "--episodes", others).exit_code == 6
+    with monkeypatch.context() as patch:
+        code = refusal(own, fitted, patch)
+        before = bytes_in(own)
+        result = run("fit", "--episodes", fitted, "--out", own, "--epochs", 1, "--hidden", 4, "--force")
+    assert result.exit_code == code, result.output
+    assert bytes_in(own) == before
+    assert "check.json" in before
+    asked = run("solve", "--episodes", others, "--model", own, "--only", "patient-00001", "-k", 1)
+    assert asked.exit_code == 3
+    assert "the model failed its check" in asked.stderr
 
 
 def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path, others: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_with_the_folder(run, run_folder: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise OSError(27, "File too large")
 
-    monkeypatch.setattr("ifonly.report.summary_files.save_figure", full)
+    monkeypatch.setattr("ifonly.report.folders.save_figure", full)
     result = run("summarize", run_folder)
     assert result.exit_code == 3
     assert f"{run_folder / 'summary'}: the summary cannot be written (File too large)" in " ".join(

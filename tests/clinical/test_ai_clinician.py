@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from ai_clinician_rows import rows_of
 
-from ifonly.clinical.actions import LevelChoice
 from ifonly.clinical.ai_clinician import FEATURE_COLUMNS, read_ai_clinician
 from ifonly.clinical.build import BuildOptions, build_cohort
-from ifonly.clinical.sepsis import Window
+from ifonly.clinical.inclusion import Window
+from ifonly.clinical.levels import LevelChoice
 from ifonly.data.store import load_cohort, load_metadata
 from ifonly.errors import InputError, StoreError
 

@@ -10,12 +10,9 @@ import pytest
 from mimic_tables import MimicTables, invented_patients
 
 from ifonly.clinical import build as build_module
-from ifonly.clinical.actions import LevelChoice
 from ifonly.clinical.build import FILES, PICTURES, Build, BuildOptions, build_cohort
-from ifonly.clinical.flow import Flow
-from ifonly.clinical.levels import read_levels
-from ifonly.clinical.selection import Selection
-from ifonly.clinical.sepsis import Window
+from ifonly.clinical.inclusion import Flow, Selection, Window
+from ifonly.clinical.levels import LevelChoice, read_levels
 from ifonly.data.store import load_cohort, load_metadata
 from ifonly.errors import InputError, StoreError
 from ifonly.progress import Tick

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from ifonly.clinical.build import Build, BuildOptions, build_cohort
-from ifonly.clinical.selection import Selection
+from ifonly.clinical.inclusion import Selection
 from ifonly.data.store import load_cohort
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from invented_events import COLUMNS, STAY_COLUMNS
 from mimic_tables import invented_patients
 from polars.testing import assert_frame_equal
 
-from ifonly.clinical import stages
+from ifonly.clinical import cache
 from ifonly.clinical.database import open_database
 from ifonly.clinical.extract import TABLES, Events, read_events
 from ifonly.errors import IfonlyError, InputError
@@ -82,7 +82,7 @@ def test_what_other_code_made_is_made_again(
     mimic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, again: set[str]
 ) -> None:
     read_events(mimic, tmp_path / "work", threads=1)
-    monkeypatch.setattr(stages, "CODE", shutil.copytree(stages.CODE, tmp_path / "code"))
+    monkeypatch.setattr(cache, "CODE", shutil.copytree(cache.CODE, tmp_path / "code"))
     assert read_events(mimic, tmp_path / "work", threads=1).made == ()
     (tmp_path / "code" / f"{module}.py").write_text("# another way\n")
     made = read_events(mimic, tmp_path / "work", threads=1).made

@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels, training_subjects
-from ifonly.clinical.levels import PAPER, Levels, learn_levels, levels_to_dict, merge_rare, read_levels
-from ifonly.clinical.schema import FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.grid import FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.levels import (
+    PAPER,
+    LevelChoice,
+    Levels,
+    assign_actions,
+    choose_levels,
+    learn_levels,
+    levels_to_dict,
+    merge_rare,
+    read_levels,
+    training_subjects,
+)
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError, StoreError
-from ifonly.simulate.schema import sepsis_schema
+from ifonly.simulate.world import sepsis_schema
 
 
 def test_quartile_medians() -> None:
@@ -122,13 +132,13 @@ def test_levels_written_by_hand(tmp_path: Path) -> None:
         ("vasopressors: [0, 1]\nfluids: [5, 6]", "fluids: levels .* must begin with 0"),
         ("vasopressors: [0, .nan]\nfluids: [0, 6]", "needs a list of numbers"),
         ("vasopressors: [0, -1, 3]\nfluids: [0, 6]", "must begin with 0 and increase"),
-        ("[: ", "neither valid"),
+        ("[: ", "not valid YAML"),
     ],
 )
 def test_wrong_files_of_levels(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "levels.yaml").write_text(text)
     with pytest.raises((InputError, StoreError), match=message):
-        check_choice(LevelChoice(levels=str(tmp_path / "levels.yaml")))
+        LevelChoice(levels=str(tmp_path / "levels.yaml")).check()
 
 
 def test_a_missing_file_of_levels(tmp_path: Path) -> None:
@@ -180,7 +190,7 @@ def test_actions_are_numbered_as_the_schema_does() -> None:
 @pytest.mark.parametrize("choice", [LevelChoice(test=0.0), LevelChoice(test=1.0), LevelChoice(min_uses=-1)])
 def test_impossible_choices(choice: LevelChoice) -> None:
     with pytest.raises(InputError, match="levels:"):
-        check_choice(choice)
+        choice.check()
 
 
 def test_merging_on_request() -> None:

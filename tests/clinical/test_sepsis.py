@@ -10,12 +10,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from invented_events import stay, stays, table, tables
 
-from ifonly.clinical import stages
-from ifonly.clinical.flow import Flow, FlowStep, Sieve
-from ifonly.clinical.selection import CODE_OF_GRIDS, Selection, select_once, select_stays
-from ifonly.clinical.sepsis import (
+from ifonly.clinical import cache
+from ifonly.clinical.inclusion import (
+    CODE_OF_GRIDS,
+    Flow,
+    FlowStep,
+    Selection,
+    Sieve,
     Window,
     first_onset,
+    select_once,
+    select_stays,
     suspected_infections,
     windows_around_onset,
     windows_from_admission,
@@ -195,8 +200,8 @@ def test_other_code_makes_another_grid(tmp_path: Path, monkeypatch: pytest.Monke
     ticks: list[Tick] = []
     select_once(tmp_path, Selection(), progress=ticks.append)
     made = len(ticks)
-    code = shutil.copytree(stages.CODE, tmp_path / "code")
-    monkeypatch.setattr(stages, "CODE", code)
+    code = shutil.copytree(cache.CODE, tmp_path / "code")
+    monkeypatch.setattr(cache, "CODE", code)
     select_once(tmp_path, Selection(), progress=ticks.append)
     assert len(ticks) == made
     (code / f"{module}.py").write_text("# another rule\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mimic_tables import DEMO, MimicTables, invented_patients, needs_demo
 
-from ifonly.clinical.items import charted_items, differing_labels, input_items, lab_items, labels, mimic_items
+from ifonly.clinical.items import differing_labels, items_of, labels, mimic_items
 from ifonly.clinical.sources import LAYOUTS, find_source
 from ifonly.errors import InputError, StoreError
 
@@ -134,9 +134,9 @@ def test_items_have_one_purpose_and_a_label() -> None:
     """A list from which two rules read the same item would count it twice."""
     items = mimic_items()
     groups = [*items["charted"].values(), *items["gcs"].values(), *items["weight"].values(), items["ventilation"]]
-    assert len(charted_items()) == sum(map(len, groups)) + len(items["ventilation_text"] | items["off_ventilation"])
-    assert len(input_items()) == sum(map(len, items["vasopressors"].values())) + len(items["fluids"])
-    assert set(labels(laboratory=True)) == set(lab_items())
+    assert len(items_of("charted")) == sum(map(len, groups)) + len(items["ventilation_text"] | items["off_ventilation"])
+    assert len(items_of("inputs")) == sum(map(len, items["vasopressors"].values())) + len(items["fluids"])
+    assert set(labels(laboratory=True)) == set(items_of("labs"))
     assert all(labels(laboratory=False).values())
 
 

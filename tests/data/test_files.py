@@ -77,6 +77,42 @@ def test_other_peoples_files_are_not_overwritten(tmp_path):
     assert names_in(tmp_path) == ["a"]
 
 
+def test_what_is_outdated_goes_with_the_old_folder_and_stays_with_it(tmp_path, monkeypatch):
+    target = tmp_path / "a"
+    make(target)
+    (target / "verdict.txt").write_text("of the old")
+    before = contents(target)
+
+    def replaced():
+        with atomic_folder(target, overwrite=True, outdated=["verdict.txt", "never.txt"]) as folder:
+            fill(folder, "new")
+
+    (target / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match=r"also holds \['thesis.txt'\]"):
+        replaced()
+    (target / "thesis.txt").unlink()
+    assert contents(target) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse_swaps(Path.rename))
+        with pytest.raises(OSError, match="no space"):
+            replaced()
+    assert contents(target) == before
+    replaced()
+    assert contents(target) == whole("new")
+    assert names_in(tmp_path) == ["a"]
+
+
+def refuse_swaps(rename):
+    """A rename that fails where a finished folder is to take the name of an old one."""
+
+    def refusing(self, to):
+        if self.name.startswith(".") and not self.name.endswith("-old"):
+            raise OSError("no space")
+        return rename(self, to)
+
+    return refusing
+
+
 def test_a_link_stays_a_link(tmp_path):
     make(tmp_path / "real")
     (tmp_path / "link").symlink_to("real")

@@ -10,8 +10,8 @@ from made_logs import DOSES, workshop
 
 from ifonly.data import Feature, Schema, load_schema, read_table
 from ifonly.data.drafts import Hints, draft_text, guess_schema
-from ifonly.data.drafts.actions import guess_actions
-from ifonly.data.drafts.readings import read_column
+from ifonly.data.drafts.guesses import guess_actions
+from ifonly.data.drafts.roles import read_column
 from ifonly.data.store import load_schema_and_columns, read_frame
 from ifonly.errors import InputError, PlausibilityWarning
 

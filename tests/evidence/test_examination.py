@@ -1,3 +1,5 @@
+"""Asking for all parts of the evidence at once."""
+
 import copy
 import json
 import math
@@ -5,59 +7,29 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
-from ifonly.evidence.limits import in_force
-from ifonly.evidence.rechecked import with_check
-from ifonly.evidence.trusted import COLUMNS
+from made_evidence import CHECKED, refits, sensitive
 from random_behaviour import made_behaviour
 
 from ifonly.errors import InputError
-from ifonly.evidence import (
-    Agreement,
-    Examination,
-    Sensitivity,
-    StepAgreement,
-    StepSensitivity,
-    StepSupport,
-    SupportReport,
-    Trust,
-    agreement,
-    examination,
-    examine,
-    limits,
-    sensitivity,
-    support_of,
-)
+from ifonly.evidence import agreement, check_examination, examination, examine, sensitivity, support_of, unexamined
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.standing import Standing
+from ifonly.models.standing import EnsembleNote
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
-from ifonly.rewards import Shown
-from ifonly.search.baselines import Greedy
+from ifonly.records import to_plain
+from ifonly.result import Evidence, Result, Verdict, WarningCode
+from ifonly.result.evidence import ExaminationFailure, StepAgreement
+from ifonly.result.table import COLUMNS, from_row, to_row, with_check
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_panel, random_problem
+from ifonly.text.evidence import evidence_line, evidence_lines, evidence_messages, messages_of
 
 SMALL = {"horizon": 5, "actions": 3, "max_changes": 2, "rules": False, "masked": False}
-SCHEMA = random_problem(0).episode.schema
-CHECKED = {verdict: Standing(verdict, "why", 40, "c0") for verdict in ("pass", "warn", "fail", "not judged")}
-
-
-def refits(helping: int, of: int, same_steps: list[int] | None = None) -> Agreement:
-    steps = None if same_steps is None else tuple(StepAgreement(t, 1, n, 0, of) for t, n in enumerate(same_steps))
-    gains = np.array([1.0] * helping + [-1.0] * (of - helping))
-    return Agreement(gains, helping, steps, 0, (), SCHEMA, 2, Shown("cumulative SOFA", 60.0, False))
-
-
-def support(flags: int) -> SupportReport:
-    steps = [StepSupport(t, 1, True, 0.1, 50.0, ("rare",) if t < flags else ()) for t in range(2)]
-    return SupportReport(SCHEMA, tuple(steps), 0.01, 99.0, "b0")
-
-
-def sensitive(undone_by: float | None, *, harmless: float = 0.1, gain: float = 1.0) -> Sensitivity:
-    steps = (StepSensitivity(1, harmless, undone_by, (0.0, 0.0), (0.0, 0.0)),)
-    return Sensitivity(SCHEMA, gain, 2, 10.0, steps, ())
 
 
 def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
@@ -69,173 +41,112 @@ def ensemble_problem(seed: int, *, members: int = 3) -> Problem:
         for member in refitted:
             for parameter in member.parameters():
                 parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    ensemble = Ensemble(refitted, centre=problem.model)
+    ensemble = Ensemble(refitted, centre=problem.model, notes=[EnsembleNote("constant", ("state 0",))])
     return Problem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
 
 
-@pytest.mark.parametrize(
-    ("trust", "summary", "warnings"),
-    [
-        (Trust((1,)), "the model was not checked", 0),
-        (Trust((1,), CHECKED["pass"]), "the model passed its check", 0),
-        (Trust((1,), CHECKED["warn"]), "the model's check warns", 1),
-        (Trust((1,), CHECKED["fail"], refits(18, 20)), "the model failed its check; 18 of 20 refits agree", 1),
-        (Trust((), CHECKED["not judged"]), "the model could not be judged; nothing is changed", 1),
-        (Trust((), CHECKED["pass"], refits(0, 20)), "nothing is changed", 0),
-        (
-            Trust((0, 1), CHECKED["pass"], refits(18, 20), support(1)),
-            "18 of 20 refits agree; one step goes beyond what the data supports",
-            1,
-        ),
-        (Trust((1,), CHECKED["pass"], refits(17, 20)), "17 of 20 refits agree", 1),
-        (Trust((1,), CHECKED["pass"], refits(0, 1)), "the only refit does not agree", 1),
-        (Trust((1,), CHECKED["pass"], refits(20, 20, [10, 20])), "20 of 20 refits agree", 0),
-        (Trust((1,), CHECKED["pass"], refits(20, 20, [9, 0])), "20 of 20 refits agree", 1),
-        (Trust((1,), CHECKED["pass"], refits(2, 20, [9, 0])), "2 of 20 refits agree", 2),
-        (
-            Trust((1,), CHECKED["pass"], None, None, sensitive(0.321)),
-            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain",
-            1,
-        ),
-        (
-            Trust((1,), CHECKED["pass"], None, None, sensitive(0.33), 2),
-            "an unrecorded influence of 0.33 standard deviations at step 1 would undo the gain under refit 3, which "
-            "gains least",
-            0,
-        ),
-        (
-            Trust((1,), CHECKED["pass"], None, None, sensitive(None)),
-            "no unrecorded influence at one step was found to undo the gain",
-            0,
-        ),
-        (Trust((1,), CHECKED["pass"], None, None, sensitive(None, gain=-1.0)), "the changes do not help", 0),
-    ],
-)
-def test_summaries_and_warnings(trust: Trust, summary: str, warnings: int) -> None:
-    assert trust.summary == summary
-    assert len(trust.warnings) == warnings
-    content = json.loads(json.dumps(trust.to_dict(), allow_nan=False))
-    assert set(content) == {"summary", "warnings", "model_check", "refits", "support", "sensitivity"}
-    assert content["warnings"] == list(trust.warnings)
-    row = trust.to_row()
-    assert tuple(row) == COLUMNS
-    assert (row["trust"], row["warnings"]) == (summary, list(trust.warnings))
-    assert len(row["warning_kinds"]) == warnings
-    lines = str(trust).splitlines()
-    assert lines[0] == summary
-    assert lines[1 : 1 + warnings] == [f"warning: {warning}" for warning in trust.warnings]
-
-
-def test_warnings_say_what_they_rest_on() -> None:
-    trust = Trust((0, 1), CHECKED["fail"], refits(2, 20, [9, 12]), support(2), sensitive(0.3))
-    assert trust.warnings == (
-        "the model failed its check (why)",
-        "only 2 of 20 refits agree that the changes help",
-        "few refits change the same step in their own best sequence (step 0: 9 of 20)",
-        "2 steps go beyond what the data supports",
-        "an unrecorded influence of 0.30 standard deviations at step 1 would undo the gain",
-    )
-    assert trust.warning_kinds == (
-        "the model's check",
-        "refits disagree",
-        "refits would change other steps",
-        "beyond what the data supports",
-        "a small unrecorded influence would undo the gain",
-    )
-    unexamined = Trust((1,), CHECKED["pass"], failure="no prior")
-    assert (unexamined.warnings, unexamined.warning_kinds) == (
-        ("could not be examined: no prior",),
-        ("could not be examined",),
-    )
+def statement(problem: Problem | EnsembleProblem, found: Evidence) -> str:
+    return str(messages_of(found, problem.episode.schema, problem.query).statement)
 
 
 def test_nothing_but_the_check_is_told_of_one_model_alone() -> None:
     problem = random_problem(1, **SMALL)
-    trust = examine(problem, solve(problem))
-    assert (trust.refits, trust.support, trust.sensitivity) == (None, None, None)
-    assert trust.summary == "the model was not checked"
-    told = {name: value for name, value in trust.to_row().items() if value is not None}
-    assert told == {"trust": trust.summary, "warnings": [], "warning_kinds": []}
+    result = solve(problem)
+    found = examine(problem, result)
+    assert (found.refits, found.support, found.sensitivity) == (None, None, None)
+    assert (found.verdict, found.warnings) == (Verdict.NOT_EXAMINED, ())
+    examined = replace(result, evidence=found)
+    assert evidence_line(examined) == "The model was not checked. This answer was not examined any further."
+    assert evidence_lines(examined) == [evidence_line(examined)]
 
 
 def test_every_part_is_what_it_is_alone() -> None:
     seed = 1
     problem = replace(ensemble_problem(seed), standing=CHECKED["warn"])
     result, behaviour = solve(problem), made_behaviour(problem, seed)
-    trust = examine(problem, result, behaviour=behaviour, each_refit=True, sensitivity=True)
+    found = examine(problem, result, behaviour=behaviour, each_refit=True, sensitivity=True)
     members = problem.model.members
     alone = agreement(problem, result.actions, members, each_refit=True)
-    assert trust.model_check is problem.standing
-    assert trust.changed_steps == tuple(change.step for change in result.changes)
-    assert trust.refits is not None
-    assert trust.refits.steps == alone.steps
-    np.testing.assert_array_equal(trust.refits.improvements, alone.improvements)
-    assert trust.support == support_of(problem, result.actions, behaviour)
-    assert trust.sensitivity == sensitivity(problem, result.actions)
-    content = json.loads(json.dumps(trust.to_dict(), allow_nan=False))
-    assert content["support"] == json.loads(json.dumps(trust.support.to_dict()))
-    assert content["sensitivity"]["member"] is None
+    assert found.check is problem.standing
+    assert found.changed_steps == tuple(change.step for change in result.changes)
+    assert found.refits is not None
+    assert found.refits.steps == alone.steps
+    np.testing.assert_array_equal(found.refits.improvements, alone.improvements)
+    assert found.support == support_of(problem, result.actions, behaviour)
+    assert found.sensitivity == sensitivity(problem, result.actions)
+    assert found.sensitivity.member is None
+    examined = replace(result, evidence=found)
+    told = evidence_messages(examined)
+    assert str(told.statement) == evidence_line(examined)
+    assert "\n".join(evidence_lines(examined)).count("\n  ") == sum(
+        len(part) - 1 for part in (told.refits, told.support, told.sensitivity)
+    )
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_rows_are_aligned_with_the_changed_steps(seed: int) -> None:
+def test_rows_keep_all_of_it_and_agree_with_the_changed_steps(seed: int) -> None:
     problem = ensemble_problem(seed)
     result, behaviour = solve(problem), made_behaviour(problem, seed)
-    row = examine(problem, result, behaviour=behaviour, each_refit=True, sensitivity=True).to_row()
+    found = examine(problem, result, behaviour=behaviour, each_refit=True, sensitivity=True)
+    table = pl.DataFrame([to_row(replace(result, evidence=found))], schema=COLUMNS)
+    kept = from_row(table.row(0, named=True), result.provenance).evidence
+    assert to_plain(kept) == to_plain(found)
+    assert kept.refits.notes == found.refits.notes == problem.model.notes
     changed = [change.step for change in result.changes]
     assert changed
-    report, found = support_of(problem, result.actions, behaviour), sensitivity(problem, result.actions)
+    report, shaken = support_of(problem, result.actions, behaviour), sensitivity(problem, result.actions)
     members = [problem.put_to(member) for member in problem.model.members]
     own = [solve(member, Exhaustive()) for member in members]
     gains = [member.outcome(result.actions) - member.observed_outcome for member in members]
-    np.testing.assert_allclose(row["refit_improvements"], gains, atol=2 * problem.tolerance)
-    assert row["refits_agree"] == np.mean([gain > problem.tolerance for gain in gains])
-    assert row["step_agreement"] == [
+    np.testing.assert_allclose(kept.refits.improvements, gains, atol=2 * problem.tolerance)
+    assert kept.refits.share == np.mean([gain > problem.tolerance for gain in gains])
+    assert [step.same_step / step.of for step in kept.refits.steps] == [
         np.mean([one.actions[step] != problem.observed_actions[step] for one in own]) for step in changed
     ]
-    assert row["change_support"] == [report.steps[step].probability for step in changed]
+    assert [step.probability for step in kept.support.changed] == [report.steps[step].probability for step in changed]
     later = [step.percentile for step in report.steps if step.step > changed[0]]
-    assert row["farthest"] == max(later, default=None)
-    assert row["unsupported_steps"] == [step.step for step in report.steps if step.flags]
-    if found.steps:
-        assert row["harmless_below"] == min(step.harmless_below for step in found.steps)
-        sizes = [step.undone_by for step in found.steps if step.undone_by is not None]
-        assert row["undone_by"] == min(sizes, default=None)
+    assert kept.support.farthest == max(later, default=None)
+    assert [step.step for step in kept.support.flagged] == [step.step for step in report.steps if step.flags]
+    if shaken.steps:
+        assert kept.sensitivity.harmless_below == min(step.harmless_below for step in shaken.steps)
+        sizes = [step.undone_by for step in shaken.steps if step.undone_by is not None]
+        assert (kept.sensitivity.weakest and kept.sensitivity.weakest.undone_by) == min(sizes, default=None)
 
 
-def test_rows_leave_out_what_is_infinite_or_unknown() -> None:
-    row = Trust((0, 1), None, None, None, sensitive(None, harmless=math.inf)).to_row()
-    assert (row["harmless_below"], row["undone_by"]) == (None, None)
+def test_what_is_infinite_or_unknown_is_null() -> None:
+    shaken = to_plain(Evidence((0, 1), sensitivity=sensitive(None, harmless=math.inf)))["sensitivity"]
+    assert (shaken["steps"][0]["harmless_below"], shaken["steps"][0]["undone_by"]) == (None, None)
     unsolved = replace(refits(1, 2), steps=(StepAgreement(0, 1, 0, 0, 0),), unsolved=2)
-    row = Trust((0,), None, replace(unsolved, improvements=np.array([1.0, -np.inf]))).to_row()
-    assert (row["step_agreement"], row["refits_unsolved"], row["refit_improvements"]) == (None, 2, [1.0, None])
+    content = to_plain(Evidence((0,), refits=replace(unsolved, improvements=np.array([1.0, -np.inf]))))["refits"]
+    assert (content["unsolved"], content["improvements"]) == (2, [1.0, None])
     problem = random_problem(1, **SMALL)
-    row = examine(problem, solve(problem), behaviour=made_behaviour(problem, 1, with_states=False)).to_row()
-    assert row["farthest"] is None
-    assert row["change_support"]
+    found = examine(problem, solve(problem), behaviour=made_behaviour(problem, 1, with_states=False))
+    assert found.support.farthest is None
+    assert found.support.changed
 
 
 def test_nothing_changed_is_said_once() -> None:
     panel = random_panel(2, members=2, **SMALL)
-    trust = examine(
+    found = examine(
         panel, panel.observed_actions, behaviour=made_behaviour(panel, 1), each_refit=True, sensitivity=True
     )
-    assert trust.summary == "the model was not checked; nothing is changed"
-    assert {name for name, value in trust.to_row().items() if value} == {"trust"}
-    assert trust.warnings == ()
+    told = messages_of(found, panel.episode.schema, panel.query)
+    assert str(told.statement) == "The model was not checked. Nothing is changed, so there is nothing to examine."
+    assert (told.warnings, told.refits, told.support, told.sensitivity) == ((), (), (), ())
+    assert (found.warnings, found.examined) == ((), False)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_a_panel_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
     panel = random_panel(seed, members=4, objective="mean", **SMALL)
     actions = solve(panel).actions
-    trust = examine(panel, actions, sensitivity=True)
+    found = examine(panel, actions, sensitivity=True)
     gains = [member.outcome(actions) - member.observed_outcome for member in panel.members]
     gaining = [number for number, gain in enumerate(gains) if gain > panel.tolerance]
-    assert trust.sensitive_member == min(gaining, key=lambda number: gains[number])
-    assert trust.sensitivity == sensitivity(panel.members[trust.sensitive_member], actions)
-    assert f"under refit {trust.sensitive_member + 1}, which gains least" in trust.summary
-    assert trust.to_dict()["sensitivity"]["member"] == trust.sensitive_member
+    member = min(gaining, key=lambda number: gains[number])
+    assert found.sensitivity == replace(sensitivity(panel.members[member], actions), member=member)
+    assert f"under refit {member + 1}, which gains least" in statement(panel, found)
+    assert to_plain(found)["sensitivity"]["member"] == member
 
 
 def test_a_panel_of_which_no_member_gains() -> None:
@@ -243,27 +154,27 @@ def test_a_panel_of_which_no_member_gains() -> None:
     every = torch.cartesian_prod(*[torch.arange(3)] * 5)
     totals = panel.replay(every)[1]
     worst = every[totals.amax(1).argmin()]
-    trust = examine(panel, worst, sensitivity=True)
-    assert trust.refits is not None
-    assert trust.refits.helping == 0
-    assert trust.summary.endswith("0 of 2 refits agree; the changes help under no refit")
+    found = examine(panel, worst, sensitivity=True)
+    assert found.refits is not None
+    assert found.refits.helping == 0
+    told = statement(panel, found)
+    assert told.endswith("0 of 2 refits agree; the changes help under no refit, so there is no gain to undo.")
 
 
 def test_refits_may_be_given_for_any_question() -> None:
     panel = random_panel(3, members=3, **SMALL)
     problem, result = panel.members[0], solve(panel.members[0])
-    trust = examine(problem, result, refits=panel.models[1:])
-    assert trust.refits is not None
-    assert trust.refits.count == 2
+    found = examine(problem, result, refits=panel.models[1:])
+    assert found.refits is not None
+    assert found.refits.count == 2
     on_panel = examine(EnsembleProblem.from_problem(problem, panel.models[:1]), result.actions, refits=panel.models[1:])
     assert on_panel.refits is not None
-    np.testing.assert_array_equal(on_panel.refits.improvements, trust.refits.improvements)
+    np.testing.assert_array_equal(on_panel.refits.improvements, found.refits.improvements)
 
 
 def test_a_single_member_of_an_ensemble() -> None:
     problem = ensemble_problem(1, members=1)
-    trust = examine(problem, solve(problem), each_refit=True)
-    assert "the only refit" in trust.summary
+    assert "the only refit" in statement(problem, examine(problem, solve(problem), each_refit=True))
 
 
 def test_wrong_questions_are_refused() -> None:
@@ -295,84 +206,93 @@ def test_wrong_questions_are_refused() -> None:
 def test_a_part_that_fails_costs_no_other(broken: str, part: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = ensemble_problem(1)
     result, asked = solve(problem), {"behaviour": made_behaviour(problem, 1), "sensitivity": True}
-    whole = examine(problem, result, **asked).to_dict()
+    whole = to_plain(examine(problem, result, **asked))
 
     def fail(*_: object, **__: object) -> None:
         raise InputError("it overflows.")
 
     monkeypatch.setattr(examination, broken, fail)
-    trust = examine(problem, result, **asked)
-    told = trust.to_dict()
+    found = examine(problem, result, **asked)
+    told = to_plain(found)
     for name in ("refits", "support", "sensitivity"):
         assert told[name] == (None if name == part else whole[name])
+    assert found.failures == (ExaminationFailure(part, "it overflows."),)
     said = f"could not be examined: {words} (it overflows)"
-    assert trust.summary.endswith(f"; {said}")
-    assert dict(zip(trust.warning_kinds, trust.warnings, strict=True))["could not be examined"] == said
+    assert statement(problem, found).endswith(f"; {said}.")
+    assert found.warnings[-1].code is WarningCode.NOT_EXAMINED
+    assert str(messages_of(found, problem.episode.schema, problem.query).warnings[-1]) == said
+
+
+def test_an_examination_that_fails_as_a_whole_leaves_the_check() -> None:
+    problem = replace(random_problem(1, **SMALL), standing=CHECKED["pass"])
+    found = unexamined(problem, solve(problem), "out of memory")
+    assert (found.check, found.verdict) == (CHECKED["pass"], Verdict.UNCERTAIN)
+    assert statement(problem, found) == "Model check: pass; could not be examined: out of memory."
 
 
 def test_a_younger_check_replaces_the_warning_of_its_kind_alone() -> None:
-    words, kinds = (
-        ["the model's check warns (1)", "the model's check warns (said of a refit)"],
-        ["the model's check", "x"],
-    )
-    row = {"trust": "the model's check warns; rest", "warnings": words, "warning_kinds": kinds}
-    assert with_check(row, CHECKED["fail"]) == {
-        "trust": "the model failed its check; rest",
-        "warnings": ["the model failed its check (why)", words[1]],
-        "warning_kinds": kinds,
-    }
-    assert with_check(row, CHECKED["pass"])["warnings"] == words[1:]
+    problem = replace(ensemble_problem(1), standing=CHECKED["warn"])
+    result = solve(problem)
+    found = replace(examine(problem, result), refits=refits(1, 3))
+    rows = pl.DataFrame([to_row(replace(result, evidence=found))], schema=COLUMNS)
+    assert rows["warnings"].to_list() == [["model check", "refits disagree"]]
+
+    def again(check: str) -> tuple[Result, dict[str, object]]:
+        row = with_check(rows, CHECKED[check]).row(0, named=True)
+        return from_row(row, result.provenance), row
+
+    younger, row = again("fail")
+    assert younger.evidence.check == CHECKED["fail"]
+    assert (row["verdict"], row["warnings"]) == ("not believable", ["model check", "refits disagree"])
+    younger, row = again("pass")
+    assert (row["verdict"], row["warnings"]) == ("uncertain", ["refits disagree"])
+    assert [warning.code for warning in younger.evidence.warnings] == row["warnings"]
+    assert younger.evidence.verdict == row["verdict"]
+    assert to_plain(younger.evidence.refits) == to_plain(found.refits)
+    assert with_check(rows, None).equals(rows)
 
 
 def test_what_cannot_be_told_is_refused_before_anything_is_solved() -> None:
     single, problem = random_problem(1, **SMALL), ensemble_problem(2)
-    every = Examination(made_behaviour(problem, 1), each_refit=True)
-    every.check(problem.model, Exhaustive())
+    behaviour, each = made_behaviour(problem, 1), Query(problem.reward, each_refit=True)
+    check_examination(each, problem.model, Exhaustive(), behaviour)
     with pytest.raises(InputError, match="no refits"):
-        Examination(each_refit=True).check(single.model, Exhaustive())
+        check_examination(each, single.model, Exhaustive(), None)
     with pytest.raises(InputError, match="proves nothing"):
-        every.check(problem.model, Greedy())
-    Examination().check(single.model, Greedy())
+        check_examination(each, problem.model, Greedy(), behaviour)
+    check_examination(Query(problem.reward), single.model, Greedy(), None)
     with pytest.raises(InputError, match="different schemas"):
-        every.check(random_problem(1, **{**SMALL, "actions": 4}).model, Exhaustive())
-
-
-def test_there_is_something_to_tell_of_ensembles_and_of_checked_models() -> None:
-    single, problem = random_problem(1, **SMALL), ensemble_problem(2)
-    assert not Examination().has_answers(single.model)
-    assert Examination(sensitivity=True).has_answers(single.model)
-    assert Examination().has_answers(problem.model)
-    checked = copy.deepcopy(single.model)
-    checked.standing = CHECKED["pass"]
-    assert Examination().has_answers(checked)
+        check_examination(each, random_problem(1, **{**SMALL, "actions": 4}).model, Exhaustive(), behaviour)
 
 
 def test_limits_reach_the_refits() -> None:
     problem = ensemble_problem(2)
     result = solve(problem)
-    trust = examine(problem, result, each_refit=True, solver=Exhaustive(), limits=Limits(seconds=0.0))
-    assert trust.refits is not None
-    assert trust.refits.unsolved == 3
+    found = examine(problem, result, each_refit=True, solver=Exhaustive(), limits=Limits(seconds=0.0))
+    assert found.refits is not None
+    assert found.refits.unsolved == 3
 
 
-def test_an_examination_travels_to_other_processes() -> None:
+def test_what_is_asked_and_what_was_found_travel_to_other_processes() -> None:
     problem = ensemble_problem(2)
-    behaviour = made_behaviour(problem, 3)
-    asked = Examination(behaviour, each_refit=True)
-    received = pickle.loads(pickle.dumps(asked))
-    result = solve(problem)
-    assert received.of(problem, result).to_dict() == asked.of(problem, result).to_dict()
-    asked_for = {"behaviour": behaviour.fingerprint, "distances": True, "each_refit": True, "sensitivity": False}
-    assert received.to_dict() == {**asked_for, "limits": in_force()}
-    assert in_force() == {name.lower(): value for name, value in vars(limits).items() if name.isupper()}
-    assert not Examination(replace(behaviour, neighbours=None)).to_dict()["distances"]
-    assert not asked.is_empty
-    assert Examination().is_empty
-    assert not Examination(sensitivity=True).is_empty
+    behaviour, result = made_behaviour(problem, 3), solve(problem)
+    received = pickle.loads(pickle.dumps(behaviour))
+    assert received.fingerprint == behaviour.fingerprint
+    there = examine(problem, result, behaviour=received, each_refit=True)
+    here = examine(problem, result, behaviour=behaviour, each_refit=True)
+    assert to_plain(there) == to_plain(here) == to_plain(pickle.loads(pickle.dumps(here)))
+    json.dumps(to_plain(here), allow_nan=False)
 
 
 def test_without_recorded_states_nothing_is_said_of_distances() -> None:
-    near, unknown = support(0), support(0)
-    unknown = replace(unknown, steps=tuple(replace(step, percentile=None) for step in unknown.steps))
-    assert "far from the data" in near.summary
-    assert unknown.summary == "every change was made in comparable situations"
+    problem = random_problem(1, **SMALL)
+    sequence = solve(problem).actions
+    near = made_behaviour(problem, 1)
+    lenient = examination.support_of(problem, sequence, near)
+    calm = replace(lenient, steps=tuple(replace(step, flags=()) for step in lenient.steps))
+    unknown = replace(calm, steps=tuple(replace(step, percentile=None) for step in calm.steps))
+    changed = tuple(step.step for step in calm.changed)
+    assert "far from the data" in statement(problem, Evidence(changed, support=calm))
+    assert statement(problem, Evidence(changed, support=unknown)).endswith(
+        "; every change was made in comparable situations."
+    )

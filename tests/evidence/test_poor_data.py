@@ -16,8 +16,11 @@ from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Query
+from ifonly.records import to_plain
+from ifonly.result import WarningCode
 from ifonly.rewards import minus
 from ifonly.search.solve import solve
+from ifonly.text.evidence import lines_of, messages_of
 
 STEPS = 5
 SCHEMA = Schema(
@@ -60,17 +63,16 @@ def test_poor_data_are_pointed_out(ensemble: Ensemble, panel: bool) -> None:
     behaviour = fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=1))
     actions = cohort[0].actions.copy()
     actions[1] = 2
-    trust = examine(problem, actions, behaviour=behaviour, each_refit=True, sensitivity=True)
-    told = str(trust)
+    found = examine(problem, actions, behaviour=behaviour, each_refit=True, sensitivity=True)
+    told = "\n".join(lines_of(found, SCHEMA, problem.query))
     assert "at hour 4 this action is one that nobody in the data ever chose" in told
-    assert " of 2 refits agree" in trust.summary
-    assert any("beyond what the data supports" in warning for warning in trust.warnings)
+    assert " of 2 refits agree" in told.splitlines()[0]
+    assert WarningCode.BEYOND_DATA in [warning.code for warning in found.warnings]
     if not panel:  # a panel knows members, not the ensemble that they come from
         assert "note: There are only 5 subjects" in told
         assert "Never taken in the cohort: never taken" in told
         assert "Constant in the whole cohort: constant" in told
-    json.dumps(trust.to_dict(), allow_nan=False)
-    json.dumps(trust.to_row(), allow_nan=False)
+    json.dumps(to_plain(found), allow_nan=False)
 
 
 def test_a_model_that_cannot_be_judged_says_so_first(ensemble: Ensemble) -> None:
@@ -78,10 +80,10 @@ def test_a_model_that_cannot_be_judged_says_so_first(ensemble: Ensemble) -> None
     asked = Ensemble(ensemble.members, centre=ensemble.centre)
     verdict = check_model(asked, cohort).standing.verdict
     problem = Problem.from_episode(cohort[0], asked, Query(minus("score"), 1, allow_failed_model=True))
-    trust = examine(problem, solve(problem))
+    told = messages_of(examine(problem, solve(problem)), SCHEMA, problem.query)
     assert verdict == "not judged"
-    assert trust.summary.startswith("the model could not be judged; ")
-    assert trust.warnings[0].startswith("the model could not be judged (cannot be judged: ")
+    assert str(told.statement).startswith("Model check: not judged")
+    assert str(told.warnings[0]) == "the model could not be judged: too few subjects to tell chance from error"
 
 
 def test_one_subject_is_too_few_to_refit() -> None:

@@ -10,36 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ifonly.errors import InputError
-from ifonly.evidence import Agreement, agreement
+from ifonly.evidence import agreement
 from ifonly.models.ensemble import Ensemble
+from ifonly.models.standing import EnsembleNote
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.progress import Tick
 from ifonly.query import Limits, Query
-from ifonly.result import Certificate, Status
-from ifonly.rewards import Custom, Linear, Shown
+from ifonly.records import from_plain, to_plain
+from ifonly.result import Agreement, Certificate, Evidence, Status
+from ifonly.rewards import Custom, Linear, minus
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.baselines import Greedy
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
+from ifonly.text.evidence import agreeing_message, lines_of, refit_messages
 
 SMALL = {"horizon": 4, "actions": 3, "max_changes": 2}
 SCHEMA = random_problem(0).episode.schema
 
 
-def put_to(problem: Problem, model) -> Problem:
-    """The question of `problem` about another model, from the episode on."""
-    return Problem.from_episode(
-        problem.episode,
-        model,
-        Query(
-            problem.reward,
-            problem.max_changes,
-            constraints=problem.constraints.restricted_to(problem._mask, problem.episode),
-            change_cost=problem.change_cost,
-        ),
-        support=problem.support,
-    )
+def put_to(problem: Problem, model, **changes: object) -> Problem:
+    """The question of `problem`, with changes, about another model, from the episode on."""
+    query = problem.query.with_changes(**changes)
+    return Problem.from_episode(problem.episode, model, query, support=problem.support)
 
 
 def own_best(problem: Problem) -> list[tuple[int, ...]]:
@@ -52,18 +46,20 @@ def own_best(problem: Problem) -> list[tuple[int, ...]]:
     return [tuple(row) for row in best[changes == changes.min()].tolist()]
 
 
-def made(improvements: list[float], **changes: object) -> Agreement:
+SOFA = Query(minus("SOFA"))
+
+
+def made(improvements: list[float]) -> Agreement:
     values = np.array(improvements)
-    content = {
-        "helping": int((values > 0).sum()),
-        "steps": None,
-        "unsolved": 0,
-        "notes": (),
-        "schema": SCHEMA,
-        "changes": 1,
-        "observed": Shown("cumulative SOFA", 60.0, False),
-    }
-    return Agreement(improvements=values, **{**content, **changes})
+    return Agreement(improvements=values, helping=int((values > 0).sum()))
+
+
+def words_of(found: Agreement, query: Query = SOFA) -> list[str]:
+    return [str(message) for message in refit_messages(found, SCHEMA, query)]
+
+
+def in_words(found: Agreement, query: Query = SOFA) -> str:
+    return "\n".join(words_of(found, query))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -130,7 +126,7 @@ def test_quantiles_lie_in_proportion_between_members(values: list[float]) -> Non
 
     assert (found.median, found.low, found.high) == pytest.approx((at(0.5), at(0.05), at(0.95)), rel=1e-9, abs=1e-6)
     assert found.share == sum(value > 0 for value in values) / len(values)
-    assert f"{found.helping} of {len(values)}" in str(found) or len(values) == 1
+    assert f"{found.helping} of {len(values)}" in in_words(found) or len(values) == 1
 
 
 def test_one_refit_shows_no_spread() -> None:
@@ -138,11 +134,11 @@ def test_one_refit_shows_no_spread() -> None:
     result = solve(problem)
     found = agreement(problem, result.actions, [problem.model], each_refit=True)
     assert found.low == found.median == found.high == pytest.approx(result.improvement)
-    assert found.summary == "the only refit agrees"
-    assert "cannot show how much refits differ" in str(found)
+    assert str(agreeing_message(found)) == "the only refit agrees"
+    assert "cannot show how much refits differ" in in_words(found)
     assert found.steps is not None
     assert {(step.same_step, step.same_action, step.of) for step in found.steps} == {(1, 1, 1)}
-    assert made([-1.0]).summary == "the only refit does not agree"
+    assert str(agreeing_message(made([-1.0]))) == "the only refit does not agree"
 
 
 def test_refits_that_disagree_on_everything() -> None:
@@ -152,7 +148,7 @@ def test_refits_that_disagree_on_everything() -> None:
     found = agreement(panel.members[0], answers[0], panel.models, each_refit=True)
     assert found.steps is not None
     assert min(step.same_action for step in found.steps) < 5
-    assert f"{found.helping} of 5 refits agree" in found.summary
+    assert f"{found.helping} of 5 refits agree" in str(agreeing_message(found))
 
 
 def test_the_recorded_sequence_changes_nothing() -> None:
@@ -160,29 +156,30 @@ def test_the_recorded_sequence_changes_nothing() -> None:
     found = agreement(panel, panel.observed_actions, panel.models, each_refit=True)
     assert found.steps == ()
     assert not found.improvements.any()
-    assert str(found) == "nothing is changed, so refits have nothing to agree on"
+    assert lines_of(Evidence(refits=found), SCHEMA, SOFA) == [
+        "The model was not checked. Nothing is changed, so there is nothing to examine."
+    ]
 
 
 def test_numbers_are_shown_in_the_outcomes_direction() -> None:
     values = [-1.5, 2.0, 4.0]
-    lower = str(made(values)).splitlines()[1].strip()
+    lower = words_of(made(values))[1]
     assert lower == "cumulative SOFA 2 lower in the median; the refits lie between 1.5 higher and 4 lower"
-    higher = str(made(values, observed=Shown("outcome", 1.0, True), change_cost=0.5)).splitlines()[1].strip()
+    higher = words_of(made(values), Query(Linear({"SOFA": 2.0}), change_cost=0.5))[1]
     assert higher.startswith("outcome 2 higher in the median; the refits lie between 1.5 lower and 4 higher")
     assert higher.endswith("(each change counted as a loss of 0.5)")
-    many = str(made([float(number) for number in range(21)])).splitlines()[1].strip()
+    many = words_of(made([float(number) for number in range(21)]))[1]
     assert many == "cumulative SOFA 10 lower in the median; nine of ten refits lie between 1 lower and 19 lower"
 
 
 def test_rounding_is_no_improvement() -> None:
     panel = random_panel(4, members=3, rules=False, model_kind="linear", **SMALL)
     problem = panel.members[0]
-    idle = replace(problem, reward=Linear({SCHEMA.dynamic[0].name: 0.0}))
-    idle = put_to(idle, problem.model)
+    idle = put_to(problem, problem.model, reward=Linear({SCHEMA.dynamic[0].name: 0.0}))
     actions = (problem.observed_actions + 1) % 3
     found = agreement(idle, actions, panel.models)
     assert (found.helping, found.median) == (0, 0.0)
-    assert "unchanged in the median" in str(found)
+    assert "unchanged in the median" in in_words(found)
 
 
 def test_outcomes_that_are_not_finite_do_not_help() -> None:
@@ -198,23 +195,24 @@ def test_outcomes_that_are_not_finite_do_not_help() -> None:
     def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.where(states[..., 0].abs() <= size, states[..., 1], torch.nan) + 0 * actions
 
-    broken = put_to(replace(problem, reward=Custom(reward, 1.0, space="scaled", name=name)), problem.model)
+    broken = put_to(problem, problem.model, reward=Custom(reward, 1.0, space="scaled", name=name))
     found = agreement(broken, actions, panel.models, each_refit=True)
     lost = (states[..., 0].abs() > size).any(0).numpy()
     assert 0 < lost.sum() < 4
     np.testing.assert_array_equal(np.isinf(found.improvements), lost)
     assert found.helping <= 4 - lost.sum()
-    assert f"not finite: {lost.sum()} of 4" in str(found)
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert f"not finite: {lost.sum()} of 4" in in_words(found)
+    json.dumps(to_plain(found), allow_nan=False)
 
 
 @pytest.mark.parametrize("infinite", [1, 2, 3, 4])
 def test_quantiles_of_infinite_losses(infinite: int) -> None:
     found = made([-np.inf] * infinite + [1.0] * (4 - infinite))
-    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert content["low"] is None
-    assert content["median"] == (1.0 if infinite == 1 else None)
+    content = json.loads(json.dumps(to_plain(found), allow_nan=False))
     assert content["improvements"] == [None] * infinite + [1.0] * (4 - infinite)
+    for one in (found, from_plain(Agreement, content, what="agreement")):
+        assert one.low == one.spread[0] == -np.inf
+        assert one.median == (1.0 if infinite == 1 else -np.inf)
 
 
 def test_limits_leave_refits_unsolved() -> None:
@@ -224,7 +222,7 @@ def test_limits_leave_refits_unsolved() -> None:
     assert found.unsolved == 3
     assert found.steps is not None
     assert {step.of for step in found.steps} == {0}
-    assert "refits without a proven best sequence of their own: 3 of 3" in str(found)
+    assert "refits without a proven best sequence of their own: 3 of 3" in in_words(found)
 
 
 def test_refits_without_any_answer_are_unsolved() -> None:
@@ -280,10 +278,12 @@ def test_wrong_input_is_refused() -> None:
 
 def test_notes_of_an_ensemble_are_told() -> None:
     problem = random_problem(2, model_kind="location-scale", **SMALL)
-    ensemble = Ensemble([problem.model, problem.model], centre=problem.model, notes=["There are only 3 subjects."])
+    ensemble = Ensemble(
+        [problem.model, problem.model], centre=problem.model, notes=[EnsembleNote("few subjects", count=3, of=50)]
+    )
     found = agreement(problem, solve(problem).actions, ensemble)
-    assert found.notes == ("There are only 3 subjects.",)
-    assert str(found).endswith("note: There are only 3 subjects.")
+    assert found.notes == (EnsembleNote("few subjects", count=3, of=50),)
+    assert words_of(found)[-1].startswith("note: There are only 3 subjects ")
     panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
     assert agreement(panel, panel.observed_actions, panel.models).notes == found.notes
     assert found.count == 2

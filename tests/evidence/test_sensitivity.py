@@ -10,17 +10,24 @@ from made_courses import helpful, linear_problem, linear_slopes
 import ifonly
 import ifonly.models.ensemble
 from ifonly.errors import InputError
-from ifonly.evidence import Sensitivity, robustness, sensitivity
-from ifonly.evidence.shifts import Course
+from ifonly.evidence import sensitivity
+from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.models.noise import Laplace
 from ifonly.problem import Problem
 from ifonly.query import Query
+from ifonly.records import from_plain, to_plain
+from ifonly.result import Evidence, Sensitivity
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.text.evidence import lines_of, sensitivity_messages
 
 
 def shifted_outcome(problem: Problem, sequence: torch.Tensor, shift: torch.Tensor) -> float:
     return replace(problem, noise=problem.noise + shift).outcome(sequence)
+
+
+def words_of(problem: Problem, found: Sensitivity) -> list[str]:
+    return [str(message) for message in sensitivity_messages(found, problem.episode.schema)]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -55,7 +62,7 @@ def test_witnesses_leave_no_gain_and_are_never_below_the_bound(seed: int) -> Non
     if sequence is None:
         pytest.skip("nothing helps here")
     found = sensitivity(problem, sequence)
-    course = Course.of(problem, sequence)
+    course = ShiftedCourse.of(problem, sequence)
     for step in found.steps:
         assert step.harmless_below >= 0
         assert step.undone_by is None or step.harmless_below <= step.undone_by <= found.largest
@@ -85,7 +92,7 @@ def test_no_smaller_shift_than_the_bound_undoes_the_gain(seed: int) -> None:
     sequence = helpful(problem)
     if sequence is None:
         pytest.skip("nothing helps here")
-    found, course = sensitivity(problem, sequence), Course.of(problem, sequence)
+    found, course = sensitivity(problem, sequence), ShiftedCourse.of(problem, sequence)
     generator = torch.Generator().manual_seed(seed)
     assert found.steps
     for step in found.steps:
@@ -110,7 +117,7 @@ def test_a_grid_of_directions_finds_nothing_much_smaller(seed: int) -> None:
     sequence = helpful(problem)
     if sequence is None:
         pytest.skip("nothing helps here")
-    found, course = sensitivity(problem, sequence), Course.of(problem, sequence)
+    found, course = sensitivity(problem, sequence), ShiftedCourse.of(problem, sequence)
     angles = torch.linspace(0, 2 * math.pi, 91, dtype=torch.float64)[:-1]
     directions = torch.stack([angles.cos(), angles.sin()], dim=1)
     lengths = torch.linspace(0, found.largest, 501, dtype=torch.float64)[1:]
@@ -135,14 +142,15 @@ def test_lengths_are_counted_in_the_priors_deviations() -> None:
     for one, other in zip(before.steps, after.steps, strict=True):
         assert other.undone_by == pytest.approx(one.undone_by / 4, rel=1e-3)
         assert other.harmless_below == pytest.approx(one.harmless_below / 4, rel=1e-6)
-    assert float(Course.of(problem, sequence).deviations[0]) == pytest.approx(4 * math.sqrt(2))
+    assert float(ShiftedCourse.of(problem, sequence).deviations[0]) == pytest.approx(4 * math.sqrt(2))
 
 
 def test_sequences_with_nothing_to_undo() -> None:
     problem = linear_problem(1)
     same = sensitivity(problem, problem.observed_actions)
     assert (same.steps, same.features, same.gain) == ((), (), 0.0)
-    assert "nothing is changed" in str(same)
+    (told,) = lines_of(Evidence(sensitivity=same), problem.episode.schema, problem.query)
+    assert "Nothing is changed" in told
     worse = next(
         sequence
         for sequence in (
@@ -150,7 +158,7 @@ def test_sequences_with_nothing_to_undo() -> None:
         )
         if problem.outcome(sequence) < problem.observed_outcome
     )
-    assert "do not help" in sensitivity(problem, worse).summary
+    assert "do not help" in words_of(problem, sensitivity(problem, worse))[0]
 
 
 def test_a_change_of_the_last_action_cannot_be_undone() -> None:
@@ -161,7 +169,7 @@ def test_a_change_of_the_last_action_cannot_be_undone() -> None:
     problem = Problem.from_episode(episode, model, Query(reward, 1))
     found = sensitivity(problem, [0, 0, 1])
     assert (found.gain, found.steps, found.features) == (5.0, (), ())
-    assert "no later influence" in str(found)
+    assert "no later influence" in words_of(problem, found)[0]
 
 
 def test_what_no_influence_can_undo_is_told() -> None:
@@ -172,9 +180,10 @@ def test_what_no_influence_can_undo_is_told() -> None:
     )
     found = sensitivity(problem, [1, 0, 0])
     assert [(step.harmless_below, step.undone_by) for step in found.steps] == [(math.inf, None)] * 2
-    assert "no influence can undo it" in str(found)
-    assert found.to_dict()["steps"][0]["harmless_below"] is None
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert any("no influence can undo it" in line for line in words_of(problem, found))
+    content = json.loads(json.dumps(to_plain(found), allow_nan=False))
+    assert content["steps"][0]["harmless_below"] is None
+    assert from_plain(Sensitivity, content, what="sensitivity") == found
 
 
 class Steep(ifonly.LinearModel):
@@ -187,22 +196,42 @@ class Steep(ifonly.LinearModel):
         return None
 
 
-def test_infinite_constants_and_unknown_models_prove_nothing(monkeypatch) -> None:
+class Unknown(Steep):
+    """One whose step may be anything."""
+
+    def step(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return super().step(*inputs)
+
+
+@pytest.mark.parametrize("kind", ["location-scale", "additive", "post-nonlinear", "linear"])
+def test_slopes_of_the_noise_hold_and_are_not_inherited_by_another_step(kind: str) -> None:
+    problem = random_problem(3, model_kind=kind)
+    model, inputs = problem.model, (problem.observed_states[:-1], problem.context[:-1], problem.observed_actions[:-1])
+    slopes = model.noise_slopes(*inputs)
+    assert slopes is not None
+    assert slopes.shape == problem.noise.shape
+    moved = model.step(*inputs, problem.noise + 0.3) - model.step(*inputs, problem.noise)
+    assert (moved.abs() <= 0.3 * slopes.abs() * (1 + 1e-9)).all()
+    other = type("Other", (type(model),), {"step": lambda self, *given: type(model).step(self, *given)})
+    model.__class__ = other
+    assert model.noise_slopes(*inputs) is None
+
+
+def test_infinite_constants_and_unknown_models_prove_nothing() -> None:
     problem = linear_problem(2)
     sequence = helpful(problem)
     plain = problem.model
     steep = Steep(plain.schema, plain.state_matrices, offsets=plain.offsets, noise_scale=plain.noise_scale)
     steep.context_matrix.copy_(plain.context_matrix)
     steep.set_scaler(plain.scaler)
-    other = problem.put_to(steep)
-    unknown = sensitivity(other, sequence)
-    monkeypatch.setattr(robustness, "noise_slopes", lambda model, states, *_: torch.ones_like(states))
-    infinite = sensitivity(other, sequence)
+    infinite = sensitivity(problem.put_to(steep), sequence)
+    steep.__class__ = Unknown
+    unknown = sensitivity(problem.put_to(steep), sequence)
     for found in (unknown, infinite):
         assert found.gain == pytest.approx(sensitivity(problem, sequence).gain)
         assert {item.harmless_below for item in found.features} == {0.0}
         assert any(step.undone_by is not None for step in found.steps)
-        assert "cannot" not in found.summary
+        assert "cannot" not in words_of(problem, found)[0]
     assert {step.harmless_below for step in unknown.steps} == {0.0}
     # Only the last noise has no step after it, whose constant would be needed.
     assert [step.harmless_below > 0 for step in infinite.steps] == [False] * (len(infinite.steps) - 1) + [True]
@@ -261,7 +290,7 @@ def test_a_sequence_that_is_infinitely_bad_is_plain_json() -> None:
     found = sensitivity(
         Problem.from_episode(episode, ifonly.LinearModel(schema, [[[1.0]]] * 2), Query(ruin, 1)), [1, 0, 0]
     )
-    assert (found.helps, found.steps, found.to_dict()["gain"]) == (False, (), None)
+    assert (found.helps, found.steps, to_plain(found)["gain"]) == (False, (), None)
 
 
 def test_it_is_told_in_words_and_in_original_units() -> None:
@@ -270,18 +299,19 @@ def test_it_is_told_in_words_and_in_original_units() -> None:
     found = sensitivity(problem, sequence, largest=1e3)
     weakest = found.weakest
     assert weakest.undone_by == min(step.undone_by for step in found.steps)
-    assert found.summary.startswith(f"an unrecorded influence at step {weakest.step} as large as ")
-    assert "would be enough to undo the gain; influences below" in found.summary
-    assert len(str(found).splitlines()) == 1 + len(found.steps) + len(found.features) + 1
+    told = words_of(problem, found)
+    assert told[0].startswith("an unrecorded influence of ")
+    assert f"at step {weakest.step} would undo the gain; influences below" in told[0]
+    assert len(told) == 1 + len(found.steps) + len(found.features) + 1
     scale = problem.model.scaler.states.scale
     np.testing.assert_allclose(weakest.effect, np.array(weakest.scaled_effect) * scale, rtol=1e-6)
-    content = found.to_dict()
-    json.dumps(content, allow_nan=False)
-    assert content["steps"][0]["effect"].keys() == {"state 0", "state 1"}
+    content = json.loads(json.dumps(to_plain(found), allow_nan=False))
+    assert from_plain(Sensitivity, content, what="sensitivity") == found
+    assert len(found.steps[0].effect) == 2
     small = sensitivity(problem, sequence, largest=1e-6)
     assert small.weakest is None
-    assert "no unrecorded influence at a single step was found" in small.summary
-    assert "no common push" in str(small)
+    assert "no unrecorded influence at a single step was found" in words_of(problem, small)[0]
+    assert any("no common push" in line for line in words_of(problem, small))
     assert isinstance(small, Sensitivity)
 
 

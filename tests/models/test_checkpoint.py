@@ -14,13 +14,13 @@ from ifonly.models import (
     PartitionModel,
     PostNonlinear,
     Spline,
-    kinds,
+    base,
     load_model,
     register,
     save_model,
 )
 from ifonly.models.checkpoint import registered_kinds
-from ifonly.models.fit import Counts, FitReport, FitSettings
+from ifonly.models.fit import DataCounts, FitReport, FitSettings
 from ifonly.testing.instances import MODEL_KINDS, RandomProblemSettings, random_model
 
 
@@ -80,7 +80,7 @@ def test_a_search_copy_can_be_saved(schema, tmp_path):
 
 def test_scaling_provenance_and_fit_report_are_kept(schema, scaler, tmp_path):
     model = LocationScale(schema, hidden=(4,), scaler=scaler)
-    model.fit_report = FitReport(FitSettings(), 3, Counts(5, 4, 3), None, (1.5, 0.1 + 0.2), (), 2.5)
+    model.fit_report = FitReport(FitSettings(), 3, DataCounts(5, 4, 3), None, (1.5, 0.1 + 0.2), (), 2.5)
     save_model(model, tmp_path / "model", provenance={"seed": 3, "cohort": "simulated"})
     content = json.loads((tmp_path / "model" / "model.json").read_text())
     assert content["format"] == "ifonly.model"
@@ -168,8 +168,8 @@ def flip(file):
         (lambda f: (f / "model.json").unlink(), "cannot be read"),
         (lambda f: (f / "model.json").write_bytes(b"\xff\xfe\xff"), "cannot be read"),
         (lambda f: (f / "model.json").write_text("[]"), "not a model"),
-        (lambda f: edit(f, format="ifonly.result"), "expected format 'ifonly.model', found 'ifonly.result'"),
-        (lambda f: edit(f, version=2), "version 2; this ifonly reads version 1"),
+        (lambda f: edit(f, format="ifonly.result"), "not a model: format 'ifonly.result'; expected 'ifonly.model'"),
+        (lambda f: edit(f, version=2), "version 2 of ifonly.model; ifonly [0-9.]+ reads version 1"),
         (lambda f: edit(f, kind="oracle"), "kind 'oracle', which is unknown here"),
         (lambda f: edit(f, kind="additive"), "do not make a model"),
         (lambda f: edit(f, kind=None), "unknown here"),
@@ -202,7 +202,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
 
 @pytest.fixture
 def own_registry(monkeypatch):
-    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
+    monkeypatch.setattr(base, "_KINDS", dict(base._KINDS))
 
 
 @pytest.mark.usefixtures("own_registry")

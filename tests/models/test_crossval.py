@@ -215,7 +215,7 @@ def test_tables_print_a_grid_of_location_by_scale_limits():
         for limits, value in {(1.0, 0.1): -10.6, (0.5, 0.1): -12.0, (1.0, None): -9.9}.items()
     ]
     plan = CrossValidationPlan(grid=[row.limits for row in rows], folds=2)
-    table = CrossValidation(plan, tuple(rows), crossval.Counts(4, 3, 20), {})
+    table = CrossValidation(plan, tuple(rows), crossval.DataCounts(4, 3, 20), {})
     lines = str(table).splitlines()
     assert lines[0] == "2-fold cross-validation by subject: 4 episodes of 3 subjects, 20 transitions"
     assert "unconstrained -10.0000 +- 0.0000" in lines[2]
@@ -441,3 +441,12 @@ def test_the_journal_holds_no_patient_rows(cohort, tmp_path):
     header, *cells = (json.loads(line) for line in journal.read_text().splitlines())
     assert header.keys() == {"format", "version", "ifonly", "schema", "cohort", "model", "folds", "seed", "fit"}
     assert all(cell.keys() == {"cell", "log_likelihood"} for cell in cells)
+
+
+def test_files_of_another_version_are_refused():
+    rows = (CrossValidationRow.of(None, [-10.0, -10.0], [-10.0, -10.0]),)
+    table = CrossValidation(CrossValidationPlan(grid=[], folds=2), rows, crossval.DataCounts(4, 3, 20), {})
+    content = {"format": crossval.FORMAT, "version": crossval.VERSION, **table.to_dict()}
+    assert CrossValidation.from_dict(content) == table
+    with pytest.raises(StoreError, match=r"version 2 of ifonly\.cross-validation"):
+        CrossValidation.from_dict({**content, "version": 2})

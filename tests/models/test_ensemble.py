@@ -19,7 +19,7 @@ from ifonly.models import (
     load_model,
     save_model,
 )
-from ifonly.models.bootstrap import Subjects
+from ifonly.models.bootstrap import SubjectIndex
 from ifonly.models.fit import FitSettings, evaluate, fit
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.layers import Network
@@ -27,6 +27,7 @@ from ifonly.models.stacked import StackedModel, set_weights, weights_of
 from ifonly.progress import Tick
 from ifonly.query import Query
 from ifonly.testing import check_model
+from ifonly.text.evidence import note_message
 
 SETTINGS = FitSettings(epochs=3, batch_size=64, threads=2)
 MODELS = {
@@ -133,7 +134,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_other_samples(ensembl
 
 
 def test_samples_draw_subjects_with_replacement_and_hold_out_others(cohort):
-    subjects = Subjects.of(cohort)
+    subjects = SubjectIndex.of(cohort)
     owner = subjects.of_episode[cohort.transitions().episode]
     shares = []
     for number in range(200):
@@ -157,7 +158,7 @@ def test_members_keep_their_limits_and_their_best_epoch(cohort):
     for number, member in enumerate(hasty):
         losses = member.fit_report.validation_loss
         assert losses[member.fit_report.kept_epoch - 1] == min(losses)
-        held = Subjects.of(cohort).draw(settings, 0, number).held_out
+        held = SubjectIndex.of(cohort).draw(settings, 0, number).held_out
         names = {cohort.ids[episode] for episode in cohort.transitions().episode[held]}
         assert -evaluate(member, cohort.select(sorted(names))) == pytest.approx(min(losses), rel=1e-5)
         networks = [part for part in member.for_search().modules() if isinstance(part, Network)]
@@ -300,7 +301,7 @@ def test_members_must_be_a_number_of_them(members, cohort):
 def test_two_subjects_are_enough_and_little(validation):
     pair = make_cohort(linear, subjects=2, seed=0)
     found = fit_ensemble(small(), pair, members=5, settings=replace(SETTINGS, validation=validation))
-    assert any("only 2 subjects" in note for note in found.notes)
+    assert any("only 2 subjects" in str(note_message(note)) for note in found.notes)
     if validation:
         assert all(
             member.fit_report.training.subjects == member.fit_report.validation.subjects == 1 for member in found
@@ -315,20 +316,20 @@ def test_one_member_and_rare_actions_and_constant_features_are_pointed_out():
     states[:, 0] = 5.0
     poor = Cohort(SCHEMA, plain.ids, plain.offsets, states, plain.context, actions, plain.subjects)
     found = fit_ensemble(small(lipschitz=(1.0, 0.1)), poor, members=1, settings=SETTINGS, seed=1)
-    notes = "\n".join(found.notes)
+    notes = "\n".join(str(note_message(note)) for note in found.notes)
     assert "One member shows no spread" in notes
     assert "Never taken in the cohort: treat more" in notes
     assert "Constant in the whole cohort: pressure" in notes
     many = fit_ensemble(small(), poor, members=12, settings=replace(SETTINGS, epochs=1), seed=1)
-    (note,) = [note for note in many.notes if "trained without" in note]
+    (note,) = [note for note in many.notes if note.kind == "missing in samples"]
     without = [
         number
         for number in range(12)
-        if not (poor.transitions().actions[Subjects.of(poor).draw(SETTINGS, 1, number).rows] == 1).any()
+        if not (poor.transitions().actions[SubjectIndex.of(poor).draw(SETTINGS, 1, number).rows] == 1).any()
     ]
     assert 0 < len(without) < 12
-    assert note.startswith(f"{len(without)} of 12 members")
-    assert "treat." in note
+    assert (note.count, note.of, note.names) == (len(without), 12, ("treat",))
+    assert f"note: {len(without)} of 12 members were trained without" in str(note_message(note))
 
 
 def test_a_training_that_breaks_down_says_so(cohort):

@@ -25,7 +25,7 @@ from ifonly import ActionSpace, Cohort, Episode, Feature, LocationScale, Scaler,
 from ifonly.errors import FitError, InputError, SchemaMismatchError
 from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import Counts, FitReport, FitSettings, evaluate, fit
+from ifonly.models.fit import DataCounts, FitReport, FitSettings, evaluate, fit
 from ifonly.models.layers import spectral_norm
 from ifonly.progress import Tick
 
@@ -88,8 +88,8 @@ def test_scaling_and_weights_depend_on_training_subjects_alone(cohort):
     assert not set(train.subjects) & set(held_out.subjects)
     settings = FitSettings(epochs=2, validation=0.25, restore_best=False)
     fitted = fit(small(), cohort, settings=settings, seed=5)
-    assert fitted.fit_report.training == Counts.of(train)
-    assert fitted.fit_report.validation == Counts.of(held_out)
+    assert fitted.fit_report.training == DataCounts.of(train)
+    assert fitted.fit_report.validation == DataCounts.of(held_out)
     assert fitted.scaler.to_dict() == Scaler.fit(train).to_dict()
     # Trained on the training subjects alone, with no one held out: the same bits.
     alone = fit(small(), train, settings=replace(settings, validation=0), seed=5)
@@ -125,7 +125,7 @@ def test_without_validation_the_last_epoch_is_kept(cohort):
     fitted = fit(small(), cohort, settings=FitSettings(epochs=2, validation=0))
     report = fitted.fit_report
     assert (report.validation, report.validation_loss, report.best_epoch, report.kept_epoch) == (None, (), None, 2)
-    assert report.training == Counts.of(cohort)
+    assert report.training == DataCounts.of(cohort)
 
 
 def test_losses_fall_and_ticks_report_them(cohort):

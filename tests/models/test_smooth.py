@@ -1,4 +1,4 @@
-"""Derivatives of smooth steps against automatic differentiation, and their limits against what sampling finds."""
+"""Derivatives of smooth steps against automatic differentiation, and their bounds against what sampling finds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,13 +14,13 @@ from ifonly.models import Additive, LinearModel, LocationScale, MonotoneFlow, Pa
 from ifonly.models.base import TransitionModel
 from ifonly.models.layers import ACTIVATIONS, Network
 from ifonly.models.smooth import (
-    LIMITS,
+    DERIVATIVE_BOUNDS,
     Part,
     SmoothStep,
     curve_derivatives,
-    entry_lengths,
-    norm_limit,
-    positive_limit,
+    eigenvalue_bound,
+    entry_weights,
+    norm_bound,
     triples,
     unpacked,
 )
@@ -28,7 +28,7 @@ from ifonly.models.smooth import (
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
 
-CURVES = tuple(LIMITS)
+CURVES = tuple(DERIVATIVE_BOUNDS)
 HIDDEN = ((6,), (5, 4))
 ROWS = 7
 
@@ -92,7 +92,7 @@ def step_derivatives(model: TransitionModel, smooth: SmoothStep, batch: tuple[Te
     if smooth.skip is not None:
         jacobian = jacobian + smooth.skip[actions]
     for part in smooth.parts:
-        inner = part.inner(states, context, actions, second=True)
+        inner = part.derivatives(states, context, actions, second=True)
         slope, curvature = torch.ones_like(inner.value), torch.zeros_like(inner.value)
         if part.top == "softplus":
             _, slope, curvature, _ = curve_derivatives("softplus", inner.value)
@@ -135,32 +135,32 @@ def check_step(model: TransitionModel, spread: float = 1.0) -> None:
 
 
 @every_network_model
-def test_the_inner_network_has_these_derivatives(
+def test_the_network_has_these_derivatives(
     kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
 ) -> None:
     model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
     states, context, actions, _ = rows(model)
     vectors = model.action_vectors[actions]
     for part, network in parts_and_networks(model):
-        inner = part.inner(states, context, actions, second=True)
+        inner = part.derivatives(states, context, actions, second=True)
         assert inner.hessian is not None
         torch.testing.assert_close(inner.value, network(states, context, vectors), rtol=1e-13, atol=1e-13)
         first, second = differentiated(lambda x, network=network: network(x, context, vectors), states)
         torch.testing.assert_close(inner.jacobian, first, rtol=1e-11, atol=1e-12)
         torch.testing.assert_close(unpacked(inner.hessian, 3), second, rtol=1e-11, atol=1e-12)
-        first_only = part.inner(states, context, actions, second=False)
+        first_only = part.derivatives(states, context, actions, second=False)
         assert first_only.hessian is None
         assert torch.equal(first_only.jacobian, inner.jacobian)
-        around = part.around(states, context, actions)
-        torch.testing.assert_close(around.value, inner.value, rtol=1e-13, atol=1e-13)
-        torch.testing.assert_close(around.jacobian, first, rtol=1e-11, atol=1e-12)
-        torch.testing.assert_close(unpacked(around.curvature, 3), second, rtol=1e-11, atol=1e-12)
+        jet = part.jet(states, context, actions)
+        torch.testing.assert_close(jet.value, inner.value, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(jet.jacobian, first, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(unpacked(jet.hessian, 3), second, rtol=1e-11, atol=1e-12)
         assert part.is_shallow == (len(hidden) == 1)
-        assert (around.thirds is not None) == part.is_shallow
-        if around.thirds is not None:
+        assert (jet.third is not None) == part.is_shallow
+        if jet.third is not None:
             places = triples(3, states.device)[1]
             third = thirds(lambda x, network=network: network(x, context, vectors), states)
-            torch.testing.assert_close(around.thirds()[..., places], third.flatten(2), rtol=1e-10, atol=1e-11)
+            torch.testing.assert_close(jet.third()[..., places], third.flatten(2), rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -227,7 +227,7 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 @every_network_model
-def test_limits_hold_everywhere(
+def test_derivative_bounds_hold_everywhere(
     kind: type[LocationScale | Additive], hidden: tuple[int, ...], activation: str, constrained: bool, schema: Schema
 ) -> None:
     model = network_model(kind, schema, hidden=hidden, activation=activation, constrained=constrained)
@@ -238,22 +238,22 @@ def test_limits_hold_everywhere(
     vectors, directions = model.action_vectors[actions], unit(draw(count, 3, seed=9))
     for part, network in parts_and_networks(model):
         # A random direction, and the one in which the network is steepest: there the others are large as well.
-        steepest = torch.linalg.svd(part.inner(states, context, actions, second=False).jacobian)[2][:, 0]
+        steepest = torch.linalg.svd(part.derivatives(states, context, actions, second=False).jacobian)[2][:, 0]
         for along in (directions, steepest):
             found = directional(lambda x, network=network: network(x, context, vectors), states, along)
-            for order, (derivative, limit) in enumerate(zip(found, part.limits, strict=True)):
+            for order, (derivative, bound) in enumerate(zip(found, part.derivative_bounds, strict=True)):
                 largest = float(derivative.norm(dim=1).max())
-                assert largest <= limit * (1 + 1e-12), order
+                assert largest <= bound * (1 + 1e-12), order
                 if along is steepest and order == 0 and len(hidden) == 1:
-                    assert largest >= 0.1 * limit  # not merely large
+                    assert largest >= 0.1 * bound  # not merely large
             form = torch.einsum("ni,ij,nj->n", along, part.third_form, along)
             assert bool((found[2].norm(dim=1) <= form * (1 + 1e-12)).all())
         assert bool((torch.linalg.eigvalsh(part.third_form) >= 0).all())
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_limits_are_reached_by_a_single_unit(curve: str) -> None:
-    """One state, one unit: the limits are the curve's own, times powers of the weight."""
+def test_derivative_bounds_are_reached_by_a_single_unit(curve: str) -> None:
+    """One state, one unit: the bounds are the curve's own, times powers of the weight."""
     weight = 1.7
     part = Part(
         state=torch.tensor([[weight]], dtype=torch.float64),
@@ -264,14 +264,14 @@ def test_limits_are_reached_by_a_single_unit(curve: str) -> None:
         activation=curve,
     )
     assert part.is_shallow
-    for order, (found, limit) in enumerate(zip(part.limits, LIMITS[curve], strict=True), start=1):
-        assert found == pytest.approx(2 * weight**order * limit, rel=1e-9)
-    assert float(part.third_form) == pytest.approx(part.limits[2], rel=1e-9)
-    assert float(part.columns) == pytest.approx(2.0, rel=1e-9)
+    for order, (found, bound) in enumerate(zip(part.derivative_bounds, DERIVATIVE_BOUNDS[curve], strict=True), start=1):
+        assert found == pytest.approx(2 * weight**order * bound, rel=1e-9)
+    assert float(part.third_form) == pytest.approx(part.derivative_bounds[2], rel=1e-9)
+    assert float(part.column_norms) == pytest.approx(2.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_limits_of_a_chain_of_units(curve: str) -> None:
+def test_derivative_bounds_of_a_chain_of_units(curve: str) -> None:
     """Three weights in a row: the chain rule, with every derivative of the curve at its largest."""
     u, v, w = 1.3, 0.8, 2.1
     one = torch.ones(1, 1, dtype=torch.float64)
@@ -284,15 +284,15 @@ def test_limits_of_a_chain_of_units(curve: str) -> None:
         activation=curve,
     )
     assert not part.is_shallow
-    s1, s2, s3, s4 = LIMITS[curve]
+    s1, s2, s3, s4 = DERIVATIVE_BOUNDS[curve]
     p, q, r, f = v * s1 * u, v * s2 * u**2, v * s3 * u**3, v * s4 * u**4
     fourth = s4 * p**4 + 6 * s3 * p**2 * q + s2 * (3 * q**2 + 4 * p * r) + s1 * f
     wanted = (w * s1 * p, w * (s2 * p**2 + s1 * q), w * (s3 * p**3 + 3 * s2 * p * q + s1 * r), w * fourth)
-    assert part.limits == pytest.approx(wanted, rel=1e-9)
+    assert part.derivative_bounds == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_curve_limits_against_dense_sampling(curve: str) -> None:
+def test_curve_bounds_against_dense_sampling(curve: str) -> None:
     line = torch.linspace(-60, 60, 240_001, dtype=torch.float64)
     function = ACTIVATIONS[curve][0] if curve != "tanh" else torch.tanh
     value, *derivatives = curve_derivatives(curve, line)
@@ -305,9 +305,9 @@ def test_curve_limits_against_dense_sampling(curve: str) -> None:
         found.append(current.detach())
     for mine, wanted in zip(derivatives, found[:3], strict=True):
         torch.testing.assert_close(mine, wanted, rtol=1e-9, atol=1e-12)
-    for sampled, limit in zip(found, LIMITS[curve], strict=True):
+    for sampled, bound in zip(found, DERIVATIVE_BOUNDS[curve], strict=True):
         largest = float(sampled.abs().max())
-        assert 0.998 * limit <= largest <= limit
+        assert 0.998 * bound <= largest <= bound
 
 
 def hard_matrices(rows_count: int, columns: int) -> Tensor:
@@ -323,44 +323,44 @@ def hard_matrices(rows_count: int, columns: int) -> Tensor:
 
 @pytest.mark.parametrize("squarings", [2, 3, 5])
 @pytest.mark.parametrize("shape", [(9, 9), (9, 81), (81, 9), (1, 9), (9, 1), (30, 30)])
-def test_norm_limits(shape: tuple[int, int], squarings: int) -> None:
+def test_norm_bounds(shape: tuple[int, int], squarings: int) -> None:
     matrices = hard_matrices(*shape)
     truth = torch.linalg.svdvals(matrices)[:, 0]
-    ratio = norm_limit(matrices, squarings=squarings) / truth
+    ratio = norm_bound(matrices, squarings=squarings) / truth
     # The singular value is itself rounded.
     assert float(ratio.min()) >= 1 - 2e-15 * max(shape)
     assert float(ratio.max()) <= min(shape) ** (0.5 ** (squarings + 2)) * (1 + 1e-9)
     if squarings == 3:
-        assert torch.equal(norm_limit(matrices), norm_limit(matrices, squarings=3))
-        assert torch.equal(norm_limit(matrices.view(2, -1, *shape)), norm_limit(matrices).view(2, -1))
-        assert not norm_limit(torch.zeros(2, *shape, dtype=torch.float64)).any()
+        assert torch.equal(norm_bound(matrices), norm_bound(matrices, squarings=3))
+        assert torch.equal(norm_bound(matrices.view(2, -1, *shape)), norm_bound(matrices).view(2, -1))
+        assert not norm_bound(torch.zeros(2, *shape, dtype=torch.float64)).any()
 
 
 @pytest.mark.parametrize("squarings", [2, 3, 5])
 @pytest.mark.parametrize("size", [1, 2, 9])
-def test_limits_of_positive_matrices(size: int, squarings: int) -> None:
+def test_eigenvalue_bounds(size: int, squarings: int) -> None:
     roots = hard_matrices(size, size)
     matrices = roots @ roots.mT
     truth = torch.linalg.eigvalsh(matrices)[:, -1]
-    ratio = positive_limit(matrices, squarings=squarings) / truth
+    ratio = eigenvalue_bound(matrices, squarings=squarings) / truth
     assert float(ratio.min()) >= 1 - 1e-13
     assert float(ratio.max()) <= size ** (0.5 ** (squarings + 1)) * (1 + 1e-9)
-    assert not positive_limit(torch.zeros(3, size, size, dtype=torch.float64)).any()
+    assert not eigenvalue_bound(torch.zeros(3, size, size, dtype=torch.float64)).any()
 
 
-def test_limits_of_huge_weights_are_infinite() -> None:
+def test_derivative_bounds_of_huge_weights_are_infinite() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     for weight in (1e60, 1e110, 1e200):
         part = Part(weight * one, one[:, :0], 0 * one, (one,), (one[0],), "tanh")
-        assert part.limits[0] == pytest.approx(weight)
-        assert not part.limits[3] < 1e200
+        assert part.derivative_bounds[0] == pytest.approx(weight)
+        assert not part.derivative_bounds[3] < 1e200
 
 
 def test_lengths_of_packed_matrices() -> None:
-    """To the last digit: limits in double precision rest on it."""
+    """To the last digit: bounds in double precision rest on it."""
     for size in (1, 3, 9):
         entries = torch.randn(40, size * (size + 1) // 2, generator=torch.Generator().manual_seed(size)).double()
         full = unpacked(entries, size)
         assert torch.equal(full, full.mT)
-        found = (entries * entry_lengths(size, entries.device)).norm(dim=1)
+        found = (entries * entry_weights(size, entries.device)).norm(dim=1)
         torch.testing.assert_close(found, full.flatten(1).norm(dim=1), rtol=1e-14, atol=0.0)

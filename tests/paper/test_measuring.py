@@ -200,7 +200,7 @@ def test_interrupting_by_hand_leaves_no_half_measured_cell(
         raise KeyboardInterrupt
 
     # A search that is interrupted returns its bracket; as a measurement that would be wrong.
-    monkeypatch.setattr("ifonly.search.branch.greedy_starts", interrupted)
+    monkeypatch.setattr("ifonly.search.branch_and_bound.greedy_warm_start", interrupted)
     monkeypatch.setattr("paper.asking.warm_up", lambda device: None)
     episode = laboratory.cohort().ids[0]
     with pytest.raises(KeyboardInterrupt):

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
-from ifonly.result import Certificate, Result, Stats, Status
-from ifonly.rewards import Shown
+from ifonly.query import Query
+from ifonly.result import Certificate, Evidence, ModelReference, Provenance, Result, Stats, Status
+from ifonly.rewards import minus
 
 DOSES = ActionSpace.product(
     Axis("vasopressors", "mcg/kg/min", (0, 0.04, 0.113, 0.225, 0.788)), Axis("fluids", "mL/4 h", (0, 30, 80, 279, 850))
@@ -24,6 +25,13 @@ def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
         step_length=values.pop("step_length", 4),
         step_unit=values.pop("step_unit", "h"),
     )
+    asked = {name: values.pop(name) for name in ("reward", "max_changes", "change_cost") if name in values}
+    provenance = Provenance(
+        query=Query(**({"reward": minus("SOFA")} | asked)),
+        schema=schema,
+        model=ModelReference("location-scale", "0123456789abcdef"),
+        solver={"name": "exhaustive"},
+    )
     observed_actions = np.ones(steps, dtype=np.int64)
     actions = observed_actions.copy()
     for step, (before, after) in changes.items():
@@ -34,24 +42,22 @@ def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
     states = observed - np.stack([np.zeros(steps), 0.7 * gained], axis=1)
     before, after = float(observed[:, 1].sum()), float(states[:, 1].sum())
     given: dict[str, Any] = {
-        "episode_id": "patient-00017",
-        "schema": schema,
+        "episode": "patient-00017",
+        "subject": "subject-00017",
         "status": Status.OPTIMAL,
-        "max_changes": 3,
         "actions": actions,
         "observed_actions": observed_actions,
         "states": states,
         "observed_states": observed,
         "outcome": -after,
         "observed_outcome": -before,
+        "clipped_outcome": -after,
+        "observed_clipped_outcome": -before,
         "upper_bound": -after,
         "certificate": Certificate("exhaustive enumeration", proven=True, tolerance=1e-9),
         "stats": Stats(nodes_expanded=1234, seconds_bounds=1.25, seconds_search=0.5),
-        "solver": {"name": "exhaustive"},
-        "reward": {"kind": "linear", "weights": {"SOFA": -1.0}, "constant": 0.0},
-        "shown": tuple(Shown("cumulative SOFA", value, False, "SOFA") for value in (before, after)),
-        "allowed": None,
-        "model_fingerprint": "0123456789abcdef",
+        "provenance": provenance,
+        "evidence": Evidence(changed_steps=tuple(sorted(changes))),
     }
     return Result(**(given | values))
 

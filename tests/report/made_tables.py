@@ -1,39 +1,45 @@
 """Tables of cohort runs, made up: realistic ones, and random ones with everything that can occur."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from ifonly.runs.rows import COLUMNS, FAILED
+from ifonly.records import finite, to_plain
+from ifonly.result import Evidence, Result
+from ifonly.result.table import COLUMNS, FAILED
 
 
 def made_row(number: int = 0, **values: Any) -> dict[str, Any]:
-    """A proven answer that changes one step of five, 100 -> 90, with other values for some columns."""
-    horizon = values.get("horizon", 5)
+    """What a proven answer holds that changes one step of five, 100 -> 90, with other values for some columns.
+
+    Besides columns, `changed_steps`, `nodes`, `seconds` and `evidence` (an `Evidence`) may be given; `made_table` adds
+    what follows from the rest.
+    """
+    horizon, steps = values.get("horizon", 5), tuple(values.pop("changed_steps", (1,)))
+    work = {"nodes_expanded": values.pop("nodes", 10), "nodes_generated": 20, "model_steps": 100}
+    seconds = {"seconds_bounds": 0.0, "seconds_search": values.pop("seconds", 0.5)}
     row = {
         "episode": f"patient-{number:05d}",
         "subject": f"subject-{number:05d}",
         "horizon": horizon,
         "status": "optimal",
-        "reason": None,
         "observed_outcome": -100.0,
         "outcome": -90.0,
         "upper_bound": -90.0,
-        "gap": 0.0,
         "observed_clipped_outcome": -100.0,
         "clipped_outcome": -90.0,
-        "changes": 1,
-        "changed_steps": [1],
         "observed_actions": [0] * horizon,
-        "actions": [0, 1] + [0] * (horizon - 2),
+        "actions": [int(step in steps) for step in range(horizon)],
         "states": [[1.0]] * horizon,
+        "observed_states": [[1.0]] * horizon,
         "frontier": [],
-        "certificate": "taylor bound",
-        "nodes": 10,
-        "model_steps": 100,
-        "seconds": 0.5,
+        "alternatives": [],
+        "certificate": {"method": "taylor bound", "proven": True, "tolerance": 0.0, "details": "{}"},
+        "stats": work | seconds,
+        "evidence": Evidence(changed_steps=steps),
     }
     return row | values
 
@@ -58,7 +64,24 @@ def budget(changes: int, outcome: float | None, bound: float | None, clipped: fl
 
 def made_table(*rows: dict[str, Any]) -> pl.DataFrame:
     """A run's table of these rows."""
-    return pl.DataFrame(list(rows), schema=COLUMNS)
+    return pl.DataFrame([row if row["status"] == FAILED else _complete(row) for row in rows], schema=COLUMNS)
+
+
+def _complete(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the columns that follow from the others, as `Result` and `Evidence` define them."""
+    evidence, bound = row["evidence"], row["upper_bound"]
+    outcomes = {name: row[name] for name in ("clipped_outcome", "observed_clipped_outcome")}
+    known = None not in outcomes.values() and all(finite(value) is not None for value in outcomes.values())
+    return row | {
+        "reason": None,
+        "gap": None if bound is None else max(0.0, bound - row["outcome"]),
+        "proven": row["status"] == "optimal",
+        "changes": len(evidence.changed_steps),
+        "improvement": Result.relative_improvement.fget(SimpleNamespace(**outcomes)) if known else None,
+        "verdict": evidence.verdict.value,
+        "warnings": [warning.code.value for warning in evidence.warnings],
+        "evidence": to_plain(evidence),
+    }
 
 
 def realistic_table(episodes: int = 400, *, seed: int = 0, limited: float = 0.05, budgets: int = 3) -> pl.DataFrame:
@@ -87,8 +110,6 @@ def realistic_table(episodes: int = 400, *, seed: int = 0, limited: float = 0.05
                 outcome=outcomes[-1],
                 clipped_outcome=outcomes[-1],
                 upper_bound=outcomes[-1] + room,
-                gap=room,
-                changes=budgets,
                 changed_steps=steps,
                 frontier=[budget(k, outcome, outcome + room) for k, outcome in enumerate(outcomes)],
                 nodes=int(random.geometric(0.002)),
@@ -125,8 +146,6 @@ def random_rows(draw: st.DrawFn, number: int) -> dict[str, Any]:
         outcome=outcome,
         clipped_outcome=draw(OUTCOMES),
         upper_bound=bound,
-        gap=None if bound is None else bound - outcome,
-        changes=len(steps),
         changed_steps=steps,
         frontier=draw(frontiers(min(3, horizon))),
     )

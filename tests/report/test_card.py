@@ -13,12 +13,12 @@ from ifonly.data import ActionSpace, Axis, Cohort, Feature, Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.intervals import mean_interval
 from ifonly.report.card import data_card
-from ifonly.report.card_files import write_card
 from ifonly.report.card_plots import card_figures, plot_measured, plot_severity
-from ifonly.report.outcomes import Outcome
-from ifonly.report.overview import values_of
-from ifonly.report.small_cells import Discretion
+from ifonly.report.folders import write_card
+from ifonly.report.overview import Discretion, values_of
+from ifonly.report.recorded import Outcome
 from ifonly.simulate import simulate_cohort
+from ifonly.text.cards import card_lines, card_warning
 
 SEPSIS = simulate_cohort(120, seed=2, horizon=(6, 9))
 TWO = ActionSpace.product(Axis("water", "L", (0, 2)), Axis("vents", "%", (0, 50)))
@@ -62,7 +62,7 @@ def made_grid(cohort, **masks):
 
 
 def kinds(card):
-    return {warning.kind for warning in card.warnings}
+    return {warning.code for warning in card.warnings}
 
 
 def test_counts_and_figures_are_those_of_the_cohort():
@@ -126,7 +126,8 @@ def test_only_the_cohorts_steps_count():
 
 def test_without_a_grid_the_card_says_so():
     card = data_card(made_cohort())
-    assert "no record" in card.masks
+    assert card.masks == "no grid"
+    assert any("no record" in line for line in card_lines(card))
     assert "measured" not in card_figures(card)
     with pytest.raises(InputError, match="no record"):
         plot_measured(card)
@@ -149,9 +150,9 @@ def test_each_warning_has_its_reason():
     fine = made_cohort(subjects=400)
     assert kinds(data_card(fine)) == {"constant features"}
     never = data_card(made_cohort(subjects=400, taken=[0, 1, 2]))
-    assert [w.about for w in never.warnings if w.kind == "actions never taken"] == [(TWO.labels[3],)]
+    assert [w.values["actions"] for w in never.warnings if w.code == "actions never taken"] == [[TWO.labels[3]]]
     rare = data_card(made_cohort(subjects=400, taken=[0, 1, 2] * 66 + [3]))
-    assert [w.about for w in rare.warnings if w.kind == "actions rarely taken"] == [(TWO.labels[3],)]
+    assert [w.values["actions"] for w in rare.warnings if w.code == "actions rarely taken"] == [[TWO.labels[3]]]
     assert "few subjects" in kinds(data_card(made_cohort(subjects=49)))
     assert "few subjects" not in kinds(data_card(made_cohort(subjects=50)))
     values = (len(fine.actions) - len(fine)) * 2
@@ -179,6 +180,47 @@ def test_implausible_values_and_dominant_subjects_are_warned_about():
     )
     assert "dominant subject" in kinds(data_card(owned))
     assert "dominant subject" not in kinds(data_card(cohort))
+
+
+@pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
+def test_warnings_are_said_in_sentences():
+    few = made_cohort(subjects=20, taken=[0, 1, 2] * 25 + [0, 0, 0, 0, 3], odd=1000)
+    hardly = np.arange(len(few.actions)) % 40 == 0
+    card = data_card(few, grid=made_grid(few, measured_heat=hardly), model_size=1_234)
+    assert [card_warning(warning) for warning in card.warnings] == [
+        "Only 20 subjects (fewer than 50): what is held out to test a model is a handful, and its figures say little.",
+        "Too few data for a model of 1,234 parameters: 120 recorded next values, 0.097 per parameter, fewer than 10. "
+        "Take a smaller model, which should have at most 12 parameters, or more data.",
+        f"1 of 4 actions were taken fewer than 10 times: {TWO.labels[3]}. Hardly anything can be learned about them; "
+        "forbid them, or merge levels.",
+        "Measured in fewer than 5 % of steps: heat (2.5 %). Most of their values are held or defaults, and their "
+        "changes are not those of the subject.",
+        "Constant: flat. Nothing can be learned from them; leave them out of the schema.",
+        "More than 1 % of the values are outside the plausible range: heat (5.0 %). Look for mistakes and codes for "
+        "missing values, or correct the range.",
+    ]
+    names = [f"label {number}" for number in range(60)]
+    never = data_card(made_cohort(subjects=60, actions=ActionSpace.categories(names), taken=range(50)))
+    words = next(card_warning(warning) for warning in never.warnings if warning.code == "actions never taken")
+    assert words.startswith(
+        "10 of 60 actions were never taken: label 50; label 51; label 52; label 53; label 54; label"
+    )
+    assert "label 55; and 4 more. What they would have done is extrapolated" in words
+
+
+def test_the_stored_card_holds_codes_and_no_sentence():
+    content = data_card(made_cohort(subjects=20), model_size=1_234).to_dict()
+    assert content["warnings"][0] == {"code": "few subjects", "values": {"subjects": 20, "limit": 50}}
+    assert not [text for text in texts_in(content) if text.endswith(".")]
+
+
+def texts_in(content):
+    """Every text of a JSON document."""
+    if isinstance(content, dict):
+        content = list(content.values())
+    if isinstance(content, list | tuple):
+        return [text for item in content for text in texts_in(item)]
+    return [content] if isinstance(content, str) else []
 
 
 def numbers_in(content):
@@ -363,7 +405,7 @@ def test_the_page_is_complete_in_itself(tmp_path):
     assert "Data card: <b>sepsis & co</b>" in page.words
     assert set(written.files) == {item.name for item in (tmp_path / "card").iterdir()}
     content = json.loads((tmp_path / "card" / "card.json").read_text(encoding="utf-8"))
-    assert (content["format"], content["version"], content["episodes"]) == ("ifonly.data-card", 1, len(SEPSIS))
+    assert (content["format"], content["version"], content["episodes"]) == ("ifonly.data-card", 2, len(SEPSIS))
     ids = set(SEPSIS.ids) | set(SEPSIS.subjects)
     assert not any(id in text or id in json.dumps(content) for id in ids)
 

@@ -22,9 +22,8 @@ from ifonly.report.cohort_plots import (
     plot_improvement_by_horizon,
     plot_improvement_distribution,
 )
-from ifonly.report.improvements import Asked
 from ifonly.report.plots import save_figure
-from ifonly.report.summary import Summary, summarize
+from ifonly.report.summary import RunSummary, summarize
 
 PLOTS = [
     plot_improvement_by_budget,
@@ -45,12 +44,12 @@ def values_for(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def realistic(**settings: object) -> Summary:
+def realistic(**settings: object) -> RunSummary:
     table = realistic_table(**settings)  # type: ignore[arg-type]
     return summarize(table, by=["age", "ward"], values=values_for(table))
 
 
-def skewed(side: int) -> Summary:
+def skewed(side: int) -> RunSummary:
     """Most improvements at one end: opposite to the inset, or below it."""
     random = np.random.default_rng(1)
     found = [share if side > 0 else 0.2 - share for share in random.gamma(1.5, 0.05, size=300)]
@@ -58,13 +57,13 @@ def skewed(side: int) -> Summary:
     return summarize(made_table(*rows), by="horizon")
 
 
-def single() -> Summary:
+def single() -> RunSummary:
     return summarize(
         made_table(made_row(0, frontier=[budget(0, -100.0, -100.0), budget(1, -90.0, -90.0)])), by="status"
     )
 
 
-SUMMARIES: dict[str, Callable[[], Summary]] = {
+SUMMARIES: dict[str, Callable[[], RunSummary]] = {
     "proven": lambda: realistic(limited=0.0),
     "limited": lambda: realistic(limited=0.6, budgets=6),
     "many": lambda: realistic(episodes=3000, limited=0.01),
@@ -75,7 +74,7 @@ SUMMARIES: dict[str, Callable[[], Summary]] = {
 
 
 @cache
-def summary_of(kind: str) -> Summary:
+def summary_of(kind: str) -> RunSummary:
     return SUMMARIES[kind]()
 
 
@@ -87,7 +86,7 @@ def line(panel: Axes, number: int = 0) -> tuple[list[float], list[float]]:
 
 @pytest.mark.parametrize("kind", SUMMARIES)
 @pytest.mark.parametrize("plot", PLOTS)
-def test_every_figure_of_every_run_is_readable(plot: Callable[[Summary], Figure], kind: str) -> None:
+def test_every_figure_of_every_run_is_readable(plot: Callable[[RunSummary], Figure], kind: str) -> None:
     summary = summary_of(kind)
     if plot is plot_improvement_by_budget and summary.by_budget.is_empty():
         return
@@ -150,9 +149,9 @@ def test_bars_that_end_nowhere_are_not_said_to_end_at_a_bound() -> None:
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_figures_of_unfinished_runs_say_so(plot: Callable[[Summary], Figure]) -> None:
+def test_figures_of_unfinished_runs_say_so(plot: Callable[[RunSummary], Figure]) -> None:
     table = realistic_table(60)
-    partial, whole = (summarize(table, by="horizon", asked=Asked(episodes=episodes)) for episodes in (1200, 60))
+    partial, whole = (summarize(table, by="horizon", expected=episodes) for episodes in (1200, 60))
     figure = plot(partial)
     title = figure.axes[0].get_title(loc="left").replace("\n", " ")
     assert title.startswith("unfinished: 60 of 1,200 episodes, longest first ")
@@ -262,7 +261,7 @@ def test_notes_fit_beside_long_names_of_groups() -> None:
     table = realistic_table(60, limited=0.5).with_columns(
         upper_bound=pl.when(pl.int_range(pl.len()) % 3 == 0).then("upper_bound")
     )
-    summary = summarize(table, by="ward", values=values_for(table), asked=Asked(episodes=16_000))
+    summary = summarize(table, by="ward", values=values_for(table), expected=16_000)
     figure = plot_improvement_by_group(summary)
     assert "open where unknown" in figure.axes[0].get_title(loc="left").replace("\n", " ")
     assert overlaps(figure) == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.patches import FancyBboxPatch
 
-from ifonly.clinical.flow import Flow, FlowStep
+from ifonly.clinical.inclusion import Flow, FlowStep
 from ifonly.report.flow_picture import plot_flow, write_flow
 
 FLOW = Flow(

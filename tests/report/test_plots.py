@@ -13,9 +13,10 @@ from matplotlib.text import Annotation, Text
 
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
-from ifonly.models.fit import Counts, FitReport, FitSettings
+from ifonly.models.fit import DataCounts, FitReport, FitSettings
 from ifonly.report.plots import plot_episode, plot_fit, save_figure
-from ifonly.rewards import Shown
+from ifonly.rewards import ActionCost, Hinge, Linear, NotStored, PiecewiseLinear, Reward
+from ifonly.text.results import statement
 
 BUSY = {3: (4, 22), 4: (24, 1), 5: (7, 18), 6: (0, 24), 19: (1, 9)}
 
@@ -56,7 +57,7 @@ def test_the_headline_and_the_axes_speak_in_units() -> None:
         f"patient-00017: cumulative SOFA {result.shown[0].value:.1f} → {result.shown[1].value:.1f} (-"
     )
     assert title.endswith("1 change")
-    assert result.status.sentence in texts(figure.axes[0])
+    assert statement(result) in texts(figure.axes[0])
     assert figure.axes[-1].get_xlabel() == "time (h)"
     steps = plot_episode(made_result({}, step_unit="step", step_length=1))
     assert steps.axes[-1].get_xlabel() == "step"
@@ -95,18 +96,15 @@ def test_without_changes_there_are_no_strips() -> None:
 @pytest.mark.parametrize(
     ("reward", "feature"),
     [
-        ({"kind": "linear", "weights": {"SOFA": -2.0}, "constant": 1.0}, "SOFA"),
-        ({"kind": "total", "parts": [{"kind": "action cost"}, {"kind": "linear", "weights": {"SOFA": 1.0}}]}, "SOFA"),
-        ({"kind": "piecewise linear", "hinges": [{"factor": 1.0, "weights": {"SOFA": 1.0}}]}, "SOFA"),
-        ({"kind": "custom", "name": "mine"}, "MAP"),
+        (Linear({"SOFA": -2.0}, 1.0), "SOFA"),
+        (ActionCost({0: 1.0}) + Linear({"SOFA": 1.0}), "SOFA"),
+        (PiecewiseLinear((Hinge(1.0, {"SOFA": 1.0}, 0.0),)), "SOFA"),
+        (NotStored({"kind": "custom", "name": "mine"}), "MAP"),
+        (Linear({"MAP": 1.0}), "MAP"),
     ],
 )
-def test_the_feature_is_the_one_that_the_reward_names(reward: dict[str, object], feature: str) -> None:
-    plain = (Shown("outcome", 1.0, True), Shown("outcome", 2.0, True))
-    result = made_result({1: (0, 1)}, reward=reward, shown=plain)
-    assert plot_episode(result).axes[0].get_ylabel().startswith(feature)
-    named = tuple(Shown("cumulative MAP", value, True, "MAP") for value in (1.0, 2.0))
-    assert plot_episode(made_result({}, reward=reward, shown=named)).axes[0].get_ylabel() == "MAP (mmHg)"
+def test_the_feature_is_the_one_that_the_reward_names(reward: Reward, feature: str) -> None:
+    assert plot_episode(made_result({1: (0, 1)}, reward=reward)).axes[0].get_ylabel().startswith(feature)
 
 
 def test_any_dynamic_feature_can_be_chosen() -> None:
@@ -141,7 +139,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "result",
     [
-        made_result(BUSY, steps=20, episode_id="a very long name of an episode, 2024-11-15 / ward 3"),
+        made_result(BUSY, steps=20, episode="a very long name of an episode, 2024-11-15 / ward 3"),
         made_result({0: (0, 24), 1: (24, 0)}, steps=2),
         without_bound({1: (0, 1), 10: (2, 0), 11: (2, 1)}, actions=WORDS),
         made_result({}),
@@ -153,7 +151,7 @@ def test_no_texts_overlap(result: object) -> None:
 
 
 def fit_report(validation: tuple[float, ...] = (3.0, 2.0, 2.5), epochs: int = 3) -> FitReport:
-    counts = Counts(10, 10, 100)
+    counts = DataCounts(10, 10, 100)
     losses = tuple(4.0 / (1 + epoch) for epoch in range(epochs))
     return FitReport(FitSettings(epochs=epochs), 0, counts, counts if validation else None, losses, validation, 1.0)
 

@@ -13,16 +13,16 @@ from rich.table import Table
 
 from ifonly.report.tables import alternatives_table, contributions_table, frontier_table, results_table
 from ifonly.result import Alternative, Budget, Certificate, Result, Status
-from ifonly.rewards import Shown
+from ifonly.rewards import Linear
 from ifonly.search.contributions import Contribution, Contributions
 
 MANY = [
     made_result({2: (0, 12), 11: (2, 22)}),
-    without_bound({0: (1, 4)}, episode_id="patient-00018"),
-    made_result({}, episode_id="patient-00019"),
+    without_bound({0: (1, 4)}, episode="patient-00018"),
+    made_result({}, episode="patient-00019"),
     made_result(
         {3: (1, 2)},
-        episode_id="patient-00020",
+        episode="patient-00020",
         status=Status.TIME_LIMIT,
         upper_bound=-10.0,
         outcome=-12.5,
@@ -73,7 +73,7 @@ def test_bounds_are_in_the_units_that_are_shown() -> None:
 
 
 def test_a_bound_on_a_gain_keeps_its_sign() -> None:
-    gain = made_result({1: (0, 1)}, shown=(Shown("outcome", 1.0, True), Shown("outcome", 3.0, True)), upper_bound=4.0)
+    gain = made_result({1: (0, 1)}, reward=Linear({"MAP": 2.0}), upper_bound=4.0)
     assert rows(shown([gain]))[0][-2] == "4.0"
 
 
@@ -84,14 +84,14 @@ def test_a_gap_of_rounding_is_none() -> None:
 
 
 def test_categories_labels_with_commas_and_brackets_stay_as_they_are() -> None:
-    result = made_result({1: (1, 2)}, actions=WORDS, episode_id="[bold]7[/bold]")
+    result = made_result({1: (1, 2)}, actions=WORDS, episode="[bold]7[/bold]")
     text = shown([result])
     assert "step 1: talk it over with the family -> operate" in text
     assert "[bold]7[/bold]" in text
 
 
 def test_nothing_changed_and_nothing_to_divide_by() -> None:
-    zero = made_result({}, shown=(Shown("SOFA", 0.0, False), Shown("SOFA", 0.0, False)))
+    zero = made_result({}, outcome=0.0, observed_outcome=0.0, upper_bound=0.0)
     text = shown([zero])
     assert "none" in text
     assert "0.0 -> 0.0" in text
@@ -99,7 +99,7 @@ def test_nothing_changed_and_nothing_to_divide_by() -> None:
 
 
 def test_different_rewards_share_a_neutral_heading() -> None:
-    other = made_result({}, shown=(Shown("MAP", 1.0, True), Shown("MAP", 1.0, True)))
+    other = made_result({}, reward=Linear({"MAP": 1.0}))
     assert "outcome observed" in shown([made_result({}), other])
 
 
@@ -126,10 +126,10 @@ def sequence(result: Result, **changes: int) -> np.ndarray:
 def test_the_frontier() -> None:
     result = made_result({2: (0, 12)}, change_cost=0.5)
     budgets = (
-        Budget(0, None, None, -math.inf),
-        Budget(1, None, None, -50.0),
-        Budget(2, -60.0, sequence(result, s2=12, s3=4), -60.0 + 1e-12),
-        Budget(3, -60.0, sequence(result), math.inf),
+        Budget(0, None, None, None, -math.inf),
+        Budget(1, None, None, None, -50.0),
+        Budget(2, -60.0, -59.0, sequence(result, s2=12, s3=4), -60.0 + 1e-12),
+        Budget(3, -60.0, -60.0, sequence(result), math.inf),
     )
     text = printed(frontier_table(replace(result, frontier=budgets)))
     lines = [line.split() for line in text.splitlines()[2:]]
@@ -151,8 +151,8 @@ def test_alternatives() -> None:
 
 
 def test_a_gain_keeps_its_sign_in_every_table() -> None:
-    gain = made_result({1: (0, 1)}, shown=(Shown("[good]", 1.0, True), Shown("[good]", 3.0, True)))
-    text = printed(frontier_table(replace(gain, frontier=(Budget(0, 1.0, sequence(gain), 1.0),))))
+    gain = made_result({1: (0, 1)}, reward=Linear({"[good]": 1.0}))
+    text = printed(frontier_table(replace(gain, frontier=(Budget(0, 1.0, 1.0, sequence(gain), 1.0),))))
     assert "[good]" in text
     assert re.search(r"^ *0 +1 +0 +none", text, flags=re.MULTILINE)
 

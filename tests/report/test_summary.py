@@ -8,16 +8,18 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
-from ifonly.runs.rows import COLUMNS, row_of
+from hypothesis import strategies as st
+from made_results import made_result
 from made_tables import budget, failed, made_row, made_table, random_tables, realistic_table
 
 from ifonly.errors import InputError
-from ifonly.query import Limits
-from ifonly.report.breakdowns import bin_edges
-from ifonly.report.improvements import Asked, improvements, improvements_by_budget
-from ifonly.report.summary import Summary, summarize
+from ifonly.query import Limits, Query
+from ifonly.report.improvements import bin_edges, improvements, improvements_by_budget
+from ifonly.report.summary import RunSummary, summarize
+from ifonly.result import Result
+from ifonly.result.table import COLUMNS, to_row
 from ifonly.rewards import Linear, minus
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
 from ifonly.testing.instances import random_problem
@@ -91,7 +93,7 @@ def test_every_figure_is_what_plain_python_says(table: pl.DataFrame) -> None:
     check_it_can_be_stored_and_read(summary)
 
 
-def check_it_can_be_stored_and_read(summary: Summary) -> None:
+def check_it_can_be_stored_and_read(summary: RunSummary) -> None:
     assert json.loads(summary.to_json()) == summary.to_dict()
     for frame in summary.frames().values():
         frame.write_csv()
@@ -123,7 +125,7 @@ def usable(rows: dict[str, dict]) -> list[dict]:
 
 def test_an_example_known_by_heart() -> None:
     table = made_table(
-        made_row(0, clipped_outcome=-80.0, outcome=-80.0, upper_bound=-80.0, changed_steps=[0, 4], changes=2),
+        made_row(0, clipped_outcome=-80.0, outcome=-80.0, upper_bound=-80.0, changed_steps=[0, 4]),
         made_row(1, clipped_outcome=-95.0, outcome=-95.0, upper_bound=-85.0, status="time limit", horizon=3),
         made_row(2, clipped_outcome=-90.0),
         made_row(3, observed_clipped_outcome=-1e-14, clipped_outcome=0.0),
@@ -131,7 +133,7 @@ def test_an_example_known_by_heart() -> None:
         failed(5, "episode 'patient-00005', step 11: no noise, off by 1e-3."),
         failed(6, "another reason"),
     )
-    summary = summarize(table, asked=Asked(minus("SOFA"), episodes=10))
+    summary = summarize(table, Query(minus("SOFA")), expected=10)
     assert summary.improvement.mean == pytest.approx((0.2 + 0.05 + 0.1) / 3)
     assert summary.improvement.upper_mean == pytest.approx((0.2 + 0.15 + 0.1) / 3)
     assert (summary.improvement.median, summary.improvement.upper_median) == pytest.approx((0.1, 0.15))
@@ -161,11 +163,11 @@ def test_without_limits_nothing_is_said_of_brackets() -> None:
     summary = summarize(made_table(made_row(0), made_row(1)))
     assert summary.statement == "Every one of the 2 answers is proven optimal under the model."
     assert summary.outcomes.label == "outcome"
-    assert summarize(made_table(made_row(0)), asked=Asked(Linear({"MAP": 1.0}))).outcomes.higher_is_better
+    assert summarize(made_table(made_row(0)), Query(Linear({"MAP": 1.0}))).outcomes.higher_is_better
 
 
 def test_a_heuristics_answers_are_lower_bounds_without_an_upper_one() -> None:
-    summary = summarize(made_table(*(made_row(n, status="heuristic", upper_bound=None, gap=None) for n in range(3))))
+    summary = summarize(made_table(*(made_row(n, status="heuristic", upper_bound=None) for n in range(3))))
     assert (summary.improvement.upper_mean, summary.improvement.upper_median) == (None, None)
     assert summary.statement.endswith("is a lower bound. No upper bound is known for 3 of them.")
     assert summary.possible_cases == 3
@@ -196,15 +198,27 @@ def test_budgets_known_by_heart() -> None:
 
 
 def test_clipped_outcomes_count_and_not_raw_ones() -> None:
-    table = made_table(made_row(0, outcome=-10.0, clipped_outcome=-50.0, upper_bound=-10.0))
-    assert improvements(table)["improvement"].to_list() == [0.5]
+    result = made_result({1: (0, 1)}, outcome=-10.0, clipped_outcome=-50.0, observed_clipped_outcome=-100.0)
+    assert result.relative_improvement == 0.5
+    assert improvements(table_of(result))["improvement"].to_list() == [0.5]
+
+
+@given(st.floats(-1000, 1000), st.sampled_from([0.0, -0.0, 1e-13, -50.0]) | st.floats(-1000, 1000))
+@settings(max_examples=60, deadline=None)
+def test_rows_have_the_improvement_of_their_results(found: float, observed: float) -> None:
+    row = to_row(made_result({}, clipped_outcome=found, observed_clipped_outcome=observed))
+    assert row["improvement"] == (None if improvement_of(row) is None else pytest.approx(improvement_of(row)))
+
+
+def table_of(result: Result) -> pl.DataFrame:
+    return pl.DataFrame([to_row(result)], schema=COLUMNS)
 
 
 def test_outcomes_that_are_unknown_are_counted_apart() -> None:
     rows = [made_row(0), made_row(1, clipped_outcome=None), made_row(2, observed_clipped_outcome=0.0)]
     for unknown in (None, math.nan):
         rows[1] |= {"clipped_outcome": unknown}
-        summary = summarize(made_table(*rows), asked=Asked(minus("SOFA")), by="status")
+        summary = summarize(made_table(*rows), Query(minus("SOFA")), by="status")
         assert (summary.counts.without_outcome, summary.counts.without_improvement) == (1, 1)
         assert summary.improvement.episodes == 1
         assert summary.outcomes.counterfactual_mean == pytest.approx(90.0)
@@ -230,7 +244,8 @@ def test_bounds_hold_where_changes_cost() -> None:
         budget(3, -94.0, None, -90.0) | {"actions": row["actions"]},
     ]
     row["frontier"][0]["actions"] = row["observed_actions"]
-    summary = summarize(made_table(row), asked=Asked(max_changes=3, change_cost=4.0))
+    query = Query(minus("SOFA"), max_changes=3, change_cost=4.0)
+    summary = summarize(made_table(row), query)
     assert summary.episodes["upper_improvement"].to_list() == [pytest.approx(0.1 + 0.01 + 0.08)]
     assert summary.by_budget["upper_mean"].to_list() == [
         0.0,
@@ -238,29 +253,26 @@ def test_bounds_hold_where_changes_cost() -> None:
         pytest.approx(0.1 + 0.005 + 0.04),
         None,
     ]
-    without_limit = summarize(made_table(row), asked=Asked(change_cost=4.0))
+    without_limit = summarize(made_table(row), query.with_changes(max_changes=None))
     assert without_limit.improvement.upper_mean == pytest.approx(0.1 + 0.01 + 4 * 0.04)
     proven = made_table(made_row(0, outcome=-94.0, upper_bound=-94.0))
-    assert summarize(proven, asked=Asked(max_changes=3, change_cost=4.0)).improvement.upper_mean == pytest.approx(0.1)
+    assert summarize(proven, query).improvement.upper_mean == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_best_sequence_exceeds_the_bound_of_a_stopped_search(seed: int) -> None:
     problem = random_problem(seed, horizon=5, actions=4, max_changes=3, rules=True, masked=False)
-    asked = Asked(max_changes=3, change_cost=problem.change_cost)
-    best = improvements(made_table(row_of(problem, solve(problem))))["improvement"][0]
+    best = improvements(table_of(solve(problem)))["improvement"][0]
     for nodes in (0, 1, 3):
-        stopped = made_table(row_of(problem, solve(problem, BranchAndBound(), limits=Limits(nodes=nodes))))
-        upper = improvements(stopped, asked)["upper_improvement"][0]
+        stopped = table_of(solve(problem, BranchAndBound(), limits=Limits(nodes=nodes)))
+        upper = improvements(stopped, problem.query)["upper_improvement"][0]
         assert best is None or upper is None or upper >= best - 1e-9
 
 
-def test_what_a_run_was_asked_is_in_its_manifest() -> None:
-    question = {"reward": minus("SOFA").to_dict(), "max_changes": None, "change_cost": 0.5, "constraints": None}
-    manifest = {"question": question, "cohort": {"episodes": 7}}
-    assert Asked.of(manifest) == Asked(minus("SOFA"), 7, None, 0.5)
+def test_a_reward_that_is_code_is_shown_as_an_outcome() -> None:
     code = {"kind": "total", "parts": [{"kind": "custom", "name": "mine"}]}
-    assert Asked.of(manifest | {"question": question | {"reward": code}}).reward is None
+    outcomes = summarize(made_table(made_row(0)), Query.from_dict({"reward": code})).outcomes
+    assert (outcomes.label, outcomes.observed_mean, outcomes.higher_is_better) == ("outcome", -100.0, True)
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -319,7 +331,7 @@ def test_quartiles_leave_no_group_empty(table: pl.DataFrame) -> None:
     values = usable.select("episode", x=pl.col("observed_outcome"))
     if usable.is_empty():
         return
-    groups = summarize(usable.with_columns(clipped_outcome=1.0, observed_clipped_outcome=1.0), by="x", values=values)
+    groups = summarize(usable.with_columns(improvement=0.0), by="x", values=values)
     assert groups.by_group["episodes"].min() > 0
     assert groups.by_group["episodes"].sum() == usable.height
 

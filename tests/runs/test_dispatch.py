@@ -16,7 +16,7 @@ from small_runs import HERE, REWARD, cohort_with, small_cohort, small_model, sol
 
 import ifonly
 from ifonly.errors import IfonlyError, InputError
-from ifonly.query import Limits
+from ifonly.query import Query
 from ifonly.rewards import Custom
 from ifonly.runs import RunSettings, load_run, parcels, solve_cohort
 from ifonly.runs.clusters import dask_client
@@ -26,7 +26,7 @@ from ifonly.runs.workers import LocalWorkers, ThisProcess
 
 COHORT = small_cohort(9)
 MODEL = small_model(COHORT).for_search()
-TASK = Task(MODEL, REWARD, 1, None, 0.0, ifonly.Greedy(), Limits(), "cpu")
+TASK = Task(MODEL, Query(REWARD, 1), ifonly.Greedy())
 
 
 class Frail(Executor):
@@ -196,8 +196,8 @@ def test_what_cannot_be_sent_is_refused_and_can_be_solved_here(tmp_path: Path) -
 
     reward = Custom(Closed(), {COHORT.schema.dynamic[0].name: 1.0})
     with pytest.raises(InputError, match=r"cannot be sent to other processes.*workers=1"):
-        solve_cohort(COHORT, MODEL, reward, max_changes=1, out=tmp_path, settings=RunSettings(workers=2))
-    assert solve_cohort(COHORT, MODEL, reward, max_changes=1, out=tmp_path, settings=HERE).is_finished
+        solve_cohort(COHORT, MODEL, Query(reward, 1), out=tmp_path, settings=RunSettings(workers=2))
+    assert solve_cohort(COHORT, MODEL, Query(reward, 1), out=tmp_path, settings=HERE).is_finished
 
 
 def test_order_of_rows_is_that_of_the_cohort(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from ifonly.runs.rows import clipped_outcomes, row_of
 from small_runs import REWARD, small_cohort
 
 import ifonly
 from ifonly.data import Scaler
 from ifonly.models import LinearModel
+from ifonly.result.table import to_row
+from ifonly.search.build_result import clipped_outcomes
 
 COHORT = small_cohort(4)
 
@@ -33,14 +34,15 @@ def test_clipped_outcomes_are_those_of_states_within_their_ranges(position: int)
         return -sum(min(max(value, low), high) for value in states[:, score])
 
     result = ifonly.solve(problem)
-    row = row_of(problem, result)
+    row = to_row(result)
     assert row["clipped_outcome"] == pytest.approx(outcome(result.states))
     assert row["observed_clipped_outcome"] == pytest.approx(outcome(COHORT[position].states))
     assert row["clipped_outcome"] < row["outcome"] - 1, "the best path of this model has a score below its range"
     assert row["frontier"][-1]["clipped_outcome"] == pytest.approx(row["clipped_outcome"])
     worst = max(range(len(COHORT.schema.actions)), key=lambda action: float(problem.model.offsets[action, score]))
     sequence = np.full(problem.horizon, worst)
-    states, _ = problem.rollout(torch.as_tensor(sequence[None]))
+    actions = torch.as_tensor(sequence[None])
+    states, _ = problem.rollout(actions)
     shown = problem.model.scaler.states.decode(states[0].numpy())
     assert shown[:, score].max() > high
-    assert clipped_outcomes(problem, [sequence]) == pytest.approx([outcome(shown)])
+    assert clipped_outcomes(problem, states, actions) == pytest.approx([outcome(shown)])

@@ -4,22 +4,22 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_runs import HERE, small_cohort, small_model, solve_small, without_seconds
+from small_runs import QUERY, small_cohort, small_model, solve_small, without_seconds
 
 import ifonly
 from ifonly.errors import InputError, StoreError
 from ifonly.journal import Journal
 from ifonly.query import Limits
 from ifonly.runs import load_run
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(3)
 MODEL = small_model(COHORT)
-OTHER = replace(HERE, change_cost=0.25)
+OTHER = QUERY.with_changes(change_cost=0.25)
 """Another question."""
 
 
@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ifonly.Run]:
     folder = tmp_path_factory.mktemp("runs")
     return {
         "old": solve_small(COHORT, MODEL, folder / "old"),
-        "new": solve_small(COHORT, MODEL, folder / "new", OTHER),
+        "new": solve_small(COHORT, MODEL, folder / "new", query=OTHER),
     }
 
 
@@ -58,18 +58,18 @@ def alter_row(folder: Path, number: int, **values: object) -> None:
 
 def test_force_starts_again_whatever_lies_beside_the_run(runs, out: Path) -> None:
     with pytest.raises(StoreError, match="holds another run"):
-        solve_small(COHORT, MODEL, out, OTHER)
-    run = solve_small(COHORT, MODEL, out, OTHER, force=True)
+        solve_small(COHORT, MODEL, out, query=OTHER)
+    run = solve_small(COHORT, MODEL, out, query=OTHER, force=True)
     assert without_seconds(run).equals(without_seconds(runs["new"]))
-    assert run.manifest["question"]["change_cost"] == 0.25
+    assert run.manifest["query"]["change_cost"] == 0.25
     assert (out / "summary" / "summary.json").read_text() == "{}"
     assert (out / "rows.jsonl").read_text().count("\n") == 3, "rows of the old run are left"
 
 
 def test_force_does_nothing_before_the_question_is_checked(out: Path) -> None:
     before = (out / "results.parquet").read_bytes()
-    with pytest.raises(InputError, match="change_cost"):
-        solve_small(COHORT, MODEL, out, replace(HERE, change_cost=-1.0), force=True)
+    with pytest.raises(InputError, match="'pain' is not a dynamic feature"):
+        solve_small(COHORT, MODEL, out, query=QUERY.with_changes(reward=ifonly.minus("pain")), force=True)
     assert (out / "results.parquet").read_bytes() == before
 
 
@@ -100,13 +100,15 @@ def test_killed_while_starting_again(
     with monkeypatch.context() as patched:
         patched.setattr(kind, name, lambda *args, **more: killed(*args, **more))
         with pytest.raises(KeyboardInterrupt):
-            solve_small(COHORT, MODEL, out, OTHER, force=True)
+            solve_small(COHORT, MODEL, out, query=OTHER, force=True)
     assert killed.calls >= 1
     copy = Path(shutil.copytree(out, out.parent / "copy"))
-    asked = load_run(out).manifest["question"]["change_cost"]
-    there = {0.0: (HERE, "old"), 0.25: (OTHER, "new")}[asked]
-    assert without_seconds(solve_small(COHORT, MODEL, copy, there[0])).equals(without_seconds(runs[there[1]]))
-    assert without_seconds(solve_small(COHORT, MODEL, out, OTHER, force=True)).equals(without_seconds(runs["new"]))
+    asked = load_run(out).manifest["query"]["change_cost"]
+    there = {0.0: (QUERY, "old"), 0.25: (OTHER, "new")}[asked]
+    assert without_seconds(solve_small(COHORT, MODEL, copy, query=there[0])).equals(without_seconds(runs[there[1]]))
+    assert without_seconds(solve_small(COHORT, MODEL, out, query=OTHER, force=True)).equals(
+        without_seconds(runs["new"])
+    )
 
 
 @pytest.mark.parametrize("damaged", ["", "{", '{"format": "ifonly.run", "version": 99}', '{"format": "ifonly.run"}'])
@@ -127,7 +129,7 @@ def test_the_manifest_of_somebody_else_is_kept(tmp_path: Path, content: str) -> 
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("state", None), ("counts", None), ("question", 3), ("question.reward", None), ("cohort.episodes", "3")],
+    [("state", None), ("counts", None), ("query", 3), ("query.reward", None), ("cohort.episodes", "3")],
     ids=str,
 )
 def test_a_manifest_that_lacks_something_is_said_so(out: Path, path: str, value: object) -> None:
@@ -222,7 +224,7 @@ def test_rows_that_are_dropped_are_gone_from_disk_first(out: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "fsync", spy_flush)
     monkeypatch.setattr(Path, "replace", spy_rename)
-    solve_small(COHORT, MODEL, out, OTHER, force=True)
+    solve_small(COHORT, MODEL, out, query=OTHER, force=True)
     assert events.index("rows dropped") < events.index("run.json")
 
 
@@ -235,7 +237,7 @@ class Endless(Greedy):
 
 def test_what_the_manifest_cannot_hold_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not finite"):
-        solve_small(COHORT, MODEL, tmp_path / "run", replace(HERE, solver=Endless()))
+        solve_small(COHORT, MODEL, tmp_path / "run", solver=Endless())
     assert not (tmp_path / "run").exists()
 
 
@@ -248,15 +250,9 @@ def test_limits_are_finite(name: str, value: float) -> None:
 
 def test_pools_of_equal_size_are_different_questions(tmp_path: Path) -> None:
     pools = [COHORT.states, COHORT.states + 1.0]
-    settings = [
-        replace(
-            HERE, solver=ifonly.AnchorAStar(anchors=ifonly.FacilityLocation(size=2, pool=pool)), limits=Limits(nodes=1)
-        )
-        for pool in pools
-    ]
-    first, same = (repr(setting.solver.anchors) for setting in (settings[0], settings[0]))
-    assert first == same
-    assert repr(ifonly.FacilityLocation(size=2, pool=pools[0].copy(order="F"))) == first
-    solve_small(COHORT, MODEL, tmp_path, settings[0])
+    solvers = [ifonly.AnchorAStar(anchors=ifonly.FacilityLocation(size=2, pool=pool)) for pool in pools]
+    query = QUERY.with_changes(limits=Limits(nodes=1))
+    assert repr(ifonly.FacilityLocation(size=2, pool=pools[0].copy(order="F"))) == repr(solvers[0].anchors)
+    solve_small(COHORT, MODEL, tmp_path, query=query, solver=solvers[0])
     with pytest.raises(StoreError, match=r"another run \(solver\.anchors"):
-        solve_small(COHORT, MODEL, tmp_path, settings[1])
+        solve_small(COHORT, MODEL, tmp_path, query=query, solver=solvers[1])

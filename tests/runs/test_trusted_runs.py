@@ -1,19 +1,15 @@
-"""Runs that tell how far to trust their answers: panels, support, refits, failed models, and runs of version 1."""
+"""Runs that tell evidence about their answers: ensemble problems, support, refits, failed models."""
 
 import json
 import pickle
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
-from ifonly.evidence.limits import in_force
-from ifonly.runs.rows import COLUMNS, FIRST_COLUMNS, TRUST_COLUMNS, clipped_outcomes, row_of
 from small_runs import (
-    HERE,
+    QUERY,
     REWARD,
     small_behaviour,
     small_cohort,
@@ -25,30 +21,37 @@ from small_runs import (
 
 import ifonly
 from ifonly.errors import FailedModelError, InputError, StoreError
-from ifonly.evidence import Examination, examine, limits
+from ifonly.evidence import examine
 from ifonly.models.standing import Standing
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
-from ifonly.runs import Run, load_run
+from ifonly.records import to_plain
+from ifonly.result import Thresholds
+from ifonly.result.table import COLUMNS, to_row
+from ifonly.runs import Run, load_run, task
 from ifonly.runs.task import Task
-from ifonly.search.baselines import Greedy
+from ifonly.search.build_result import clipped_outcomes
+from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(5)
 MODEL = small_ensemble(COHORT).for_search()
 BEHAVIOUR = small_behaviour(COHORT)
-ASKED = replace(HERE, objective=0.5, behaviour=BEHAVIOUR, min_support=0.02, each_refit=True, sensitivity=True)
-FAILING = Standing("fail", "fail: of 14 checks 2 failed", 60, "0123")
+ASKED = Query(REWARD, 2, objective=0.5, min_support=0.02, each_refit=True, sensitivity=True)
+FAILING = Standing("fail", ("noise_shape", "lasting_noise"), 60, "0123")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """All that can be asked about trust, not to be altered."""
-    return solve_small(COHORT, MODEL, tmp_path_factory.mktemp("trusted") / "run", ASKED)
+    """All that can be asked about evidence, not to be altered."""
+    return solve_asked(tmp_path_factory.mktemp("trusted") / "run")
+
+
+def solve_asked(out: Path, query: Query = ASKED, **more: object) -> Run:
+    return solve_small(COHORT, MODEL, out, query=query, **{"behaviour": BEHAVIOUR, **more})
 
 
 def question(position: int) -> EnsembleProblem:
-    support = BEHAVIOUR.with_threshold(0.02, MODEL)
-    return EnsembleProblem.from_episode(COHORT[position], MODEL, Query(REWARD, 2, objective=0.5), support=support)
+    return EnsembleProblem.from_episode(COHORT[position], MODEL, Query(ASKED), support=BEHAVIOUR)
 
 
 def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
@@ -58,79 +61,92 @@ def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:
     assert table["changes"].sum() > 5, "nothing to examine"
     for position, row in enumerate(table.iter_rows(named=True)):
         problem = question(position)
-        result = ifonly.solve(problem)
-        trust = examine(problem, result, behaviour=BEHAVIOUR, each_refit=True, sensitivity=True)
-        assert row | {"seconds": 0} == row_of(problem, result) | trust.to_row() | {"seconds": 0}
-        assert set(trust.to_row()) == set(TRUST_COLUMNS)
-        assert all(row[name] is not None for name in ("trust", "warnings", "refits_agree", "harmless_below"))
-        assert len(row["refit_improvements"]) == 3
-        for name in ("step_agreement", "change_support"):
-            assert len(row[name]) == row["changes"]
-        assert min(row["change_support"]) >= 0.02
-        assert "member_outcomes" not in row["frontier"][0]
+        found = ifonly.solve(problem)
+        evidence = examine(problem, found, behaviour=BEHAVIOUR, each_refit=True, sensitivity=True)
+        result = replace(found, evidence=evidence)
+        assert row | {"stats": None} == to_row(result) | {"stats": None}
+        again = whole.result(row["episode"])
+        assert again.own_part() | {"stats": None} == result.own_part() | {"stats": None}, "nothing is lost"
+        assert to_plain(again.provenance) == to_plain(result.provenance)
+        refits, support = again.evidence.refits, again.evidence.support
+        assert refits is not None
+        assert support is not None
+        assert again.evidence.sensitivity is not None
+        assert len(refits.improvements) == len(again.member_outcomes) == 3
+        assert len(refits.steps or ()) == len(support.changed) == row["changes"]
+        assert min(one.probability for one in support.changed) >= 0.02
 
 
 def test_clipped_outcomes_of_a_panel_are_the_objective_of_its_members(whole: Run) -> None:
     for goal in ("mean", "worst", 0.5):
         panel = EnsembleProblem.from_episode(COHORT[0], MODEL, Query(REWARD, 2, objective=goal))
-        sequences = [COHORT[0].actions, np.full(panel.horizon, 24), np.full(panel.horizon, 7)]
-        alone = np.array([clipped_outcomes(member, sequences) for member in panel.members])  # [M, 3]
+        sequences = torch.tensor(np.stack([COHORT[0].actions, *(np.full(panel.horizon, a) for a in (24, 7))]))
+
+        def clipped(problem: Problem | EnsembleProblem, sequences: torch.Tensor = sequences) -> list[float]:
+            return clipped_outcomes(problem, problem.rollout(sequences)[0], sequences)
+
+        alone = np.array([clipped(member) for member in panel.members])  # [M, 3]
         expected = {"mean": alone.mean(0), "worst": alone.min(0), 0.5: np.sort(alone, axis=0)[1]}[goal]
-        assert clipped_outcomes(panel, sequences) == pytest.approx(expected.tolist())
+        assert clipped(panel) == pytest.approx(expected.tolist())
 
 
 def test_the_manifest_says_what_was_asked(whole: Run) -> None:
-    asked = whole.manifest["question"]
-    assert whole.manifest["version"] == 2
-    assert asked["objective"] == 0.5
-    assert asked["support"] == {"kind": "behaviour", "min_support": 0.02, "behaviour": BEHAVIOUR.fingerprint}
-    assert asked["examination"] == Examination(BEHAVIOUR, each_refit=True, sensitivity=True).to_dict()
-    assert whole.warning_limits == asked["examination"]["limits"] == in_force()
-    assert whole.manifest["model"]["fingerprint"] == MODEL.fingerprint()
-    assert whole.manifest["model_check"] is None
+    manifest = whole.manifest
+    assert manifest["version"] == 3
+    assert whole.query == ASKED
+    assert manifest["support"] == {"kind": "behaviour", "min_support": 0.02, "behaviour": BEHAVIOUR.fingerprint}
+    thresholds = to_plain(Thresholds())
+    assert manifest["examination"] == {
+        "behaviour": BEHAVIOUR.fingerprint,
+        "distances": True,
+        "thresholds": thresholds,
+    }
+    assert manifest["model_fingerprint"] == MODEL.fingerprint()
+    assert manifest["model"]["members"] == [member.fingerprint() for member in MODEL.members]
+    assert manifest["model_check"] is None
 
 
 OTHERS = {
-    "question.objective: 0.5 there, null now": {"objective": None},
-    "question.support.min_support: 0.02 there, 0.03 now": {"min_support": 0.03},
-    "question.support: {": {"min_support": None},
-    "question.examination.each_refit: true there, false now": {"each_refit": False},
-    "question.examination.sensitivity": {"sensitivity": False},
-    "question.examination.distances: true there, false now": {"behaviour": replace(BEHAVIOUR, neighbours=None)},
+    "query.objective: 0.5 there, null now": {"objective": None},
+    "query.min_support: 0.02 there, 0.03 now": {"min_support": 0.03},
+    "query.min_support: 0.02 there, null now": {"min_support": None},
+    "query.each_refit: true there, false now": {"each_refit": False},
+    "query.sensitivity": {"sensitivity": False},
 }
 
 
 @pytest.mark.parametrize("named", OTHERS)
 def test_another_question_is_refused(whole: Run, named: str) -> None:
     with pytest.raises(StoreError, match="another run") as caught:
-        solve_small(COHORT, MODEL, whole.folder, replace(ASKED, **OTHERS[named]))
+        solve_asked(whole.folder, ASKED.with_changes(**OTHERS[named]))
     assert named in str(caught.value)
 
 
-def test_a_run_that_warned_by_other_limits_is_another_one(whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FAR", 50.0)
-    with pytest.raises(
-        StoreError, match=r"another run \(question\.examination\.limits\.far: [0-9.]+ there, 50.0 now\)"
-    ):
-        solve_small(COHORT, MODEL, whole.folder, ASKED)
-    assert whole.warning_limits["far"] != 50.0
+def test_another_behaviour_model_is_another_run(whole: Run) -> None:
+    with pytest.raises(StoreError, match=r"another run \(examination\.distances: true there, false now\)"):
+        solve_asked(whole.folder, behaviour=replace(BEHAVIOUR, neighbours=None))
+
+
+def test_a_run_that_warned_by_other_thresholds_is_another_one(whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "Thresholds", lambda: Thresholds(far=50.0))
+    with pytest.raises(StoreError, match=r"another run \(examination\.thresholds\.far: [0-9.]+ there, 50.0 now\)"):
+        solve_asked(whole.folder)
 
 
 def test_a_finished_run_does_nothing(whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
     monkeypatch.setattr(Task, "answer", lambda *_: pytest.fail("solved again"))
-    assert solve_small(COHORT, MODEL, whole.folder, ASKED).table().equals(whole.table())
+    assert solve_asked(whole.folder).table().equals(whole.table())
     assert {path.name: path.read_bytes() for path in whole.folder.iterdir()} == before
 
 
 def trusted_task() -> Task:
-    asked = {"objective": 0.5, "min_support": 0.02, "examination": ASKED.examination}
-    return Task(MODEL, REWARD, 2, None, 0.0, ifonly.BranchAndBound(), Limits(), "cpu", **asked)
+    return Task(MODEL, ASKED, ifonly.BranchAndBound(), behaviour=BEHAVIOUR)
 
 
 def rows(answers) -> list[dict]:
     ordered = sorted(answers, key=lambda answer: answer.position)
-    return [json.loads(answer.line) | {"seconds": 0} for answer in ordered]
+    return [json.loads(answer.line) | {"stats": None} for answer in ordered]
 
 
 def test_a_task_that_was_sent_to_another_process_gives_the_same(whole: Run) -> None:
@@ -138,7 +154,7 @@ def test_a_task_that_was_sent_to_another_process_gives_the_same(whole: Run) -> N
     task, placed = trusted_task(), list(enumerate(COHORT))
     here = rows(task.answer(placed[:2]))
     assert rows(pickle.loads(pickle.dumps(task)).answer(placed[:2])) == here
-    expected = whole.table().drop("seconds").to_dicts()[:2]
+    expected = whole.table().drop("stats").to_dicts()[:2]
     assert [{name: row[name] for name in expected[0]} for row in here] == expected
 
 
@@ -151,17 +167,24 @@ def test_what_is_solved_together_as_on_a_gpu_is_solved_alone(whole: Run, monkeyp
     assert task._moved(task._problem(COHORT[0])).support is task._support_there
     for alone, row in zip(whole.table().to_dicts(), together, strict=True):
         assert row["outcome"] == pytest.approx(alone["outcome"])
-        assert row["undone_by"] == pytest.approx(alone["undone_by"])
-        for name in ("status", "actions", "refits_agree", "step_agreement", "unsupported_steps"):
+        for name in ("status", "actions", "verdict", "warnings"):
             assert row[name] == alone[name]
+        found, wanted = row["evidence"], alone["evidence"]
+        assert found["refits"]["steps"] == wanted["refits"]["steps"]
+        assert [one["flags"] for one in found["support"]["steps"]] == [
+            one["flags"] for one in wanted["support"]["steps"]
+        ]
+        for one, other in zip(found["sensitivity"]["steps"], wanted["sensitivity"]["steps"], strict=True):
+            assert one["undone_by"] == pytest.approx(other["undone_by"])
 
 
 def test_limits_hold_for_every_refit() -> None:
-    problem, task = question(0), replace(trusted_task(), limits=Limits(seconds=0.0))
-    row = task._trust(problem, ifonly.solve(problem))
-    assert row["refits_agree"] is not None
-    assert row["step_agreement"] is None, "none is proven"
-    assert row["refits_unsolved"] == 3
+    limited = replace(trusted_task(), query=ASKED.with_changes(limits=Limits(seconds=0.0)))
+    problem = question(0)
+    evidence = limited._evidence(problem.with_query(limits=Limits(seconds=0.0)), ifonly.solve(problem))
+    assert evidence.refits is not None
+    assert evidence.refits.unsolved == 3, "none is proven"
+    assert all(step.of == 0 for step in evidence.refits.steps or ())
 
 
 @pytest.mark.parametrize("kind", [Problem, EnsembleProblem])
@@ -181,82 +204,79 @@ def test_a_question_that_was_moved_is_the_same_one(kind: type[Problem] | type[En
 
 def test_a_single_model_is_told_about_only_where_something_is_asked_or_known(tmp_path: Path) -> None:
     model = small_model(COHORT)
-    plain = solve_small(COHORT, model, tmp_path / "plain").table()
-    assert all(plain[name].null_count() == plain.height for name in TRUST_COLUMNS)
+    plain = solve_small(COHORT, model, tmp_path / "plain")
+    assert plain.table()["verdict"].to_list() == ["not examined"] * 5
     model.standing = replace(FAILING, verdict="warn")
     checked = solve_small(COHORT, model, tmp_path / "checked").table()
-    assert checked["trust"].to_list() == ["the model's check warns"] * 5
-    assert checked["refits_agree"].null_count() == 5
-    assert without_seconds(solve_small(COHORT, model, tmp_path / "plain")).equals(plain.drop("seconds"))
-    known = load_run(tmp_path / "plain").manifest["model_check"]
-    assert known["verdict"] == "warn", "the newest check is kept"
+    assert checked["verdict"].to_list() == ["uncertain"] * 5
+    assert checked["warnings"].to_list() == [["model check"]] * 5
+    again = solve_small(COHORT, model, tmp_path / "plain")
+    assert again.check == model.standing, "the newest check is kept"
+    assert (
+        without_seconds(again)
+        .drop("evidence", "verdict", "warnings")
+        .equals(without_seconds(plain).drop("evidence", "verdict", "warnings"))
+    )
     model.standing = None
-    solve_small(COHORT, model, tmp_path / "plain")
-    assert load_run(tmp_path / "plain").manifest["model_check"] == known
+    assert solve_small(COHORT, model, tmp_path / "plain").check == again.check
 
 
 def test_rows_that_are_older_than_the_check_tell_it_too(tmp_path: Path) -> None:
     model = small_ensemble(COHORT)
     before = solve_small(COHORT, model, tmp_path / "run").table()
-    assert all(words.startswith("the model was not checked; ") for words in before["trust"])
-    for verdict, said in (("warn", "the model's check warns; "), ("pass", "")):
+    assert before["evidence"].struct.field("check").null_count() == 5
+    for verdict in ("warn", "pass", "fail"):
         model.standing = replace(FAILING, verdict=verdict)
-        table = solve_small(COHORT, model, tmp_path / "run").table()
-        assert table["trust"].to_list() == [
-            words.replace("the model was not checked; ", said) for words in before["trust"]
-        ]
-        extra = ["the model's check warns (fail: of 14 checks 2 failed)"] if verdict == "warn" else []
+        query = QUERY.with_changes(allow_failed_model=verdict == "fail")
+        if verdict == "fail":  # permission is part of the query
+            before = solve_small(COHORT, small_ensemble(COHORT), tmp_path / "fail", query=query).table()
+        run = solve_small(COHORT, model, tmp_path / ("fail" if verdict == "fail" else "run"), query=query)
+        table = run.table()
+        extra = [] if verdict == "pass" else ["model check"]
         assert table["warnings"].to_list() == [[*extra, *older] for older in before["warnings"]]
-        kinds = ["the model's check"] if verdict == "warn" else []
-        assert table["warning_kinds"].to_list() == [[*kinds, *older] for older in before["warning_kinds"]]
-        assert table.drop("trust", "warnings", "warning_kinds").equals(
-            before.drop("trust", "warnings", "warning_kinds")
-        )
-    (tmp_path / "run" / "results.parquet").unlink()
-    solve_small(COHORT, model, tmp_path / "run")  # makes it anew, from rows that knew of no check
-    assert pl.read_parquet(tmp_path / "run" / "results.parquet").equals(table)
+        for row in table.iter_rows(named=True):
+            result = run.result(row["episode"])
+            assert result.evidence.check == model.standing
+            assert result.evidence.verdict.value == row["verdict"], "the table's words are those of the evidence"
+            assert [warning.code.value for warning in result.evidence.warnings] == row["warnings"]
+        told = ("evidence", "verdict", "warnings")
+        assert table.drop(told).equals(before.drop(told)) or verdict == "fail"
 
 
 def test_a_failed_model_needs_permission_which_the_run_remembers(tmp_path: Path) -> None:
     model = small_model(COHORT)
     model.standing = FAILING
-    with pytest.raises(FailedModelError, match=r"2 failed.*allow_failed_model=True, --allow-failed-model"):
+    with pytest.raises(FailedModelError, match=r"lasting_noise.*allow_failed_model=True, --allow-failed-model"):
         solve_small(COHORT, model, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    run = solve_small(COHORT, model, tmp_path / "run", replace(HERE, allow_failed_model=True))
-    assert run.manifest["model_check"] == FAILING.to_dict()
-    assert run.manifest["model_check"]["used_although_failed"] is True
-    for row in run.table().iter_rows(named=True):
-        assert "the model failed its check" in row["trust"]
-        assert "2 failed" in row["warnings"][0]
+    run = solve_small(COHORT, model, tmp_path / "run", query=QUERY.with_changes(allow_failed_model=True))
+    assert run.check == FAILING
+    assert run.query.allow_failed_model
+    assert run.table()["verdict"].to_list() == ["not believable"] * 5
     with pytest.raises(FailedModelError):
         solve_small(COHORT, model, tmp_path / "run", force=True)
     assert load_run(tmp_path / "run").is_finished
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("changes", "named"),
     [
         ({"objective": "worst"}, "single model has no refits"),
         ({"each_refit": True}, "single model has no refits"),
-        ({"objective": "median"}, "choose 'mean', 'worst'"),
-        ({"behaviour": BEHAVIOUR, "min_support": 1.5}, "must be a probability"),
+        ({"min_support": 0.1}, "takes a behaviour model"),
     ],
     ids=str,
 )
-def test_what_cannot_be_asked_is_refused_at_once(tmp_path: Path, settings: dict, named: str) -> None:
+def test_what_cannot_be_asked_is_refused_at_once(tmp_path: Path, changes: dict, named: str) -> None:
     with pytest.raises(InputError, match=named):
-        solve_small(COHORT, small_model(COHORT), tmp_path / "run", replace(HERE, **settings))
+        solve_small(COHORT, small_model(COHORT), tmp_path / "run", query=QUERY.with_changes(**changes))
     assert not (tmp_path / "run").exists()
 
 
 def test_settings_that_contradict_each_other(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="needs a behaviour model"):
-        replace(HERE, min_support=0.1)
-    with pytest.raises(InputError, match="behaviour='folder'"):
-        replace(HERE, behaviour="folder")
+    query = QUERY.with_changes(each_refit=True)
     with pytest.raises(InputError, match="'greedy' proves nothing"):
-        solve_small(COHORT, MODEL, tmp_path / "run", replace(HERE, solver=Greedy(), each_refit=True))
+        solve_small(COHORT, MODEL, tmp_path / "run", query=query, solver=Greedy())
 
 
 @pytest.mark.parametrize("error", [InputError("there is no prior"), RuntimeError("a secret value: 3.5")])
@@ -266,62 +286,21 @@ def test_an_answer_that_cannot_be_examined_is_still_one(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Examination, "of", fail)
+    monkeypatch.setattr(task, "examine", fail)
     model = small_model(COHORT)
     model.standing = replace(FAILING, verdict="warn")
-    table = solve_small(COHORT, model, tmp_path, replace(HERE, sensitivity=True)).table()
-    assert table["status"].unique().to_list() == ["optimal"]
-    words = "there is no prior" if isinstance(error, InputError) else "unexpected RuntimeError"
-    assert table["trust"].unique().to_list() == [f"the model's check warns; could not be examined: {words}"]
-    assert all(warnings[1:] == [f"could not be examined: {words}"] for warnings in table["warnings"].to_list())
-    assert all(warnings[0].startswith("the model's check warns (") for warnings in table["warnings"].to_list())
+    run = solve_small(COHORT, model, tmp_path, query=QUERY.with_changes(sensitivity=True))
+    assert run.table()["status"].unique().to_list() == ["optimal"]
+    reason = "there is no prior" if isinstance(error, InputError) else "unexpected RuntimeError"
+    changed = [row for row in run.table().iter_rows(named=True) if row["changes"]]
+    assert changed
+    for row in changed:
+        assert row["warnings"] == ["model check", "could not be examined"]
+        assert [failure.reason for failure in run.result(row["episode"]).evidence.failures] == [reason]
 
 
-@pytest.fixture
-def first(tmp_path: Path) -> tuple[Path, Run]:
-    """A finished run as version 1 wrote it, and as it is written now."""
-    now = solve_small(COHORT, small_model(COHORT), tmp_path / "now")
-    folder = Path(shutil.copytree(now.folder, tmp_path / "then"))
-    now.table().select(FIRST_COLUMNS.names()).write_parquet(folder / "results.parquet")
-    table = {"file": "results.parquet", **_size_and_checksum(folder / "results.parquet")}
-    manifest = json.loads((folder / "run.json").read_text()) | {"version": 1, "table": table}
-    del manifest["model_check"]
-    for name in ("objective", "support", "examination"):
-        del manifest["question"][name]
-    (folder / "run.json").write_text(json.dumps(manifest))
-    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    kept = [{name: line[name] for name in ("position", *FIRST_COLUMNS)} for line in lines]
-    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
-    return folder, now
-
-
-def _size_and_checksum(file: Path) -> dict[str, object]:
-    return {"bytes": file.stat().st_size, "sha256": ifonly.files.sha256_of(file)}
-
-
-def test_runs_of_version_1_are_read_and_left_alone(first, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, now = first
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    run = load_run(folder)
-    assert run.table().equals(now.table())
-    assert run.manifest["question"] == now.manifest["question"]
-    monkeypatch.setattr(Task, "answer", lambda *_: pytest.fail("solved again"))
-    assert solve_small(COHORT, small_model(COHORT), folder).table().equals(now.table())
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_a_run_that_version_1_began_goes_on(first) -> None:
-    folder, now = first
-    manifest = json.loads((folder / "run.json").read_text())
-    kept = {key: value for key, value in manifest.items() if key not in ("counts", "table")}
-    (folder / "run.json").write_text(json.dumps(kept | {"state": "running"}))
-    (folder / "results.parquet").unlink()
-    lines = (folder / "rows.jsonl").read_text().splitlines(keepends=True)
-    (folder / "rows.jsonl").write_text("".join(lines[:2]))
-    begun = load_run(folder).table()
-    assert begun.schema == COLUMNS
-    assert begun.height == 2
-    finished = solve_small(COHORT, small_model(COHORT), folder)
-    assert without_seconds(finished).equals(without_seconds(now))
-    assert json.loads((folder / "run.json").read_text())["version"] == 2
-    assert pl.read_parquet(folder / "results.parquet").schema == COLUMNS
+def test_runs_of_other_versions_are_refused(tmp_path: Path) -> None:
+    run = solve_small(COHORT, small_model(COHORT), tmp_path / "run")
+    (run.folder / "run.json").write_text(json.dumps(run.manifest | {"version": 2}))
+    with pytest.raises(StoreError, match=r"version 2; ifonly .* reads version 3"):
+        load_run(run.folder)

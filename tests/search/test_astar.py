@@ -16,9 +16,8 @@ from ifonly.progress import Tick
 from ifonly.query import Limits, Query
 from ifonly.result import Status
 from ifonly.rewards import ActionCost, Custom, Linear
-from ifonly.search.astar import AnchorAStar
+from ifonly.search.astar import AnchorAStar, NodeQueue, QueuedNodes
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
-from ifonly.search.frontier import Batch, Frontier
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
 from ifonly.testing.instances import MODEL_KINDS, partition_exists, partition_problem, random_problem
@@ -223,30 +222,30 @@ def test_batch_must_be_positive() -> None:
         AnchorAStar(batch=0)
 
 
-def _batch(states: list[list[float]], rewards: list[float], changes: list[int], keys: list[float]) -> Batch:
+def _nodes(states: list[list[float]], rewards: list[float], changes: list[int], keys: list[float]) -> QueuedNodes:
     count = len(states)
     parents, actions = np.full(count, -1), np.arange(count)
-    return Batch(np.array(states), np.array(rewards), np.array(changes), np.array(keys), parents, actions)
+    return QueuedNodes(np.array(states), np.array(rewards), np.array(changes), np.array(keys), parents, actions)
 
 
-def test_frontier_pops_by_key_and_merges_equal_nodes() -> None:
-    frontier = Frontier(1)
-    frontier.add(1, _batch([[0.5], [0.5], [-0.0], [0.0]], [1.0, 2.0, 1.0, 1.0], [0, 0, 1, 1], [5.0, 6.0, 9.0, 9.0]))
-    assert frontier.top() == 9.0
-    assert frontier.pop(10, above=-np.inf).size == 2  # the dearer way to 0.5 and the second zero are gone
-    frontier.add(1, _batch([[0.5], [0.5]], [2.0, 3.0], [0, 0], [6.0, 7.0]))
-    assert frontier.keys[frontier.pop(10, above=-np.inf)].tolist() == [7.0]
-    frontier.add(2, _batch([[0.5]], [0.0], [0], [1.0]))  # another step is another node
-    assert frontier.pop(10, above=1.0).size == 0
-    assert frontier.pop(10, above=0.5).size == 1
-    assert frontier.top() == -np.inf
+def test_queue_pops_by_key_and_merges_equal_nodes() -> None:
+    queue = NodeQueue(1)
+    queue.add(1, _nodes([[0.5], [0.5], [-0.0], [0.0]], [1.0, 2.0, 1.0, 1.0], [0, 0, 1, 1], [5.0, 6.0, 9.0, 9.0]))
+    assert queue.top() == 9.0
+    assert queue.pop(10, above=-np.inf).size == 2  # the dearer way to 0.5 and the second zero are gone
+    queue.add(1, _nodes([[0.5], [0.5]], [2.0, 3.0], [0, 0], [6.0, 7.0]))
+    assert queue.keys[queue.pop(10, above=-np.inf)].tolist() == [7.0]
+    queue.add(2, _nodes([[0.5]], [0.0], [0], [1.0]))  # another step is another node
+    assert queue.pop(10, above=1.0).size == 0
+    assert queue.pop(10, above=0.5).size == 1
+    assert queue.top() == -np.inf
 
 
-def test_frontier_grows() -> None:
-    frontier = Frontier(2)
+def test_queue_grows() -> None:
+    queue = NodeQueue(2)
     states = np.random.default_rng(0).normal(size=(5000, 2))
-    frontier.add(0, _batch(states.tolist(), [0.0] * 5000, [0] * 5000, states[:, 0].tolist()))
-    assert frontier.keys[frontier.pop(5000, above=-np.inf)].tolist() == sorted(states[:, 0].tolist(), reverse=True)
+    queue.add(0, _nodes(states.tolist(), [0.0] * 5000, [0] * 5000, states[:, 0].tolist()))
+    assert queue.keys[queue.pop(5000, above=-np.inf)].tolist() == sorted(states[:, 0].tolist(), reverse=True)
 
 
 def test_sequences_that_overflow_are_refused_as_by_exhaustive_search() -> None:

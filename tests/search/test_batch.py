@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ifonly.bounds.leading import LipschitzChildBound, NoChildBound
+from ifonly.bounds.base import NoChildBound
+from ifonly.bounds.lipschitz import LipschitzChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
@@ -12,10 +13,10 @@ from ifonly.progress import Tick
 from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Custom
-from ifonly.search.baselines import Greedy
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_constraints, random_problem
@@ -67,7 +68,7 @@ def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> 
         members = family(seed)
         sizes = sorted(problem.sequence_count() for problem in members)
         for threshold in ("SMALL", "ENUMERABLE"):
-            monkeypatch.setattr(f"ifonly.bounds.leading.{threshold}", sizes[len(sizes) // 2])
+            monkeypatch.setattr(f"ifonly.bounds.factory.{threshold}", sizes[len(sizes) // 2])
         together = solve_batch(members)
         for problem, result in zip(members, together, strict=True):
             alone = solve(problem, BranchAndBound())
@@ -80,8 +81,8 @@ def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_infinite_constants_of_one_problem_are_no_matter_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.bounds.leading.SMALL", 0)
-    monkeypatch.setattr("ifonly.bounds.leading.ENUMERABLE", 0)
+    monkeypatch.setattr("ifonly.bounds.factory.SMALL", 0)
+    monkeypatch.setattr("ifonly.bounds.factory.ENUMERABLE", 0)
     steep = random_problem(
         2, model_kind="linear", reward_kind="custom", horizon=4, actions=5, constrained=True, rules=False, masked=False
     )
@@ -164,7 +165,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ifonly.search.branch.TreeSearch._expand_root", interrupt)
+    monkeypatch.setattr("ifonly.search.branch_and_bound.expand_root", interrupt)
     results = solve_batch(members)
     assert [result.status for result in results] == [Status.INTERRUPTED] * len(members)
 

@@ -12,10 +12,10 @@ from ifonly.problem import Problem
 from ifonly.result import Alternative, Budget, Result
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
-from ifonly.search.baselines import Greedy
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy
 from ifonly.search.log import HEADER, search_log
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
@@ -55,7 +55,7 @@ def test_too_many_changes_are_refused() -> None:
 
 
 def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.search.branch.REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("ifonly.search.tree.REPORT_SECONDS", -1.0)
     lines: list[str] = []
     result = solve(
         random_problem(2, horizon=6, max_changes=3),

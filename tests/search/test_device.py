@@ -9,8 +9,8 @@ from ifonly.problem import Problem
 from ifonly.query import Query
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
-from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.solve import solve
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 

@@ -14,10 +14,10 @@ from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.base import Solver
-from ifonly.search.baselines import Greedy, RandomSearch
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Greedy, RandomSearch
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from panel_oracles import Truth, counted, ranking, truth
 
-from ifonly.bounds.leading import make_child_bound
+from ifonly.bounds.factory import make_child_bound
 from ifonly.bounds.taylor import can_expand
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
@@ -24,11 +24,11 @@ from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Custom, minus
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.contributions import contributions
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
+from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

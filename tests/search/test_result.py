@@ -25,10 +25,10 @@ from ifonly.result import Certificate, Change, Result, Stats, Status
 from ifonly.result.parts import effective_branching_factor
 from ifonly.rewards import minus
 from ifonly.search.base import Solution
-from ifonly.search.baselines import Greedy
 from ifonly.search.build_result import build_result, provenance_of
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.search.solve import solve, without_idle_changes
+from ifonly.search.heuristics import Greedy
+from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 from ifonly.text.catalogue import say
 from ifonly.text.results import statement
@@ -250,41 +250,3 @@ def test_the_effective_branching_factor_inverts_its_definition(base: float, hori
 def test_the_effective_branching_factor_of_tiny_searches() -> None:
     assert effective_branching_factor(0, 5) is None
     assert effective_branching_factor(3, 5) == 1.0
-
-
-class TestIdleChanges:
-    """`solve` undoes changes that gain nothing, whatever the solver returned."""
-
-    def test_they_are_undone(self, problem: Problem) -> None:
-        # The change at the last step has no recorded effect.
-        kept = without_idle_changes(problem, torch.tensor([3, 0, 1, 2]), tolerance=1e-9)
-        assert kept.tolist() == [3, 0, 1, 0]
-
-    def test_changes_that_only_help_together_stay(self) -> None:
-        """Either change alone costs 1, both together gain 1: undoing one would be a loss."""
-        problem = random_problem(0, model_kind="linear", horizon=2, actions=2, max_changes=2, masked=False)
-        observed = problem.observed_actions
-        other = 1 - observed
-        worth = {tuple(observed.tolist()): 0.0, tuple(other.tolist()): 1.0}
-
-        class Pairs(Problem):
-            def rollout(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                values = [worth.get(tuple(row), -1.0) for row in actions.tolist()]
-                return super().rollout(actions)[0], torch.tensor(values, dtype=torch.float64)
-
-        pairs = Pairs(**{field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)})
-        assert without_idle_changes(pairs, other, tolerance=1e-9).tolist() == other.tolist()
-        worth[tuple(other.tolist())] = -1.0 + 1e-12
-        assert without_idle_changes(pairs, other, tolerance=1e-9).tolist() == observed.tolist()
-
-    def test_rounding_is_no_gain_and_losses_do_not_add_up(self) -> None:
-        """Each of four changes gains 0.4 of the tolerance: two may go, not all four."""
-        problem = random_problem(1, model_kind="linear", horizon=4, actions=2, max_changes=4, masked=False)
-
-        class Counting(Problem):
-            def rollout(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                return super().rollout(actions)[0], 0.4 * self.changes(actions).to(torch.float64)
-
-        counting = Counting(**{field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)})
-        kept = without_idle_changes(counting, 1 - problem.observed_actions, tolerance=1.0)
-        assert int(problem.changes(kept)) == 2

@@ -21,10 +21,10 @@ from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
 from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.batch import solve_batch
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
+from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify

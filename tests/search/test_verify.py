@@ -13,7 +13,7 @@ from ifonly.query import Limits, Query
 from ifonly.result import Certificate, ModelReference, Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.astar import AnchorAStar
-from ifonly.search.baselines import Greedy
+from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem

@@ -14,8 +14,7 @@ from ifonly.cases.answers import Answer, Found, answered
 from ifonly.cases.courses import Course, action_levels, courses_of
 from ifonly.cases.trust import failure_words, model_words, trust_in_row, trust_of
 from ifonly.data.episode import IntArray
-from ifonly.data.moments import unit_of_time
-from ifonly.data.schema import ActionSpace
+from ifonly.data.schema import ActionSpace, unit_of_time
 from ifonly.errors import InputError
 from ifonly.evidence.examination import Examination
 from ifonly.problem import BaseProblem, EnsembleProblem

@@ -13,7 +13,7 @@ from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Limits
 from ifonly.result import Status
 from ifonly.runs.task import one_thread
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 
 STAGE = "cases"

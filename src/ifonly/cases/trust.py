@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ifonly.cases.courses import Course, finite
-from ifonly.data.moments import moment
+from ifonly.data.schema import moment
 from ifonly.errors import IfonlyError
 from ifonly.evidence.examination import Examination
 from ifonly.evidence.limits import in_force

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ifonly.cases.courses import Course, action_levels
 from ifonly.constraints import Constraints, Limit
-from ifonly.data.moments import unit_of_time
-from ifonly.data.schema import Feature, Schema
+from ifonly.data.schema import Feature, Schema, unit_of_time
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.result import Status
 from ifonly.rewards import declared_constants

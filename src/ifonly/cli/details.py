@@ -78,7 +78,7 @@ def target_reached(result: Result, target: float) -> tuple[int | None, bool]:
 
 def in_words(result: Result, target: float) -> str:
     """Which budget reaches a shown value, and with which changes."""
-    from ifonly.data.moments import step_and_moment
+    from ifonly.data.schema import step_and_moment
     from ifonly.report.tables import changes_in_words, shown_value
 
     shown = result.shown[1]

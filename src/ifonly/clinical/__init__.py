@@ -1,4 +1,4 @@
 """From clinical tables, as they are shipped, to episodes: events, steps of four hours, scores, cohorts.
 
-This room knows episodes and nothing to the right of them: no model, no search.
+Imports `ifonly.data` only: no model, no search.
 """

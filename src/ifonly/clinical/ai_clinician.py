@@ -5,14 +5,12 @@ Komorowski et al., Nature Medicine 24 (2018). Its values are taken as they are, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from ifonly.clinical.flow import Flow, Sieve
-from ifonly.clinical.schema import FEATURES
-from ifonly.clinical.sepsis import ADULT_AGE, Window
+from ifonly.clinical.grid import FEATURES
+from ifonly.clinical.inclusion import ADULT_AGE, SelectedStays, Sieve, Window
 from ifonly.errors import InputError, StoreError
 
 STAY, STEP = "icustayid", "bloc"
@@ -51,16 +49,7 @@ LARGEST_FRACTION = 1.5
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
-@dataclass(frozen=True)
-class ReadTable:
-    """What a table gave: rows of the grid, how stays were chosen, and remarks about values that were changed."""
-
-    grid: pl.DataFrame
-    flow: Flow
-    remarks: tuple[str, ...]
-
-
-def read_ai_clinician(path: str | Path, window: Window) -> ReadTable:
+def read_ai_clinician(path: str | Path, window: Window) -> SelectedStays:
     """Steps of adults with enough unbroken steps, as a grid: stay, subject, step and the columns `FEATURE_COLUMNS`.
 
     Where steps of a stay are missing, its longest unbroken run counts; runs longer than the window allows are cut.
@@ -91,7 +80,7 @@ def read_ai_clinician(path: str | Path, window: Window) -> ReadTable:
     if OUTCOME in grid.columns:
         grid = grid.with_columns(pl.col(OUTCOME).cast(pl.Boolean))
         columns.append(OUTCOME)
-    return ReadTable(grid.select(columns), sieve.flow, remarks)
+    return SelectedStays(grid.select(columns), sieve.flow, remarks)
 
 
 def _read(source: Path) -> pl.DataFrame:
@@ -133,7 +122,7 @@ def _found_columns(source: Path, found: list[str]) -> dict[str, str]:
 
 
 def _numbers(source: Path, raw: pl.DataFrame, names: dict[str, str]) -> pl.DataFrame:
-    """Ids as text, everything else as numbers; the first cell that is none is named by column and row."""
+    """Ids as text, everything else as numbers; an error names column and row of the first cell that is not."""
     columns = {}
     for ours, theirs in names.items():
         numbers = raw[theirs].cast(pl.Float64, strict=False).alias(ours)

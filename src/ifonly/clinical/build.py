@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ifonly.clinical.actions import LevelChoice, assign_actions, check_choice, choose_levels
 from ifonly.clinical.ai_clinician import read_ai_clinician
 from ifonly.clinical.database import check_limits
 from ifonly.clinical.extract import read_events
-from ifonly.clinical.flow import Flow
-from ifonly.clinical.levels import Levels, levels_to_dict
-from ifonly.clinical.schema import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
-from ifonly.clinical.selection import Selection, select_once
+from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.inclusion import Flow, SelectedStays, Selection, select_once
+from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_levels, levels_to_dict
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import json_text
 from ifonly.data.store import save_cohort
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, check_writable, sha256_of
+from ifonly.files import atomic_folder, check_writable, require_only, sha256_of
 from ifonly.progress import Progress, silent
 from ifonly.version import __version__
 
@@ -90,9 +88,9 @@ def build_cohort(
             f"{source} does not exist; expected a folder with MIMIC's tables, or the AI Clinician's table."
         )
     check_writable(target, folder=True)
-    _check_strangers(target, finish)
+    require_only(target, {*FILES, *(PICTURES if finish is not None else ())})  # before hours of reading
     check_limits(memory=chosen.memory, threads=chosen.threads)
-    check_choice(chosen.levels)
+    chosen.levels.check()
     if Path(source).is_dir():
         build = _from_release(Path(source), working_folder(target, chosen), chosen, progress)
     else:
@@ -103,17 +101,6 @@ def build_cohort(
     return build
 
 
-def _check_strangers(target: Path, finish: Finish | None) -> None:
-    """Refuse to overwrite a folder with files of others, before hours of reading; storing would refuse it as well."""
-    ours = {*FILES, *(PICTURES if finish is not None else ())}
-    strangers = sorted({item.name for item in target.iterdir()} - ours) if target.is_dir() else []
-    if strangers:
-        raise StoreError(
-            f"{target} also holds {strangers[:5]}, which overwriting would delete; move them away or choose another "
-            "name."
-        )
-
-
 def working_folder(out: str | Path, options: BuildOptions) -> Path:
     """Where a build of the cohort `out` keeps what it has read."""
     target = Path(out).absolute()
@@ -122,21 +109,19 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
 
 def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
     events = read_events(source, work, memory=options.memory, threads=options.threads, progress=progress)
-    chosen = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
+    selected = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
     origin = {"source": events.release, "events": events.counts}
-    return _finished(chosen.grid, chosen.flow, events.notes, origin, options)
+    return _finished(replace(selected, remarks=events.notes), origin, options)
 
 
 def _from_table(table: Path, options: BuildOptions) -> Build:
-    read = read_ai_clinician(table, options.selection.window)
     origin = {"source": "table of the AI Clinician", "table": table.name, "sha256": sha256_of(table)}
-    return _finished(read.grid, read.flow, read.remarks, origin, options)
+    return _finished(read_ai_clinician(table, options.selection.window), origin, options)
 
 
-def _finished(
-    grid: pl.DataFrame, flow: Flow, remarks: tuple[str, ...], origin: Mapping[str, Any], options: BuildOptions
-) -> Build:
+def _finished(selected: SelectedStays, origin: Mapping[str, Any], options: BuildOptions) -> Build:
     """The cohort of a grid's steps."""
+    grid = selected.grid
     levels, more = choose_levels(grid, options.levels)
     schema = clinical_schema(levels[VASOPRESSORS].doses, levels[FLUIDS].doses)
     rows = grid.rename({"stay": "episode"}).with_columns(action=pl.Series(assign_actions(grid, levels)))
@@ -144,9 +129,9 @@ def _finished(
     return Build(
         cohort=cohort_from_frame(rows, schema),
         grid=grid,
-        flow=flow,
+        flow=selected.flow,
         levels=levels,
-        remarks=(*remarks, *more),
+        remarks=(*selected.remarks, *more),
         origin={**origin, "settings": settings},
     )
 
@@ -157,15 +142,15 @@ def _store(build: Build, target: Path, *, overwrite: bool, finish: Finish | None
         # Into the fresh folder, which is empty: the cohort's own files are written first.
         save_cohort(build.cohort, folder, provenance=provenance, overwrite=True)
         build.grid.write_parquet(folder / "grid.parquet")
-        _write_json(folder / "flow.json", build.flow.to_dict())
         (folder / "flow.txt").write_text(f"{build.flow}\n", encoding="utf-8")
         uses = {name: level.counts(build.grid[DOSE_COLUMNS[name]].to_numpy()) for name, level in build.levels.items()}
-        _write_json(folder / "levels.json", levels_to_dict(build.levels) | {"steps with each level": uses})
-        record = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}
-        _write_json(folder / "build.json", record | {"remarks": list(build.remarks)} | dict(build.origin))
+        head = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}
+        documents = {
+            "flow.json": build.flow.to_dict(),
+            "levels.json": levels_to_dict(build.levels) | {"steps with each level": uses},
+            "build.json": head | {"remarks": list(build.remarks)} | dict(build.origin),
+        }
+        for name, content in documents.items():
+            (folder / name).write_text(json_text(content), encoding="utf-8")
         if finish is not None:
             finish(build, folder)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

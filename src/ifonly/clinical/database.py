@@ -1,4 +1,4 @@
-"""DuckDB within limits: bounded memory, temporary files that go away, progress, and errors without patient values."""
+"""DuckDB with bounded memory, temporary files that are removed, progress, and errors without patient values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def quoted(text: str | Path) -> str:
 
 
 def csv_relation(table: Table) -> str:
-    """The rows of a table's file, every column as text: dialect and columns are told, never guessed."""
+    """The rows of a table's file, every column as text: dialect and columns are given, not inferred."""
     columns = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in table.columns)
     compression = "gzip" if table.compressed else "none"
     return (
@@ -82,7 +82,7 @@ class Database:
                     if report is not None and percent > 0:
                         report(percent / 100)
             except BaseException:
-                # Again and again: an interruption before the query has begun would be lost.
+                # In a loop: an interrupt before the query has started has no effect.
                 while not wait([running], timeout=POLL_SECONDS / 10).done:
                     self.connection.interrupt()
                 raise
@@ -92,7 +92,7 @@ class Database:
 
 
 def check_limits(*, memory: str, threads: int | None) -> None:
-    """Refuse limits that say nothing, before anything is made."""
+    """Refuse malformed limits before anything is made."""
     if not MEMORY.fullmatch(memory):
         raise InputError(f"memory: {memory!r} is no amount of memory; write it as 4GB or 800MB.")
     if threads is not None and threads < 1:
@@ -133,7 +133,7 @@ def open_database(scratch: Path, *, memory: str, threads: int | None) -> Iterato
 
 @contextmanager
 def _plain_errors(reading: Table | None) -> Iterator[None]:
-    """DuckDB's errors in our words: theirs quote the rows at which they stopped."""
+    """DuckDB's errors reworded: its own messages quote rows of data."""
     import duckdb
 
     try:

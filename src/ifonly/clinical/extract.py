@@ -12,17 +12,22 @@ from typing import Any
 
 import polars as pl
 
-from ifonly.clinical.cleaning import gcs_rule, measurements_rule, urine_rule
+from ifonly.clinical.cache import Counts, TableCache, code_of
 from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
-from ifonly.clinical.evidence import infection_rule, ventilation_rule
-from ifonly.clinical.flow import FlowStep
+from ifonly.clinical.event_tables import (
+    gcs_rule,
+    infection_rule,
+    measurements_rule,
+    stays_rule,
+    urine_rule,
+    ventilation_rule,
+    weights_rule,
+)
+from ifonly.clinical.inclusion import FlowStep
 from ifonly.clinical.items import differing_labels
-from ifonly.clinical.losses import check_losses, loss_notes
 from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
-from ifonly.clinical.rules import Rule
+from ifonly.clinical.rules import Rule, check_losses, loss_notes
 from ifonly.clinical.sources import Source, find_source
-from ifonly.clinical.stages import Counts, Stages, code_of
-from ifonly.clinical.stays import stays_rule, weights_rule
 from ifonly.clinical.treatments import DEFAULT_WEIGHT, fluids_rule, vasopressors_rule
 from ifonly.errors import InputError
 from ifonly.files import write_text_atomically
@@ -85,7 +90,7 @@ def read_events(
     """
     found = find_source(source)
     work = Path(work)
-    reader = _Reader(found, Stages(work / "stages"), Stages(work / "stages" / "passes"), progress)
+    reader = _Reader(found, TableCache(work / "stages"), TableCache(work / "stages" / "passes"), progress)
     with open_database(work / "temporary", memory=memory, threads=threads) as database:
         # Only now: limits that are refused leave no folder behind.
         (work / "stages" / "passes").mkdir(parents=True, exist_ok=True)
@@ -101,8 +106,8 @@ class _Reader:
     """One build of event tables."""
 
     source: Source
-    stages: Stages
-    passes: Stages
+    stages: TableCache
+    passes: TableCache
     """The passes' rows and what only rules read, apart from the event tables."""
     progress: Progress
 
@@ -141,7 +146,7 @@ class _Reader:
             self.progress(Tick(rule.name, 1, 1))
             database.view(rule.name, f"SELECT * FROM {parquet_relation(stages.path(rule.name))}")
 
-    def _make_table(self, database: Database, rule: Rule, stages: Stages) -> bool:
+    def _make_table(self, database: Database, rule: Rule, stages: TableCache) -> bool:
         keys = [self.passes.keys[name] for name in rule.passes]
         keys += [self.stages.keys.get(name) or self.passes.keys[name] for name in rule.after]
         # The queries are all that rules say; this module and the database run them.

@@ -1,12 +1,13 @@
-"""From events to steps of four hours: what was measured, what is still known, what was given - never from the future.
+"""From events to steps of four hours: what was measured, what is carried forward, what was given.
 
 A value counts for the step in which it was charted, from the step's beginning up to, but not including, its end. Until
 the next one it is held, at most for the variable's limit; then it is unknown, and a stated default stands in its place.
+No step uses later events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,9 +16,49 @@ import polars as pl
 
 from ifonly.clinical.sofa import COMPONENTS, add_sofa
 from ifonly.clinical.treatments import Floats, amount_per_step, maximum_rate
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.progress import Progress, Tick, silent
 
 STEP_HOURS = 4.0
+VASOPRESSORS, FLUIDS = "vasopressors", "fluids"
+UNITS = {VASOPRESSORS: "mcg/kg/min", FLUIDS: "mL/4 h"}
+DOSE_COLUMNS = {VASOPRESSORS: "vasopressor", FLUIDS: "fluid"}
+"""The column of a grid with the dose of each axis."""
+
+FEATURES = (
+    Feature("gender", "static", unit="1 = female", scaling="none", plausible=(0, 1)),
+    Feature("readmission", "static", unit="1 = yes", scaling="none", plausible=(0, 1)),
+    Feature("age", "static", unit="years", plausible=(18, 100)),
+    Feature("ventilation", "contextual", unit="1 = yes", scaling="none", plausible=(0, 1)),
+    Feature("FiO2", "dynamic", unit="%", plausible=(20, 100)),
+    Feature("PaO2", "dynamic", unit="mmHg", scaling="log", plausible=(10, 700)),
+    Feature("platelets", "dynamic", unit="10^9/L", scaling="log", plausible=(1, 2000)),
+    Feature("bilirubin", "dynamic", unit="mg/dL", scaling="log", plausible=(0.1, 80)),
+    Feature("GCS", "dynamic", unit="points", plausible=(3, 15)),
+    Feature("MAP", "dynamic", unit="mmHg", plausible=(10, 250)),
+    Feature("creatinine", "dynamic", unit="mg/dL", scaling="log", plausible=(0.05, 60)),
+    # Zero is common; the offset keeps its logarithm finite and small volumes close to each other.
+    Feature("urine", "dynamic", unit="mL/4 h", scaling="log", plausible=(0, 5000), log_offset=30.0),
+    Feature("SOFA", "dynamic", unit="points", plausible=(0, 24)),
+)
+
+
+def clinical_schema(vasopressors: Sequence[float], fluids: Sequence[float]) -> Schema:
+    """The schema with these dose levels; features, units and scaling are those of the simulated world.
+
+    A model of simulated stays thus fits clinical ones with the same levels.
+    """
+    return Schema(
+        features=FEATURES,
+        actions=ActionSpace.product(
+            Axis(VASOPRESSORS, UNITS[VASOPRESSORS], tuple(vasopressors)),
+            Axis(FLUIDS, UNITS[FLUIDS], tuple(fluids)),
+        ),
+        step_length=STEP_HOURS,
+        step_unit="h",
+    )
+
+
 STEP_SECONDS = round(STEP_HOURS * 3600)
 DAY_SECONDS = 24 * 3600
 ROOM_AIR = 21.0
@@ -40,7 +81,7 @@ class Variable:
     default: float
     """Stands for unknown values; scores no point of SOFA."""
     within: Literal["mean", "last"] = "mean"
-    """Which value speaks for a step with several."""
+    """How several values of one step are combined."""
     factor: float = 1.0
     """From the table's unit to the grid's."""
     least: float | None = None
@@ -318,7 +359,7 @@ def _per_stay(steps: pl.DataFrame, intervals: pl.DataFrame, summary: Callable[[F
 
 
 def _with_defaults(steps: pl.DataFrame) -> pl.DataFrame:
-    """Unknown values replaced by defaults, and a column `known_...` that tells which were not."""
+    """Unknown values replaced by defaults, and a column `known_...` that is true where a value was known."""
     known = [pl.col(v.feature).is_not_null().alias(f"known_{v.feature}") for v in VARIABLES]
     filled = [pl.col(v.feature).fill_null(v.default) for v in VARIABLES]
     return steps.with_columns(known).with_columns(*filled, pl.col("SOFA").cast(pl.Float64))

@@ -1,13 +1,13 @@
 """Which items of MIMIC's dictionaries are read, and what they stand for."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
 INTUBATED_VERBAL = ("1.0 ET/Trach", "No Response-ETT")
-"""What CareVue and MetaVision chart as the verbal response of somebody with a tube in the throat."""
+"""The verbal responses that CareVue and MetaVision chart for intubated patients."""
 
 
 @cache
@@ -27,63 +27,30 @@ def ids_of(*groups: Mapping[str, Any]) -> list[int]:
     return sorted({int(item) for group in groups for item in group})
 
 
-def charted_items() -> list[int]:
-    """Every item that is read from the table of charted values."""
+def items_of(table: str) -> dict[int, Any]:
+    """Every item that is read from one of the tables charted, labs, outputs, inputs and procedures, by its id.
+
+    The value is the item's label, or an entry with a `label`.
+    """
     items = mimic_items()
-    return ids_of(
-        *items["charted"].values(),
-        *items["gcs"].values(),
-        *items["weight"].values(),
-        items["ventilation"],
-        items["ventilation_text"],
-        items["off_ventilation"],
-    )
-
-
-def lab_items() -> list[int]:
-    """Every item that is read from the table of laboratory values."""
-    items = mimic_items()
-    return ids_of(*items["labs"].values(), items["blood_gas_specimen"])
-
-
-def urine_items() -> list[int]:
-    """Every item that is read from the table of outputs, the irrigant that went in among them."""
-    items = mimic_items()
-    return ids_of(items["urine"], items["irrigant_in"])
-
-
-def input_items() -> list[int]:
-    """Every vasopressor and every fluid."""
-    items = mimic_items()
-    return ids_of(*items["vasopressors"].values(), items["fluids"])
-
-
-def procedure_items() -> list[int]:
-    """The procedures that end mechanical ventilation."""
-    return ids_of(mimic_items()["extubation_procedures"])
+    groups = {
+        "charted": (
+            *(group for name in ("charted", "gcs", "weight") for group in items[name].values()),
+            *(items[name] for name in ("ventilation", "ventilation_text", "off_ventilation")),
+        ),
+        "labs": (*items["labs"].values(), items["blood_gas_specimen"]),
+        "outputs": (items["urine"], items["irrigant_in"]),
+        "inputs": (*items["vasopressors"].values(), items["fluids"]),
+        "procedures": (items["extubation_procedures"],),
+    }
+    return {int(item): entry for group in groups[table] for item, entry in group.items()}
 
 
 def labels(*, laboratory: bool) -> dict[int, str]:
     """The expected label of each item, of D_LABITEMS (`laboratory`) or of D_ITEMS."""
-    items = mimic_items()
-    if laboratory:
-        groups = [*items["labs"].values(), items["blood_gas_specimen"]]
-        return {int(item): label for group in groups for item, label in group.items()}
-    return {item: label for group in _described_groups(items) for item, label in group}
-
-
-def _described_groups(items: Mapping[str, Any]) -> Iterator[Iterator[tuple[int, str]]]:
-    plain = [
-        *items["charted"].values(),
-        *items["gcs"].values(),
-        *items["weight"].values(),
-        *items["vasopressors"].values(),
-        *(items[name] for name in ("ventilation", "extubation_procedures", "urine", "irrigant_in")),
-    ]
-    for group in plain:
-        yield ((int(item), label) for item, label in group.items())
-    for name in ("ventilation_text", "off_ventilation", "fluids"):
-        yield ((int(item), entry["label"]) for item, entry in items[name].items())
+    tables = ("labs",) if laboratory else ("charted", "outputs", "inputs", "procedures")
+    entries = {item: entry for table in tables for item, entry in items_of(table).items()}
+    return {item: entry if isinstance(entry, str) else entry["label"] for item, entry in entries.items()}
 
 
 def differing_labels(found: Mapping[int, str], *, laboratory: bool) -> list[int]:

@@ -1,9 +1,8 @@
-"""Doses as a few levels: zero, and the medians of the quartile bins of the doses that were given."""
+"""Doses as actions: a few levels per axis, learned on training subjects only, and the level of each step."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,16 +10,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
+import polars as pl
 
-from ifonly.clinical.schema import FLUIDS, UNITS, VASOPRESSORS
-from ifonly.errors import InputError, StoreError
+from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, UNITS, VASOPRESSORS
+from ifonly.data.cohort import split_subjects
+from ifonly.data.plain import read_mapping
+from ifonly.errors import InputError
 
 FORMAT, VERSION = "ifonly.levels", 1
 BINS = 4
 """Of non-zero doses: quartiles."""
 DIGITS = 3
 """Significant digits of a learned level, as in the paper's table."""
+
+LEARNED, FROM_PAPER = "learned", "paper"
 
 Doses = npt.NDArray[np.float64]
 
@@ -150,14 +153,8 @@ def levels_to_dict(levels: Mapping[str, Levels]) -> dict[str, Any]:
 def read_levels(path: str | Path) -> dict[str, Levels]:
     """Levels from a YAML or JSON file: for vasopressors and fluids a list of doses, or doses and edges."""
     source = Path(path)
-    try:
-        text = source.read_text(encoding="utf-8")
-        content = json.loads(text) if source.suffix.lower() == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{source}: cannot be read ({error}).") from None
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise StoreError(f"{source}: is neither valid JSON nor YAML ({error}).") from None
-    if not isinstance(content, dict) or not {VASOPRESSORS, FLUIDS} <= set(content):
+    content = read_mapping(source)
+    if not {VASOPRESSORS, FLUIDS} <= set(content):
         raise InputError(
             f"{source}: needs the keys {VASOPRESSORS!r} and {FLUIDS!r}, each with a list of doses that begins with 0."
         )
@@ -179,3 +176,63 @@ def _numbers(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(item, int | float) and not isinstance(item, bool) and np.isfinite(item) for item in value
     )
+
+
+@dataclass(frozen=True)
+class LevelChoice:
+    """Where levels come from."""
+
+    levels: str = LEARNED
+    """"learned", "paper", or the name of a file."""
+    min_uses: int = 0
+    """Merge levels that fewer training steps use."""
+    test: float = 0.2
+    seed: int = 0
+    """Share and seed of the split by subject, as `Cohort.split` makes it: levels are learned on its training part."""
+
+    def check(self) -> None:
+        """Refuse what could not be learned or read, before any work is done."""
+        if not 0 < self.test < 1:
+            raise InputError(f"levels: the test share {self.test} must lie strictly between 0 and 1.")
+        if self.min_uses < 0:
+            raise InputError(f"levels: min_uses {self.min_uses} must not be negative.")
+        _fixed_levels(self.levels)
+
+
+def choose_levels(grid: pl.DataFrame, choice: LevelChoice) -> tuple[dict[str, Levels], tuple[str, ...]]:
+    """The levels of each dose axis, and remarks."""
+    training = grid.filter(pl.col("subject").is_in(training_subjects(grid["subject"], choice).implode()))
+    fixed = _fixed_levels(choice.levels)
+    chosen: dict[str, Levels] = {}
+    remarks: list[str] = []
+    for name, column in DOSE_COLUMNS.items():
+        doses = training[column].to_numpy()
+        levels, said = (fixed[name], ()) if fixed else learn_levels(doses, name=name)
+        remarks.extend(said)
+        if choice.min_uses:
+            levels, said = merge_rare(levels, doses, least=choice.min_uses, name=name)
+            remarks.extend(said)
+        chosen[name] = levels
+    return chosen, tuple(remarks)
+
+
+def training_subjects(subjects: pl.Series, choice: LevelChoice) -> pl.Series:
+    """The subjects on the training side of the cohort's own split; a single subject is its own training split."""
+    names = tuple(sorted(set(subjects.to_list())))
+    if len(names) < 2:
+        return pl.Series(names, dtype=pl.String)
+    training, _ = split_subjects(names, test=choice.test, seed=choice.seed)
+    return pl.Series(training, dtype=pl.String)
+
+
+def assign_actions(grid: pl.DataFrame, levels: Mapping[str, Levels]) -> npt.NDArray[np.int64]:
+    """The action's number at each step, in the order of `ActionSpace.product`: fluids vary fastest."""
+    vasopressor = levels[VASOPRESSORS].assign(grid[DOSE_COLUMNS[VASOPRESSORS]].to_numpy())
+    fluid = levels[FLUIDS].assign(grid[DOSE_COLUMNS[FLUIDS]].to_numpy())
+    return vasopressor * len(levels[FLUIDS].doses) + fluid
+
+
+def _fixed_levels(name: str) -> dict[str, Levels] | None:
+    if name == LEARNED:
+        return None
+    return PAPER if name == FROM_PAPER else read_levels(name)

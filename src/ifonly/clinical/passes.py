@@ -4,22 +4,15 @@ Columns are read as text and cast here, so that what cannot be cast is counted, 
 row, instead of ending the pass somewhere in the middle with a row of data in the message.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
-from ifonly.clinical.items import (
-    charted_items,
-    input_items,
-    lab_items,
-    mimic_items,
-    procedure_items,
-    urine_items,
-)
+from ifonly.clinical.items import items_of, mimic_items
 from ifonly.clinical.sources import Source, Table
-from ifonly.clinical.stages import Counts, code_of
 from ifonly.errors import InputError
 
 MOST_TEXT = 0.05
@@ -83,19 +76,19 @@ def make_passes(source: Source) -> dict[str, Pass]:
         "patients": Pass((subject, *born), (("gender", "upper(trim(gender))"),)),
         "admissions": Pass((admission, Typed("died", "hospital_expire_flag", "INTEGER"))),
         "charted": _of_items(
-            charted_items(),
+            "charted",
             (stay, time, number),
             ("text", "value"),
             ("flagged", _flag(tables["charted"], "error")),
         ),
-        "labs": _of_items(lab_items(), (subject, admission, time, number), ("text", "value")),
+        "labs": _of_items("labs", (subject, admission, time, number), ("text", "value")),
         "outputs": _of_items(
-            urine_items(),
+            "outputs",
             (stay, time, _number("number", "value")),
             ("flagged", _flag(tables["outputs"], "iserror")),
         ),
         "inputs_metavision": _of_items(
-            input_items(),
+            "inputs",
             (stay, *_interval(), *inputs, _number("weight", "patientweight")),
             *units,
             ("cancelled", _cancelled(tables["inputs_metavision"])),
@@ -109,14 +102,14 @@ def make_passes(source: Source) -> dict[str, Pass]:
     }
     if "inputs_carevue" in tables:
         passes["inputs_carevue"] = _of_items(
-            input_items(),
+            "inputs",
             (stay, time, *inputs),
             *units,
             ("stopped", "coalesce(stopped IN ('Stopped', 'D/C''d'), false)"),
         )
     if "procedures" in tables:
         passes["procedures"] = _of_items(
-            procedure_items(),
+            "procedures",
             (stay, Typed("time", "starttime", "TIMESTAMP")),
             ("cancelled", _cancelled(tables["procedures"])),
         )
@@ -131,9 +124,9 @@ def _interval() -> tuple[Typed, Typed]:
     return Typed("start", "starttime", "TIMESTAMP"), Typed("stop", "endtime", "TIMESTAMP")
 
 
-def _of_items(items: Sequence[int], typed: tuple[Typed, ...], *expressions: tuple[str, str]) -> Pass:
+def _of_items(table: str, typed: tuple[Typed, ...], *expressions: tuple[str, str]) -> Pass:
     item = Typed("item", "itemid", "INTEGER")
-    wanted = ", ".join(map(str, items))
+    wanted = ", ".join(map(str, sorted(items_of(table))))
     where = f"TRY_CAST(itemid AS INTEGER) IN ({wanted}) OR {_uncastable(item)}"
     return Pass((*typed, item), expressions, where)
 
@@ -187,7 +180,7 @@ def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, repo
 
 
 def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typed) -> int:
-    """The first row in which a column holds something else: another look at the file, for those that need it only."""
+    """The first row in which a column holds something else: a second pass over the file, only after an error."""
     numbered = f"SELECT row_number() OVER () AS number, * FROM {csv_relation(table)}"
     database.rows("SET preserve_insertion_order = true")
     first = f"SELECT min(number) FROM ({numbered}) WHERE ({chosen.where}) AND {_uncastable(typed)}"

@@ -1,7 +1,7 @@
 """Which release of MIMIC a folder holds, where its tables are, and how their files are written.
 
 Headers are read here, before any database opens a file: a missing table or column or a wrong delimiter is then
-reported in words, and the dialect and columns are told to the reader instead of being guessed from a sample.
+reported in words, and dialect and columns are passed to the reader instead of being inferred from a sample.
 """
 
 import csv

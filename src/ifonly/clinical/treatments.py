@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ifonly.clinical.event_tables import PLAUSIBLE_WEIGHT
 from ifonly.clinical.items import mimic_items
 from ifonly.clinical.rules import NO_STAY, Rule, by_item, hour, kept_where, outside, reasons, values
-from ifonly.clinical.stays import PLAUSIBLE_WEIGHT
 
 Floats = NDArray[np.float64]
 
@@ -29,9 +29,9 @@ MOST_VASOPRESSIN = 0.2
 MOST_RATE = 10.0
 """Norepinephrine equivalents, mcg/kg/min; more is a slip."""
 CAREVUE_HOLD = 4.0
-"""Hours within which the next chart of a drug ends a charted rate; if there is none,"""
+"""Hours within which the next chart of a drug ends a charted rate."""
 CAREVUE_ALONE = 1.0
-"""it counts for so many hours."""
+"""Hours that a charted rate lasts if no chart follows within `CAREVUE_HOLD`."""
 
 FLUID_UNITS = {"ml": 1.0, "cc": 1.0, "l": 1000.0}
 """To mL, for any fluid; an amount without a unit is in mL."""
@@ -61,7 +61,7 @@ def rate_profile(intervals: Floats) -> tuple[Floats, Floats]:
         places = np.searchsorted(times, moments)
         np.add.at(changes, places, sign * rates)
         np.add.at(running, places, sign)
-    # What rounding leaves behind of infusions that have ended is no infusion.
+    # Rounding errors after all infusions have ended count as zero.
     profile = np.where(np.cumsum(running) > 0, np.maximum(np.cumsum(changes), 0.0), 0.0)
     return times, profile
 

@@ -1,6 +1,6 @@
 """Episodes: what was recorded, what it is made of, and how it is kept on disk."""
 
-from ifonly.data.cohort import Cohort, Summary, Transitions
+from ifonly.data.cohort import Cohort, CohortSummary, Transitions
 from ifonly.data.episode import Episode
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
@@ -18,11 +18,11 @@ __all__ = [
     "ActionSpace",
     "Axis",
     "Cohort",
+    "CohortSummary",
     "Episode",
     "Feature",
     "Scaler",
     "Schema",
-    "Summary",
     "Transitions",
     "load",
     "load_cohort",

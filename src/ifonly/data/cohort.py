@@ -182,33 +182,26 @@ class Cohort:
         """(training, test) cohorts; all episodes of a subject land on the same side."""
         if by != "subject":
             raise InputError(f"split: by={by!r} is unknown; cohorts are split by 'subject'.")
-        if not 0 < test < 1:
-            raise InputError(f"split: test={test} must lie strictly between 0 and 1.")
-        subjects = self._shuffled_subjects(seed)
-        size = min(max(1, round(test * len(subjects))), len(subjects) - 1)
-        if size < 1:
-            raise InputError("split: needs at least two subjects.")
-        return self._without(subjects[:size]), self._only(subjects[:size])
+        training, held_out = split_subjects(self.subjects, test=test, seed=seed)
+        return self._of_subjects(training), self._of_subjects(held_out)
 
     def folds(self, count: int, *, seed: int = 0) -> list[tuple[Cohort, Cohort]]:
         """`count` (training, validation) pairs; every subject is in exactly one validation part."""
-        subjects = self._shuffled_subjects(seed)
+        subjects = shuffled_subjects(self.subjects, seed)
         if not 2 <= count <= len(subjects):
             raise InputError(f"folds: count={count} must be between 2 and the number of subjects, {len(subjects)}.")
-        parts = [subjects[start::count] for start in range(count)]
-        return [(self._without(part), self._only(part)) for part in parts]
+        parts = [set(subjects[start::count]) for start in range(count)]
+        return [(self._of_subjects(set(subjects) - part), self._of_subjects(part)) for part in parts]
 
-    def _shuffled_subjects(self, seed: int) -> list[str]:
-        unique = sorted(set(self.subjects))
-        return [unique[i] for i in np.random.default_rng(seed).permutation(len(unique))]
-
-    def _only(self, subjects: Iterable[str]) -> Cohort:
+    def _of_subjects(self, subjects: Iterable[str]) -> Cohort:
         wanted = set(subjects)
         return self.filter([subject in wanted for subject in self.subjects])
 
-    def _without(self, subjects: Iterable[str]) -> Cohort:
-        unwanted = set(subjects)
-        return self.filter([subject not in unwanted for subject in self.subjects])
+    def columns(self) -> dict[str, FloatArray]:
+        """The values [N] of every feature over all steps, by name, in the order of the schema."""
+        places = {feature.name: (self.states, i) for i, feature in enumerate(self.schema.dynamic)}
+        places |= {feature.name: (self.context, i) for i, feature in enumerate(self.schema.context)}
+        return {feature.name: places[feature.name][0][:, places[feature.name][1]] for feature in self.schema.features}
 
     def transitions(self) -> Transitions:
         """Every (state, context, action, next state) of the cohort, episode by episode."""
@@ -221,9 +214,9 @@ class Cohort:
             self.states[~last], self.context[~last], self.actions[~last], self.states[~first], episode[~last]
         )
 
-    def summary(self) -> Summary:
+    def summary(self) -> CohortSummary:
         """Counts and per-feature figures; prints itself as a short table."""
-        return Summary.of(self)
+        return CohortSummary.of(self)
 
     def fingerprint(self) -> str:
         """A hash of schema, ids, subjects and every value: what a result was computed from."""
@@ -234,6 +227,23 @@ class Cohort:
 
     def __repr__(self) -> str:
         return f"Cohort({len(self)} episodes, {len(set(self.subjects))} subjects, {len(self.actions)} steps)"
+
+
+def split_subjects(subjects: Iterable[str], *, test: float, seed: int) -> tuple[list[str], list[str]]:
+    """The subjects of the training and of the test part: who is where depends on their names and the seed alone."""
+    if not 0 < test < 1:
+        raise InputError(f"split: test={test} must lie strictly between 0 and 1.")
+    shuffled = shuffled_subjects(subjects, seed)
+    size = min(max(1, round(test * len(shuffled))), len(shuffled) - 1)
+    if size < 1:
+        raise InputError("split: needs at least two subjects.")
+    return shuffled[size:], shuffled[:size]
+
+
+def shuffled_subjects(subjects: Iterable[str], seed: int) -> list[str]:
+    """Every subject once, in random order."""
+    unique = sorted(set(subjects))
+    return [unique[i] for i in np.random.default_rng(seed).permutation(len(unique))]
 
 
 @dataclass(frozen=True)
@@ -251,7 +261,7 @@ class FeatureSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class CohortSummary:
     """What a cohort holds."""
 
     episodes: int
@@ -263,22 +273,21 @@ class Summary:
     action_counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, cohort: Cohort) -> Summary:
+    def of(cls, cohort: Cohort) -> CohortSummary:
         """Summarise a cohort."""
-        columns = {f.name: cohort.states[:, i] for i, f in enumerate(cohort.schema.dynamic)}
-        columns |= {f.name: cohort.context[:, i] for i, f in enumerate(cohort.schema.context)}
+        columns = cohort.columns()
         features = tuple(
             FeatureSummary(
                 name=feature.name,
                 kind=feature.kind,
                 unit=feature.unit,
-                mean=float(columns[feature.name].mean()),
-                deviation=float(columns[feature.name].std()),
-                minimum=float(columns[feature.name].min()),
-                maximum=float(columns[feature.name].max()),
+                mean=float(values.mean()),
+                deviation=float(values.std()),
+                minimum=float(values.min()),
+                maximum=float(values.max()),
                 implausible=cohort.implausible.get(feature.name, 0),
             )
-            for feature in cohort.schema.features
+            for feature, values in zip(cohort.schema.features, columns.values(), strict=True)
         )
         counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))
         return cls(

@@ -1,4 +1,4 @@
-"""Which column of somebody's table holds what: ids, steps, and actions as labels or as doses."""
+"""Which columns of a user's table hold ids, steps, and actions as labels or as doses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import as_list, as_number, as_numbers, check_keys, check_name, repeated
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
+from ifonly.records import to_plain
 
 SAME_DOSE = 1e-9
 """Doses that differ from a level by no more than this, relative to the largest level, are that level."""
@@ -132,18 +133,11 @@ class TableColumns:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, as the key `table` of a schema file holds them."""
-        content: dict[str, Any] = {"episode": self.episode, "step": self.step}
-        if self.spacing is not None:
-            content["spacing"] = self.spacing
-        if self.subject is not None:
-            content["subject"] = self.subject
-        if self.doses:
-            content["doses"] = [
-                {"axis": dose.axis, "column": dose.column, **({"edges": list(dose.edges)} if dose.edges else {})}
-                for dose in self.doses
-            ]
-        else:
-            content["action"] = self.action
+        content = {key: value for key, value in to_plain(self).items() if value is not None}
+        del content["action" if self.doses else "doses"]
+        for dose in content.get("doses", []):
+            if not dose["edges"]:
+                del dose["edges"]
         return content
 
     @classmethod

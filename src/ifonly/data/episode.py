@@ -90,7 +90,7 @@ class Rows:
     actions: IntArray
 
     def frozen_copy(self) -> Rows:
-        """A copy that nobody can write to: neither through it nor through the arrays it was made from."""
+        """A read-only copy that shares no memory with the arrays it was made from."""
         states, context = np.array(self.states, order="C"), np.array(self.context, order="C")
         copy = Rows(self.schema, states, context, np.array(self.actions))
         copy.freeze()
@@ -115,7 +115,7 @@ def as_matrix(what: str, values: Any) -> FloatArray:
     try:
         matrix = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        # What numpy has to say quotes the value.
+        # numpy's own message quotes the value.
         raise InputError(f"{what}: not a rectangular table of numbers, [steps, features].") from None
     if matrix.ndim != 2:
         raise InputError(f"{what}: has {matrix.ndim} dimension(s); expected two, [steps, features].")

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,10 +35,7 @@ class Groups:
 def cohort_values(cohort: Cohort) -> pl.DataFrame:
     """A table of the cohort's episodes: column `episode`, and every feature at the first step, in original units."""
     first = cohort.offsets[:-1]
-    columns: dict[str, Any] = {"episode": cohort.ids}
-    columns |= {feature.name: cohort.context[first, i] for i, feature in enumerate(cohort.schema.context)}
-    columns |= {feature.name: cohort.states[first, i] for i, feature in enumerate(cohort.schema.dynamic)}
-    return pl.DataFrame(columns)
+    return pl.DataFrame({"episode": cohort.ids} | {name: values[first] for name, values in cohort.columns().items()})
 
 
 def make_groups(
@@ -70,7 +66,7 @@ def make_groups(
 
 
 def _column(frame: pl.DataFrame, name: str, episodes: Sequence[str]) -> pl.Series:
-    """The values of the episodes, in their order; what is no finite number counts as missing."""
+    """The values of the episodes, in their order; NaN and infinite values count as missing."""
     if "episode" not in frame.columns:
         raise InputError("groups: the table of values needs a column 'episode' with the ids of the episodes.")
     choices = [column for column in frame.columns if column != "episode"]

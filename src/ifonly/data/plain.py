@@ -1,12 +1,93 @@
-"""Plain values as people write them in files and calls: taken as they should be, or refused with a place."""
+"""Plain values, as JSON and YAML hold them, checked when they are read.
+
+Errors name the place of the entry that is wrong. What a document of another format or version holds is not read.
+"""
 
 import difflib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ifonly.errors import InputError
+import yaml
+
+from ifonly.errors import InputError, StoreError
+from ifonly.version import __version__
+
+
+def json_text(content: Mapping[str, Any], *, what: str = "document") -> str:
+    """The content of a JSON file; what JSON cannot hold is an `InputError` that names `what`."""
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text.encode()  # lone surrogates show only here
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: {error}; only what JSON can hold is stored.") from None
+    return text
+
+
+def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
+    """The mapping in a file of this format and version; `kind` and what was `expected` are for messages."""
+    content = read_plain(file, expected=expected)
+    check_version(file, content, format, version, kind=kind)
+    return dict(content)
+
+
+def check_version(file: Path | str, content: Any, format: str, version: int, *, kind: str) -> None:
+    """Refuse content of another format, or of another version of it."""
+    if not isinstance(content, Mapping):
+        raise StoreError(f"{file}: not a {kind}: holds {type(content).__name__}, not a mapping of names to values.")
+    if content.get("format") != format:
+        raise StoreError(f"{file}: not a {kind}: format {content.get('format')!r}; expected {format!r}.")
+    if content.get("version") != version:
+        raise StoreError(
+            f"{file}: version {content.get('version')!r} of {format}; ifonly {__version__} reads version {version}: "
+            "update ifonly, or write it again with this one."
+        )
+
+
+def read_mapping(source: Path) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file, read as `read_plain` does."""
+    content = read_plain(source)
+    if not isinstance(content, dict):
+        raise StoreError(f"{source}: holds {type(content).__name__}, not a mapping of names to values.")
+    return content
+
+
+def read_plain(source: Path, *, expected: str = "") -> Any:
+    """What a file holds, JSON by the ending of its name or else YAML; no key may occur twice in a mapping."""
+    is_json = source.suffix.lower() == ".json"
+    try:
+        text = source.read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=_checked_pairs) if is_json else yaml.load(text, _YamlLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{source}: cannot be read ({error}){expected and f'; {expected}'}.") from None
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        raise StoreError(f"{source}: is not valid {'JSON' if is_json else 'YAML'}, or cut off ({error}).") from None
+    except _RepeatedKeyError as error:
+        raise StoreError(f"{source}: {error}; keep one of them.") from None
+
+
+class _RepeatedKeyError(ValueError):
+    """A mapping has a key twice, of which parsers silently drop one."""
+
+
+def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := repeated([key for key, _ in pairs]):
+        raise _RepeatedKeyError(f"the key {twice[0]!r} occurs twice in one mapping")
+    return dict(pairs)
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """Plain values only, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for position, key in enumerate(keys):
+            if any((key.tag, key.value) == (other.tag, other.value) for other in keys[:position]):
+                raise _RepeatedKeyError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
+        return super().construct_mapping(node, deep=deep)
 
 
 def repeated(names: Sequence[str]) -> list[str]:
@@ -51,6 +132,12 @@ def as_numbers(where: str, values: Iterable[object]) -> tuple[float, ...]:
     return tuple(as_number(where, value) for value in values)
 
 
+def check_whole(where: str, value: object, *, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{where}={value!r} must be a whole number of at least {least}.")
+
+
 def check_text(where: str, what: str, value: object) -> None:
     """Refuse what is not text."""
     if not isinstance(value, str):
@@ -71,10 +158,15 @@ def check_choice(where: str, what: str, value: object, choices: tuple[str, ...])
         raise InputError(f"{where}: {what} {value!r} is unknown; choose from {list(choices)}.")
 
 
-def check_keys(where: str, content: object, *, required: set[str], optional: set[str]) -> None:
-    """Refuse what is not a mapping, lacks a required key or has an unknown one."""
+def check_mapping(where: str, content: object) -> None:
+    """Refuse what is not a mapping."""
     if not isinstance(content, Mapping):
         raise InputError(f"{where}: expected a mapping, found {type(content).__name__}.")
+
+
+def check_keys(where: str, content: Any, *, required: set[str], optional: set[str]) -> None:
+    """Refuse what is not a mapping, lacks a required key or has an unknown one."""
+    check_mapping(where, content)
     missing, unknown = required - set(content), set(content) - required - optional
     if missing:
         raise InputError(f"{where}: missing {sorted(missing)}.")

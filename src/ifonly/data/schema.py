@@ -22,6 +22,7 @@ from ifonly.data.plain import (
     repeated,
 )
 from ifonly.errors import InputError, SchemaMismatchError
+from ifonly.records import to_plain
 
 Kind = Literal["static", "contextual", "dynamic"]
 Scaling = Literal["linear", "log", "none"]
@@ -171,7 +172,7 @@ class ActionSpace:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether the vectors are mere indicators, as those of `categories` are."""
+        """Whether the vectors are indicators, as those of `categories` are."""
         return not self.axes and self.vectors == _indicators(len(self))
 
     def describe_change(self, before: int, after: int) -> str:
@@ -310,39 +311,24 @@ def _indicators(count: int) -> tuple[tuple[float, ...], ...]:
 
 
 def _feature_to_dict(feature: Feature) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "name": feature.name,
-        "kind": feature.kind,
-        "unit": feature.unit,
-        "scaling": feature.scaling,
-    }
-    if feature.plausible is not None:
-        content["plausible"] = list(feature.plausible)
-    if feature.log_offset:
-        content["log_offset"] = feature.log_offset
-    return content
+    """The feature without entries that say nothing: no range, no offset."""
+    content: dict[str, Any] = to_plain(feature)
+    return {key: value for key, value in content.items() if key not in ("plausible", "log_offset") or value}
 
 
 def _feature_from_dict(content: Mapping[str, Any]) -> Feature:
     name = content.get("name", "?") if isinstance(content, Mapping) else "?"
-    where = f"schema: feature {name!r}"
-    check_keys(where, content, required={"name", "kind"}, optional={"unit", "scaling", "plausible", "log_offset"})
-    return Feature(
-        name=content["name"],
-        kind=content["kind"],
-        unit=content.get("unit", ""),
-        scaling=content.get("scaling", "linear"),
-        plausible=content.get("plausible"),
-        log_offset=content.get("log_offset", 0.0),
-    )
+    optional = {"unit", "scaling", "plausible", "log_offset"}
+    check_keys(f"schema: feature {name!r}", content, required={"name", "kind"}, optional=optional)
+    return Feature(**content)
 
 
 def _actions_to_dict(actions: ActionSpace) -> dict[str, Any]:
     if actions.axes:
-        return {"axes": [{"name": a.name, "unit": a.unit, "levels": list(a.levels)} for a in actions.axes]}
+        return {"axes": to_plain(actions.axes)}
     if actions.is_categorical:
         return {"categories": list(actions.labels)}
-    return {"vectors": [list(vector) for vector in actions.vectors], "labels": list(actions.labels)}
+    return {"vectors": to_plain(actions.vectors), "labels": list(actions.labels)}
 
 
 def _actions_from_dict(content: Mapping[str, Any]) -> ActionSpace:
@@ -373,3 +359,23 @@ def _checked_range(where: str, value: object) -> tuple[float, float]:
     if low >= high:
         raise InputError(f"{where}: low {low} must be below high {high}.")
     return low, high
+
+
+UNITS_OF_TIME = {"h": "hour", "hr": "hour", "min": "minute", "d": "day", "s": "second", "w": "week"}
+"""Abbreviations of units of time that are written out."""
+
+
+def unit_of_time(schema: Schema) -> str:
+    """The unit of steps as a word: hour for h, step where there is none."""
+    return UNITS_OF_TIME.get(schema.step_unit, schema.step_unit) or "step"
+
+
+def moment(schema: Schema, step: int) -> str:
+    """The time of a step, such as "hour 8" for step 2 of four hours each; "step 2" where steps have no unit."""
+    return f"{unit_of_time(schema)} {step * schema.step_length:g}"
+
+
+def step_and_moment(schema: Schema, step: int) -> str:
+    """Both, such as "step 2 (hour 8)", for lists that programs number and people read; once where they are the same."""
+    words = f"step {step}"
+    return words if moment(schema, step) == words else f"{words} ({moment(schema, step)})"

@@ -18,7 +18,7 @@ import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
-from ifonly.data.plain import repeated
+from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
 from ifonly.errors import InputError, StoreError
@@ -29,7 +29,7 @@ COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
-"""What a first schema says instead of a unit that nobody can guess."""
+"""Stands in a drafted schema for a unit that cannot be guessed."""
 
 # A damaged Parquet file can make polars panic, which is no subclass of its other errors.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -43,7 +43,7 @@ def save_cohort(
     Values come back bit by bit. `provenance` is anything that JSON can hold: where the data come from, settings,
     seeds. An existing cohort folder is replaced only with `overwrite`.
     """
-    origin = _checked_provenance(provenance or {})
+    origin = json.loads(json_text(dict(provenance or {}), what="provenance"))
     try:
         with atomic_folder(path, overwrite=overwrite) as folder:
             table = folder / TABLE_NAME
@@ -58,7 +58,7 @@ def save_cohort(
                 "schema_fingerprint": cohort.schema.fingerprint,
                 "schema": cohort.schema.to_dict(),
             }
-            (folder / METADATA_NAME).write_text(_json(metadata), encoding="utf-8")
+            (folder / METADATA_NAME).write_text(json_text(metadata), encoding="utf-8")
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{path}: the cohort could not be written ({error}); nothing was changed.") from error
 
@@ -100,8 +100,7 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
     if not source.is_file():
         found = sorted(item.name for item in folder.iterdir())[:10]
         raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder (it holds {found}).")
-    content = _parsed(source)
-    _check_version(source, content, COHORT_FORMAT, COHORT_VERSION)
+    content = read_document(source, COHORT_FORMAT, COHORT_VERSION, kind="cohort", expected="expected a cohort folder")
     for key, kind in (("schema", dict), ("counts", dict), ("table", dict), ("provenance", dict), ("ifonly", str)):
         if not isinstance(content.get(key), kind):
             raise StoreError(f"{source}: {key!r} is missing or broken; get a fresh copy of the folder.")
@@ -116,9 +115,10 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     content = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION, **schema.to_dict()}
-    text = (
-        _json(content) if _is_json(target) else yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
-    )
+    if target.suffix.lower() == ".json":
+        text = json_text(content)
+    else:
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
     try:
         write_text_atomically(target, text)
     except OSError as error:
@@ -133,9 +133,8 @@ def load_schema(path: str | Path) -> Schema:
 def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
     """The schema in a schema file, and what its key `table` says about the columns of the tables it is for."""
     source = _schema_path(path)
-    content = _parsed(source)
-    assumed = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION}
-    _check_version(source, assumed | content, SCHEMA_FORMAT, SCHEMA_VERSION)
+    content: dict[str, Any] = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION} | read_mapping(source)
+    check_version(source, content, SCHEMA_FORMAT, SCHEMA_VERSION, kind="schema")
     try:
         columns = TableColumns.from_dict(content.get("table", {}))
         schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
@@ -180,82 +179,8 @@ def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> 
         raise InputError(f"{source}: {error}") from None
 
 
-def _checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        text = _json(dict(provenance))
-        text.encode()
-    except (TypeError, ValueError) as error:
-        raise InputError(f"provenance: {error}; only what JSON can hold is stored.") from None
-    content: dict[str, Any] = json.loads(text)
-    return content
-
-
-def _json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _is_json(path: Path) -> bool:
-    return path.suffix.lower() == ".json"
-
-
 def _counts(cohort: Cohort) -> dict[str, int]:
     return {"episodes": len(cohort), "subjects": len(set(cohort.subjects)), "steps": len(cohort.actions)}
-
-
-def _parsed(source: Path) -> dict[str, Any]:
-    """The mapping in a JSON or YAML file."""
-    try:
-        text = source.read_text(encoding="utf-8")
-        content = json.loads(text, object_pairs_hook=_checked_pairs) if _is_json(source) else _parsed_yaml(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{source}: cannot be read ({error}).") from None
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        kind = "JSON" if _is_json(source) else "YAML"
-        raise StoreError(f"{source}: is not valid {kind}, or cut off ({error}).") from None
-    except _RepeatedKeyError as error:
-        raise StoreError(f"{source}: {error}; keep one of them.") from None
-    if not isinstance(content, dict):
-        raise StoreError(f"{source}: holds {type(content).__name__}, not a mapping of names to values.")
-    return content
-
-
-class _RepeatedKeyError(ValueError):
-    """A mapping has a key twice, of which parsers silently drop one."""
-
-
-def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if twice := repeated([key for key, _ in pairs]):
-        raise _RepeatedKeyError(f"the key {twice[0]!r} occurs twice in one mapping")
-    return dict(pairs)
-
-
-class _YamlLoader(yaml.SafeLoader):
-    """Plain values only, and no key twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for position, key in enumerate(keys):
-            if any((key.tag, key.value) == (other.tag, other.value) for other in keys[:position]):
-                raise _RepeatedKeyError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
-        return super().construct_mapping(node, deep=deep)
-
-
-def _parsed_yaml(text: str) -> Any:
-    loader = _YamlLoader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
-def _check_version(source: Path, content: Mapping[str, Any], expected: str, version: int) -> None:
-    if content.get("format") != expected:
-        raise StoreError(f"{source}: format {content.get('format')!r}; expected {expected!r}.")
-    if content.get("version") != version:
-        raise StoreError(
-            f"{source}: version {content.get('version')!r} of {expected}; ifonly {__version__} reads version "
-            f"{version}; update ifonly, or write it again with this one."
-        )
 
 
 def _stored_schema(folder: Path, metadata: Mapping[str, Any]) -> Schema:
@@ -327,7 +252,7 @@ def _parse_csv(source: Path, data: bytes) -> pl.DataFrame:
     except pl.exceptions.NoDataError:
         raise InputError(f"{source}: is empty.") from None
     except (*_UNREADABLE, UnicodeDecodeError, csv.Error):
-        # The parser's own message may quote whole rows, which are nobody's business.
+        # The parser's own message may quote whole rows: patient data.
         raise StoreError(
             f"{source}: is not a readable CSV file; it must be UTF-8 with commas, no row may have more cells than the "
             "header, and every quote must be closed."

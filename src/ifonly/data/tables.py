@@ -1,7 +1,7 @@
 """Cohorts as long tables, one row per step, and back; every check is vectorised and names the place it fails at.
 
 Places are columns, rows (counted from 1, without the header) and steps. What a cell holds, an id included, is in no
-message: tables are about people, and messages end up in logs.
+message: tables hold patient data, and messages end up in logs.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ def cohort_to_frame(cohort: Cohort) -> pl.DataFrame:
         "step": np.arange(len(cohort.actions)) - cohort.offsets[row_episode],
         "action": cohort.actions,
     }
-    dynamic = {feature.name: cohort.states[:, i] for i, feature in enumerate(cohort.schema.dynamic)}
-    context = {feature.name: cohort.context[:, i] for i, feature in enumerate(cohort.schema.context)}
-    values = dynamic | context
-    columns |= {feature.name: np.ascontiguousarray(values[feature.name]) for feature in cohort.schema.features}
+    columns |= {name: np.ascontiguousarray(values) for name, values in cohort.columns().items()}
     return pl.DataFrame(columns, schema=frame_schema(cohort.schema))
 
 
@@ -179,7 +176,7 @@ def _numbered(column: pl.Series, offsets: IntArray, spacing: float | None) -> pl
         return column
     times = _floats(column)
     counted = (times - times.gather(np.repeat(offsets[:-1], np.diff(offsets)))) / spacing
-    # Where a time is nearly a whole number of steps, the rest is rounding; anything else is left for the check.
+    # Times within NEARLY_WHOLE of a multiple are rounding errors; others are refused by `_whole_steps`.
     whole = (counted - counted.round()).abs() < NEARLY_WHOLE
     return counted.zip_with(~whole.fill_null(False), counted.round())
 

@@ -17,7 +17,7 @@ from ifonly.query import Limits
 from ifonly.result import Agreement, Result, Status
 from ifonly.result.evidence import StepAgreement
 from ifonly.search.base import Solver
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 
 
@@ -44,7 +44,7 @@ def agreement(
     gains = totals[1] - totals[0]
     gains = torch.where(gains.isfinite(), gains, -torch.inf)
     gains = torch.where(gains.abs() <= panel.tolerance, 0.0, gains)  # rounding
-    own = _own_answers(panel, solver, limits or Limits(), progress) if each_refit else None
+    own = _own_answers(panel, solver, limits or problem.query.limits, progress) if each_refit else None
     return Agreement(
         improvements=gains.cpu().numpy(),
         helping=int((gains > 0).sum()),

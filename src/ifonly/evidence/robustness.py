@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ifonly.bounds.looks import RADII
-from ifonly.bounds.tails import Episodes, TailBuilder
+from ifonly.bounds.taylor.radii import radii_on
+from ifonly.bounds.taylor.recorded import RecordedPaths
+from ifonly.bounds.taylor.value_expansion import expand_values_together
 from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.problem import Problem
 from ifonly.rewards import ActionCost, Linear, Reward, Total
@@ -92,23 +93,24 @@ def _is_linear(reward: Reward) -> bool:
 
 
 def _by_expansion(course: ShiftedCourse, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:
-    """Bounds [S] by second-order expansions of what follows around the next states, and limits of their rests."""
+    """Bounds [S] by the value expansion (T5) of what follows, around the next states, and its remainder (T29)."""
     problem = course.problem
     smooth = problem.model.smooth()
     assert smooth is not None, "asked before"
     free = problem.with_query(change_cost=0.0)
     own = replace(free, observed_actions=course.sequence, observed_states=course.states)
-    tails = TailBuilder(Episodes.of([own], smooth), round_gauge=True).build()
+    values = expand_values_together(RecordedPaths.of([own], smooth), euclidean=True)
     following = torch.tensor(steps, device=problem.device) + 1
-    gradient, hessian, rest = tails.gradient[0, following], tails.hessian[0, following], tails.rest[0, following, -1]
+    gradient, hessian = values.gradient[0, following], values.hessian[0, following]
+    remainder = values.value_remainder[0, following, -1]
     first = (gradient.unsqueeze(1) @ moved).squeeze(1).norm(dim=1).unsqueeze(1)  # [S, 1]
     curved = torch.linalg.eigvalsh(moved.mT @ hessian @ moved)[:, :1]  # what bends downwards most
     second = (-curved).clamp(min=0)
-    radii = torch.tensor(RADII, dtype=torch.float64, device=problem.device)
-    low, high = torch.zeros_like(rest), radii / reach.unsqueeze(1)  # [S, G]
+    radii = radii_on(problem.device)
+    low, high = torch.zeros_like(remainder), radii / reach.unsqueeze(1)  # [S, G]
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        # Within a radius, rests shrink at least with the second power of the distance.
-        loss = first * middle + second * middle**2 / 2 + rest * (reach.unsqueeze(1) * middle / radii) ** 2
+        # (T30): within a radius, the remainder shrinks at least with the second power of the distance.
+        loss = first * middle + second * middle**2 / 2 + remainder * (reach.unsqueeze(1) * middle / radii) ** 2
         low, high = torch.where(loss < gain, middle, low), torch.where(loss < gain, high, middle)
     return low.amax(1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
-from ifonly.models.networks import NetworkModel, broadcast_constants
+from ifonly.models.networks import NetworkModel, same_constant
 from ifonly.models.smooth import Part, SmoothStep
 
 
@@ -62,10 +62,7 @@ class Additive(NetworkModel):
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = L_h [...], the same for every context, action and noise."""
-        constants = torch.full(
-            noise.shape[:-1], self.location.state_lipschitz(), dtype=torch.float64, device=noise.device
-        )
-        return broadcast_constants(constants, context, actions)
+        return same_constant(self.location.state_lipschitz(), context, actions, noise)
 
     def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
         """One everywhere [..., D]; None for a subclass with another `step`."""

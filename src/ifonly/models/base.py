@@ -11,7 +11,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
+from ifonly.errors import InputError
 from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
 from ifonly.models.standing import Standing
@@ -196,3 +197,32 @@ class TrainableModel(TransitionModel):
         """Next states [..., D] under noise drawn from the prior."""
         shape = np.broadcast_shapes(states.shape[:-1], context.shape[:-1], actions.shape)
         return self.step(states, context, actions, self.prior.sample(shape, generator=generator))
+
+
+_KINDS: dict[str, type[TransitionModel]] = {}
+"""The classes of models that checkpoints know, by their `kind`."""
+
+ModelClass = TypeVar("ModelClass", bound=type[TransitionModel])
+
+
+def register(model_class: ModelClass) -> ModelClass:
+    """Let checkpoints hold models of this class, under its `kind`; usable as a class decorator."""
+    kind = model_class.kind
+    if not kind:
+        raise InputError(f"{model_class.__name__}: give the class a `kind`, the name it has in checkpoints.")
+    known = _KINDS.setdefault(kind, model_class)
+    # A class that is defined anew (a reloaded module, a notebook cell) takes the place of its older self.
+    if known.__qualname__ != model_class.__qualname__:
+        raise InputError(f"{model_class.__name__}: the kind {kind!r} already belongs to {known.__name__}.")
+    _KINDS[kind] = model_class
+    return model_class
+
+
+def registered_kinds() -> tuple[str, ...]:
+    """The kinds of model that can be saved and loaded."""
+    return tuple(sorted(_KINDS))
+
+
+def class_of(kind: str) -> type[TransitionModel] | None:
+    """The class registered under this name; None if there is none."""
+    return _KINDS.get(kind)

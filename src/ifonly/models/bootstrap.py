@@ -1,4 +1,4 @@
-"""Bootstrap samples of subjects, and what limits what can be concluded from refits to them."""
+"""Bootstrap samples of subjects, and notes on what their refits cannot show."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import IntArray
 from ifonly.errors import InputError
-from ifonly.models.fit import split_subjects
-from ifonly.models.fit_report import Counts, FitSettings
+from ifonly.models.fit import hold_out_subjects
+from ifonly.models.fit_report import DataCounts, FitSettings
+from ifonly.models.standing import EnsembleNote
 
 FEW_SUBJECTS = 30
 """Below this many subjects bootstrap samples resemble each other by chance more than the data warrant."""
-NAMED = 5
-"""How many actions or features a note names."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class BootstrapSample:
     """Which transitions of a cohort a model is trained on, and which are held out from it."""
 
     seed: int
@@ -35,13 +34,13 @@ class Sample:
     """The positions [n] of the transitions trained on, as often as drawn."""
     held_out: Tensor
     """The positions of the transitions that choose the epoch; none if no one is held out."""
-    training: Counts
+    training: DataCounts
     """Episodes and transitions as often as drawn; distinct subjects."""
-    validation: Counts | None
+    validation: DataCounts | None
 
 
 @dataclass(frozen=True, eq=False)
-class Subjects:
+class SubjectIndex:
     """The subjects of a cohort by number, and their transitions."""
 
     cohort: Cohort
@@ -67,16 +66,16 @@ class Subjects:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def everyone(self, settings: FitSettings, seed: int) -> Sample:
+    def everyone(self, settings: FitSettings, seed: int) -> BootstrapSample:
         """The subjects that `fit` would train on, each once, and those it would hold out."""
-        _, held_out = split_subjects(self.cohort, settings, seed)
+        _, held_out = hold_out_subjects(self.cohort, settings, seed)
         held = set() if held_out is None else set(held_out.subjects)
         of_name = dict(zip(self.cohort.subjects, self.of_episode.tolist(), strict=True))
         excluded = np.array([of_name[name] for name in held], dtype=np.int64)
         included = np.setdiff1d(np.arange(len(self)), excluded)
         return self._sample(seed, included, excluded)
 
-    def draw(self, settings: FitSettings, seed: int, number: int) -> Sample:
+    def draw(self, settings: FitSettings, seed: int, number: int) -> BootstrapSample:
         """The bootstrap sample of member `number`: it follows from the seed and this number alone.
 
         As many draws as `fit` trains on subjects, so at least as many are left out as it holds out.
@@ -89,12 +88,12 @@ class Subjects:
         left_out = rng.permutation(np.setdiff1d(np.arange(count), drawn))
         return self._sample(own_seed, drawn, left_out[:held_out])
 
-    def trained_on(self, sample: Sample) -> npt.NDArray[np.bool_]:
+    def trained_on(self, sample: BootstrapSample) -> npt.NDArray[np.bool_]:
         """Which episodes [E] belong to the subjects of a sample."""
         return np.isin(self.of_episode, sample.subjects)
 
-    def _sample(self, seed: int, drawn: IntArray, held_out: IntArray) -> Sample:
-        return Sample(
+    def _sample(self, seed: int, drawn: IntArray, held_out: IntArray) -> BootstrapSample:
+        return BootstrapSample(
             seed=seed,
             subjects=drawn,
             rows=self._rows_of(drawn),
@@ -108,57 +107,39 @@ class Subjects:
         parts = [self.rows[subject] for subject in subjects]
         return torch.as_tensor(np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64))
 
-    def _count(self, subjects: IntArray) -> Counts:
+    def _count(self, subjects: IntArray) -> DataCounts:
         episodes, transitions = (int(counts[subjects].sum()) for counts in (self.episodes, self.transitions))
-        return Counts(episodes, len(np.unique(subjects)), transitions)
+        return DataCounts(episodes, len(np.unique(subjects)), transitions)
 
 
-def notes_on(cohort: Cohort, subjects: Subjects, samples: Sequence[Sample]) -> list[str]:
-    """What a reader of the members' agreement should know, in plain words; no patient's values."""
+def notes_on(cohort: Cohort, subjects: SubjectIndex, samples: Sequence[BootstrapSample]) -> list[EnsembleNote]:
+    """What a reader of the members' agreement should know; no patient's values."""
     notes = []
     if len(samples) == 1:
-        notes.append("One member shows no spread; an ensemble needs several, 20 as a rule.")
+        notes.append(EnsembleNote("one member"))
     if len(subjects) < FEW_SUBJECTS:
-        notes.append(
-            f"There are only {len(subjects)} subjects (fewer than {FEW_SUBJECTS}): members see much the same data, and "
-            "may agree more than they should."
-        )
+        notes.append(EnsembleNote("few subjects", count=len(subjects), of=FEW_SUBJECTS))
     return [*notes, *_notes_on_actions(cohort, samples), *_notes_on_features(cohort)]
 
 
-def _notes_on_actions(cohort: Cohort, samples: Sequence[Sample]) -> list[str]:
+def _notes_on_actions(cohort: Cohort, samples: Sequence[BootstrapSample]) -> list[EnsembleNote]:
     actions = torch.as_tensor(np.array(cohort.transitions().actions))
     labels = cohort.schema.actions.labels
     taken = torch.bincount(actions, minlength=len(labels)) > 0
     by_sample = torch.stack([torch.bincount(actions[s.rows], minlength=len(labels)) > 0 for s in samples])
     notes = []
     if not taken.all():
-        names = [labels[number] for number in (~taken).nonzero().flatten().tolist()]
         notes.append(
-            f"Never taken in the cohort: {_listed(names)}. What members say about that is extrapolated, and their "
-            "agreement means nothing."
+            EnsembleNote("never taken", tuple(labels[number] for number in (~taken).nonzero().flatten().tolist()))
         )
     missing = (taken & ~by_sample).nonzero()
     if len(missing):
-        names = [labels[number] for number in missing[:, 1].unique().tolist()]
-        notes.append(
-            f"{len(missing[:, 0].unique())} of {len(samples)} members were trained without an action that the cohort "
-            f"knows. Missing in some samples: {_listed(names)}."
-        )
+        names = tuple(labels[number] for number in missing[:, 1].unique().tolist())
+        notes.append(EnsembleNote("missing in samples", names, len(missing[:, 0].unique()), len(samples)))
     return notes
 
 
-def _notes_on_features(cohort: Cohort) -> list[str]:
+def _notes_on_features(cohort: Cohort) -> list[EnsembleNote]:
     constant = np.ptp(cohort.states, axis=0) == 0
-    names = [feature.name for feature, same in zip(cohort.schema.dynamic, constant, strict=True) if same]
-    if not names:
-        return []
-    return [
-        f"Constant in the whole cohort: {_listed(names)}. The density can grow without limit while training goes on, "
-        "and agreement about what never varies means nothing; leave such a feature out."
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more  # a label may have commas
+    names = tuple(feature.name for feature, same in zip(cohort.schema.dynamic, constant, strict=True) if same)
+    return [EnsembleNote("constant", names)] if names else []

@@ -12,16 +12,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ifonly.data.plain import json_text, read_document
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
-from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
-from ifonly.models.kinds import class_of, register, registered_kinds
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear
 from ifonly.models.standing import Standing
@@ -59,7 +59,8 @@ def save_model(
     for name, tensor in weights.items():
         if not torch.isfinite(tensor).all():
             raise InputError(f"save_model: {name} has entries that are not finite; the model is of no use.")
-    with atomic_folder(path, overwrite=overwrite) as folder:
+    # A check is about the weights that are replaced: it goes with them, and stays when they do.
+    with atomic_folder(path, overwrite=overwrite, outdated={CHECK}) as folder:
         save_file(weights, folder / WEIGHTS)
         content = {
             "format": FORMAT,
@@ -75,9 +76,7 @@ def save_model(
             "provenance": {"schema": model.schema.fingerprint, **(provenance or {})},
             "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
         }
-        (folder / METADATA).write_text(_to_json(content), encoding="utf-8")
-        if overwrite:
-            (Path(path) / CHECK).unlink(missing_ok=True)  # it is about the weights that are being replaced
+        (folder / METADATA).write_text(json_text(content, what="save_model"), encoding="utf-8")
 
 
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:
@@ -143,22 +142,6 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     return read_document(Path(path) / METADATA, FORMAT, VERSION, kind="model", expected=expected)
 
 
-def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
-    """A JSON document of this format and version; `kind` and what was `expected` are for messages."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: cannot be read ({error}); {expected}.") from None
-    except json.JSONDecodeError as error:
-        raise StoreError(f"{file}: not valid JSON ({error}); it may be cut off.") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != format:
-        raise StoreError(f"{file}: not a {kind}: expected format {format!r}, found {found!r}.")
-    if content.get("version") != version:
-        raise StoreError(f"{file}: version {content.get('version')!r}; this ifonly reads version {version}.")
-    return dict(content)
-
-
 def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, whose checksum must be the recorded one."""
     try:
@@ -177,13 +160,6 @@ def _dtype_of(weights: Mapping[str, Tensor]) -> str:
     if len(found) > 1 or not found <= set(_DTYPES):
         raise InputError(f"save_model: weights of type {sorted(found)}; all must be float32 or all float64.")
     return found.pop() if found else "float64"
-
-
-def _to_json(content: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(content, indent=2, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise InputError(f"save_model: settings, provenance or fit report are not JSON ({error}).") from None
 
 
 for _model_class in (LocationScale, Additive, PostNonlinear, MonotoneFlow, Ensemble, LinearModel, PartitionModel):

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,33 +14,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import check_mapping, check_version, check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
-from ifonly.errors import FitError, InputError
+from ifonly.errors import FitError, InputError, StoreError
+from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
-from ifonly.models.fit import Counts, FitSettings, evaluate, fit
-from ifonly.models.journal import CellJournal
+from ifonly.models.fit import DataCounts, FitSettings, evaluate, fit
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Progress, Tick, silent
+from ifonly.records import KnownNumber, from_plain, to_plain
 from ifonly.version import __version__
 
-FORMAT = "ifonly.cross-validation"
-VERSION = 1
+FORMAT, VERSION = "ifonly.cross-validation", 1
+JOURNAL_FORMAT, JOURNAL_VERSION = "ifonly.cross-validation-journal", 1
+KIND = "cross-validation journal"
+ADVICE = "choose another file name, or start again without it (`ifonly crossval --force` does)"
 STAGE = "cross-validation"
 
-Limits = float | tuple[float | None, ...]
+LipschitzLimits = float | tuple[float | None, ...]
 """What a model's `lipschitz` takes: for `LocationScale` a pair (L_h, L_phi)."""
 ModelFactory = Callable[[Any], TrainableModel]
 """From limits, or None for an unconstrained model, to a model."""
 
-DEFAULT_GRID: tuple[Limits, ...] = tuple(itertools.product((0.5, 1.0, 2.0), (0.01, 0.1, 1.0)))
+DEFAULT_GRID: tuple[LipschitzLimits, ...] = tuple(itertools.product((0.5, 1.0, 2.0), (0.01, 0.1, 1.0)))
 
 
 @dataclass(frozen=True)
 class CrossValidationPlan:
     """What to compare, and how."""
 
-    grid: Sequence[Limits | None] = DEFAULT_GRID
+    grid: Sequence[LipschitzLimits | None] = DEFAULT_GRID
     """The limits to try; the unconstrained model (None) is always tried too."""
     folds: int = 5
     seed: int = 0
@@ -49,15 +53,13 @@ class CrossValidationPlan:
 
     def __post_init__(self) -> None:
         for name, least in (("folds", 2), ("seed", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"cross-validation: {name}={value!r} must be a whole number of at least {least}.")
+            check_whole(f"cross-validation: {name}", getattr(self, name), least=least)
         limits = [_as_limits(item) for item in self.grid if item is not None]
         # A dictionary keeps the order and drops what is listed twice.
         object.__setattr__(self, "grid", tuple(dict.fromkeys(limits)))
 
     @property
-    def configurations(self) -> tuple[Limits | None, ...]:
+    def configurations(self) -> tuple[LipschitzLimits | None, ...]:
         """Everything that is fitted, the unconstrained model first."""
         return (None, *self.grid)
 
@@ -66,20 +68,20 @@ class CrossValidationPlan:
 class CrossValidationRow:
     """How well one configuration predicts subjects it was not trained on."""
 
-    limits: Limits | None
+    limits: LipschitzLimits | None
     """None: the unconstrained model."""
-    log_likelihoods: tuple[float, ...]
+    log_likelihoods: tuple[KnownNumber, ...]
     """Mean log-likelihood per held-out transition, one per fold, in nats."""
-    mean: float
-    standard_error: float
-    decrease: float
+    mean: KnownNumber
+    standard_error: KnownNumber
+    decrease: KnownNumber
     """100 (LL_unconstrained - LL) / |LL_unconstrained| of the means: positive where the limits cost fit."""
-    decrease_error: float
+    decrease_error: KnownNumber
     """Standard error of `decrease`, from the differences fold by fold."""
 
     @classmethod
     def of(
-        cls, limits: Limits | None, log_likelihoods: Sequence[float], unconstrained: Sequence[float]
+        cls, limits: LipschitzLimits | None, log_likelihoods: Sequence[float], unconstrained: Sequence[float]
     ) -> CrossValidationRow:
         """The row of these values, compared with those of the unconstrained model on the same folds."""
         values, reference = np.array(log_likelihoods), np.array(unconstrained)
@@ -92,13 +94,6 @@ class CrossValidationRow:
             decrease=float((reference.mean() - values.mean()) * percent),
             decrease_error=_standard_error(reference - values) * percent,
         )
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> CrossValidationRow:
-        """Read a row as JSON has it, with lists for tuples."""
-        limits = content["limits"]
-        values = tuple(content["log_likelihoods"])
-        return cls(**{**content, "limits": None if limits is None else _as_limits(limits), "log_likelihoods": values})
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ class CrossValidation:
     plan: CrossValidationPlan
     rows: tuple[CrossValidationRow, ...]
     """The unconstrained model first, then the grid in its order."""
-    counts: Counts
+    counts: DataCounts
     provenance: Mapping[str, Any]
     """Version of ifonly, fingerprints of schema and cohort, kind and settings of the unconstrained model."""
 
@@ -122,7 +117,7 @@ class CrossValidation:
         """The row to which the others are compared."""
         return self.rows[0]
 
-    def row(self, limits: Limits | None) -> CrossValidationRow:
+    def row(self, limits: LipschitzLimits | None) -> CrossValidationRow:
         """The row of these limits."""
         for row in self.rows:
             if row.limits == limits:
@@ -131,23 +126,16 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; `from_dict` gives the table back."""
-        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        content: dict[str, Any] = to_plain(self)
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CrossValidation:
-        """Read what `to_dict` wrote."""
-        try:
-            plan = dict(content["plan"])
-            plan["fit"] = FitSettings(**plan["fit"])
-            return cls(
-                plan=CrossValidationPlan(**plan),
-                rows=tuple(CrossValidationRow.from_dict(row) for row in content["rows"]),
-                counts=Counts(**content["counts"]),
-                provenance=dict(content["provenance"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise InputError(f"cross-validation: an entry is missing, unknown or malformed ({error}).") from None
+        """Read what `to_dict` wrote, or the file of `ifonly crossval`, which adds format and version."""
+        check_mapping("cross-validation", content)
+        head = {"format": FORMAT, "version": VERSION}
+        check_version("cross-validation", head | dict(content), FORMAT, VERSION, kind="cross-validation")
+        return from_plain(cls, {key: content[key] for key in content if key not in head}, what="cross-validation")
 
     def __str__(self) -> str:
         lines = [
@@ -199,11 +187,11 @@ def cross_validate(
         if cell.name not in record.finished:
             record.add(cell.name, _log_likelihood(cell, folds[cell.fold], plan, coordinates, meter.epoch_of_cell))
             meter.finish_cell(record.finished[cell.name])
-    values: dict[Limits | None, list[float]] = {limits: [] for limits in plan.configurations}
+    values: dict[LipschitzLimits | None, list[float]] = {limits: [] for limits in plan.configurations}
     for cell in cells:
         values[cell.limits].append(record.finished[cell.name])
     rows = tuple(CrossValidationRow.of(limits, found, values[None]) for limits, found in values.items())
-    return CrossValidation(plan, rows, Counts.of(cohort), provenance)
+    return CrossValidation(plan, rows, DataCounts.of(cohort), provenance)
 
 
 def goes_on_from(
@@ -219,8 +207,8 @@ def goes_on_from(
 
 def _common(plan: CrossValidationPlan, provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What everything that may be compared has in common, as JSON has it."""
-    settings = {**provenance, "folds": plan.folds, "seed": plan.seed, "fit": plan.fit.to_dict()}
-    content: dict[str, Any] = json.loads(json.dumps(settings))
+    settings = {**provenance, "folds": plan.folds, "seed": plan.seed, "fit": plan.fit}
+    content: dict[str, Any] = to_plain(settings)
     return content
 
 
@@ -237,7 +225,7 @@ def _provenance(unconstrained: TrainableModel, cohort: Cohort) -> dict[str, Any]
 
 def _factory(model: Schema | TrainableModel | ModelFactory) -> ModelFactory:
     if isinstance(model, Schema):
-        return partial(_location_scale, model)
+        return lambda limits: LocationScale(model, lipschitz=limits)
     if isinstance(model, TrainableModel):
         if "lipschitz" not in model.settings():
             raise InputError(
@@ -255,7 +243,7 @@ def _factory(model: Schema | TrainableModel | ModelFactory) -> ModelFactory:
 class _Cell(NamedTuple):
     """One fit: a configuration on a fold. Cells do not depend on each other."""
 
-    limits: Limits | None
+    limits: LipschitzLimits | None
     fold: int
     model: TrainableModel
     name: str
@@ -309,10 +297,6 @@ class _Meter:
         self.show(0, {"log-likelihood": log_likelihood})
 
 
-def _location_scale(schema: Schema, limits: Any) -> LocationScale:
-    return LocationScale(schema, lipschitz=limits)
-
-
 def _with_limits(template: TrainableModel, limits: Any) -> TrainableModel:
     settings = {**template.settings(), "lipschitz": limits}
     return type(template).from_settings(template.schema, settings, Scaler.identity(template.schema))
@@ -322,7 +306,7 @@ def _standard_error(values: Any) -> float:
     return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
-def _as_limits(limits: Any) -> Limits:
+def _as_limits(limits: Any) -> LipschitzLimits:
     """Plain floats, so that 1, 1.0 and a numpy 1.0 are the same limit."""
     try:
         if isinstance(limits, Sequence):
@@ -362,3 +346,64 @@ def _show(limit: float | None) -> str:
 def _show_change(row: CrossValidationRow | None) -> str:
     """A decrease of 6 is shown as a change of -6.00."""
     return "" if row is None else f"{0.0 - row.decrease:+.2f} +- {row.decrease_error:.2f}"
+
+
+class CellJournal:
+    """Finished cells by name; with a path, kept in a file to which each is appended as one line.
+
+    The first line says what all cells have in common (`settings`); a journal of other settings is refused.
+    """
+
+    def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
+        self.finished: dict[str, float] = {}
+        self._file = None if path is None else Journal(path, KIND, ADVICE)
+        if self._file is not None:
+            self._open(self._file, json.dumps({"format": JOURNAL_FORMAT, "version": JOURNAL_VERSION, **settings}))
+
+    def add(self, name: str, log_likelihood: float) -> None:
+        """Note a finished cell."""
+        self.finished[name] = log_likelihood
+        if self._file is not None:
+            self._file.append([json.dumps({"cell": name, "log_likelihood": log_likelihood})])
+
+    def _open(self, file: Journal, header: str) -> None:
+        if file.path.is_dir():
+            raise StoreError(
+                f"{file.path} is a folder, and a journal is to be written there; choose another file name."
+            )
+        if _is_only_a_beginning(file.path, header):
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            file.cut(0)
+            file.append([header])
+            return
+        end = 0
+        for line in file.lines():
+            end = line.end
+            if line.number == 1:
+                _check_header(file, file.checked(line, {"format"}), header)
+            else:
+                entry = file.checked(line, {"cell", "log_likelihood"})
+                self.finished[entry["cell"]] = float(entry["log_likelihood"])
+        if not end:
+            raise file.broken(1)
+        file.cut(end)
+
+
+def _is_only_a_beginning(path: Path, header: str) -> bool:
+    """Whether there is nothing yet, or a file that was cut off while its first line was written."""
+    whole = f"{header}\n".encode()
+    if not path.exists():
+        return True
+    with path.open("rb") as file:
+        return whole.startswith(file.read(len(whole) + 1))
+
+
+def _check_header(file: Journal, found: Mapping[str, Any], expected: str) -> None:
+    wanted = json.loads(expected)
+    differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    if differing:
+        details = "; ".join(f"{key}: {found.get(key)} there, {wanted.get(key)} now" for key in differing)
+        raise StoreError(
+            f"{file.path} is the journal of another cross-validation ({details}). Go on with the same data and "
+            f"settings, {ADVICE}."
+        )

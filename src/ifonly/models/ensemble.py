@@ -11,40 +11,46 @@ from torch import Tensor, nn
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
-from ifonly.models.base import TrainableModel
+from ifonly.models.base import TrainableModel, class_of
 from ifonly.models.fit_report import FitReport
-from ifonly.models.kinds import class_of
 from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
+from ifonly.models.standing import EnsembleNote
+from ifonly.records import from_plain, to_plain
+from ifonly.text.evidence import note_message
 
 
 class Ensemble(TrainableModel):
-    """M members of one class, schema and scaling, and the model that speaks for them, the `centre`.
+    """M members of one class, schema and scaling, and the `centre`, the model whose answers are theirs.
 
     `step`, `abduct`, `lipschitz`, `smooth`, density and samples are those of the centre, which `fit_ensemble` fits to
     all subjects: the best single answer, and a bijective model because each of its class is. (An average of the
     members would not do in general: the average of inverses is not the inverse of the average.) The `members` are
     models like any other; put a question to each, or to all of them at once, to see what refitting changes.
 
-    Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member speaks.
+    Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member takes its place.
     """
 
     kind: ClassVar[str] = "ensemble"
 
     def __init__(
-        self, members: Sequence[TrainableModel], *, centre: TrainableModel | None = None, notes: Sequence[str] = ()
+        self,
+        members: Sequence[TrainableModel],
+        *,
+        centre: TrainableModel | None = None,
+        notes: Sequence[EnsembleNote] = (),
     ) -> None:
         if not members:
             raise InputError("ensemble: needs at least one member.")
-        spokesman = centre if centre is not None else members[0]
-        _check_alike([spokesman, *members])
-        super().__init__(spokesman.schema, spokesman.scaler)
-        self.elementwise = spokesman.elementwise  # type: ignore[misc]  # that of the class it is made of
+        centre = centre if centre is not None else members[0]
+        _check_alike([centre, *members])
+        super().__init__(centre.schema, centre.scaler)
+        self.elementwise = centre.elementwise  # type: ignore[misc]  # that of the class it is made of
         self.notes = tuple(notes)
         """What a reader of the members' agreement should know: few subjects, actions that a refit never saw, ..."""
-        self.centre = spokesman
+        self.centre = centre
         self.refits = nn.ModuleList(members)
-        self.set_scaler(spokesman.scaler)
+        self.set_scaler(centre.scaler)
 
     @property
     def members(self) -> tuple[TrainableModel, ...]:
@@ -108,7 +114,7 @@ class Ensemble(TrainableModel):
         return all(model.is_baked() for model in self._models())
 
     def settings(self) -> dict[str, Any]:
-        """How many members there are, and of what kind; `centre` says whether another model speaks for them."""
+        """How many members there are, and of what kind; `centre` says whether the centre is a model of its own."""
         return {
             "members": len(self),
             "of": self.centre.kind,
@@ -134,7 +140,7 @@ class Ensemble(TrainableModel):
         return {
             "centre": self.centre.describe_fit(),
             "members": [member.describe_fit() for member in self.members],
-            "notes": list(self.notes),
+            "notes": [to_plain(note) for note in self.notes],
         }
 
     def recall_fit(self, content: Mapping[str, Any]) -> None:
@@ -142,7 +148,7 @@ class Ensemble(TrainableModel):
         for model, report in zip(self._models(), (content["centre"], *content["members"]), strict=True):
             if report is not None:
                 model.recall_fit(report)
-        self.notes = tuple(str(note) for note in content["notes"])
+        self.notes = tuple(from_plain(EnsembleNote, note, what="ensemble: note") for note in content["notes"])
 
     @property
     def fit_report(self) -> FitReport | None:  # type: ignore[override]  # the centre holds it
@@ -159,7 +165,7 @@ class Ensemble(TrainableModel):
             lines[0] += (
                 f": validation loss {min(held_out):.4f} to {max(held_out):.4f}, epoch {min(kept)} to {max(kept)} kept"
             )
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*lines, *(str(note_message(note)) for note in self.notes)])
 
     def _models(self) -> list[TrainableModel]:
         """The centre, then the members; none while the ensemble is being built."""

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ifonly.data.cohort import Cohort, Transitions
+from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.models.base import TrainableModel, TransitionModel
-from ifonly.models.fit_report import Counts, FitReport, FitSettings
+from ifonly.models.fit_report import DataCounts, FitReport, FitSettings
 from ifonly.progress import Progress, Tick, silent
 
-__all__ = ["Counts", "FitReport", "FitSettings", "evaluate", "fit"]
+__all__ = ["DataCounts", "FitReport", "FitSettings", "evaluate", "fit"]
 
 EVALUATION_ROWS = 8192
 """Transitions evaluated at once where no gradient is needed; bounds the memory."""
@@ -55,20 +56,20 @@ def fit(
     settings = settings or FitSettings()
     settings = settings if epochs is None else replace(settings, epochs=epochs)
     started = time.perf_counter()
-    check_seed(seed)
+    check_whole("fit: seed", seed, least=0)
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    training, held_out = split_subjects(cohort, settings, seed)
+    training, held_out = hold_out_subjects(cohort, settings, seed)
     generator = torch.Generator().manual_seed(seed)
     fitted = fresh_copy(model, Scaler.fit(training), generator).to(chosen_device(settings))
-    rows = Rows.of(fitted, training)
-    held_rows = None if held_out is None else Rows.of(fitted, held_out)
+    rows = EncodedTransitions.of(fitted, training)
+    held_rows = None if held_out is None else EncodedTransitions.of(fitted, held_out)
     with torch_threads(settings.threads):
-        training_loss, validation_loss = train(fitted, rows, held_rows, Run(settings, generator, progress))
+        training_loss, validation_loss = train(fitted, rows, held_rows, TrainingRun(settings, generator, progress))
     fitted.fit_report = FitReport(
         settings=settings,
         seed=seed,
-        training=Counts.of(training),
-        validation=None if held_out is None else Counts.of(held_out),
+        training=DataCounts.of(training),
+        validation=None if held_out is None else DataCounts.of(held_out),
         training_loss=tuple(training_loss),
         validation_loss=tuple(validation_loss),
         seconds=time.perf_counter() - started,
@@ -87,7 +88,7 @@ def evaluate(
     the mean of log |dz / dy|.
     """
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    own = _mean_log_prob(model, Rows.of(model, cohort))
+    own = _mean_log_prob(model, EncodedTransitions.of(model, cohort))
     return own + _log_volume_change(model.scaler, coordinates, cohort.transitions())
 
 
@@ -109,7 +110,7 @@ def _log_volume_change(
     return -float(np.log(columns.scale).sum()) - float(np.log(logged).sum(axis=1).mean())
 
 
-class Rows(NamedTuple):
+class EncodedTransitions(NamedTuple):
     """Encoded transitions, in the order of `log_prob`'s arguments, all with N rows."""
 
     states: Tensor
@@ -133,21 +134,21 @@ class Rows(NamedTuple):
             tensor(scaler.states.encode(transitions.next_states)),
         )
 
-    def take(self, positions: Tensor) -> Rows:
+    def take(self, positions: Tensor) -> EncodedTransitions:
         """The rows at `positions` [...]: columns [..., D] and so on."""
         flat = positions.flatten().to(self.actions.device)
-        return Rows(*(column.index_select(0, flat).unflatten(0, positions.shape) for column in self))
+        return EncodedTransitions(*(column.index_select(0, flat).unflatten(0, positions.shape) for column in self))
 
-    def shuffled(self, generator: torch.Generator) -> Rows:
-        """The rows in random order: one gather per epoch, after which batches are mere slices."""
+    def shuffled(self, generator: torch.Generator) -> EncodedTransitions:
+        """The rows in random order: one gather per epoch, after which batches are slices."""
         return self.take(torch.randperm(len(self.actions), generator=generator))
 
-    def batches(self, size: int) -> Iterator[Rows]:
+    def batches(self, size: int = EVALUATION_ROWS) -> Iterator[EncodedTransitions]:
         """Parts of at most `size` rows."""
-        return (Rows(*part) for part in zip(*(column.split(size) for column in self), strict=True))
+        return (EncodedTransitions(*part) for part in zip(*(column.split(size) for column in self), strict=True))
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     """What the parts of one fit share."""
 
     settings: FitSettings
@@ -155,7 +156,9 @@ class Run(NamedTuple):
     progress: Progress
 
 
-def train(model: TrainableModel, rows: Rows, held_rows: Rows | None, run: Run) -> tuple[list[float], list[float]]:
+def train(
+    model: TrainableModel, rows: EncodedTransitions, held_rows: EncodedTransitions | None, run: TrainingRun
+) -> tuple[list[float], list[float]]:
     """Train `model` in place and leave it with the weights to keep; returns both loss curves."""
     settings = run.settings
     optimizer = torch.optim.Adam(
@@ -188,7 +191,9 @@ def train(model: TrainableModel, rows: Rows, held_rows: Rows | None, run: Run) -
     return training_loss, validation_loss
 
 
-def _train_epoch(model: TrainableModel, rows: Rows, optimizer: torch.optim.Optimizer, run: Run) -> float:
+def _train_epoch(
+    model: TrainableModel, rows: EncodedTransitions, optimizer: torch.optim.Optimizer, run: TrainingRun
+) -> float:
     """One pass over the rows in random order; the mean loss of its transitions, not finite if training broke down."""
     model.train()
     total = 0.0
@@ -205,8 +210,8 @@ def _train_epoch(model: TrainableModel, rows: Rows, optimizer: torch.optim.Optim
 
 
 @torch.no_grad()
-def _mean_log_prob(model: TrainableModel, rows: Rows) -> float:
-    total = sum(float(model.log_prob(*batch).double().sum()) for batch in rows.batches(EVALUATION_ROWS))
+def _mean_log_prob(model: TrainableModel, rows: EncodedTransitions) -> float:
+    total = sum(float(model.log_prob(*batch).double().sum()) for batch in rows.batches())
     return total / len(rows.actions)
 
 
@@ -223,7 +228,7 @@ def broke_down(epoch: int, settings: FitSettings, *, where: str = "fit") -> FitE
     )
 
 
-def split_subjects(cohort: Cohort, settings: FitSettings, seed: int) -> tuple[Cohort, Cohort | None]:
+def hold_out_subjects(cohort: Cohort, settings: FitSettings, seed: int) -> tuple[Cohort, Cohort | None]:
     """The subjects to train on, and those held out to choose the epoch."""
     if settings.validation == 0:
         return cohort, None
@@ -269,9 +274,3 @@ def chosen_device(settings: FitSettings) -> torch.device:
         reason = str(error).splitlines()[0]
         raise InputError(f"fit: device {settings.device!r} cannot be used here ({reason}); try 'cpu'.") from None
     return device
-
-
-def check_seed(seed: Any) -> None:
-    """Refuse what is no seed."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"fit: seed={seed!r} must be a whole number of at least 0.")

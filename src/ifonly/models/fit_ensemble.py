@@ -8,28 +8,27 @@ every model costs one pass (`ifonly.models.stacked`).
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
-from ifonly.errors import InputError
+from ifonly.files import available_cores
 from ifonly.models.base import TrainableModel
-from ifonly.models.bootstrap import Sample, Subjects, notes_on
+from ifonly.models.bootstrap import BootstrapSample, SubjectIndex, notes_on
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import (
     EVALUATION_ROWS,
-    Rows,
-    Run,
+    EncodedTransitions,
+    TrainingRun,
     broke_down,
-    check_seed,
     chosen_device,
     fresh_copy,
     torch_threads,
@@ -78,17 +77,17 @@ def fit_ensemble(
     settings = settings or FitSettings(threads=available_cores())
     settings = settings if epochs is None else replace(settings, epochs=epochs)
     started = time.perf_counter()
-    check_seed(seed)
-    _check_members(members)
+    check_whole("fit: seed", seed, least=0)
+    check_whole("fit_ensemble: members", members, least=1)
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    subjects = Subjects.of(cohort)
+    subjects = SubjectIndex.of(cohort)
     samples = [subjects.everyone(settings, seed), *(subjects.draw(settings, seed, number) for number in range(members))]
     scaler = Scaler.fit(cohort.filter(subjects.trained_on(samples[0])))
     generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
     device = chosen_device(settings)
     models = [fresh_copy(model, scaler, generator).to(device) for generator in generators]
     learners = [_Learner(*parts) for parts in zip(models, samples, generators, strict=True)]
-    rows = Rows.of(models[0], cohort)
+    rows = EncodedTransitions.of(models[0], cohort)
     if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
         losses = _train_together(learners, rows, settings, progress)
     else:
@@ -107,21 +106,11 @@ def fit_ensemble(
     return Ensemble([model.to("cpu") for model in models[1:]], centre=models[0].to("cpu"), notes=notes).eval()
 
 
-def _check_members(members: Any) -> None:
-    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
-        raise InputError(f"fit_ensemble: members={members!r} must be a whole number of at least 1.")
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class _Learner(NamedTuple):
     """A model to be trained on a sample of the rows, with random numbers of its own."""
 
     model: TrainableModel
-    sample: Sample
+    sample: BootstrapSample
     generator: torch.Generator
 
 
@@ -130,7 +119,7 @@ _Losses = tuple[list[float], list[float]]
 
 
 def _train_one_by_one(
-    learners: Sequence[_Learner], rows: Rows, settings: FitSettings, progress: Progress
+    learners: Sequence[_Learner], rows: EncodedTransitions, settings: FitSettings, progress: Progress
 ) -> list[_Losses]:
     """Train each model as `fit` does."""
     losses = []
@@ -141,13 +130,13 @@ def _train_one_by_one(
 
         held_rows = rows.take(sample.held_out) if sample.validation else None
         with torch_threads(1):  # as `fit` by default: more gain nothing here
-            losses.append(train(model, rows.take(sample.rows), held_rows, Run(settings, generator, report)))
+            losses.append(train(model, rows.take(sample.rows), held_rows, TrainingRun(settings, generator, report)))
         model.eval()
     return losses
 
 
 def _train_together(
-    learners: Sequence[_Learner], rows: Rows, settings: FitSettings, progress: Progress
+    learners: Sequence[_Learner], rows: EncodedTransitions, settings: FitSettings, progress: Progress
 ) -> list[_Losses]:
     """Train all models epoch by epoch, in as many groups as there are threads."""
     # Longest first: in the last batches of an epoch those that still have rows are then the first ones.
@@ -181,7 +170,7 @@ def _train_together(
 class _Group:
     """Models that one thread trains together, those with the most rows first."""
 
-    def __init__(self, learners: Sequence[_Learner], rows: Rows, settings: FitSettings) -> None:
+    def __init__(self, learners: Sequence[_Learner], rows: EncodedTransitions, settings: FitSettings) -> None:
         self._learners = learners
         self._rows = rows
         self._settings = settings

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
+from ifonly.records import KnownNumber, from_plain, to_plain
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,15 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "threads"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"fit: {name}={value!r} must be a whole number of at least 1.")
+            check_whole(f"fit: {name}", getattr(self, name), least=1)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise InputError(f"fit: learning_rate={self.learning_rate} must be positive and finite.")
         if not 0 <= self.validation < 1:
             raise InputError(f"fit: validation={self.validation} must be a share of subjects, 0 (none) to below 1.")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types; `FitSettings(**content)` gives the settings back."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Counts:
+class DataCounts:
     """How much data a part of a cohort holds."""
 
     episodes: int
@@ -56,7 +52,7 @@ class Counts:
     transitions: int
 
     @classmethod
-    def of(cls, cohort: Cohort) -> Counts:
+    def of(cls, cohort: Cohort) -> DataCounts:
         """Count a cohort."""
         return cls(len(cohort), len(set(cohort.subjects)), len(cohort.actions) - len(cohort))
 
@@ -70,12 +66,12 @@ class FitReport:
 
     settings: FitSettings
     seed: int
-    training: Counts
-    validation: Counts | None
+    training: DataCounts
+    validation: DataCounts | None
     """None when no subjects were held out."""
-    training_loss: tuple[float, ...]
+    training_loss: tuple[KnownNumber, ...]
     """Per epoch, averaged over its batches while the weights move."""
-    validation_loss: tuple[float, ...]
+    validation_loss: tuple[KnownNumber, ...]
     """Per epoch, of the weights at its end; empty when no subjects were held out."""
     seconds: float
 
@@ -91,27 +87,13 @@ class FitReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; `from_dict` gives the report back."""
-        content = asdict(self)
-        for name in ("training_loss", "validation_loss"):
-            content[name] = list(content[name])
-        return content | {"best_epoch": self.best_epoch, "kept_epoch": self.kept_epoch}
+        return {**to_plain(self), "best_epoch": self.best_epoch, "kept_epoch": self.kept_epoch}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> FitReport:
         """Read what `to_dict` wrote."""
-        try:
-            held_out = content["validation"]
-            return cls(
-                settings=FitSettings(**content["settings"]),
-                seed=int(content["seed"]),
-                training=Counts(**content["training"]),
-                validation=None if held_out is None else Counts(**held_out),
-                training_loss=tuple(float(loss) for loss in content["training_loss"]),
-                validation_loss=tuple(float(loss) for loss in content["validation_loss"]),
-                seconds=float(content["seconds"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise InputError(f"fit report: an entry is missing, unknown or of the wrong kind ({error}).") from None
+        derived = ("best_epoch", "kept_epoch")
+        return from_plain(cls, {key: value for key, value in content.items() if key not in derived}, what="fit report")
 
     def __str__(self) -> str:
         settings = self.settings

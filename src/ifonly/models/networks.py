@@ -94,6 +94,12 @@ def write_limits(limits: tuple[float | None, ...]) -> list[float | None] | None:
     return None if all(limit is None for limit in limits) else list(limits)
 
 
+def same_constant(constant: float, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+    """A Lipschitz constant [...] that holds for every context, action and noise."""
+    constants = torch.full(noise.shape[:-1], constant, dtype=torch.float64, device=noise.device)
+    return broadcast_constants(constants, context, actions)
+
+
 def broadcast_constants(constants: Tensor, context: Tensor, actions: Tensor) -> Tensor:
     """Lipschitz constants, one per noise, expanded [...] to the shape of context and actions."""
     return constants.expand(np.broadcast_shapes(constants.shape, actions.shape, context.shape[:-1]))

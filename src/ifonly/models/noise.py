@@ -81,16 +81,20 @@ class Gaussian(NoisePrior):
         return white @ self.factor().mT
 
 
-class IndependentGaussian(NoisePrior):
-    """Zero-mean Gaussian with a trainable deviation per feature."""
+class _Independent(NoisePrior):
+    """Independent entries with a trainable scale each."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.log_scale = nn.Parameter(torch.zeros(size))
 
     def initialize(self) -> None:
-        """Start from unit deviations."""
+        """Start from unit scales."""
         nn.init.zeros_(self.log_scale)
+
+
+class IndependentGaussian(_Independent):
+    """Zero-mean Gaussian with a trainable deviation per feature."""
 
     def covariance(self) -> Tensor:
         """Covariance matrix [D, D], diagonal."""
@@ -105,16 +109,8 @@ class IndependentGaussian(NoisePrior):
         return _normal((*shape, self.log_scale.numel()), self.log_scale, generator) * self.log_scale.exp()
 
 
-class Laplace(NoisePrior):
+class Laplace(_Independent):
     """Independent zero-mean Laplace noise with a trainable scale per feature: heavier tails."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.log_scale = nn.Parameter(torch.zeros(size))
-
-    def initialize(self) -> None:
-        """Start from unit scales."""
-        nn.init.zeros_(self.log_scale)
 
     def covariance(self) -> Tensor:
         """Covariance matrix [D, D], diagonal."""

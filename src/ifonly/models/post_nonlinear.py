@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from zuko.transforms import MonotonicRQSTransform
 
+from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
-from ifonly.models.networks import NetworkModel, broadcast_constants
+from ifonly.models.networks import NetworkModel, same_constant
 
 _CELLS = 64
 """Parts into which a bin is cut to bound its slope; even, so that the bin's middle is a border."""
@@ -34,8 +35,7 @@ class Spline:
     steepness: float = 10.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 2:
-            raise InputError(f"spline: bins={self.bins!r} must be a whole number of at least 2.")
+        check_whole("spline: bins", self.bins, least=2)
         if not (math.isfinite(self.reach) and self.reach > 0):
             raise InputError(f"spline: reach={self.reach} must be positive and finite.")
         if not (math.isfinite(self.steepness) and self.steepness > 1):
@@ -106,8 +106,7 @@ class PostNonlinear(NetworkModel):
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = max_i S_i * L_h [...], the same for every context, action and noise."""
         constant = self.distortion.steepest_slopes().max().item() * self.location.state_lipschitz()
-        constants = torch.full(noise.shape[:-1], constant, dtype=torch.float64, device=noise.device)
-        return broadcast_constants(constants, context, actions)
+        return same_constant(constant, context, actions, noise)
 
     def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
         """The distortion's steepest slopes [..., D]; None for a subclass with another `step`."""

@@ -1,4 +1,7 @@
-"""Models whose step has bounded derivatives in the state: two or three of them exactly, and limits of four."""
+"""Transition models whose step has derivatives in the state: two or three of them exactly, and bounds on four.
+
+Equation numbers are those of docs/theory.md. All numbers here are float64.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.models.layers import BoundedLinear, Network, softplus, spectral_norm
+from ifonly.models.layers import ROUNDING, BoundedLinear, Network, softplus, spectral_norm
 
 Curve = Literal["tanh", "softplus", "sigmoid"]
 
-LIMITS: dict[str, tuple[float, float, float, float]] = {
+DERIVATIVE_BOUNDS: dict[str, tuple[float, float, float, float]] = {
     "tanh": (1.0, 0.7699, 2.0, 4.0859),
     "softplus": (1.0, 0.25, 0.0963, 0.125),
     "sigmoid": (0.25, 0.0963, 0.125, 0.1277),
 }
-"""The largest size of each curve's first four derivatives, rounded up."""
+"""s1, ..., s4 of (T17): the largest absolute value of each curve's first four derivatives, rounded up."""
 
 
 def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Value, slope, curvature and third derivative [...]."""
+    """Value and first three derivatives [...] of an activation at z [...]."""
     if curve == "tanh":
-        value = torch.sigmoid(2 * z).mul_(2).sub_(1)  # as `tanh`, in place
+        value = torch.sigmoid(2 * z).mul_(2).sub_(1)  # tanh(z), in place
         slope = torch.addcmul(torch.ones((), dtype=z.dtype, device=z.device), value, value, value=-1)
         return value, slope, (value * slope).mul_(-2), (value * value).mul_(6).sub_(2).mul_(slope)
     logistic = torch.sigmoid(z)
@@ -36,13 +39,13 @@ def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor, 
     curvature = torch.addcmul(slope, slope, logistic, value=-2)
     if curve == "sigmoid":
         return logistic, slope, curvature, torch.addcmul(slope, slope, slope, value=-6)
-    return softplus(z), logistic, slope, curvature
+    return softplus(z), logistic, slope, curvature  # the derivative of softplus is the logistic function
 
 
 @cache
 def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The entries (i, j, k), i <= j <= k, of a symmetric tensor [D, D, D], in a row [3, E], and where each entry stands
-    there [D * D * D]."""
+    """Packing of symmetric tensors [D, D, D]: the entries (i, j, k), i <= j <= k, [3, E], and the position [D * D * D]
+    of every entry among them."""
     chosen = torch.combinations(torch.arange(size, device=device), 3, with_replacement=True).T
     places = torch.zeros(size, size, size, dtype=torch.int64, device=device)
     for order in permutations(range(3)):
@@ -53,7 +56,8 @@ def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @cache
 def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The same of symmetric matrices [D, D]: entries (i, j), i <= j, [2, E], and where each stands [D * D]."""
+    """Packing of symmetric matrices [D, D]: the entries (i, j), i <= j, [2, E], and the position [D * D] of every
+    entry among them."""
     chosen = torch.triu_indices(size, size, device=device)
     places = torch.zeros(size, size, dtype=torch.int64, device=device)
     places[chosen[0], chosen[1]] = places[chosen[1], chosen[0]] = torch.arange(chosen.shape[1], device=device)
@@ -61,8 +65,8 @@ def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def entry_lengths(size: int, device: torch.device) -> Tensor:
-    """By how much entries i <= j [E] count in the length of a symmetric matrix: those with i < j stand there twice."""
+def entry_weights(size: int, device: torch.device) -> Tensor:
+    """Factors [E] of packed entries i <= j in the Frobenius norm: sqrt(2) off the diagonal, where each occurs twice."""
     i, j = pairs(size, device)[0]
     lengths: Tensor = (1 + (i < j)).to(torch.float64).sqrt()
     return lengths
@@ -74,56 +78,47 @@ def unpacked(entries: Tensor, size: int) -> Tensor:
     return full
 
 
-def norm_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
-    """Upper bounds [...] of the spectral norms of matrices [..., m, n], by products alone.
+def norm_bound(matrices: Tensor, *, squarings: int = 3) -> Tensor:
+    """Upper bounds [...] on the spectral norms of matrices [..., m, n], by matrix products alone (T52).
 
-    Within 8 % for n = 9 and 2 % with two more squarings.
+    Within 8 % for n = 9, and within 2 % with two more squarings.
     """
     gram = matrices.mT @ matrices if matrices.shape[-1] <= matrices.shape[-2] else matrices @ matrices.mT
-    return positive_limit(gram, squarings=squarings).sqrt() * (1 + 1e-12)
+    return eigenvalue_bound(gram, squarings=squarings).sqrt() * (1 + ROUNDING)
 
 
-def positive_limit(matrices: Tensor, *, squarings: int = 3) -> Tensor:
-    """Upper bounds [...] of the largest eigenvalues of positive matrices G [..., n, n].
+def eigenvalue_bound(matrices: Tensor, *, squarings: int = 3) -> Tensor:
+    """Upper bounds [...] on the largest eigenvalues of positive semidefinite matrices G [..., n, n] (T52).
 
-    That is at most the Frobenius norm of a power of G, to one over that power.
+    The largest eigenvalue is at most |G^p|_F^(1/p), here with p = 2^squarings; dividing by the trace first avoids
+    overflow.
     """
     trace = matrices.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=torch.finfo(matrices.dtype).tiny)
     power = matrices / trace[..., None, None]
     for _ in range(squarings):
         power = power @ power
-    return trace * (power * power).sum((-2, -1)).pow(0.5 ** (squarings + 1)) * (1 + 1e-12)
+    return trace * (power * power).sum((-2, -1)).pow(0.5 ** (squarings + 1)) * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
-class Inner:
-    """A network's outputs [N, O] at N states, with Jacobians [N, O, D] and entries i <= j of Hessians [N, O, E]."""
-
-    value: Tensor
-    jacobian: Tensor
-    hessian: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """A network without its top around N states: its derivatives there, three of a network with one hidden layer and
-    two of a deeper one."""
+class Jet:
+    """A network, without its top, at N states: value and derivatives with respect to the state."""
 
     value: Tensor  # [N, O]
     jacobian: Tensor  # [N, O, D]
-    curvature: Tensor  # [N, O, D (D + 1) / 2], entries i <= j
-    thirds: Callable[[], Tensor] | None
-    """All third derivatives [N, O, D (D + 1) (D + 2) / 6], entries i <= j <= k. None for a deep network."""
+    hessian: Tensor | None = None  # [N, O, D (D + 1) / 2], packed entries i <= j
+    third: Callable[[], Tensor] | None = None
+    """Third derivatives [N, O, D (D + 1) (D + 2) / 6], packed entries i <= j <= k; None for a deep network."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """top(network(x, c, a)), multiplied by the noise if `by_noise`: a summand of the next state."""
 
-    state: Tensor  # [H, D]
+    state: Tensor  # [H, D], first-layer weights w_h of the state
     context: Tensor  # [H, C]
     actions: Tensor  # [A, H], with the first bias
-    matrices: tuple[Tensor, ...]  # the layers after the first
+    matrices: tuple[Tensor, ...]  # the layers after the first; columns v_h of the only one in a shallow network
     biases: tuple[Tensor, ...]
     activation: Curve
     top: Literal["identity", "softplus"] = "identity"
@@ -132,17 +127,17 @@ class Part:
     def __post_init__(self) -> None:
         if (self.top == "softplus") != self.by_noise:
             raise InputError(
-                f"part of a smooth step: top={self.top!r} with by_noise={self.by_noise}; limits are known for "
-                "a network as it is, and for softplus of a network times the noise."
+                f"part of a smooth step: top={self.top!r} with by_noise={self.by_noise}; derivative bounds are known "
+                "for a network as it is, and for softplus of a network times the noise."
             )
 
     def top_derivatives(self, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The first three derivatives [N, D] of the top, times the noise, at a network's outputs."""
+        """First three derivatives [N, D] of the top, times the noise [N, D], at a network's outputs [N, D]."""
         if self.top == "identity":
             return torch.ones_like(value), torch.zeros_like(value), torch.zeros_like(value)
         logistic = torch.sigmoid(value)
-        bent = logistic * (1 - logistic)
-        return logistic * noise, bent * noise, bent * (1 - 2 * logistic) * noise
+        curvature = logistic * (1 - logistic)
+        return logistic * noise, curvature * noise, curvature * (1 - 2 * logistic) * noise
 
     @classmethod
     def of_network(
@@ -154,8 +149,8 @@ class Part:
         top: Literal["identity", "softplus"] = "identity",
         by_noise: bool = False,
     ) -> Part | None:
-        """The network as it is now; None where its activation has a kink."""
-        if activation not in LIMITS:
+        """The network with its present weights; None where its activation has a kink."""
+        if activation not in DERIVATIVE_BOUNDS:
             return None
         layers = [layer for layer in network.layers if isinstance(layer, BoundedLinear)]
         return cls(
@@ -169,35 +164,11 @@ class Part:
             by_noise=by_noise,
         )
 
-    @cached_property
-    def squares(self) -> Tensor:
-        """The products w_i w_j, i <= j, of each first-layer row w [H, D (D + 1) / 2]."""
-        i, j = pairs(self.state.shape[1], self.state.device)[0]
-        products: Tensor = self.state[:, i] * self.state[:, j]
-        return products
+    def derivatives(self, states: Tensor, context: Tensor, actions: Tensor, *, second: bool) -> Jet:
+        """The network at states [N, D], context [N, C] and actions [N], of any depth: Jacobians, Hessians if `second`.
 
-    @cached_property
-    def _outer_squares(self) -> Tensor:
-        """The products w_i w_j of each first-layer row w [H, D*D]."""
-        return (self.state.unsqueeze(2) * self.state.unsqueeze(1)).flatten(1)
-
-    def _sums(self, units: Tensor, squares: Tensor) -> Tensor:
-        """Matrices [N, D, D]: sums over hidden units of units [N, H] times squares [H, D*D]."""
-        size = self.state.shape[1]
-        return (units @ squares).view(-1, size, size)
-
-    @cached_property
-    def _slopes_to_second(self) -> Tensor:
-        """From slopes of the first layer to the second layer's derivatives [H, O * D]."""
-        return torch.einsum("oh,hd->hod", self.matrices[0], self.state).flatten(1)
-
-    @cached_property
-    def _curvatures_to_second(self) -> Tensor:
-        """From curvatures of the first layer to the second layer's second derivatives [H, O * D (D + 1) / 2]."""
-        return torch.einsum("oh,hp->hop", self.matrices[0], self.squares).flatten(1)
-
-    def inner(self, states: Tensor, context: Tensor, actions: Tensor, *, second: bool) -> Inner:
-        """The network without its top at states [N, D], context [N, C] and actions [N]; Hessians if `second`."""
+        Forward accumulation of the chain rule, layer by layer.
+        """
         size = self.state.shape[1]
         hidden = states @ self.state.mT + context @ self.context.mT + self.actions[actions]
         value, slope, curvature, _ = curve_derivatives(self.activation, hidden)
@@ -209,26 +180,99 @@ class Part:
             value, slope, curvature, _ = curve_derivatives(self.activation, outputs)
             outputs = F.linear(value, matrix, bias)
             if packed is not None:
-                bent = curvature.unsqueeze(-1) * first[..., i] * first[..., j]
-                packed = matrix @ (bent + slope.unsqueeze(-1) * packed)
+                products = curvature.unsqueeze(-1) * first[..., i] * first[..., j]
+                packed = matrix @ (products + slope.unsqueeze(-1) * packed)
             first = matrix @ (slope.unsqueeze(-1) * first)
-        return Inner(outputs, first, packed)
+        return Jet(outputs, first, packed)
 
-    def around(self, states: Tensor, context: Tensor, actions: Tensor) -> Surroundings:
-        """The network without its top at states [N, D], context [N, C] and actions [N]."""
+    def jet(self, states: Tensor, context: Tensor, actions: Tensor) -> Jet:
+        """The network at states [N, D], context [N, C] and actions [N]: two derivatives, and the third on demand where
+        there is one hidden layer."""
         if not self.is_shallow:
-            inner = self.inner(states, context, actions, second=True)
-            assert inner.hessian is not None, "asked for"
-            return Surroundings(inner.value, inner.jacobian, inner.hessian, None)
+            return self.derivatives(states, context, actions, second=True)
         matrix, inputs = self.matrices[0], torch.cat((states, context), dim=1)
         hidden = torch.addmm(F.embedding(actions, self.actions), inputs, self._inputs)
         value, slope, curvature, third = curve_derivatives(self.activation, hidden)
-        return Surroundings(
+        return Jet(
             value=F.linear(value, matrix, self.biases[0]),
             jacobian=(slope @ self._slopes_to_second).unflatten(1, (-1, states.shape[1])),
-            curvature=(curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1)),
-            thirds=lambda: (third.unsqueeze(1) * matrix) @ self._cubes,
+            hessian=(curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1)),
+            third=lambda: (third.unsqueeze(1) * matrix) @ self._cubes,
         )
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether there is one hidden layer."""
+        return len(self.matrices) == 1
+
+    @cached_property
+    def derivative_bounds(self) -> tuple[float, float, float, float]:
+        """n1, ..., n4 of (T17): bounds on the network's first four derivatives anywhere, without its top."""
+        s1, s2, s3, s4 = DERIVATIVE_BOUNDS[self.activation]
+        first, second, third, fourth = spectral_norm(self.state), 0.0, 0.0, 0.0
+        row = float(self.state.norm(dim=1).max())  # r of (T17): the gradient of a single unit's argument
+        for number, matrix in enumerate(self.matrices):
+            norm = spectral_norm(matrix)
+            # (T17), the highest order first: each line reads the bounds of the layer before.
+            mixed = 3 * second * second + 4 * row * third
+            fourth = norm * (s4 * row * row * row * first + 6 * s3 * row * row * second + s2 * mixed + s1 * fourth)
+            third = norm * (s3 * row * row * first + 3 * s2 * row * second + s1 * third)
+            second = norm * (s2 * row * first + s1 * second)
+            if number == 0:  # quadratic forms over the units of the first layer are sharper there
+                weights = matrix.norm(dim=0)
+                fourth = min(fourth, self._form_bound(weights * self._row_norms**2 * s4))
+                third = min(third, self._form_bound(weights * self._row_norms * s3))
+                second = min(second, self._form_bound(weights * s2))
+            row = float(matrix.norm(dim=1).max()) * s1 * first
+            first = norm * s1 * first
+        return tuple(value * (1 + ROUNDING) for value in (first, second, third, fourth))  # type: ignore[return-value]
+
+    @cached_property
+    def third_form(self) -> Tensor:
+        """Q [D, D] of (T15), positive semidefinite: |D^3 n[z, z, z]| <= |z| z.Q z at every state."""
+        if not self.is_shallow:
+            size, like = self.state.shape[1], self.state
+            return self.derivative_bounds[2] * torch.eye(size, dtype=torch.float64, device=like.device)  # (T18)
+        sizes = self.column_norms * self._row_norms * DERIVATIVE_BOUNDS[self.activation][2]
+        return self._sums(sizes, self._outer_squares)[0] * (1 + ROUNDING)
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        """|v_h| [H], the length of each hidden unit's output column."""
+        lengths: Tensor = torch.linalg.vector_norm(self.matrices[0], dim=0)
+        return lengths * (1 + ROUNDING)
+
+    @cached_property
+    def _row_norms(self) -> Tensor:
+        """|w_h| [H]."""
+        norms: Tensor = torch.linalg.vector_norm(self.state, dim=1)
+        return norms * (1 + ROUNDING)
+
+    def _form_bound(self, weights: Tensor) -> float:
+        """A bound on sum_h weights_h (w_h.y)^2 over unit y, for nonnegative weights [H] of first-layer units."""
+        return float(eigenvalue_bound(self._sums(weights, self._outer_squares)[0]))
+
+    def _sums(self, units: Tensor, squares: Tensor) -> Tensor:
+        """Matrices [N, D, D]: sums over hidden units of units [N, H] times squares [H, D*D]."""
+        size = self.state.shape[1]
+        return (units @ squares).view(-1, size, size)
+
+    @cached_property
+    def _inputs(self) -> Tensor:
+        """First-layer weights of states and context [D + C, H]."""
+        return torch.cat((self.state, self.context), dim=1).mT.contiguous()
+
+    @cached_property
+    def _squares(self) -> Tensor:
+        """The products w_i w_j, i <= j, of each first-layer row w [H, D (D + 1) / 2]."""
+        i, j = pairs(self.state.shape[1], self.state.device)[0]
+        products: Tensor = self.state[:, i] * self.state[:, j]
+        return products
+
+    @cached_property
+    def _outer_squares(self) -> Tensor:
+        """The products w_i w_j of each first-layer row w [H, D*D]."""
+        return (self.state.unsqueeze(2) * self.state.unsqueeze(1)).flatten(1)
 
     @cached_property
     def _cubes(self) -> Tensor:
@@ -238,74 +282,30 @@ class Part:
         return cubes
 
     @cached_property
-    def columns(self) -> Tensor:
-        """Of each hidden unit, the length of its output column [H]: what limits of all outputs count it by."""
-        lengths: Tensor = torch.linalg.vector_norm(self.matrices[0], dim=0)
-        return lengths * (1 + 1e-12)
+    def _slopes_to_second(self) -> Tensor:
+        """The linear map [H, O * D] from slopes of the first layer to the second layer's Jacobian."""
+        return torch.einsum("oh,hd->hod", self.matrices[0], self.state).flatten(1)
 
     @cached_property
-    def third_form(self) -> Tensor:
-        """A positive form [D, D]: the third derivative of the network along z is at most |z| z.form z anywhere."""
-        if not self.is_shallow:
-            return self.limits[2] * torch.eye(self.state.shape[1], dtype=torch.float64, device=self.state.device)
-        sizes = self.columns * self._row_norms * LIMITS[self.activation][2]
-        return self._sums(sizes, self._outer_squares)[0] * (1 + 1e-12)
-
-    @cached_property
-    def _inputs(self) -> Tensor:
-        """First-layer weights of states and context [D + C, H]."""
-        return torch.cat((self.state, self.context), dim=1).mT.contiguous()
-
-    @cached_property
-    def _row_norms(self) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(self.state, dim=1)
-        return norms * (1 + 1e-12)
-
-    @property
-    def is_shallow(self) -> bool:
-        """Whether there is one hidden layer."""
-        return len(self.matrices) == 1
-
-    @cached_property
-    def limits(self) -> tuple[float, float, float, float]:
-        """Limits of the network's first four derivatives anywhere, without its top."""
-        s1, s2, s3, s4 = LIMITS[self.activation]
-        first, second, third, fourth = spectral_norm(self.state), 0.0, 0.0, 0.0
-        row = float(self.state.norm(dim=1).max())
-        for number, matrix in enumerate(self.matrices):
-            norm = spectral_norm(matrix)
-            bent = 3 * second * second + 4 * row * third
-            fourth = norm * (s4 * row * row * row * first + 6 * s3 * row * row * second + s2 * bent + s1 * fourth)
-            third = norm * (s3 * row * row * first + 3 * s2 * row * second + s1 * third)
-            second = norm * (s2 * row * first + s1 * second)
-            if number == 0:
-                weights = matrix.norm(dim=0)
-                fourth = min(fourth, self._form_limit(weights * self._row_norms**2 * s4))
-                third = min(third, self._form_limit(weights * self._row_norms * s3))
-                second = min(second, self._form_limit(weights * s2))
-            row = float(matrix.norm(dim=1).max()) * s1 * first
-            first = norm * s1 * first
-        return tuple(value * (1 + 1e-12) for value in (first, second, third, fourth))  # type: ignore[return-value]
-
-    def _form_limit(self, weights: Tensor) -> float:
-        """A limit of sum_h weights_h (w_h.y)^2 over unit y, for nonnegative weights [H] of first-layer units."""
-        return float(positive_limit(self._sums(weights, self._outer_squares)[0]))
+    def _curvatures_to_second(self) -> Tensor:
+        """The linear map [H, O * D (D + 1) / 2] from curvatures of the first layer to the second layer's Hessian."""
+        return torch.einsum("oh,hp->hop", self.matrices[0], self._squares).flatten(1)
 
 
 @dataclass(frozen=True)
 class SmoothStep:
-    """next = sum of parts + skip_a x + what does not depend on the state."""
+    """next state = sum of parts + skip_a x + something that does not depend on the state."""
 
     parts: tuple[Part, ...]
     skip: Tensor | None = None  # [A, D, D]
 
     def jacobians(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
-        """Derivatives [N, D, D] of the step in the state, for states [N, D], context [N, C], actions and noise."""
+        """J [N, D, D], the step's derivative, at states [N, D], context [N, C], actions [N] and noise [N, D]."""
         size = states.shape[1]
         total = states.new_zeros(len(states), size, size) if self.skip is None else self.skip[actions]
         for part in self.parts:
-            inner = part.inner(states, context, actions, second=False)
-            total = total + part.top_derivatives(inner.value, noise)[0].unsqueeze(-1) * inner.jacobian
+            jet = part.derivatives(states, context, actions, second=False)
+            total = total + part.top_derivatives(jet.value, noise)[0].unsqueeze(-1) * jet.jacobian
         return total
 
     @classmethod

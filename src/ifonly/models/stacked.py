@@ -1,15 +1,20 @@
 """Several models of one class as one: their weights side by side, so that one pass computes what each of them says.
 
 Weights get one dimension more, the members [K], and so do transitions: [K, B, ...] instead of [B, ...]. What a model
-does with the outputs of its parts broadcasts; only the parts that hold weights have a twin here that knows of members.
+does with the outputs of its parts broadcasts; only parts with weights have a twin here for the extra dimension.
+
+A training step of one small network is dominated by the cost of calling operations. In `Perceptrons` one call serves
+all members, and automatic differentiation sees a single operation, from all weights to all outputs: hidden layers are
+computed in place, derivatives by hand.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +23,220 @@ from zuko.transforms import MonotonicRQSTransform
 from ifonly.models.additive import Additive
 from ifonly.models.base import TrainableModel
 from ifonly.models.flow import MonotoneFlow
-from ifonly.models.layers import Network
+from ifonly.models.layers import BoundedLinear, Network, softplus, tanh
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.networks import NetworkModel
 from ifonly.models.noise import Gaussian, IndependentGaussian, Laplace, standard_normal
-from ifonly.models.perceptrons import Perceptrons
 from ifonly.models.post_nonlinear import Distortion, PostNonlinear
+
+CHUNK = 6
+"""Networks worked on at a time: with batches of 256 and 200 hidden units their values stay in a processor's cache."""
+
+
+class Perceptrons:
+    """N networks of the same widths and activation, each with the weights of K members; for one thread at a time."""
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        first = networks[0]
+        self.networks = len(networks)
+        self.shapes = [parameter.shape for parameter in first.parameters()]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.depth = len(first.layers)
+        """Layers after the first."""
+        self.is_tanh = first.activate is tanh
+        self.curve = _CURVES[first.activate]
+        # For each matrix that may be limited, the state's and those of the later layers: the norms in each network.
+        self.norms = [
+            [matrix.norm for matrix in matrices]
+            for matrices in zip(*(_limited_matrices(network) for network in networks), strict=True)
+        ]
+        self._buffers: dict[int, Tensor] = {}
+
+    def __call__(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, ...]:
+        """Outputs [K, B, O] of each network at inputs [K, B, I], given its weights [K, P].
+
+        Differentiable in the weights, not in the inputs; differentiate before you call again.
+        """
+        outputs: Tensor = _Evaluation.apply(self, torch.cat(list(weights)), inputs)  # type: ignore[no-untyped-call]
+        return tuple(outputs.unflatten(0, (self.networks, -1)))
+
+    def pieces(self, weights: Tensor) -> _Pieces:
+        """Views of weights [N K, P], in the order of a network's parameters."""
+        parts = weights.split(self.sizes, dim=1)
+        views = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return _Pieces(views[0], views[1], views[2], views[3 : 3 + self.depth], views[3 + self.depth :])
+
+    def wanted_norms(self, number: int, matrices: Tensor) -> Tensor | None:
+        """The norm of each of `matrices` [N K, ...], NaN where it is free; None where all are."""
+        norms = self.norms[number]
+        if all(norm is None for norm in norms):
+            return None
+        wanted = matrices.new_tensor([math.nan if norm is None else norm for norm in norms])
+        return wanted.repeat_interleave(len(matrices) // len(norms)).view(-1, 1, 1)
+
+    def memory(self, number: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Uninitialised memory, reused from batch to batch: allocating fresh pages costs more."""
+        size = torch.Size(shape).numel()
+        buffer = self._buffers.get(number)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._buffers[number] = like.new_empty(size)
+        return buffer[:size].view(shape)
+
+
+def _limited_matrices(network: Network) -> list[BoundedLinear]:
+    return [network.state, *(layer for layer in network.layers if isinstance(layer, BoundedLinear))]
+
+
+class _Pieces(NamedTuple):
+    """The weights of networks by their role, each [N K, ...]."""
+
+    state: Tensor
+    context: Tensor
+    action: Tensor
+    layers: list[Tensor]
+    biases: list[Tensor]
+
+
+class _Scaling(NamedTuple):
+    """How matrices were scaled to their norms: by which factors, along which singular vectors."""
+
+    factors: Tensor  # [N, 1, 1]
+    left: Tensor
+    right: Tensor
+    inverse_norms: Tensor  # [N, 1, 1], 0 where the norm is free
+
+
+def _scaling(matrices: Tensor, norms: Tensor | None) -> _Scaling | None:
+    """From matrices [N, out, in] to those of the wanted norms, exactly as `BoundedLinear` does it."""
+    if norms is None:
+        return None
+    wide = matrices.shape[1] < matrices.shape[2]
+    gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
+    vectors = torch.linalg.eigh(gram)[1][..., -1:]
+    images = (matrices.mT if wide else matrices) @ vectors
+    top = torch.linalg.vector_norm(images, dim=1, keepdim=True)
+    others = images / top
+    left, right = (vectors, others) if wide else (others, vectors)
+    return _Scaling((norms / top).nan_to_num_(1.0), left, right, (1 / norms).nan_to_num_(0.0))
+
+
+def _raw_gradient(gradient: Tensor, effective: Tensor, scaling: _Scaling | None) -> Tensor:
+    """The derivative in the raw matrices, given that in the effective ones W = raw norm / s.
+
+    The largest singular value s has the derivative u v^T, so that less goes along u v^T by (G.W) / norm.
+    """
+    if scaling is None:
+        return gradient
+    along = (gradient * effective).sum((1, 2), keepdim=True) * scaling.inverse_norms
+    return torch.baddbmm(gradient, scaling.left * along, scaling.right.mT, alpha=-1).mul_(scaling.factors)
+
+
+class _Evaluation(torch.autograd.Function):
+    """From weights [N K, P] and inputs [K, B, I] to outputs [N K, B, O].
+
+    tanh(z) = 2 s(2z) - 1 with the logistic s, which torch computes four times as fast in float32: its factors go into
+    the weights. The first bias is the weight of a further input, always one. Products have their long side last.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, plan: Perceptrons, weights: Tensor, inputs: Tensor) -> Tensor:
+        """A few networks at a time, so that hidden layers are still in the cache when they are needed."""
+        pieces = plan.pieces(weights)
+        limited = [pieces.state, *pieces.layers]
+        scalings = [_scaling(matrices, plan.wanted_norms(n, matrices)) for n, matrices in enumerate(limited)]
+        effective = [m if s is None else m * s.factors for m, s in zip(limited, scalings, strict=True)]
+        first = torch.cat((effective[0], pieces.context, pieces.action, pieces.biases[0].unsqueeze(-1)), dim=2)
+        matrices, biases = effective[1:], pieces.biases[1:]
+        if plan.is_tanh:
+            first.mul_(2)
+            biases = [
+                (bias - matrix.sum(2)) * f for bias, matrix, f in zip(biases, matrices, _folds(plan), strict=True)
+            ]
+            matrices = [matrix * (2 * f) for matrix, f in zip(matrices, _folds(plan), strict=True)]
+        every = torch.cat((inputs, inputs.new_ones(*inputs.shape[:2], 1)), dim=2).repeat(plan.networks, 1, 1)
+        widths = [first.shape[1], *(matrix.shape[1] for matrix in matrices[:-1])]
+        hidden = [plan.memory(n, (*every.shape[:2], width), every) for n, width in enumerate(widths)]
+        outputs = every.new_empty(len(every), matrices[-1].shape[1], every.shape[1])
+        for part in _parts(len(every)):
+            values = plan.curve.apply(torch.bmm(every[part], first[part].mT, out=hidden[0][part]))
+            for matrix, bias, following in zip(matrices, biases, hidden[1:], strict=False):
+                torch.baddbmm(bias[part].unsqueeze(1), values, matrix[part].mT, out=following[part])
+                values = plan.curve.apply(following[part])
+            torch.baddbmm(biases[-1][part].unsqueeze(2), matrices[-1][part], values.mT, out=outputs[part])
+        ctx.state = (plan, every, effective, scalings, matrices, hidden)
+        ctx.size = weights.shape[1]
+        return outputs.mT
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The derivative in the weights."""
+        (outer,) = gradients
+        plan, every, effective, scalings, matrices, hidden = ctx.state
+        of_first = every.new_empty(len(every), every.shape[2], hidden[0].shape[2])
+        of_matrices = [torch.empty_like(matrix) for matrix in matrices]
+        of_biases = [matrix.new_empty(matrix.shape[:2]) for matrix in matrices]
+        for part in _parts(len(every)):
+            gradient = outer[part]
+            for n in reversed(range(len(matrices))):
+                values = hidden[n][part]
+                torch.bmm(gradient.mT, values, out=of_matrices[n][part])
+                torch.sum(gradient, 1, out=of_biases[n][part])
+                slopes = plan.memory(-1 - n, values.shape, values)
+                gradient = torch.bmm(gradient, matrices[n][part], out=slopes)
+                plan.curve.multiply_by_slope(gradient, values)
+            torch.bmm(every[part].mT, gradient, out=of_first[part])
+        if plan.is_tanh:
+            of_first.mul_(2)
+            for n, fold in enumerate(_folds(plan)):
+                of_biases[n].mul_(fold)
+                of_matrices[n].mul_(2 * fold).sub_(of_biases[n].unsqueeze(2))
+        derivative = every.new_empty(len(every), ctx.size)
+        pieces = plan.pieces(derivative)
+        state, context, action, bias = of_first.mT.split(
+            [pieces.state.shape[2], pieces.context.shape[2], pieces.action.shape[2], 1], dim=2
+        )
+        pieces.context.copy_(context)
+        pieces.action.copy_(action)
+        for target, values in zip(pieces.biases, (bias.squeeze(2), *of_biases), strict=True):
+            target.copy_(values)
+        limited = (pieces.state, *pieces.layers)
+        for target, values, matrix, scaling in zip(limited, (state, *of_matrices), effective, scalings, strict=True):
+            target.copy_(_raw_gradient(values, matrix, scaling))
+        return None, derivative, None
+
+
+def _folds(plan: Perceptrons) -> list[int]:
+    """The factors of the layers after the first: 2 for one that leads to tanh units again."""
+    return [2] * (plan.depth - 1) + [1]
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+
+
+class _Curve(NamedTuple):
+    """An activation, in place, and the product of a gradient with its slope, in place, given its values."""
+
+    apply: Callable[[Tensor], Tensor]
+    multiply_by_slope: Callable[[Tensor, Tensor], object]
+
+
+def _logistic_slope(gradient: Tensor, values: Tensor) -> None:
+    torch.ops.aten.sigmoid_backward.grad_input(gradient, values, grad_input=gradient)
+
+
+_LOGISTIC = _Curve(torch.sigmoid_, _logistic_slope)
+_CURVES: dict[Callable[[Tensor], Tensor], _Curve] = {
+    tanh: _LOGISTIC,  # with its factors in the weights
+    torch.sigmoid: _LOGISTIC,
+    torch.relu: _Curve(torch.relu_, lambda gradient, values: gradient.mul_(values > 0)),
+    softplus: _Curve(
+        lambda values: values.copy_(softplus(values)),
+        # The slope is the logistic function of z, and that is 1 - exp(-softplus(z)).
+        lambda gradient, values: gradient.mul_(torch.expm1(-values).neg_()),
+    ),
+}
+
 
 STACKABLE: tuple[type[TrainableModel], ...] = (LocationScale, Additive, PostNonlinear, MonotoneFlow)
 """The classes whose models can be stacked; not their subclasses, which may compute something else."""
@@ -48,7 +261,7 @@ class StackedModel:
     def log_prob(self, weights: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """Log densities [K, B] of transitions [K, B, ...], in the order of a model's `log_prob`."""
         for part, (module, name, shape) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
-            # Found before the parameter of that name, which a module keeps elsewhere.
+            # Instance attributes shadow the parameter of that name.
             module.__dict__[name] = part.unflatten(1, shape)
         return self._twin.log_prob(*rows)
 

@@ -1,4 +1,4 @@
-"""What a check of a model concluded: models carry it, so that every answer can say it."""
+"""What models carry so that every answer can say it: what a check concluded, and what refits cannot show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,21 @@ class Standing:
 
 
 def worst_of(standings: list[Standing | None]) -> Standing | None:
-    """The one that speaks for several models: a failure before a warning, and so on; None where none was checked."""
+    """The worst standing of several models: fail, warn, not judged, pass; None where none was checked."""
     order = (FAILED, "warn", "not judged", "pass")
     known = [standing for standing in standings if standing is not None]
     return min(known, key=lambda standing: order.index(standing.verdict), default=None)
+
+
+@dataclass(frozen=True)
+class EnsembleNote:
+    """What limits what the agreement of an ensemble's members can mean."""
+
+    kind: str
+    """"one member", "few subjects", "never taken", "missing in samples" or "constant"."""
+    names: tuple[str, ...] = ()
+    """The actions or features that it is about."""
+    count: int | None = None
+    """How many subjects or members it is about."""
+    of: int | None = None
+    """Of how many members, or below how many subjects."""

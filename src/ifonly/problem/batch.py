@@ -1,10 +1,12 @@
-"""Several questions as one: stacked tensors in which every row knows the question that it belongs to."""
+"""Several problems stacked into one: every row of a tensor says which problem it belongs to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -14,16 +16,19 @@ from ifonly.problem import BaseProblem, array_scale
 ROWS = 4096
 """Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
 
+Keep = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""`keep(t, rows [n], states [n, (M,) D], earned [n, (M,)])` says which rows [n] to follow beyond step t."""
+
 
 @dataclass(frozen=True)
 class Branches:
     """Sequences that leave a known path at one step."""
 
-    problem: Tensor  # [N]
-    sequences: Tensor  # [N, T]
-    step: Tensor  # [N]
-    states: Tensor  # [N, (M,) D], at `step`
-    earned: Tensor  # [N, (M,)], rewards before `step`
+    problem: Tensor  # [N] int64
+    sequences: Tensor  # [N, T], any integers
+    step: Tensor  # [N] int64
+    states: Tensor  # [N, (M,) D] float64, at `step`
+    earned: Tensor  # [N, (M,)] float64, rewards before `step`
 
     def __len__(self) -> int:
         return len(self.step)
@@ -31,12 +36,12 @@ class Branches:
 
 @dataclass(frozen=True)
 class Paths:
-    """Rolled-out sequences."""
+    """Rolled-out sequences, all float64."""
 
     states: Tensor  # [N, T, (M,) D]
     earned: Tensor  # [N, T, (M,)], rewards before each step
     totals: Tensor  # [N, (M,)], all rewards
-    outcomes: Tensor  # [N], what counts of them
+    outcomes: Tensor  # [N], the objective of `totals`
 
     def select(self, rows: Tensor) -> Paths:
         """Copies of some of the rows."""
@@ -49,9 +54,11 @@ class Paths:
 
 
 class ProblemBatch:
-    """P questions that share model (or M members and objective), reward, support, horizon T and budget K, stacked.
+    """P problems that share model (or M members and objective), reward, support, horizon T and budget K, stacked.
 
-    [N, (M,)] stands for [N] where there is one model, and for [N, M] where there is a panel.
+    One problem is a batch of one. `problem` [N] is the index of each row's problem throughout. [N, (M,)] stands for [N]
+    where there is one model, and for [N, M] where there is an ensemble. What only some callers need is made when it is
+    asked for, so that a batch costs little more than stacking its tensors.
     """
 
     def __init__(self, problems: Sequence[BaseProblem]) -> None:
@@ -60,7 +67,7 @@ class ProblemBatch:
         self.count, self.budget = len(problems), first.max_changes
         self.horizon, self.action_count, self.device = first.horizon, first.action_count, first.device
         self.members = math.prod(first.members_shape)
-        """How many states each row has: one, or one for each member of a panel."""
+        """How many states each row has: one, or one for each member of an ensemble."""
         self.rows = ROWS * max(1, array_scale(first.device) // self.members)
         """Rows per model call."""
         self.first_states = torch.stack([problem.first_states for problem in problems])  # [P, (M,) D]
@@ -68,99 +75,132 @@ class ProblemBatch:
         self.context = torch.stack([problem.context for problem in problems])  # [P, T, C]
         self.noise = torch.stack([problem.noise for problem in problems])  # [P, T-1, (M,) D]
         self.allowed = torch.stack([problem.allowed for problem in problems])  # [P, T, A]
-        self.tolerance = self._floats([problem.tolerance for problem in problems])  # [P]
         self._costs = self._floats([problem.change_cost for problem in problems])  # [P]
-        self._has_costs = bool((self._costs != 0).any())
-        self.changeable = self.allowed.scatter(2, self.observed.unsqueeze(-1), False)
-        """The changes [P, T, A] that `allowed` leaves."""
-        self.is_restricted = any(problem.is_restricted for problem in problems)
-        if self.is_restricted:
-            self._keep_rules()
+        self._has_costs = any(problem.change_cost != 0 for problem in problems)
 
     def _floats(self, values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
-    def _keep_rules(self) -> None:
-        everything = torch.ones(self.horizon, self.action_count, self.action_count, dtype=torch.bool)
-        self._links = torch.stack(
-            [everything.to(self.device) if problem.links is None else problem.links for problem in self.problems]
-        )  # [P, T, A, A]
-        required = torch.stack([problem.must_change for problem in self.problems])
-        steps = torch.arange(self.horizon, device=self.device)
-        due = torch.where(required, steps, self.horizon)
-        end = torch.full_like(due[:, :1], self.horizon)
-        self._next_required = torch.cat([due, end], dim=1).flip(1).cummin(1).values.flip(1)
+    @cached_property
+    def tolerance(self) -> Tensor:
+        """Differences in outcome [P] up to this size are rounding."""
+        return self._floats([problem.tolerance for problem in self.problems])
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """The sequences [P, T] that obey the rules with the fewest changes: the observed ones, if those do."""
+        return torch.stack([problem.nearest_actions for problem in self.problems])
+
+    @cached_property
+    def changeable(self) -> Tensor:
+        """The changes [P, T, A] that `allowed` leaves."""
+        return self.allowed.scatter(2, self.observed.unsqueeze(-1), False)
+
+    @cached_property
+    def is_restricted(self) -> bool:
+        """Whether some problem has rules beyond `allowed` and the budget: links, or required changes."""
+        return any(problem.is_restricted for problem in self.problems)
+
+    @cached_property
+    def changes_to_go(self) -> Tensor:
+        """The fewest changes [P, T, A] that rules demand after an action at a step."""
+        return torch.stack([problem.changes_to_go for problem in self.problems])
+
+    @cached_property
+    def _links(self) -> Tensor:
+        """Whether action b may follow a at step t [P, T, A, A]; all true where a problem has no such rule."""
+        every = torch.ones(self.horizon, self.action_count, self.action_count, dtype=torch.bool, device=self.device)
+        return torch.stack([every if problem.links is None else problem.links for problem in self.problems])
+
+    @cached_property
+    def _next_required(self) -> Tensor:
         """The first step [P, T+1], from a step on, that must change; T where none must."""
-        self.changes_to_go = torch.stack([problem.changes_to_go for problem in self.problems])  # [P, T, A]
-        before = self.observed.roll(1, 1)[..., None, None].expand(-1, -1, 1, self.action_count)
-        self._after_observed = self._links.gather(2, before).squeeze(2)
+        required = torch.stack([problem.must_change for problem in self.problems])
+        due = torch.where(required, torch.arange(self.horizon, device=self.device), self.horizon)
+        end = torch.full_like(due[:, :1], self.horizon)
+        return torch.cat([due, end], dim=1).flip(1).cummin(1).values.flip(1)
+
+    @cached_property
+    def _after_observed(self) -> Tensor:
         """Which actions [P, T, A] may follow the observed one of the step before."""
-        self._after_observed[:, 0] = True
+        before = self.observed.roll(1, 1)[..., None, None].expand(-1, -1, 1, self.action_count)
+        linked = self._links.gather(2, before).squeeze(2)
+        linked[:, 0] = True
+        return linked
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """States [N, (M,) D] at t+1, each under its own problem's context and noise."""
+        """States [N, (M,) D] at t+1 (eq:mdp_func), each under its own problem's context and noise."""
         if self.count == 1:
             return self._first.step(t, states, actions)
         return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
 
-    def rewards(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [N, (M,)] at step t, less the cost of a change."""
+    def rewards(self, t: int | slice, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [N, (M,)] at step t, or [N, steps, (M,)] at some steps, less the cost of a change."""
         rewards = self._first.free_rewards(states, actions)
         if self._has_costs:
-            costs = (actions != self.observed[problem, t]) * self._costs[problem]
-            rewards = rewards - self._first.per_member(costs)
+            costs = self._costs[problem].view(-1, *[1] * (actions.dim() - 1))
+            rewards = rewards - self._first.per_member((actions != self.observed[problem, t]) * costs)
         return rewards
 
     def counted(self, totals: Tensor) -> Tensor:
-        """What counts [...] of all rewards [..., (M,)]."""
+        """The outcomes [...] of sums of rewards [..., (M,)]: the sum itself, or an ensemble's objective."""
         return self._first.counted(totals)
+
+    def rollout(self, problem: Tensor, sequences: Tensor) -> Paths:
+        """Replay whole sequences [N, T] from the first step on (eq:mdp_trans)."""
+        sequences = sequences.to(torch.int64)
+        path = [self.first_states[problem]]
+        for t in range(self.horizon - 1):
+            path.append(self.step(t, problem, path[-1], sequences[:, t]))
+        states = torch.stack(path, dim=1)
+        # The rewards of all steps at once, but added up step by step: rounding is that of any other replay.
+        sums = [torch.zeros(states.shape[:1] + states.shape[2:-1], dtype=torch.float64, device=self.device)]
+        for rewards in self.rewards(slice(None), problem, states, sequences).unbind(1):
+            sums.append(sums[-1] + rewards)
+        return Paths(states, torch.stack(sums[:-1], dim=1), sums[-1], self.counted(sums[-1]))
 
     def outcomes(self, branches: Branches) -> Tensor:
         """Outcomes [N] of branches."""
-        return self.counted(self._follow(branches))
+        return self.counted(self.follow(branches))
 
     def continued(self, paths: Paths, branches: Branches) -> Paths:
         """What becomes of paths where their branches leave them; the states and sums of `paths` are overwritten."""
-        totals = self._follow(branches, into=paths)
+        totals = self.follow(branches, into=paths)
         return Paths(paths.states, paths.earned, totals, self.counted(totals))
 
-    def _follow(self, branches: Branches, *, into: Paths | None = None) -> Tensor:
-        """All rewards [N, (M,)] of branches, in one sweep over the steps: a row joins where it branches off."""
+    def follow(self, branches: Branches, *, into: Paths | None = None, keep: Keep | None = None) -> Tensor:
+        """All rewards [N, (M,)] of branches, in one sweep over the steps: a row joins where it branches off.
+
+        What is met on the way is written to the rows of `into`. Rows that `keep` drops have minus infinity.
+        """
         order = branches.step.argsort(stable=True)
-        problem, taken = branches.problem[order], branches.sequences[order].to(torch.int64).T.contiguous()
-        start, earned = branches.states[order], branches.earned[order]
         every_step = torch.arange(self.horizon, device=self.device)
-        joined = torch.searchsorted(branches.step[order], every_step, right=True).tolist()
-        states, total, before = start[:0], earned[:0], 0
-        for t, now in enumerate(joined):
-            if now > before:
-                states, total = torch.cat([states, start[before:now]]), torch.cat([total, earned[before:now]])
-            if now:
-                rows, actions = problem[:now], taken[t, :now]
-                if into is not None:
-                    into.states[order[:now], t], into.earned[order[:now], t] = states, total
-                total = total + self.rewards(t, rows, states, actions)
-                if t < self.horizon - 1:
-                    states = self.step(t, rows, states, actions)
-            before = now
-        return total[order.argsort()]
+        joined = [0, *torch.searchsorted(branches.step[order], every_step, right=True).tolist()]
+        totals = torch.full_like(branches.earned, -torch.inf)
+        rows, states, earned = order[:0], branches.states[:0], branches.earned[:0]
+        for t, (start, end) in enumerate(pairwise(joined)):
+            if end > start:
+                new = order[start:end]
+                rows, states = torch.cat([rows, new]), torch.cat([states, branches.states[new]])
+                earned = torch.cat([earned, branches.earned[new]])
+            if not len(rows):
+                continue
+            if into is not None:
+                into.states[rows, t], into.earned[rows, t] = states, earned
+            problem, actions = branches.problem[rows], branches.sequences[rows, t].to(torch.int64)
+            earned = earned + self.rewards(t, problem, states, actions)
+            if t == self.horizon - 1:
+                totals[rows] = earned
+                continue
+            states = self.step(t, problem, states, actions)
+            if keep is not None:
+                kept = keep(t + 1, rows, states, earned)
+                rows, states, earned = rows[kept], states[kept], earned[kept]
+        return totals
 
     def steps_from(self, branches: Branches) -> Tensor:
         """How many model steps each branch takes [N]."""
         return self.horizon - 1 - branches.step
-
-    def rollout(self, problem: Tensor, sequences: Tensor) -> Paths:
-        """Replay whole sequences [N, T]."""
-        states = self.first_states[problem]
-        total = torch.zeros(states.shape[:-1], dtype=torch.float64, device=self.device)
-        path, sums = [], []
-        for t in range(self.horizon):
-            path.append(states)
-            sums.append(total)
-            total = total + self.rewards(t, problem, states, sequences[:, t])
-            if t < self.horizon - 1:
-                states = self.step(t, problem, states, sequences[:, t])
-        return Paths(torch.stack(path, dim=1), torch.stack(sums, dim=1), total, self.counted(total))
 
     def changes(self, problem: Tensor, sequences: Tensor) -> Tensor:
         """In how many steps sequences [N, T] differ from the observed ones [N]."""
@@ -175,12 +215,12 @@ class ProblemBatch:
             fine &= self._links[problem.unsqueeze(1), steps, sequences[:, :-1], sequences[:, 1:]].all(-1)
         return fine
 
-    def have_support(self, problem: Tensor, sequences: Tensor, paths: Paths) -> Tensor:
-        """Whether every change of sequences [N, T] is supported where their paths are then [N]."""
+    def have_support(self, problem: Tensor, sequences: Tensor, states: Tensor) -> Tensor:
+        """Whether every change of sequences [N, T], which reach states [N, T, (M,) D], is supported there [N]."""
         if self._first.support is None:
             return torch.ones_like(problem, dtype=torch.bool)
         changed = sequences != self.observed[problem]
-        options = self.supported_changes(problem, paths.states, changed)
+        options = self.supported_changes(problem, states, changed)
         return (options.gather(2, sequences.unsqueeze(-1)).squeeze(-1) | ~changed).all(1)
 
     def supported_changes(self, problem: Tensor, states: Tensor, where: Tensor) -> Tensor:
@@ -200,12 +240,11 @@ class ProblemBatch:
         rows = torch.arange(len(states), device=self.device)
         return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 
-    def are_answers(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules from there on."""
-        fine = torch.ones_like(problem, dtype=torch.bool)
-        if self.is_restricted:
-            fine = (self._next_required[problem, step + 1] == self.horizon) & self._may_return(problem, step, action)
-        return fine
+    def are_feasible(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
+        """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules after it [N]."""
+        if not self.is_restricted:
+            return torch.ones_like(problem, dtype=torch.bool)
+        return (self._next_required[problem, step + 1] == self.horizon) & self._may_return(problem, step, action)
 
     def _may_return(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
         """Whether the observed action may follow after the last change [N]."""
@@ -238,3 +277,45 @@ def changed(sequences: Tensor, step: Tensor, action: Tensor) -> Tensor:
     copies = sequences.clone()
     copies[torch.arange(len(step), device=step.device), step] = action.to(copies.dtype)
     return copies
+
+
+def ranks_within(group: Tensor, *keys: Tensor, ties: Tensor | None = None) -> Tensor:
+    """The place [N] of each row in its group [N], from 0: largest keys first, of equal ones the smallest tie."""
+    order = torch.arange(len(group), device=group.device) if ties is None else ties.argsort(stable=True)
+    for key in reversed(keys):
+        order = order[key[order].argsort(descending=True, stable=True)]
+    order = order[group[order].argsort(stable=True)]
+    ordered = group[order]
+    first = torch.searchsorted(ordered, ordered)
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(order), device=order.device) - first
+    return ranks
+
+
+def drop_idle_changes(
+    batch: ProblemBatch, problem: Tensor, sequences: Tensor, *, tolerance: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sequences [N, T] with every change undone that gains no more than rounding, and their outcomes [N].
+
+    Of the changes that may be undone the one goes first that leaves the best outcome. All that is undone in a sequence
+    costs at most the tolerance together: the one given, or each problem's own. What remains is admissible.
+    """
+    outcomes = batch.rollout(problem, sequences).outcomes
+    least = outcomes - (batch.tolerance[problem] if tolerance is None else tolerance)
+    sequences = sequences.clone()
+    pending = torch.arange(len(problem), device=problem.device)
+    while len(pending):
+        rows, steps = (sequences[pending] != batch.observed[problem[pending]]).nonzero(as_tuple=True)
+        rows = pending[rows]
+        trials = changed(sequences[rows], steps, batch.observed[problem[rows], steps])
+        obeying = batch.obey_rules(problem[rows], trials)
+        rows, trials = rows[obeying], trials[obeying]
+        if not len(rows):
+            break
+        paths = batch.rollout(problem[rows], trials)
+        good = (paths.outcomes >= least[rows]) & batch.have_support(problem[rows], trials, paths.states)
+        rows, trials, values = rows[good], trials[good], paths.outcomes[good]
+        best = ranks_within(rows, values) == 0
+        pending = rows[best]
+        sequences[pending], outcomes[pending] = trials[best], values[best]
+    return sequences, outcomes

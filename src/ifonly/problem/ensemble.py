@@ -15,7 +15,7 @@ from torch import Tensor
 from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
-from ifonly.models.standing import Standing, worst_of
+from ifonly.models.standing import EnsembleNote, Standing, worst_of
 from ifonly.objective import Objective
 from ifonly.problem.base import BaseProblem, checked_standing
 from ifonly.problem.problem import Problem
@@ -44,7 +44,7 @@ class EnsembleProblem(BaseProblem):
     """
 
     member_models: tuple[TransitionModel, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[EnsembleNote, ...] = ()
     """What a reader of the members' agreement should know, as their ensemble says."""
 
     @classmethod
@@ -206,7 +206,7 @@ def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) 
     return None if worst is not None and worst.verdict == "pass" and None in standings else worst
 
 
-def _notes(models: Any) -> tuple[str, ...]:
+def _notes(models: Any) -> tuple[EnsembleNote, ...]:
     return tuple(getattr(models, "notes", ()))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,12 @@ from ifonly.data.groups import make_groups
 from ifonly.data.schema import Axis, Feature
 from ifonly.errors import InputError
 from ifonly.intervals import mean_interval
-from ifonly.report.breakdowns import round_up
-from ifonly.report.card_warnings import FEW_USES, CardWarning, find_warnings
-from ifonly.report.measured import Measured, measured_shares
-from ifonly.report.outcomes import Outcome
-from ifonly.report.overview import values_of
-from ifonly.report.small_cells import SMALLEST_CELL, Discretion
+from ifonly.report.improvements import round_up
+from ifonly.report.overview import SMALLEST_CELL, BoolArray, Discretion, values_of
+from ifonly.report.recorded import Measured, Outcome, measured_shares
 from ifonly.version import __version__
 
-FORMAT, VERSION = "ifonly.data-card", 1
+FORMAT, VERSION = "ifonly.data-card", 2
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 NUMBERS_OF_BINS = (24, 12, 6, 3)
@@ -38,6 +36,53 @@ WHOLE_BINS = 30
 SEVERITY = "SOFA"
 """The feature by which severity is judged, where there is one and no other is named."""
 
+FEW_USES = 10
+"""Actions taken less often are rare."""
+
+HARDLY_MEASURED = 0.05
+"""Features measured in a smaller share of steps are mostly filled in."""
+
+FEW_SUBJECTS = 50
+"""Below this, a tenth held out for testing is a handful."""
+
+VALUES_PER_PARAMETER = 10
+"""Recorded next values (transitions x dynamic features) that a model should have for each of its parameters."""
+
+DOMINANT_SHARE, DOMINANT_RATIO = 0.1, 5
+"""A subject dominates with more than this share of all steps, if that is more than so many times its even share."""
+
+MUCH_IMPLAUSIBLE = 0.01
+
+
+class CardWarningCode(StrEnum):
+    """Why a cohort may not support an analysis."""
+
+    FEW_SUBJECTS = "few subjects"
+    MODEL_TOO_LARGE = "model too large"
+    NEVER_TAKEN = "actions never taken"
+    RARELY_TAKEN = "actions rarely taken"
+    HARDLY_MEASURED = "hardly measured"
+    CONSTANT = "constant features"
+    IMPLAUSIBLE = "implausible values"
+    DOMINANT = "dominant subject"
+
+
+class Masks(StrEnum):
+    """What is known about what was measured."""
+
+    NO_GRID = "no grid"
+    NO_MASKS = "no masks"
+    SOME = "masks"
+    """Some features have a record of the steps in which they were measured."""
+
+
+@dataclass(frozen=True)
+class CardWarning:
+    """One reason for doubt, with the numbers behind it."""
+
+    code: CardWarningCode
+    values: Mapping[str, Any] = field(default_factory=dict)
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -47,13 +92,6 @@ class Histogram:
     counts: tuple[int | None, ...]
     outside: float
     """Share of values beyond the edges: the tails, which are not shown."""
-
-
-def beyond_in_words(histogram: Histogram) -> str:
-    """What share of values the bars leave out, such as '2 % beyond'; nothing where they show all, or where none are."""
-    if not histogram.counts or histogram.outside == 0:
-        return ""
-    return "< 1 % beyond" if histogram.outside < 0.005 else f"{100 * histogram.outside:.0f} % beyond"
 
 
 @dataclass(frozen=True)
@@ -139,9 +177,10 @@ class Card:
     actions: ActionsCard
     horizons: HorizonsCard
     severity: SeverityCard | None
-    masks: str
-    """What is known about what was measured, in words."""
+    masks: Masks
     warnings: tuple[CardWarning, ...]
+    values_per_parameter: int = VALUES_PER_PARAMETER
+    """What the check of the model's size asks for."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -161,9 +200,9 @@ def data_card(
 
     `grid` is a table with a row per `stay` (or `episode`) and `step` and a mask `measured_<feature>` for each feature
     that was measured at times (and `known_<feature>` where a value was measured or held): what a clinical build keeps
-    as grid.parquet. `model_size` is the number of parameters of
-    the model to be fitted. `severity` names the dynamic feature by whose first value episodes are compared, by default
-    SOFA, where there is one. Figures that rest on fewer than `smallest_cell` subjects are None.
+    as grid.parquet. `model_size` is the number of parameters of the model to be fitted. `severity` names the dynamic
+    feature by whose first value episodes are compared, by default SOFA, where there is one. Figures that rest on fewer
+    than `smallest_cell` subjects are None.
     """
     if smallest_cell < 1:
         raise InputError(f"data card: smallest_cell={smallest_cell} must be at least 1.")
@@ -188,20 +227,9 @@ def data_card(
         actions=_actions_card(cohort, per_step),
         horizons=_horizons_card(cohort, per_episode),
         severity=_severity_card(cohort, per_episode, severity, outcome),
-        masks=_masks(grid, measured),
-        warnings=find_warnings(cohort, measured=measured, model_size=model_size),
+        masks=Masks.NO_GRID if grid is None else Masks.SOME if measured else Masks.NO_MASKS,
+        warnings=tuple(_find_warnings(cohort, measured, model_size)),
     )
-
-
-def _masks(grid: pl.DataFrame | None, measured: Mapping[str, Measured]) -> str:
-    if grid is None:
-        return (
-            "There is no record of what was measured when (no grid.parquet), so nothing is known about values that "
-            "were missing and filled in before."
-        )
-    if not measured:
-        return "The grid holds no mask measured_<feature>, so nothing is known about values that were missing."
-    return f"{len(measured)} of the features have a record of the steps in which they were measured."
 
 
 def _feature_card(feature: Feature, cohort: Cohort, discretion: Discretion, measured: Measured | None) -> FeatureCard:
@@ -307,7 +335,7 @@ def _happened(cohort: Cohort, outcome: Outcome | None) -> FloatArray:
 
 def _severity_group(
     label: str,
-    rows: np.ndarray[Any, np.dtype[np.bool_]],
+    rows: BoolArray,
     courses: tuple[FloatArray, FloatArray],
     happened: FloatArray,
     discretion: Discretion,
@@ -329,3 +357,52 @@ def _severity_group(
         half_interval=None if interval is None else (interval.high - interval.low) / 2,
         outcome=float(yes.sum() / (yes.sum() + no.sum())) if told else None,
     )
+
+
+def _find_warnings(cohort: Cohort, measured: Mapping[str, Measured], model_size: int | None) -> Iterator[CardWarning]:
+    """All warnings about a cohort, the gravest kinds first."""
+    yield from _about_size(cohort, model_size)
+    yield from _about_actions(cohort)
+    hardly = {name: shares.measured for name, shares in measured.items() if shares.measured < HARDLY_MEASURED}
+    if hardly:
+        yield CardWarning(CardWarningCode.HARDLY_MEASURED, {"features": hardly, "limit": HARDLY_MEASURED})
+    yield from _about_features(cohort)
+    _, numbers = np.unique(np.array(cohort.subjects), return_inverse=True)
+    steps = np.bincount(numbers, weights=cohort.lengths)
+    share = float(steps.max() / steps.sum())
+    if share > DOMINANT_SHARE and share * len(steps) > DOMINANT_RATIO:
+        yield CardWarning(CardWarningCode.DOMINANT, {"subjects": len(steps), "share": round(share, 2)})
+
+
+def _about_size(cohort: Cohort, model_size: int | None) -> Iterator[CardWarning]:
+    subjects = len(set(cohort.subjects))
+    if subjects < FEW_SUBJECTS:
+        yield CardWarning(CardWarningCode.FEW_SUBJECTS, {"subjects": subjects, "limit": FEW_SUBJECTS})
+    values = (len(cohort.actions) - len(cohort)) * len(cohort.schema.dynamic)
+    if model_size is not None and values < VALUES_PER_PARAMETER * model_size:
+        sizes = {"parameters": model_size, "values": values, "limit": VALUES_PER_PARAMETER}
+        yield CardWarning(CardWarningCode.MODEL_TOO_LARGE, sizes)
+
+
+def _about_actions(cohort: Cohort) -> Iterator[CardWarning]:
+    labels = cohort.schema.actions.labels
+    uses = dict(zip(labels, np.bincount(cohort.actions, minlength=len(labels)), strict=True))
+    never = [label for label, count in uses.items() if count == 0]
+    rare = [label for label, count in uses.items() if 0 < count < FEW_USES]
+    if never:
+        yield CardWarning(CardWarningCode.NEVER_TAKEN, {"actions": never, "of": len(labels)})
+    if rare:
+        yield CardWarning(CardWarningCode.RARELY_TAKEN, {"actions": rare, "of": len(labels), "limit": FEW_USES})
+
+
+def _about_features(cohort: Cohort) -> Iterator[CardWarning]:
+    constant = []
+    for values, features in ((cohort.states, cohort.schema.dynamic), (cohort.context, cohort.schema.context)):
+        same = values.min(0) == values.max(0)
+        constant += [feature.name for feature, is_constant in zip(features, same, strict=True) if is_constant]
+    if constant:
+        yield CardWarning(CardWarningCode.CONSTANT, {"features": constant})
+    shares = {name: count / len(cohort.actions) for name, count in cohort.implausible.items()}
+    many = {name: share for name, share in shares.items() if share > MUCH_IMPLAUSIBLE}
+    if many:
+        yield CardWarning(CardWarningCode.IMPLAUSIBLE, {"features": many, "limit": MUCH_IMPLAUSIBLE})

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
-from ifonly.report.plots import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
+from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 
 COLUMNS = 3
 _PANEL = (4.0, 2.1)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,14 +11,20 @@ from matplotlib.ticker import MaxNLocator
 
 from ifonly.evidence.check.figures import FeatureFigures, PartFigures
 from ifonly.evidence.check.model_check import ModelCheck
-from ifonly.report.cohort_plots import FILL
-from ifonly.report.paper_style import LOOK, SERIF
-from ifonly.report.plots import COUNTERFACTUAL, OBSERVED, QUIET
+from ifonly.report.figure_style import (
+    COUNTERFACTUAL,
+    FILL,
+    OBSERVED,
+    PAGE_WIDTH,
+    QUIET,
+    SERIF,
+    TITLE_LENGTH,
+    draw_hidden,
+    one_panel,
+    small_panels,
+)
+from ifonly.text.numbers import shortened
 
-WIDTH = 7.0
-"""Of all figures, in inches."""
-
-PANELS_PER_ROW = 4
 MOST_PARTS = 40
 MARKERS = {"50": "o", "80": "s", "95": "^"}
 BASELINES = {"persistence": "persistence", "linear": "linear Gaussian"}
@@ -43,9 +46,7 @@ def check_figures(check: ModelCheck) -> dict[str, Figure]:
 def plot_likelihood(check: ModelCheck) -> Figure:
     """Log-likelihood above that of each baseline, with 95 % intervals by subject."""
     gains = check.figures.gains
-    with _look():
-        figure = Figure(figsize=(0.62 * WIDTH, 0.9 + 0.4 * len(gains)), dpi=150, layout="constrained")
-        panel = figure.subplots()
+    with one_panel(0.62 * PAGE_WIDTH, 0.9 + 0.4 * len(gains)) as (figure, panel):
         for row, gain in enumerate(gains.values()):
             ends = [[0.0], [0.0]]
             if gain.low is not None and gain.high is not None:
@@ -55,14 +56,13 @@ def plot_likelihood(check: ModelCheck) -> Figure:
         panel.set_yticks(range(len(gains)), [f"over {BASELINES.get(name, name)}" for name in gains])
         panel.set_ylim(len(gains) - 0.4, -0.6)
         panel.set_xlabel("Log-likelihood gained (nats per transition)")
-        _finish([panel])
     return figure
 
 
 def plot_noise(check: ModelCheck) -> Figure:
     """For every feature a histogram of its noise's ranks within the prior: flat where the model is right."""
     features = check.figures.features
-    with _panels(len(features), height=1.5) as (figure, panels):
+    with small_panels(len(features), 1.5, air=0.6) as (figure, panels):
         for panel, feature in zip(panels, features, strict=False):
             _draw_ranks(panel, feature)
         figure.supxlabel("Rank of the noise within its prior", fontsize=9, fontfamily=SERIF)
@@ -72,9 +72,7 @@ def plot_noise(check: ModelCheck) -> Figure:
 def plot_coverage(check: ModelCheck) -> Figure:
     """Share of recorded values inside the predictive intervals, one step ahead; dashed: what they promise."""
     features = [feature for feature in check.figures.features if feature.coverage]
-    with _look():
-        figure = Figure(figsize=(WIDTH, 2.8), dpi=150, layout="constrained")
-        panel = figure.subplots()
+    with one_panel(PAGE_WIDTH, 2.8) as (figure, panel):
         for level, marker in MARKERS.items():
             shares = [feature.coverage[level] for feature in features if feature.coverage]
             panel.axhline(int(level), color=QUIET, linewidth=0.8, linestyle="--")
@@ -92,7 +90,6 @@ def plot_coverage(check: ModelCheck) -> Figure:
         panel.set_ylabel("Values inside (%)")
         panel.set_ylim(0, 102)
         figure.legend(loc="outside upper center", ncols=len(MARKERS), frameon=False)
-        _finish([panel])
     return figure
 
 
@@ -100,14 +97,14 @@ def plot_ahead(check: ModelCheck) -> Figure:
     """For every feature the error of the model's median course (solid) and of persistence (dashed), by steps ahead."""
     horizons = [horizon for horizon in check.figures.ahead if horizon.features]
     labels = {feature.name: feature.label for feature in check.figures.features}
-    with _panels(len(labels), height=1.6) as (figure, panels):
+    with small_panels(len(labels), 1.6, air=0.6) as (figure, panels):
         for number, (panel, label) in enumerate(zip(panels, labels.values(), strict=False)):
             steps = [horizon.steps for horizon in horizons]
             ours = [horizon.features[number].error for horizon in horizons]
             theirs = [horizon.features[number].persistence for horizon in horizons]
             panel.plot(steps, theirs, "s--", color=OBSERVED, label="persistence")
             panel.plot(steps, ours, "o-", color=COUNTERFACTUAL, label="model")
-            panel.set_title(_shortened(label), fontsize=8.5, parse_math=False)
+            panel.set_title(shortened(label, TITLE_LENGTH), fontsize=8.5, parse_math=False)
             panel.set_ylim(bottom=0)
             panel.set_xticks(steps)
             panel.yaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -122,9 +119,7 @@ def plot_parts(check: ModelCheck) -> Figure:
     """Mean noise of every feature after each action and in each group, in hundredths of the prior's deviation."""
     parts = sorted((part for part in check.figures.parts if part.features), key=_worst_bias, reverse=True)[:MOST_PARTS]
     table = np.array([[feature.bias.value for feature in part.features] for part in parts])
-    with _look():
-        figure = Figure(figsize=(WIDTH, 1.2 + 0.22 * len(parts)), dpi=150, layout="constrained")
-        panel = figure.subplots()
+    with one_panel(PAGE_WIDTH, 1.2 + 0.22 * len(parts)) as (figure, panel):
         panel.imshow(table, cmap="PuOr", vmin=-1, vmax=1, aspect="auto")
         for (row, column), bias in np.ndenumerate(table):
             colour = "white" if abs(bias) > 0.6 else "black"
@@ -132,11 +127,10 @@ def plot_parts(check: ModelCheck) -> Figure:
         panel.set_xticks(range(table.shape[1]), [feature.name for feature in parts[0].features], parse_math=False)
         panel.tick_params(axis="x", labelrotation=30)
         panel.set_yticks(
-            range(len(parts)), [_shortened(_name(part), 52) for part in parts], parse_math=False, fontsize=6.5
+            range(len(parts)), [shortened(_name(part), 52) for part in parts], parse_math=False, fontsize=6.5
         )
         panel.tick_params(length=0)
         panel.set_xlabel("Mean noise, in hundredths of its deviation (0: as predicted)")
-        _finish([panel])
     return figure
 
 
@@ -154,42 +148,10 @@ def _draw_ranks(panel: Axes, feature: FeatureFigures) -> None:
     places = (np.arange(count) + 0.5) / count
     heights = np.array([0.0 if share is None else share * count for share in feature.ranks])
     panel.bar(places, heights, 1 / count, color=FILL, edgecolor=OBSERVED, linewidth=0.4)
-    hidden = np.array([share is None for share in feature.ranks])
-    if hidden.any():
-        panel.plot(places[hidden], np.zeros(hidden.sum()), "x", color=QUIET, markersize=3, clip_on=False, zorder=3)
+    draw_hidden(panel, places, feature.ranks)
     panel.axhline(1, color="black", linewidth=0.9, linestyle="--")
-    panel.set_title(_shortened(feature.label), fontsize=8.5, parse_math=False)
+    panel.set_title(shortened(feature.label, TITLE_LENGTH), fontsize=8.5, parse_math=False)
     panel.set_xlim(0, 1)
     panel.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     panel.set_yticks([])
     panel.set_ylim(0, max(2.0, 1.05 * heights.max()))
-
-
-@contextmanager
-def _panels(count: int, *, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with a small panel for each of `count` features."""
-    rows = math.ceil(count / PANELS_PER_ROW)
-    with _look():
-        figure = Figure(figsize=(WIDTH, height * rows + 0.6), dpi=150, layout="constrained")
-        panels = list(figure.subplots(rows, PANELS_PER_ROW, squeeze=False).ravel())
-        for panel in panels[count:]:
-            panel.set_axis_off()
-        yield figure, panels
-        _finish(panels)
-
-
-@contextmanager
-def _look() -> Iterator[None]:
-    with mpl.rc_context(LOOK):
-        yield
-
-
-def _finish(panels: Iterable[Axes]) -> None:
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        # Tick labels are made only when the figure is drawn, by then outside the look's context.
-        panel.tick_params(labelfontfamily=SERIF)
-
-
-def _shortened(text: str, length: int = 26) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,9 +1,10 @@
-"""Figures of a cohort run with the paper's look: improvement by budget, its distribution, by horizon, by group."""
+"""Figures of a cohort run: improvement by budget, its distribution, by horizon, by group, and the evidence."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,17 +14,26 @@ from matplotlib.ticker import MaxNLocator
 
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.report.breakdowns import round_up
-from ifonly.report.paper_style import paper_figure
-from ifonly.report.plots import COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
-from ifonly.report.summary import Summary
-from ifonly.report.summary_text import percent, plural, unfinished
-
-FILL = "#9fc5e0"
-"""Of bars: the light side of the colour of counterfactuals, with dark edges to be seen without colour."""
+from ifonly.report.figure_style import (
+    COLUMN_WIDTH,
+    COUNTERFACTUAL,
+    FILL,
+    GUIDE,
+    OBSERVED,
+    QUIET,
+    column_figure,
+    panels,
+)
+from ifonly.report.improvements import Examination, round_up
+from ifonly.report.summary import ALL, RunSummary
+from ifonly.text.catalogue import say
+from ifonly.text.numbers import counted, percent, shortened
+from ifonly.text.summaries import unfinished
 
 _AVERAGE = "Average improvement (%)"
+_IMPROVEMENT = "Counterfactual improvement (%)"
 _NOTE_SIZE = 7.5
+_POINTS: Any = {"color": COUNTERFACTUAL, "ecolor": OBSERVED, "capsize": 2.5}
 _INSET = (0.56, 0.46, 0.42, 0.42)
 """Left, bottom, width and height of the tail's inset, as shares of the panel."""
 
@@ -37,7 +47,7 @@ _VISIBLE = 0.05
 """Brackets narrower than this, in percent, are not drawn."""
 
 
-def plot_improvement_by_budget(summary: Summary) -> Figure:
+def plot_improvement_by_budget(summary: RunSummary) -> Figure:
     """Average improvement against the number of changes allowed, with 95 % intervals, as the paper's fig. 3a."""
     frame = summary.by_budget
     if frame.is_empty():
@@ -45,25 +55,25 @@ def plot_improvement_by_budget(summary: Summary) -> Figure:
             "improvement by budget: no episode has an answer for every budget; solve with branch and bound, which "
             "gives all budgets at once."
         )
-    with paper_figure() as (figure, panel):
+    with column_figure() as (figure, panel):
         room = _draw_means(panel, frame, "max_changes", joined=True)
         panel.set_xlabel("Number of changes allowed, $k$")
-        _note(panel, summary, plural(frame["episodes"][0], "episode"), room)
+        _note(panel, summary, counted(frame["episodes"][0], "episode"), room)
     return figure
 
 
-def plot_improvement_by_horizon(summary: Summary) -> Figure:
+def plot_improvement_by_horizon(summary: RunSummary) -> Figure:
     """Average improvement against the number of steps, with 95 % intervals."""
     frame = summary.by_horizon.filter(pl.col("episodes") > 0)
     _require_improvements(frame, "by horizon")
-    with paper_figure() as (figure, panel):
+    with column_figure() as (figure, panel):
         room = _draw_means(panel, frame, "horizon", joined=False)
         panel.set_xlabel("Number of steps, $T$")
-        _note(panel, summary, plural(summary.improvement.episodes, "episode"), room)
+        _note(panel, summary, counted(summary.improvement.episodes, "episode"), room)
     return figure
 
 
-def plot_improvement_distribution(summary: Summary) -> Figure:
+def plot_improvement_distribution(summary: RunSummary) -> Figure:
     """Histogram of the improvement with its median dashed, and the tail of interesting cases as an inset (fig. 3b)."""
     frame = summary.histogram
     _require_improvements(frame, "distribution")
@@ -73,20 +83,20 @@ def plot_improvement_distribution(summary: Summary) -> Figure:
     cases = 100 * summary.cases["improvement"].to_numpy()
     # Where most episodes are cases, they are no tail to be shown apart.
     has_tail = len(cases) > 0 and 100 * median < threshold
-    with paper_figure(height=2.5) as (figure, panel):
+    with column_figure(height=2.5) as (figure, panel):
         _draw_bars(panel, edges, frame["episodes"].to_numpy())
         top = _draw_tail(panel, cases, threshold) if has_tail else lambda _: 1.0
         panel.axvline(100 * median, ymax=top(100 * median), color="black", linestyle="--", linewidth=1.1)
         if len(cases):
             panel.axvline(threshold, ymax=top(threshold), color=OBSERVED, linestyle=":", linewidth=1.0)
-        panel.set_xlabel("Counterfactual improvement (%)")
+        panel.set_xlabel(_IMPROVEMENT)
         panel.set_ylabel("Number of episodes")
-        count = plural(summary.improvement.episodes, "episode")
-        _note(panel, summary, count, f"median {percent(median)} (dashed)")
+        count = counted(summary.improvement.episodes, "episode")
+        _note(panel, summary, count, say("note.median", median=percent(median)))
     return figure
 
 
-def plot_improvement_by_group(summary: Summary, by: str | None = None) -> Figure:
+def plot_improvement_by_group(summary: RunSummary, by: str | None = None) -> Figure:
     """Average improvement of each group of one grouping (by default the first), with 95 % intervals and sizes."""
     names = list(summary.group_labels)
     if not names:
@@ -96,23 +106,12 @@ def plot_improvement_by_group(summary: Summary, by: str | None = None) -> Figure
         raise InputError(f"improvement by group: there are no groups by {by!r}; choose from {names}.")
     frame = summary.by_group.filter((pl.col("by") == by) & (pl.col("episodes") > 0))
     _require_improvements(frame, f"by {by}")
-    with paper_figure(height=max(1.8, 0.95 + 0.27 * frame.height)) as (figure, panel):
+    with column_figure(height=max(1.8, 0.95 + 0.27 * frame.height)) as (figure, panel):
         rows = np.arange(frame.height, dtype=np.float64)
-        panel.errorbar(
-            _percents(frame, "mean"),
-            rows,
-            xerr=_margins(frame),
-            fmt="o",
-            color=COUNTERFACTUAL,
-            ecolor=OBSERVED,
-            capsize=2.5,
-        )
+        panel.errorbar(_percents(frame, "mean"), rows, xerr=_margins(frame), fmt="o", **_POINTS)
         sizes = zip(frame["group"], frame["episodes"], strict=True)
-        panel.set_yticks(
-            rows,
-            [f"{_shortened(group.replace('>=', '≥'))}  (n = {count:,})" for group, count in sizes],
-            parse_math=False,
-        )
+        labels = [f"{shortened(group.replace('>=', '≥'), 22)}  (n = {count:,})" for group, count in sizes]
+        panel.set_yticks(rows, labels, parse_math=False)
         panel.set_ylim(frame.height - 0.5, -0.5)
         panel.set_xlim(_limits(frame))
         room = _draw_brackets(panel, frame, rows, upright=False)
@@ -124,39 +123,75 @@ def plot_improvement_by_group(summary: Summary, by: str | None = None) -> Figure
     return figure
 
 
-def plot_change_times(summary: Summary) -> Figure:
+def plot_change_times(summary: RunSummary) -> Figure:
     """When actions change: for every step, the share of the episodes that reach it in which it is changed."""
     frame = summary.change_times
-    with paper_figure() as (figure, panel):
+    with column_figure() as (figure, panel):
         steps = frame["step"].to_numpy()
-        panel.bar(steps, 100 * frame["share"].to_numpy(), width=0.8, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
+        panel.bar(steps, _percents(frame, "share"), width=0.8, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
         panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
         panel.set_xlim(-0.7, len(steps) - 0.3)
         panel.set_ylim(bottom=0)
         panel.set_xlabel("Step")
         panel.set_ylabel("Episodes that change here (%)")
-        changes = plural(int(frame["changed"].sum()), "change")
-        _note(panel, summary, f"{changes} in {plural(summary.counts.answered, 'episode')}")
+        changes = counted(int(frame["changed"].sum()), "change")
+        _note(
+            panel, summary, say("note.changes", changes=changes, episodes=counted(summary.counts.answered, "episode"))
+        )
     return figure
+
+
+def plot_evidence(summary: RunSummary) -> Figure:
+    """Improvement of all answers and of those without warnings, and how many refits agree, where there are any."""
+    if not summary.evidence.examined:
+        raise InputError("evidence: nothing to draw, since no answer of this run was examined.")
+    count = 2 if summary.agreement.height else 1
+    with panels(COLUMN_WIDTH * count, 2.4, 1, count, dpi=300) as (figure, found):
+        _draw_remaining(found[0], summary)
+        if count == 2:
+            _draw_agreement(found[1], summary)
+    return figure
+
+
+def _draw_remaining(panel: Axes, summary: RunSummary) -> None:
+    """The share of answers that improve by at least so much: dashed where no warning was raised."""
+    rows = summary.episodes.filter(pl.col("improvement").is_not_null())
+    clean = rows.filter(pl.col("warnings").list.len() == 0)
+    for name, part, style, colour in ((ALL, rows, "-", OBSERVED), (Examination.CLEAN, clean, "--", COUNTERFACTUAL)):
+        if part.height:
+            ordered = np.sort(_percents(part, "improvement"))
+            places = np.concatenate([[min(0.0, ordered[0])], ordered])
+            shares = 100 * np.arange(len(ordered), -1, -1) / len(ordered)
+            panel.step(places, shares, style, color=colour, where="post", label=f"{name} ({part.height:,})")
+    panel.set_xlabel(_IMPROVEMENT)
+    panel.set_ylabel("Answers that reach it (%)")
+    panel.set_ylim(0, 102)
+    panel.legend(frameon=False, loc="upper right")
+    left_out = summary.by_examination.filter(
+        pl.col("examination").is_in([Examination.UNCHANGED.value, Examination.NOT_EXAMINED.value])
+    )
+    counts = [f"{row['examination']}: {row['episodes']:,}" for row in left_out.to_dicts() if row["episodes"]]
+    _title(panel, "; ".join(counts))
+
+
+def _draw_agreement(panel: Axes, summary: RunSummary) -> None:
+    frame = summary.agreement
+    _draw_bars(panel, 100 * np.append(frame["low"].to_numpy(), 1.0), frame["episodes"].to_numpy())
+    panel.set_xlabel("Refits that agree that it helps (%)")
+    panel.set_ylabel("Number of answers")
+    found = summary.evidence
+    _title(panel, say("note.agreement", answers=counted(found.refits, "answer"), number=f"{found.all_refits_agree:,}"))
 
 
 def _draw_means(panel: Axes, frame: pl.DataFrame, column: str, *, joined: bool) -> str:
     """Means with their intervals and brackets; gives back what to say of the brackets."""
-    panel.errorbar(
-        frame[column].to_numpy(),
-        _percents(frame, "mean"),
-        yerr=_margins(frame),
-        fmt="o-" if joined else "o",
-        color=COUNTERFACTUAL,
-        ecolor=OBSERVED,
-        elinewidth=1.0,
-        capsize=2.5,
-    )
+    positions, means = frame[column].to_numpy(), _percents(frame, "mean")
+    panel.errorbar(positions, means, yerr=_margins(frame), fmt="o-" if joined else "o", elinewidth=1.0, **_POINTS)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
     panel.margins(x=0.06)
     panel.set_ylim(_limits(frame))
     panel.set_ylabel(_AVERAGE)
-    return _draw_brackets(panel, frame, frame[column].to_numpy())
+    return _draw_brackets(panel, frame, positions)
 
 
 def _draw_brackets(panel: Axes, frame: pl.DataFrame, positions: FloatArray, *, upright: bool = True) -> str:
@@ -173,9 +208,8 @@ def _draw_brackets(panel: Axes, frame: pl.DataFrame, positions: FloatArray, *, u
     draw(positions[room], means[room], np.minimum(bounds, edge)[room], color=GUIDE, linewidth=7, zorder=0)
     unknown, higher = np.isinf(bounds[room]), bounds[room] > edge
     if unknown.all():
-        return "grey: no upper bound is known"
-    words = ", open where unknown" if unknown.any() else ", open where higher" if higher.any() else ""
-    return f"grey: up to the upper bound{words}"
+        return say("note.room.unknown")
+    return say("note.room.partly unknown" if unknown.any() else "note.room.higher" if higher.any() else "note.room")
 
 
 def _draw_tail(panel: Axes, cases: FloatArray, threshold: float) -> Callable[[float], float]:
@@ -192,7 +226,7 @@ def _draw_tail(panel: Axes, cases: FloatArray, threshold: float) -> Callable[[fl
     step = round_up(max(float(cases.max()) - threshold, 1.0) / _TAIL_BINS)
     edges = threshold + step * np.arange(np.floor((cases.max() - threshold) / step) + 2)
     _draw_bars(inset, edges, np.histogram(cases, edges)[0])
-    inset.set_title(f"$\\geq$ {threshold:g} %: {plural(len(cases), 'case')}", fontsize=_NOTE_SIZE, pad=3)
+    inset.set_title(f"$\\geq$ {threshold:g} %: {counted(len(cases), 'case')}", fontsize=_NOTE_SIZE, pad=3)
     inset.tick_params(labelsize=7, length=2)
     inset.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True, min_n_ticks=1))
     inset.xaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -204,17 +238,19 @@ def _draw_bars(panel: Axes, edges: FloatArray, counts: FloatArray) -> None:
     panel.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
-def _note(panel: Axes, summary: Summary, *parts: str, width: int = 60) -> None:
+def _note(panel: Axes, summary: RunSummary, *parts: str, width: int = 60) -> None:
     """Quiet lines above the panel: how far an unfinished run is, what there is to know, and what is not proven."""
     counts = summary.counts
-    partial = f"unfinished: {counts.episodes:,} of {plural(counts.expected or 0, 'episode')}, longest first"
-    proven = f"{counts.limited:,} of {counts.answered:,} answers are lower bounds"
-    lines = [
-        partial if unfinished(counts) else "",
-        "; ".join(part for part in parts if part),
-        proven if counts.limited else "",
-    ]
-    text = "\n".join(textwrap.fill(line, width) for line in lines if line)
+    lines = ["; ".join(part for part in parts if part)]
+    if unfinished(counts):
+        expected = counted(counts.expected or 0, "episode")
+        lines.insert(0, say("note.unfinished", done=f"{counts.episodes:,}", episodes=expected))
+    if counts.limited:
+        lines.append(say("note.lower bounds", limited=f"{counts.limited:,}", answered=f"{counts.answered:,}"))
+    _title(panel, "\n".join(textwrap.fill(line, width) for line in lines if line))
+
+
+def _title(panel: Axes, text: str) -> None:
     panel.set_title(text, loc="left", fontsize=_NOTE_SIZE, color=QUIET, parse_math=False)
 
 
@@ -241,10 +277,6 @@ def _limits(frame: pl.DataFrame) -> tuple[float, float]:
     high = max(high, min(1.5 * high, float(_bounds(frame).max())))
     air = 0.07 * (high - low) or 1.0
     return (low - air if low < 0 else 0.0), high + air
-
-
-def _shortened(text: str, length: int = 22) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _require_improvements(frame: pl.DataFrame, what: str) -> None:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from ifonly.clinical.flow import Flow, FlowStep
-from ifonly.files import atomic_file
+from ifonly.clinical.inclusion import Flow, FlowStep
+from ifonly.report.plots import save_figure
 
 _ROW = 1.0
 _BOX_HEIGHT = 0.56
@@ -47,8 +47,7 @@ def plot_flow(flow: Flow) -> Figure:
 
 def write_flow(flow: Flow, path: str | Path) -> None:
     """Save the picture as a PNG file."""
-    with atomic_file(path) as scratch:
-        plot_flow(flow).savefig(scratch, format="png", metadata={"Software": None})
+    save_figure(plot_flow(flow), path)
 
 
 def _words(step: FlowStep) -> str:

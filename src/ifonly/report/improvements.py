@@ -1,58 +1,47 @@
-"""How much better each episode of a run could have gone, and figures over many episodes."""
+"""How much better each episode of a run could have gone, and figures over many episodes, also broken down."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
+from ifonly.data.groups import make_groups
 from ifonly.errors import InputError
-from ifonly.evidence.trusted import CHECKED
 from ifonly.intervals import mean_interval
-from ifonly.result import Status
-from ifonly.rewards import Reward, reward_from_dict
-from ifonly.runs.rows import COLUMNS, FAILED, FIRST_COLUMNS, ZERO
+from ifonly.query import Query
+from ifonly.records import finite
+from ifonly.result.result import ZERO
+from ifonly.result.table import COLUMNS, FAILED
+
+By = str | Sequence[str] | Mapping[str, Sequence[float] | None]
 
 ROUNDING = 1e-9
 """Gaps of at most this size, relative to the outcome, are none: an answer that is proven is known up to rounding."""
 
+MOST_BINS = 80
+"""Of a histogram, so that a few far values do not make it endless."""
 
-@dataclass(frozen=True)
-class Asked:
-    """What a run was asked, as far as its figures depend on it."""
-
-    reward: Reward | None = None
-    """How outcomes are shown; None shows them as they are."""
-    episodes: int | None = None
-    """How many the finished run has; None where that is not known."""
-    max_changes: int | None = None
-    """How many were allowed; None: at every step."""
-    change_cost: float = 0.0
-    """The reward lost for every change: bounds count it, improvements do not."""
-    model_check: Mapping[str, Any] | None = None
-    """What a check concluded about the model; None where it was not checked."""
-
-    @classmethod
-    def of(cls, manifest: Mapping[str, Any]) -> Self:
-        """From a run's manifest (`load_run(folder).manifest`); a reward that is code is not stored, and is None."""
-        question = manifest["question"]
-        content = question["reward"]
-        return cls(
-            reward=None if _is_code(content) else reward_from_dict(content),
-            episodes=manifest["cohort"]["episodes"],
-            max_changes=question["max_changes"],
-            change_cost=question["change_cost"],
-            model_check=manifest.get("model_check"),
-        )
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?!\w)")
 
 
-def _is_code(content: Mapping[str, Any]) -> bool:
-    return content["kind"] == "custom" or any(_is_code(part) for part in content.get("parts", ()))
+class Examination(StrEnum):
+    """What came of examining an answer."""
+
+    CLEAN = "no warnings"
+    WARNED = "with warnings"
+    UNCHANGED = "nothing changed"
+    """There is nothing to examine."""
+    NOT_EXAMINED = "not examined"
+    """Nothing is known but, perhaps, what a check said of the model."""
 
 
 @dataclass(frozen=True)
@@ -78,56 +67,95 @@ class Statistics:
     upper_median: float | None = None
 
     @classmethod
-    def of(cls, improvements: FloatArray, upper: FloatArray) -> Statistics:
-        """From improvements [N] and what they could at most have been [N], infinite where that is unknown."""
-        count = len(improvements)
-        if count == 0:
+    def of(cls, rows: pl.DataFrame) -> Statistics:
+        """From the columns `improvement` and `upper_improvement`; rows without an improvement do not count."""
+        known = rows.filter(pl.col("improvement").is_not_null())
+        values = known["improvement"].to_numpy()
+        upper = known["upper_improvement"].fill_null(math.inf).to_numpy()
+        if not len(values):
             return cls(0)
-        mean = float(improvements.mean())
-        deviation = float(improvements.std(ddof=1)) if count > 1 else None
-        interval = mean_interval(improvements)
-        lower, median, higher = (float(value) for value in np.quantile(improvements, (0.25, 0.5, 0.75)))
+        interval = mean_interval(values)
+        smallest, lower, median, higher, largest = (float(value) for value in np.quantile(values, np.arange(5) / 4))
         return cls(
-            episodes=count,
-            mean=mean,
-            deviation=deviation,
+            episodes=len(values),
+            mean=float(values.mean()),
+            deviation=float(values.std(ddof=1)) if len(values) > 1 else None,
             low=None if interval is None else interval.low,
             high=None if interval is None else interval.high,
             median=median,
             lower_quartile=lower,
             upper_quartile=higher,
-            smallest=float(improvements.min()),
-            largest=float(improvements.max()),
-            upper_mean=_known(float(upper.mean())),
-            upper_median=_known(_median(upper)),
+            smallest=smallest,
+            largest=largest,
+            upper_mean=finite(float(upper.mean())),
+            upper_median=finite(_median(upper)),
         )
 
 
-def improvements(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFrame:
-    """One row per answered episode of a run's table, in its order, failed ones left out.
+_STATISTICS = {name: pl.Int64 if name == "episodes" else pl.Float64 for name in Statistics.__dataclass_fields__}
 
-    `improvement` is (clipped_outcome - observed_clipped_outcome) / |observed_clipped_outcome|; null where the observed
-    outcome is zero, or an outcome unknown. `upper_improvement` adds the gap that the search left open and, since costs
-    of changes count in gaps but not in improvements, the costs of those that were not used; null where no bound is
-    known. For proven answers the two are the same. `warnings` are null where an answer was not examined, since nothing
-    is changed or nothing is known but what a check said of the model.
+
+def _median(values: FloatArray) -> float:
+    """The median; infinite as soon as an infinite value takes part in it, where numpy would give NaN."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].mean())
+
+
+# One row per episode
+
+
+def improvements(table: pl.DataFrame, query: Query | None = None) -> pl.DataFrame:
+    """One row per answered episode of a run's table, in its order, failed ones left out, with further columns.
+
+    `upper_improvement` adds to `improvement` the gap that the search left open and, since costs of changes count in
+    gaps but not in improvements, the costs of those that were not used; null where no bound is known. For proven
+    answers the two are the same. `changed_steps`, `refits` (how many) and `refits_agree` (the share under which the
+    answer helps) are taken from the evidence. `examination` says what came of examining the answer; where nothing was
+    examined, `warnings` are null.
     """
-    answered = complete(table).filter(pl.col("status") != FAILED)
-    examined = (pl.col("changes") > 0) & ~pl.col("trust").is_in(list(CHECKED.values()))
-    proven = pl.col("status") == Status.OPTIMAL.value
-    improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
-    asked = asked or Asked()
-    budget = pl.col("horizon") if asked.max_changes is None else pl.min_horizontal(asked.max_changes, "horizon")
-    room = _open_gap() + asked.change_cost * (budget - pl.col("changes")).clip(lower_bound=0)
-    return answered.with_columns(
-        proven=proven,
-        improvement=improvement,
-        upper_improvement=improvement + pl.when(proven).then(0.0).otherwise(_relative(room)),
-        warnings=pl.when(examined).then(pl.col("warnings")),
+    if missing := [name for name in COLUMNS if name not in table.columns]:
+        raise InputError(
+            f"this table lacks the columns {missing}; pass the table of a cohort run, as `load_run(folder).table()` "
+            "gives it."
+        )
+    evidence = pl.col("evidence").struct
+    refits = evidence.field("refits").struct
+    count = refits.field("improvements").list.len().cast(pl.Int64)
+    budget = pl.col("horizon")
+    if query is not None and query.max_changes is not None:
+        budget = pl.min_horizontal(query.max_changes, budget)
+    room = _open_gap() + _change_cost(query) * (budget - pl.col("changes")).clip(lower_bound=0)
+    upper = pl.col("improvement") + pl.when("proven").then(0.0).otherwise(_relative(room))
+    examined = pl.col("examination").is_in([Examination.CLEAN.value, Examination.WARNED.value])
+    return (
+        table.filter(pl.col("status") != FAILED)
+        .with_columns(
+            upper_improvement=upper,
+            changed_steps=evidence.field("changed_steps"),
+            refits=count,
+            refits_agree=refits.field("helping") / count,
+            examination=_examination(),
+        )
+        .with_columns(warnings=pl.when(examined).then("warnings"))
     )
 
 
-def improvements_by_budget(table: pl.DataFrame, asked: Asked | None = None) -> pl.DataFrame:
+def _examination() -> pl.Expr:
+    evidence = pl.col("evidence").struct
+    parts = [evidence.field(name).is_not_null() for name in ("refits", "support", "sensitivity")]
+    asked = pl.any_horizontal(*parts, evidence.field("failures").list.len() > 0)
+    return (
+        pl.when(pl.col("changes") == 0)
+        .then(pl.lit(Examination.UNCHANGED.value))
+        .when(~asked)
+        .then(pl.lit(Examination.NOT_EXAMINED.value))
+        .when(pl.col("warnings").list.len() == 0)
+        .then(pl.lit(Examination.CLEAN.value))
+        .otherwise(pl.lit(Examination.WARNED.value))
+    )
+
+
+def improvements_by_budget(table: pl.DataFrame, query: Query | None = None) -> pl.DataFrame:
     """Columns episode, max_changes, improvement, upper_improvement: the best for every budget, from the frontiers.
 
     Only episodes for which the best is known for every budget from 0 to the largest, so that budgets compare the same
@@ -135,7 +163,7 @@ def improvements_by_budget(table: pl.DataFrame, asked: Asked | None = None) -> p
     """
     rows = improvements(table).filter(pl.col("improvement").is_not_null() & (pl.col("frontier").list.len() > 0))
     improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
-    unused = _costs_not_used((asked or Asked()).change_cost)
+    unused = _costs_not_used(_change_cost(query))
     entries = (
         rows.select("episode", "horizon", "observed_clipped_outcome", "observed_actions", "frontier")
         .with_row_index("position")
@@ -153,15 +181,12 @@ def improvements_by_budget(table: pl.DataFrame, asked: Asked | None = None) -> p
     return found.filter(complete).select("episode", "max_changes", "improvement", "upper_improvement")
 
 
-def statistics_of(rows: pl.DataFrame) -> Statistics:
-    """Figures of the columns `improvement` and `upper_improvement`; rows without an improvement do not count."""
-    known = rows.filter(pl.col("improvement").is_not_null())
-    upper = known["upper_improvement"].fill_null(math.inf)
-    return Statistics.of(known["improvement"].to_numpy(), upper.to_numpy())
+def _change_cost(query: Query | None) -> float:
+    return 0.0 if query is None else query.change_cost
 
 
 def _relative(difference: pl.Expr) -> pl.Expr:
-    """A difference of outcomes relative to the size of the observed one; null where that says nothing."""
+    """A difference of outcomes as `Result.relative_improvement` has it: null where the observed one says nothing."""
     size = pl.col("observed_clipped_outcome").abs()
     value = pl.when(size > ZERO).then(difference / size)
     return pl.when(value.is_finite()).then(value)
@@ -181,24 +206,99 @@ def _costs_not_used(change_cost: float) -> pl.Expr:
     return pl.when(is_open).then(change_cost * (pl.col("max_changes") - changes)).otherwise(0.0)
 
 
-def complete(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with all columns of a run; those that earlier versions had not are null: nobody asked."""
-    missing = [name for name in FIRST_COLUMNS if name not in table.columns]
-    if missing:
-        raise InputError(
-            f"this table lacks the columns {missing}; pass the table of a cohort run, as `load_run(folder).table()` "
-            "gives it."
-        )
-    later = [name for name in COLUMNS if name not in table.columns]
-    return table.with_columns(pl.lit(None, COLUMNS[name]).alias(name) for name in later)
+# Broken down
 
 
-def _median(values: FloatArray) -> float:
-    """The median; infinite as soon as an infinite value takes part in it."""
-    ordered = np.sort(values)
-    middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
-    return float(middle.mean())
+def statistics_by(rows: pl.DataFrame, column: str, kinds: Iterable[Any], threshold: float) -> pl.DataFrame:
+    """`Statistics` and the number of cases, improved by at least `threshold`, of the rows of each kind."""
+    lines = []
+    for kind in kinds:
+        part = rows.filter(pl.col(column) == kind)
+        cases = part.filter(pl.col("improvement") >= threshold).height
+        lines.append({column: kind, **asdict(Statistics.of(part)), "cases": cases})
+    return pl.DataFrame(lines, schema={column: rows.schema[column], **_STATISTICS, "cases": pl.Int64})
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def by_group(
+    answers: pl.DataFrame, by: By, *, values: Cohort | pl.DataFrame | None, threshold: float
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """`Statistics` and the number of cases per group of every grouping, and each grouping's name with its unit."""
+    frames = [pl.DataFrame(schema={"by": pl.String, "group": pl.String, **_STATISTICS, "cases": pl.Int64})]
+    labels = {}
+    groupings = by if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
+    for name, edges in groupings.items():
+        groups = make_groups(name, answers["episode"].to_list(), _source(name, answers, values), edges)
+        labels[name] = groups.label
+        grouped = answers.with_columns(group=pl.Series(groups.of_episode, dtype=pl.String))
+        part = statistics_by(grouped, "group", groups.order, threshold)
+        frames.append(part.select(pl.lit(name).alias("by"), pl.all()))
+    return pl.concat(frames), labels
+
+
+def _source(name: str, answers: pl.DataFrame, values: Cohort | pl.DataFrame | None) -> Cohort | pl.DataFrame:
+    """Where a grouping's values are: in what was passed, or in the run's own table."""
+    own = answers.select(COLUMNS.names())
+    if values is None:
+        return own
+    names = [f.name for f in values.schema.features] if isinstance(values, Cohort) else values.columns
+    return own if name in COLUMNS and name not in names else values
+
+
+def histogram(values: FloatArray, edges: FloatArray) -> pl.DataFrame:
+    """low, high, episodes: bins [low, high) of values [N]; empty where there are none."""
+    counts = np.histogram(values, edges)[0] if len(values) else np.zeros(0, dtype=np.int64)
+    shown = len(counts)
+    return pl.DataFrame({"low": edges[:shown], "high": edges[1 : shown + 1], "episodes": counts})
+
+
+def bin_edges(values: FloatArray) -> FloatArray:
+    """Edges of bins for improvements [N]: as wide as Freedman and Diaconis advise, made a round number; 0 is an edge.
+
+    >>> bin_edges(np.array([0.01, 0.02, 0.04, 0.05, 0.12]))
+    array([0.  , 0.05, 0.1 , 0.15])
+    """
+    if not len(values):
+        return np.zeros(1)
+    low, high = float(values.min()), float(values.max())
+    spread = float(np.subtract(*np.quantile(values, (0.75, 0.25))))
+    least = 0.001 if high > low else 0.01
+    width = round_up(max(2 * spread / len(values) ** (1 / 3), (high - low) / MOST_BINS, least))
+    first, last = math.floor(low / width) - 1, math.floor(high / width) + 2
+    # Rounded, so that 0.15 is an edge and not its neighbour: cases are counted from there on.
+    edges = np.round(np.arange(first, last + 1) * width, 12)
+    return edges[np.searchsorted(edges, low, "right") - 1 : np.searchsorted(edges, high, "right") + 1]
+
+
+def round_up(number: float) -> float:
+    """The smallest of 1, 2, 5, 10, 20, 50, ... and their like below 1 that is not smaller.
+
+    >>> round_up(0.3), round_up(20), round_up(21)
+    (0.5, 20.0, 50.0)
+    """
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number * (1 - 1e-9))
+
+
+def changes_used(answers: pl.DataFrame) -> pl.DataFrame:
+    """changes, episodes, share: how many answers change so many steps."""
+    counted = answers.group_by("changes").agg(episodes=pl.len().cast(pl.Int64)).sort("changes")
+    return counted.with_columns(share=pl.col("episodes") / answers.height)
+
+
+def change_times(answers: pl.DataFrame) -> pl.DataFrame:
+    """step, episodes (that reach it), changed, share (changed / episodes)."""
+    longest = max(answers["horizon"])
+    changed = np.bincount(answers["changed_steps"].explode().drop_nulls().to_numpy(), minlength=longest)
+    reached = (answers["horizon"].to_numpy()[:, None] > np.arange(longest)).sum(0)
+    return pl.DataFrame({"step": range(longest), "episodes": reached, "changed": changed, "share": changed / reached})
+
+
+def failures(table: pl.DataFrame) -> pl.DataFrame:
+    """reason, episodes, example: reasons that differ in ids and numbers only are one; the most frequent first."""
+    found: dict[str, list[str]] = {}
+    for episode, reason in table.filter(pl.col("status") == FAILED).select("episode", "reason").iter_rows():
+        kind = _NUMBER.sub("…", (reason or "no reason was recorded").replace(repr(episode), "…"))
+        found.setdefault(kind, []).append(episode)
+    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+    lines = [{"reason": reason, "episodes": len(ids), "example": ids[0]} for reason, ids in ordered]
+    return pl.DataFrame(lines, schema={"reason": pl.String, "episodes": pl.Int64, "example": pl.String})

@@ -1,4 +1,4 @@
-"""What a cohort holds, in a few lines that give away no single subject."""
+"""What a cohort holds, in counts and quantiles that give away no single subject."""
 
 from __future__ import annotations
 
@@ -7,14 +7,60 @@ from dataclasses import dataclass
 import numpy as np
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.episode import FloatArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.schema import Feature
-from ifonly.report.small_cells import SMALLEST_CELL, Discretion
+from ifonly.text.cards import overview_lines
+
+BoolArray = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 LOW, HIGH = 0.01, 0.99
 """Shares of the quantiles that stand for a feature's range."""
 
-NOT_SHOWN = "-"
+SMALLEST_CELL = 5
+"""Figures that rest on fewer subjects are not shown, unless asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Discretion:
+    """Rows that belong to subjects, and how many subjects a shown number must rest on."""
+
+    subjects: IntArray
+    """The number of each row's subject [N], from 0."""
+    smallest: int
+    """Cells that rest on fewer subjects (but at least one) are not shown; 1 shows everything."""
+
+    @classmethod
+    def of(cls, cohort: Cohort, smallest: int) -> tuple[Discretion, Discretion]:
+        """About a cohort's episodes, and about its steps."""
+        _, subjects = np.unique(np.array(cohort.subjects), return_inverse=True)
+        return cls(subjects, smallest), cls(np.repeat(subjects, cohort.lengths), smallest)
+
+    def counts(self, cells: IntArray, number: int) -> tuple[int | None, ...]:
+        """How many rows fall into each of `number` cells; None where too few subjects do. `cells` [N], -1 for none."""
+        inside = cells >= 0
+        rows = np.bincount(cells[inside], minlength=number)
+        total = int(self.subjects.max()) + 1
+        pairs = np.unique(cells[inside] * total + self.subjects[inside])
+        people = np.bincount(pairs // total, minlength=number)
+        hidden = (people > 0) & (people < self.smallest)
+        return tuple(None if hide else int(count) for count, hide in zip(rows, hidden, strict=True))
+
+    def quantile(self, values: FloatArray, share: float) -> float | None:
+        """A quantile of `values` [N]; None where too few subjects lie at it or beyond it, away from the middle."""
+        found = float(np.quantile(values, share))
+        return found if self.enough(values <= found if share <= 0.5 else values >= found) else None
+
+    def mean(self, values: FloatArray) -> float | None:
+        """The mean of `values` [N]; None where they are those of too few subjects."""
+        return float(values.mean()) if self.enough(slice(None)) else None
+
+    def deviation(self, values: FloatArray) -> float | None:
+        """The deviation of `values` [N]; None where they are those of too few subjects."""
+        return float(values.std()) if self.enough(slice(None)) else None
+
+    def enough(self, rows: BoolArray | slice) -> bool:
+        """Whether the chosen rows [N] belong to enough subjects for their figures to be shown."""
+        return len(np.unique(self.subjects[rows])) >= self.smallest
 
 
 @dataclass(frozen=True)
@@ -32,12 +78,6 @@ class FeatureOverview:
     """The 99th percentile."""
     implausible: int
     """Steps with a value outside the plausible range."""
-
-    def __str__(self) -> str:
-        mean, deviation, low, high = map(_shown, (self.mean, self.deviation, self.low, self.high))
-        text = f"  {self.name:<24} {self.kind:<10} mean {mean:>9}  sd {deviation:>9}  1 % {low:>9}  99 % {high:>9}"
-        implausible = f"  ({self.implausible} implausible)" if self.implausible else ""
-        return f"{text} {self.unit}".rstrip() + implausible
 
 
 @dataclass(frozen=True)
@@ -76,16 +116,7 @@ class Overview:
         )
 
     def __str__(self) -> str:
-        used = sum(count != 0 for count in self.action_counts)
-        lines = [
-            f"{self.episodes:,} episodes of {self.subjects:,} subjects, {self.steps:,} steps (horizons: 1 % "
-            f"{_shown(self.shortest)}, 99 % {_shown(self.longest)}), {used} of {len(self.action_counts)} actions used",
-            *map(str, self.features),
-        ]
-        figures = [self.shortest, self.longest, *(value for f in self.features for value in (f.mean, f.low, f.high))]
-        if None in figures:
-            lines.append(f"  {NOT_SHOWN} stands for figures that rest on fewer than {self.smallest_cell} subjects")
-        return "\n".join(lines)
+        return overview_lines(self)
 
 
 def _feature(feature: Feature, cohort: Cohort, discretion: Discretion) -> FeatureOverview:
@@ -108,7 +139,3 @@ def values_of(cohort: Cohort, feature: Feature) -> FloatArray:
         return cohort.states[:, cohort.schema.dynamic.index(feature)]
     values = cohort.context[:, cohort.schema.context.index(feature)]
     return values[cohort.offsets[:-1]] if feature.kind == "static" else values
-
-
-def _shown(value: float | None) -> str:
-    return NOT_SHOWN if value is None else f"{value:.4g}"

@@ -20,19 +20,15 @@ from ifonly.data.episode import FloatArray
 from ifonly.data.schema import Axis, Schema
 from ifonly.errors import InputError
 from ifonly.files import atomic_file
+from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.result import Change, Result
+from ifonly.text.numbers import shortened_middle
+from ifonly.text.results import headline, statement
 
 if TYPE_CHECKING:
     from ifonly.models.fit import FitReport
 
 FORMATS = ("png", "pdf", "svg")
-OBSERVED = "#333333"
-COUNTERFACTUAL = "#0072b2"
-QUIET = "#666666"
-GUIDE = "#c8c8c8"
-AXIS_COLOURS = ("#d55e00", "#007a5a", "#8a5aa8", "#8c6d00")
-"""One per dose axis; readable for the colour-blind, and never the only distinction."""
-
 _WIDTH = 7.2
 _COURSE_HEIGHT = 3.3
 _DOSE_HEIGHT = 0.72
@@ -75,19 +71,14 @@ def plot_fit(report: FitReport) -> Figure:
     kept = report.kept_epoch
     if report.validation_loss:
         panel.plot(epochs, report.validation_loss, "--", color=COUNTERFACTUAL, label="validation", marker=marker)
-        panel.plot(
-            kept,
-            report.validation_loss[kept - 1],
-            "o",
-            color=COUNTERFACTUAL,
-            label=f"kept: epoch {kept}, loss {report.validation_loss[kept - 1]:.4g}",
-        )
+        loss = report.validation_loss[kept - 1]
+        panel.plot(kept, loss, "o", color=COUNTERFACTUAL, label=f"kept: epoch {kept}, loss {loss:.4g}")
         panel.axvline(kept, color=GUIDE, linewidth=0.8, linestyle=":", zorder=0)
     panel.set_xlabel("epoch")
     panel.set_ylabel("negative log-likelihood\nper transition")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.legend(frameon=False)
-    _tidy(panel)
+    panel.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -107,41 +98,19 @@ def _draw_course(panel: Axes, result: Result, column: int) -> None:
     times = _times(result)
     observed, found = result.observed_states[:, column], result.states[:, column]
     panel.fill_between(times, observed, found, color=COUNTERFACTUAL, alpha=0.08, linewidth=0)
-    panel.plot(times, observed, "-o", color=OBSERVED, markersize=3.5, linewidth=1.6, label="observed")
-    panel.plot(
-        times,
-        found,
-        "--o",
-        color=COUNTERFACTUAL,
-        markersize=3.5,
-        markerfacecolor="white",
-        linewidth=1.6,
-        label="counterfactual",
-    )
+    style: Any = {"markersize": 3.5, "linewidth": 1.6}
+    panel.plot(times, observed, "-o", color=OBSERVED, label="observed", **style)
+    panel.plot(times, found, "--o", color=COUNTERFACTUAL, markerfacecolor="white", label="counterfactual", **style)
     changed = [change.step for change in result.changes]
     if changed:
-        panel.plot(
-            times[changed],
-            found[changed],
-            "D",
-            color=COUNTERFACTUAL,
-            markersize=6.5,
-            label="action changed",
-        )
+        panel.plot(times[changed], found[changed], "D", color=COUNTERFACTUAL, markersize=6.5, label="action changed")
     panel.set_ylabel(feature.label, parse_math=False)
     panel.margins(y=0.1)
     panel.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
-    panel.annotate(
-        result.statement,
-        xy=(0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 23),
-        textcoords="offset points",
-        fontsize=9,
-        color=QUIET,
-    )
-    panel.set_title(_headline(result), loc="left", fontsize=11, fontweight="bold", pad=40, parse_math=False)
-    _tidy(panel)
+    above: Any = {"xycoords": "axes fraction", "xytext": (0, 23), "textcoords": "offset points"}
+    panel.annotate(statement(result), xy=(0, 1), fontsize=9, color=QUIET, **above)
+    panel.set_title(headline(result), loc="left", fontsize=11, fontweight="bold", pad=40, parse_math=False)
+    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_doses(panel: Axes, result: Result, axis: Axis, letter: str, colour: str) -> None:
@@ -158,26 +127,10 @@ def _draw_doses(panel: Axes, result: Result, axis: Axis, letter: str, colour: st
             arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2.2, "mutation_scale": 13, "shrinkA": 0},
         )
         for dose, end, shade in ((after, up, "black"), (before, -up, QUIET)):
-            panel.text(
-                time,
-                0.55 * end,
-                f"{dose:g}",
-                ha="center",
-                va="bottom" if end > 0 else "top",
-                fontsize=8,
-                color=shade,
-                bbox=_ON_WHITE,
-            )
-        panel.annotate(
-            letter,
-            xy=(time, 0),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            fontweight="bold",
-            color=colour,
-        )
+            side: Any = {"ha": "center", "va": "bottom" if end > 0 else "top"}
+            panel.text(time, 0.55 * end, f"{dose:g}", fontsize=8, color=shade, bbox=_ON_WHITE, **side)
+        beside: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        panel.annotate(letter, xy=(time, 0), fontsize=9, fontweight="bold", color=colour, **beside)
     unit = f"\n({axis.unit})" if axis.unit else ""
     _label_strip(panel, f"{letter}: {axis.name}{unit}", colour)
 
@@ -191,25 +144,17 @@ def _draw_words(panel: Axes, result: Result) -> None:
         time = change.step * result.schema.step_length
         panel.plot(time, row, "D", color=AXIS_COLOURS[0], markersize=6)
         right = change.step <= middle
-        panel.annotate(
-            _shortened(change.words.replace("->", "→"), 56),
-            xy=(time, row),
-            xytext=(8 if right else -8, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="center",
-            fontsize=9,
-            bbox=_ON_WHITE,
-            parse_math=False,
-        )
+        words = result.schema.actions.describe_change(change.observed, change.counterfactual)
+        beside: Any = {"xytext": (8 if right else -8, 0), "textcoords": "offset points", "va": "center"}
+        side: Any = {"ha": "left" if right else "right", "fontsize": 9, "bbox": _ON_WHITE, "parse_math": False}
+        panel.annotate(shortened_middle(words.replace("->", "→"), 56), xy=(time, row), **beside, **side)
     _label_strip(panel, "action", OBSERVED)
 
 
 def _label_strip(panel: Axes, label: str, colour: str) -> None:
     panel.set_yticks([])
     panel.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9, color=colour, parse_math=False)
-    for side in ("top", "right", "left"):
-        panel.spines[side].set_visible(False)
+    panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(GUIDE)
     panel.tick_params(length=0)
 
@@ -242,7 +187,7 @@ def _rewarded_feature(result: Result) -> str:
     names = [feature.name for feature in result.schema.dynamic]
     if result.shown[0].feature in names:
         return result.shown[0].feature
-    return next((name for name in _features_in(result.reward) if name in names), names[0])
+    return next((name for name in _features_in(result.query.reward.to_dict()) if name in names), names[0])
 
 
 def _features_in(reward: Mapping[str, Any]) -> Iterator[str]:
@@ -252,28 +197,13 @@ def _features_in(reward: Mapping[str, Any]) -> Iterator[str]:
         yield from _features_in(part)
 
 
-def _headline(result: Result) -> str:
-    observed, found = result.shown
-    count = len(result.changes)
-    name = _shortened(result.episode_id, 30)
-    if count == 0:
-        return f"{name}: {found.label} {observed.value:.1f}, no change"
-    relative = f" ({(found.value - observed.value) / abs(observed.value):+.1%})" if observed.value else ""
-    changes = f"{count} change{'' if count == 1 else 's'}"
-    return f"{name}: {found.label} {observed.value:.1f} → {found.value:.1f}{relative}, {changes}"
-
-
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 8].rstrip()}…{text[-7:].lstrip()}"
-
-
 def _width(steps: int) -> float:
     """Wide enough that doses changed at neighbouring steps do not touch, within reason."""
     return min(max(_WIDTH, 1.8 + 0.42 * steps), 16.0)
 
 
 def _times(result: Result) -> FloatArray:
-    return np.array([step * result.schema.step_length for step in range(len(result.actions))], dtype=np.float64)
+    return result.schema.step_length * np.arange(len(result.actions), dtype=np.float64)
 
 
 def _label_time(panel: Axes, schema: Schema, steps: int) -> None:
@@ -282,8 +212,3 @@ def _label_time(panel: Axes, schema: Schema, steps: int) -> None:
     panel.set_xlabel("step" if schema.step_unit == "step" and schema.step_length == 1 else f"time ({schema.step_unit})")
     panel.tick_params(axis="x", length=3)
     panel.margins(x=0.04)
-
-
-def _tidy(panel: Axes) -> None:
-    for side in ("top", "right"):
-        panel.spines[side].set_visible(False)

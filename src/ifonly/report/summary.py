@@ -1,9 +1,10 @@
-"""What a cohort run says as a whole: improvements, their distribution, interesting cases, subgroups, work done."""
+"""What a cohort run says as a whole: improvements, their distribution, interesting cases, evidence, work done."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,24 +14,32 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
-from ifonly.report import breakdowns, trusting
-from ifonly.report.breakdowns import By
-from ifonly.report.improvements import Asked, Statistics, improvements, statistics_of
-from ifonly.report.summary_text import described, statement
-from ifonly.report.trusting import TrustCounts
-from ifonly.result import Status
-from ifonly.rewards import Reward
+from ifonly.query import Query
+from ifonly.report import improvements as figures
+from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
+from ifonly.result import Status, Verdict
+from ifonly.text.summaries import statement, summary_lines
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"
-VERSION = 2
+VERSION = 3
 
 INTERESTING = 0.15
 """The paper's threshold: cases that improve by at least this much deserve an expert's look."""
 
+ALL = "all answers"
+_EPISODE_COLUMNS = (
+    *("episode", "subject", "horizon", "status", "observed", "counterfactual", "improvement", "upper_improvement"),
+    *("changes", "changed_steps", "verdict", "refits_agree", "refits", "warnings"),
+)
+_LISTED = (
+    *("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times"),
+    *("by_examination", "warnings", "agreement", "failures"),
+)
+
 
 @dataclass(frozen=True)
-class Counts:
+class AnswerCounts:
     """How the episodes of a run ended."""
 
     episodes: int
@@ -57,7 +66,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class OutcomeAverages:
     """Observed and counterfactual outcomes, clipped to the features' ranges, as people read them; None: unknown."""
 
     label: str
@@ -69,7 +78,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class Work:
+class SearchWork:
     """What the answers cost, added over all workers."""
 
     seconds: float
@@ -81,23 +90,52 @@ class Work:
     model_steps: int
 
 
+@dataclass(frozen=True)
+class EvidenceCounts:
+    """How many answers were examined, and what came of it."""
+
+    model_check: Mapping[str, Any] | None
+    """What a check concluded about the model (a `Standing`, in plain types); None where it was not checked."""
+    verdicts: Mapping[str, int]
+    """Answers by the verdict of their evidence."""
+    examined: int
+    """Answers that change something and were examined."""
+    without_warnings: int
+    median_without_warnings: float | None
+    """The median improvement of these."""
+    unchanged: int
+    """Answers that change nothing: there is nothing to examine."""
+    not_examined: int
+    refits: int
+    """Answers of which the refits of an ensemble were asked."""
+    all_refits_agree: int
+    """Of those, the ones that help under every refit."""
+    median_agreement: float | None
+    """The median share of refits under which an answer helps."""
+
+    @property
+    def model_failed(self) -> bool:
+        """Whether the model failed its check, and was asked all the same."""
+        return self.model_check is not None and self.model_check["verdict"] == "fail"
+
+
 @dataclass(frozen=True, eq=False)
-class Summary:
+class RunSummary:
     """A cohort run in numbers. Improvements are relative to the observed outcome: 0.05 is 5 % better."""
 
     threshold: float
-    counts: Counts
+    counts: AnswerCounts
     improvement: Statistics
-    outcomes: Outcomes
-    work: Work
-    trust: TrustCounts
+    outcomes: OutcomeAverages
+    work: SearchWork
+    evidence: EvidenceCounts
     possible_cases: int
     """Limited answers below the threshold whose upper bound, if any, does not exclude that they belong above it."""
     group_labels: Mapping[str, str]
     """Each grouping's name with its unit."""
     episodes: pl.DataFrame
     """One row per answer: who, status, outcomes as shown, improvement, upper_improvement, changes, changed_steps, and
-    how far to trust it: trust, refits_agree (of so many refits), warnings; null where it was not examined."""
+    the evidence: verdict, refits_agree (of so many refits), warnings (codes; null where it was not examined)."""
     cases: pl.DataFrame
     """The rows of `episodes` that improve by at least the threshold, best first."""
     histogram: pl.DataFrame
@@ -112,10 +150,10 @@ class Summary:
     """changes, episodes, share: how many answers change so many steps."""
     change_times: pl.DataFrame
     """step, episodes (that reach it), changed, share (changed / episodes)."""
-    by_standing: pl.DataFrame
-    """`Statistics` and the number of cases of all answers, and of those without and with warnings."""
+    by_examination: pl.DataFrame
+    """`Statistics` and the number of cases of all answers, and of those of every `Examination` that there is."""
     warnings: pl.DataFrame
-    """warning (its kind), episodes, share (of the answers that were examined)."""
+    """warning (a `WarningCode`), episodes, share (of the answers that were examined)."""
     agreement: pl.DataFrame
     """low, high, episodes: bins of the share of refits under which an answer helps; empty where none were asked."""
     failures: pl.DataFrame
@@ -127,25 +165,22 @@ class Summary:
         return statement(self)
 
     def __str__(self) -> str:
-        return described(self)
+        return summary_lines(self)
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, flat enough for CSV: lists of steps become text."""
-        names = ("episodes", "cases", *_LISTED)
-        return {name: _flat(getattr(self, name)) for name in names}
+        """The tables by name, flat enough for CSV: lists of steps and codes become text."""
+        return {name: _flat(getattr(self, name)) for name in ("episodes", "cases", *_LISTED)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON; the rows of all episodes are left to `episodes`."""
-        parts = {name: asdict(getattr(self, name)) for name in ("counts", "improvement", "outcomes", "work", "trust")}
-        counts = parts.pop("counts") | {"answered": self.counts.answered}
+        """Plain types for JSON, numbers and codes; the rows of all episodes are left to `episodes`."""
+        parts = ("improvement", "outcomes", "work", "evidence")
         return {
             "format": FORMAT,
             "version": VERSION,
             "ifonly": __version__,
-            "statement": self.statement,
             "threshold": self.threshold,
-            "counts": counts,
-            **parts,
+            "counts": asdict(self.counts) | {"answered": self.counts.answered},
+            **{name: asdict(getattr(self, name)) for name in parts},
             "possible_cases": self.possible_cases,
             "cases": self.cases.to_dicts(),
             **{name: getattr(self, name).to_dicts() for name in _LISTED},
@@ -156,61 +191,58 @@ class Summary:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
-_LISTED = (
-    *("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times"),
-    *("by_standing", "warnings", "agreement", "failures"),
-)
-
-
 def summarize(
     table: pl.DataFrame,
+    query: Query | None = None,
     *,
     threshold: float = INTERESTING,
     by: By = (),
     values: Cohort | pl.DataFrame | None = None,
-    asked: Asked | None = None,
-) -> Summary:
-    """Summarise a run's table (`load_run(folder).table()`).
+    expected: int | None = None,
+) -> RunSummary:
+    """Summarise a run's table (`run.table()`) with what the run was asked (`run.query`).
 
-    `by` names features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or
-    columns of `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles.
-    `asked`, what the run was asked, says how outcomes are shown, what changes cost, and how many episodes there are to
-    be; `Asked.of(manifest)` has it from the run.
+    The query says how outcomes are shown and what changes cost; without it, outcomes are shown as they are. `by` names
+    features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or columns of
+    `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles. `expected` is how
+    many episodes the finished run has.
     """
-    asked = asked or Asked()
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"threshold={threshold}: must be a number of at least 0, such as 0.15 for 15 %.")
-    answers = trusting.with_standing(improvements(table, asked))
-    failures = breakdowns.failures(table)
+    answers = improvements(table, query)
+    failures = figures.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
-    outcomes, episodes = _shown(answers, asked.reward)
-    cases = episodes.filter(pl.col("improvement") >= threshold).sort(
-        "improvement", descending=True, maintain_order=True
-    )
-    by_group, labels = breakdowns.by_group(answers, by, values=values, threshold=threshold)
+    outcomes, episodes = _shown(answers, query)
+    by_group, labels = figures.by_group(answers, by, values=values, threshold=threshold)
     known = answers["improvement"].drop_nulls().to_numpy()
+    agreement = answers["refits_agree"].drop_nulls().to_numpy()
+    budgets = figures.improvements_by_budget(table, query)
     open_ended = pl.col("upper_improvement").fill_null(math.inf) >= threshold
-    return Summary(
+    return RunSummary(
         threshold=threshold,
-        counts=_counts(table, answers, asked.episodes),
-        improvement=statistics_of(answers),
+        counts=_counts(table, answers, expected),
+        improvement=Statistics.of(answers),
         outcomes=outcomes,
         work=_work(answers),
-        trust=trusting.trust_counts(answers, asked.model_check),
+        evidence=_evidence(answers),
         possible_cases=answers.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
         group_labels=labels,
         episodes=episodes,
-        cases=cases,
-        histogram=breakdowns.histogram(known),
-        by_horizon=breakdowns.statistics_by(answers, "horizon", sorted(answers["horizon"].unique()), threshold),
-        by_budget=breakdowns.by_budget(table, asked),
+        cases=episodes.filter(pl.col("improvement") >= threshold).sort(
+            "improvement", descending=True, maintain_order=True
+        ),
+        histogram=figures.histogram(known, figures.bin_edges(known)),
+        by_horizon=statistics_by(answers, "horizon", sorted(answers["horizon"].unique()), threshold),
+        by_budget=statistics_by(budgets, "max_changes", sorted(budgets["max_changes"].unique()), math.inf).drop(
+            "cases"
+        ),
         by_group=by_group,
-        changes_used=breakdowns.changes_used(answers),
-        change_times=breakdowns.change_times(answers),
-        by_standing=trusting.by_standing(answers, threshold),
-        warnings=trusting.warning_kinds(answers),
-        agreement=trusting.agreement_histogram(answers),
+        changes_used=figures.changes_used(answers),
+        change_times=figures.change_times(answers),
+        by_examination=_by_examination(answers, threshold),
+        warnings=_warnings(answers),
+        agreement=figures.histogram(agreement, np.round(np.linspace(0, 1, 11), 12)),
         failures=failures,
     )
 
@@ -225,27 +257,27 @@ def _nothing_to_summarize(table: pl.DataFrame, failures: pl.DataFrame) -> InputE
     )
 
 
-def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) -> Counts:
-    limited = ~pl.col("proven")
-    unknown = answers.filter(
-        ~(pl.col("clipped_outcome") + pl.col("observed_clipped_outcome")).is_finite().fill_null(False)
-    )
-    statuses = answers["status"].to_list()
-    return Counts(
+def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) -> AnswerCounts:
+    limited = answers.filter(~pl.col("proven"))
+    sums = answers["clipped_outcome"] + answers["observed_clipped_outcome"]
+    unknown = int((~sums.is_finite().fill_null(False)).sum())
+    statuses = Counter(answers["status"])
+    return AnswerCounts(
         episodes=table.height,
         expected=expected,
-        proven=answers.filter("proven").height,
-        limited=answers.filter(limited).height,
-        without_bound=answers.filter(limited & pl.col("upper_bound").is_null()).height,
+        proven=answers.height - limited.height,
+        limited=limited.height,
+        without_bound=limited["upper_bound"].null_count(),
         failed=table.height - answers.height,
-        without_improvement=answers["improvement"].null_count() - unknown.height,
-        without_outcome=unknown.height,
-        statuses={s.value: statuses.count(s.value) for s in Status if s.value in statuses},
+        without_improvement=answers["improvement"].null_count() - unknown,
+        without_outcome=unknown,
+        statuses={status.value: statuses[status.value] for status in Status if statuses[status.value]},
     )
 
 
-def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.DataFrame]:
+def _shown(answers: pl.DataFrame, query: Query | None) -> tuple[OutcomeAverages, pl.DataFrame]:
     """Outcomes as people read them, of all and of each episode."""
+    reward = None if query is None else query.reward
 
     def read(column: str) -> pl.Series:
         values = answers[column].to_list()
@@ -255,7 +287,7 @@ def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.D
 
     observed, found = read("observed_clipped_outcome"), read("clipped_outcome")
     example = None if reward is None else reward.show(0.0)
-    outcomes = Outcomes(
+    averages = OutcomeAverages(
         label="outcome" if example is None else example.label,
         higher_is_better=example is None or example.higher_is_better,
         observed_mean=_number(observed.mean()),
@@ -263,40 +295,59 @@ def _shown(answers: pl.DataFrame, reward: Reward | None) -> tuple[Outcomes, pl.D
         counterfactual_mean=_number(found.mean()),
         counterfactual_median=_number(found.median()),
     )
-    episodes = answers.with_columns(observed=observed, counterfactual=found).select(
-        "episode",
-        "subject",
-        "horizon",
-        "status",
-        "observed",
-        "counterfactual",
-        "improvement",
-        "upper_improvement",
-        "changes",
-        "changed_steps",
-        "trust",
-        "refits_agree",
-        pl.col("refit_improvements").list.len().cast(pl.Int64).alias("refits"),
-        "warnings",
-    )
-    return outcomes, episodes
+    return averages, answers.with_columns(observed=observed, counterfactual=found).select(_EPISODE_COLUMNS)
 
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, float) else None
 
 
-def _work(answers: pl.DataFrame) -> Work:
-    seconds = answers["seconds"].fill_null(0.0).to_numpy()
+def _work(answers: pl.DataFrame) -> SearchWork:
+    stats = answers["stats"].struct
+    seconds = (stats.field("seconds_bounds") + stats.field("seconds_search")).to_numpy()
     total = float(seconds.sum())
-    return Work(
+    return SearchWork(
         seconds=total,
         median_seconds=float(np.median(seconds)),
         slowest_seconds=float(seconds.max()),
         answers_per_second=len(seconds) / total if total > 0 else None,
-        nodes=int(answers["nodes"].fill_null(0).sum()),
-        model_steps=int(answers["model_steps"].fill_null(0).sum()),
+        nodes=int(stats.field("nodes_expanded").sum()),
+        model_steps=int(stats.field("model_steps").sum()),
     )
+
+
+def _evidence(answers: pl.DataFrame) -> EvidenceCounts:
+    found = Counter(answers["examination"])
+    verdicts = Counter(answers["verdict"])
+    clean = answers.filter(pl.col("examination") == Examination.CLEAN.value)
+    agreement = answers["refits_agree"].drop_nulls()
+    return EvidenceCounts(
+        # The same in all rows: a run tells the newest check that it knows of.
+        model_check=answers["evidence"][0]["check"],
+        verdicts={verdict.value: verdicts[verdict.value] for verdict in Verdict if verdicts[verdict.value]},
+        examined=found[Examination.CLEAN] + found[Examination.WARNED],
+        without_warnings=found[Examination.CLEAN],
+        median_without_warnings=_number(clean["improvement"].median()),
+        unchanged=found[Examination.UNCHANGED],
+        not_examined=found[Examination.NOT_EXAMINED],
+        refits=len(agreement),
+        all_refits_agree=int((agreement == 1).sum()),
+        median_agreement=_number(agreement.median()),
+    )
+
+
+def _by_examination(answers: pl.DataFrame, threshold: float) -> pl.DataFrame:
+    found = set(answers["examination"])
+    everyone = statistics_by(answers.with_columns(examination=pl.lit(ALL)), "examination", [ALL], threshold)
+    kinds = [kind.value for kind in Examination if kind in found]
+    return pl.concat([everyone, statistics_by(answers, "examination", kinds, threshold)])
+
+
+def _warnings(answers: pl.DataFrame) -> pl.DataFrame:
+    examined = answers["warnings"].drop_nulls()
+    found = Counter(examined.explode().drop_nulls().to_list())
+    lines = [{"warning": code, "episodes": n, "share": n / len(examined)} for code, n in found.most_common()]
+    return pl.DataFrame(lines, schema={"warning": pl.String, "episodes": pl.Int64, "share": pl.Float64})
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,10 +1,12 @@
-"""Results as tables for a terminal."""
+"""Results and summaries of runs as tables for a terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import polars as pl
 from rich import box
 from rich.console import RenderableType
 from rich.markup import escape
@@ -12,12 +14,21 @@ from rich.table import Table
 from rich.text import Text
 
 from ifonly.data.episode import IntArray
+from ifonly.report.improvements import ROUNDING
 from ifonly.result import Budget, Result, Status
 from ifonly.rewards import Shown
 from ifonly.search.contributions import Contributions
+from ifonly.text.catalogue import say
+from ifonly.text.numbers import NOT_SHOWN, percent
+
+if TYPE_CHECKING:
+    from ifonly.report.summary import RunSummary
 
 STATUS_STYLES = {Status.OPTIMAL: "green", Status.GAP_REACHED: "green", Status.HEURISTIC: "yellow"}
 """Colours of the status; limits are red. The words say the same without colour."""
+
+SHOWN_CASES = 10
+"""Of the interesting cases of a run only the best are shown."""
 
 
 def results_table(results: Sequence[Result]) -> Table:
@@ -26,13 +37,13 @@ def results_table(results: Sequence[Result]) -> Table:
     `bound` is the best outcome that any admissible sequence could have under the model, as far as is proven. Figures
     that belong together stand below each other, which leaves room for the words at 100 columns.
     """
-    table = _empty_table()
-    table.add_column("episode", overflow="fold")
-    table.add_column(f"{escape(_common_label(results))} observed\n-> counterfactual", justify="right", no_wrap=True)
+    labels = {result.shown[1].label for result in results}
+    label = labels.pop() if len(labels) == 1 else "outcome"
+    table = _empty_table("episode")
+    _add_figures(table, f"{label} observed\n-> counterfactual")
     table.add_column("changes", overflow="fold")
     table.add_column("status", no_wrap=True)
-    table.add_column("bound\ngap", justify="right", no_wrap=True)
-    table.add_column("nodes\nseconds", justify="right", no_wrap=True)
+    _add_figures(table, "bound\ngap", "nodes\nseconds")
     for position, result in enumerate(results):
         table.add_row(*_cells(result), end_section=position < len(results) - 1)
     return table
@@ -41,9 +52,7 @@ def results_table(results: Sequence[Result]) -> Table:
 def frontier_table(result: Result) -> Table:
     """One row per number of changes from 0: the best outcome with at most so many, how it is reached, and the gap."""
     table = _empty_table()
-    table.add_column("at most", justify="right", no_wrap=True)
-    table.add_column(escape(result.shown[1].label), justify="right", no_wrap=True)
-    table.add_column("gap", justify="right", no_wrap=True)
+    _add_figures(table, "at most", result.shown[1].label, "gap")
     table.add_column("changes", overflow="fold")
     for budget in result.frontier:
         table.add_row(str(budget.max_changes), *_budget_cells(result, budget))
@@ -53,9 +62,7 @@ def frontier_table(result: Result) -> Table:
 def alternatives_table(result: Result) -> Table:
     """One row per sequence, best first: its outcome, how much it falls short of the best, and its changes."""
     table = _empty_table()
-    table.add_column("rank", justify="right", no_wrap=True)
-    table.add_column(escape(result.shown[1].label), justify="right", no_wrap=True)
-    table.add_column("short of best", justify="right", no_wrap=True)
+    _add_figures(table, "rank", result.shown[1].label, "short of best")
     table.add_column("changes", overflow="fold")
     for rank, one in enumerate(result.alternatives, start=1):
         short = result.alternatives[0].outcome - one.outcome
@@ -76,15 +83,31 @@ def contributions_table(result: Result, contributions: Contributions) -> Table:
     table = _empty_table()
     table.show_footer = True
     table.add_column("change", footer="together", overflow="fold")
-    table.add_column("lost if undone", justify="right", no_wrap=True)
-    table.add_column("gain alone", justify="right", no_wrap=True)
-    shares = sum(change.share for change in contributions.changes)
-    table.add_column("fair share", footer=f"{shares:.4g}", justify="right", no_wrap=True)
+    _add_figures(table, "lost if undone", "gain alone", "fair share")
+    table.columns[-1].footer = f"{sum(change.share for change in contributions.changes):.4g}"
     words = dict(changes_in_words(result, result.actions))
     for change in contributions.changes:
         figures = (change.lost_without, change.alone, change.share)
         table.add_row(Text(f"step {change.step}: {words[change.step]}"), *(f"{figure:.4g}" for figure in figures))
     return table
+
+
+def summary_tables(summary: RunSummary) -> Iterator[Table]:
+    """Improvement by budget, group and evidence, the warnings, and the best of the interesting cases; what there is."""
+    if summary.by_budget.height:
+        yield _breakdown("changes allowed", summary.by_budget, "max_changes")
+    for name, label in summary.group_labels.items():
+        yield _breakdown(label, summary.by_group.filter(pl.col("by") == name), "group")
+    if summary.evidence.examined:
+        yield _breakdown("evidence", summary.by_examination, "examination")
+    if summary.warnings.height:
+        table = _empty_table("warnings")
+        _add_figures(table, "answers", "of those examined")
+        for code, count, share in summary.warnings.iter_rows():
+            table.add_row(Text(say(f"warned.{code}")), f"{count:,}", percent(share))
+        yield table
+    if summary.cases.height:
+        yield _cases(summary)
 
 
 def shown_value(result: Result, outcome: float, actions: IntArray) -> float:
@@ -101,14 +124,23 @@ def changes_in_words(result: Result, actions: IntArray) -> list[tuple[int, str]]
     return [(step, describe(before, after)) for step, (before, after) in enumerate(pairs) if before != after]
 
 
-def _empty_table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+def _empty_table(first: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    if first is not None:
+        table.add_column(Text(first), overflow="fold")
+    return table
+
+
+def _add_figures(table: Table, *headings: str) -> None:
+    """Columns of numbers."""
+    for heading in headings:
+        table.add_column(escape(heading), justify="right", no_wrap=True)
 
 
 def _budget_cells(result: Result, budget: Budget) -> list[RenderableType]:
     if budget.outcome is None or budget.actions is None:
-        nothing = "no admissible sequence" if budget.upper_bound == -math.inf else "nothing found yet"
-        return ["-", "-", nothing]
+        code = "no admissible sequence" if budget.upper_bound == -math.inf else "nothing found yet"
+        return [NOT_SHOWN, NOT_SHOWN, say(f"table.{code}")]
     return [
         f"{shown_value(result, budget.outcome, budget.actions):.6g}",
         _difference(budget.upper_bound - budget.outcome, result.certificate.tolerance),
@@ -131,7 +163,7 @@ def _changes(result: Result, actions: IntArray) -> RenderableType:
     """One line per change; a second dose changed at the same step, and words too long, continue below the first."""
     changes = changes_in_words(result, actions)
     if not changes:
-        return "none"
+        return say("table.no change")
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -141,7 +173,7 @@ def _changes(result: Result, actions: IntArray) -> RenderableType:
 
 
 def _outcomes(observed: Shown, found: Shown) -> str:
-    values = f"{observed.value:.1f} -> {found.value:.1f}"
+    values = f"{observed.value + 0.0:.1f} -> {found.value + 0.0:.1f}"  # -0.0 is 0.0
     if observed.value == 0:
         return values
     return f"{values}\n{(found.value - observed.value) / abs(observed.value):+.1%}"
@@ -150,17 +182,44 @@ def _outcomes(observed: Shown, found: Shown) -> str:
 def _bound(result: Result) -> str:
     """The upper bound as people read outcomes: for a sum that should be low it is a lower bound."""
     if math.isinf(result.upper_bound):
-        return "none"
+        return say("table.no bound")
     return f"{result.upper_bound if result.shown[1].higher_is_better else -result.upper_bound:.1f}"
 
 
 def _difference(value: float, tolerance: float) -> str:
     """A difference of outcomes; one that is mere rounding is none."""
     if math.isinf(value):
-        return "-"
+        return NOT_SHOWN
     return "0" if value <= tolerance else f"{value:.3g}"
 
 
-def _common_label(results: Sequence[Result]) -> str:
-    labels = {result.shown[1].label for result in results}
-    return labels.pop() if len(labels) == 1 else "outcome"
+def _breakdown(heading: str, frame: pl.DataFrame, column: str) -> Table:
+    table = _empty_table(heading)
+    table.caption_justify = "left"
+    _add_figures(table, "episodes", "mean improvement", "95 % interval", "median")
+    for row in frame.iter_rows(named=True):
+        interval = NOT_SHOWN if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}"
+        mean, median = (_average(row[name], row[f"upper_{name}"]) for name in ("mean", "median"))
+        table.add_row(Text(str(row[column])), f"{row['episodes']:,}", mean, interval, median)
+        if say("table.at least") in mean + median:
+            table.caption = say("table.at least.caption")
+    return table
+
+
+def _average(value: float | None, upper: float | None) -> str:
+    """An average, marked where it is a lower bound."""
+    is_known = value is None or (upper is not None and upper - value <= ROUNDING)
+    shown = percent(value, unknown=NOT_SHOWN)
+    return shown if is_known else f"{say('table.at least')}{shown}"
+
+
+def _cases(summary: RunSummary) -> Table:
+    table = _empty_table("interesting cases")
+    _add_figures(table, summary.outcomes.label, "improvement", "changed steps", "status")
+    for row in summary.cases.head(SHOWN_CASES).iter_rows(named=True):
+        steps = ", ".join(str(step) for step in row["changed_steps"])
+        outcomes = f"{row['observed']:.1f} -> {row['counterfactual']:.1f}"  # known, or there were no improvement
+        table.add_row(Text(row["episode"]), outcomes, percent(row["improvement"]), steps, row["status"])
+    if summary.cases.height > SHOWN_CASES:
+        table.add_row(say("table.more rows", number=f"{summary.cases.height - SHOWN_CASES:,}"))
+    return table

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray
-from ifonly.models.standing import Standing
-from ifonly.records import Outcomes, UpperBound
+from ifonly.errors import InputError
+from ifonly.models.standing import EnsembleNote, Standing
+from ifonly.records import LowerBound, Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
@@ -74,6 +75,14 @@ class Thresholds:
     would warn of most right answers: a few changes gain little against what chance does in a whole stay.
     """
 
+    def __post_init__(self) -> None:
+        for name, top in (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0)):
+            if not 0 <= getattr(self, name) <= top:
+                kind = "a percentage" if top == 100 else "a probability or share"
+                raise InputError(f"evidence: threshold {name}={getattr(self, name)} must be {kind}, 0 to {top:g}.")
+        if not 0 <= self.influence < math.inf:
+            raise InputError(f"evidence: threshold influence={self.influence} must be zero or positive, and finite.")
+
 
 @dataclass(frozen=True)
 class EvidenceWarning:
@@ -110,7 +119,7 @@ class Agreement:
     """One for each changed step; None where the refits were not solved themselves."""
     unsolved: int = 0
     """Refits without a proven best sequence of their own, within the limits; 0 where not asked."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[EnsembleNote, ...] = ()
     """What limits what the agreement can mean, as the ensemble says."""
 
     @property
@@ -224,8 +233,8 @@ class FeatureSensitivity:
 class Sensitivity:
     """What would undo the gain of one sequence."""
 
-    gain: float
-    """Over the observed outcome, in the reward's units."""
+    gain: LowerBound
+    """Over the observed outcome, in the reward's units; minus infinity where that is not finite."""
     largest: float
     """Up to this size shifts were tried."""
     steps: tuple[StepSensitivity, ...] = ()

@@ -1,12 +1,14 @@
-"""The paper's search: A* (alg:astar) led by the Lipschitz anchor bound."""
+"""The paper's search: A* (alg:astar) over nodes (state, changes, step), led by Lipschitz anchors (eq:heuristic)."""
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,15 +16,16 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
-from ifonly.bounds.lipschitz import AnchorBound, unknown_as_infinite, value_constants
+from ifonly.bounds.base import unknown_as_infinite
+from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
 from ifonly.result import Certificate, Status
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Monitor, Solution, Solver
-from ifonly.search.baselines import greedy_actions
-from ifonly.search.frontier import Batch, Frontier
+from ifonly.search.heuristics import greedy_actions
+from ifonly.search.tree import LimitReached
 
 
 @dataclass(frozen=True)
@@ -61,190 +64,252 @@ class AnchorAStar(Solver):
                 f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
                 "required changes; BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
             )
-        return _Search(self, problem, monitor).run()
-
-
-class _Stop(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
-    def __init__(self, status: Status) -> None:
-        self.status = status
-
-
-class _Search:
-    """One run: the incumbent, the proven upper bound, and the open nodes."""
-
-    def __init__(self, settings: AnchorAStar, problem: Problem, monitor: Monitor) -> None:
-        self.settings = settings
-        self.problem = problem
-        self.monitor = monitor
-        self.actions = problem.observed_actions
-        self.incumbent = problem.observed_outcome
-        self.upper_bound = math.inf
-        self.bound: AnchorBound | None = None
-        self.frontier = Frontier(problem.noise.shape[1])
-        self.expanded_bounds: list[FloatArray] = []
-
-    def run(self) -> Solution:
-        """Search; a limit or Ctrl-C at any moment leaves a valid bracket."""
+        run = _Run(
+            problem, monitor, NodeQueue(problem.noise.shape[1]), problem.observed_actions, problem.observed_outcome
+        )
         try:
-            status = self._search()
-        except _Stop as stop:
-            status = stop.status
+            status = _search(run, self)
+        except LimitReached as limit:
+            status = limit.status
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
-        details = {} if status is Status.OPTIMAL else {"visited_at_least": self._count_certain_visits()}
-        return Solution(self.actions, status, self.upper_bound, self._certificate(details))
+        return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
 
-    def _search(self) -> Status:
-        constants = self._first_bracket()
-        self._stop_at_limit()
-        self.bound = self._make_bound(constants)
-        key = np.array([self._evaluate_root(self.bound)])
-        nothing, zero = np.array([-1]), np.array([0])
-        root = self.problem.observed_states[:1].cpu().numpy()
-        self.frontier.add(0, Batch(root, np.array([0.0]), zero, key, parents=nothing, actions=nothing))
-        while True:
-            self.upper_bound = min(self.upper_bound, max(self.frontier.top(), self.incumbent))
-            status = self.monitor.stop(self.incumbent, self.upper_bound)
-            if status is Status.OPTIMAL:
-                self.monitor.stats.nodes_visited = self._count_visits(self.bound)
-            if status is not None:
-                return status
-            self._expand(self.frontier.pop(self._batch(), self.incumbent + self.monitor.tolerance))
 
-    def _batch(self) -> int:
-        """Nodes to expand at a time, no more than a limit leaves."""
-        limit = self.monitor.limits.nodes
-        left = math.inf if limit is None else limit - self.monitor.stats.nodes_expanded
-        return int(min(self.settings.batch, left))
+@dataclass(frozen=True)
+class QueuedNodes:
+    """Nodes at one step: N rows."""
 
-    def _first_bracket(self) -> Tensor:
-        """Something to return at once: a bound from the observed states alone, and greedy's sequence."""
-        with self._timed_as_bounds():
-            constants = value_constants(self.problem)
-            self.bound = AnchorBound(self.problem, observed_anchors(self.problem), constants)
-            self.upper_bound = max(self._evaluate_root(self.bound), self.incumbent)
-        limit = self.monitor.limits.seconds
-        seconds = None if limit is None else max(0.0, limit - self.monitor.elapsed())
-        self.actions, self.incumbent = greedy_actions(self.problem, seconds=seconds)
-        self.upper_bound = max(self.upper_bound, self.incumbent)
-        return constants
+    states: FloatArray  # [N, D]
+    rewards: FloatArray  # [N], earned on the way
+    changes: IntArray  # [N], changes used
+    keys: FloatArray  # [N], upper bound on the outcome through the node
+    parents: IntArray  # [N], index of the parent node, -1 for the root
+    actions: IntArray  # [N], the action that led here, -1 for the root
 
-    def _make_bound(self, constants: Tensor) -> AnchorBound:
-        problem, settings = self.problem, self.settings
-        with self._timed_as_bounds():
-            generator = torch.Generator().manual_seed(settings.seed)
-            anchors = settings.anchors.choose(problem, constants, generator)
-            anchors = anchors.shared() if settings.shared else anchors
-            self.monitor.stats.model_steps += anchors.total * problem.action_count
-            return AnchorBound(
-                problem, anchors, constants, progress=self.monitor.progress, on_block=self._stop_at_limit
-            )
 
-    @contextmanager
-    def _timed_as_bounds(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.monitor.stats.seconds_bounds += time.perf_counter() - start
+class NodeQueue:
+    """The queue Q of alg:astar and its explored set: nodes by index, a heap of the open ones, the states reached.
 
-    def _evaluate_root(self, bound: AnchorBound) -> float:
-        zero = torch.zeros(1, dtype=torch.int64, device=self.problem.device)
-        return float(bound(0, self.problem.observed_states[:1], zero))
+    Two nodes are the same when step, changes used and state are equal; then only the one that earned more is kept.
+    (alg:astar keeps the first one found, whatever it earned, and can lose the optimum when actions have costs. States
+    that are merely close stay apart: how much merging them could cost depends on slopes that may be huge.)
+    """
 
-    def _stop_at_limit(self) -> None:
-        status = self.monitor.limit_reached()
+    def __init__(self, state_size: int) -> None:
+        self.states: FloatArray = np.empty((1024, state_size))
+        self.rewards: FloatArray = np.empty(1024)
+        self.keys: FloatArray = np.empty(1024)
+        self.columns: IntArray = np.empty((1024, 4), dtype=np.int64)  # step, changes, parent, action
+        self.size = 0
+        self.heap: list[tuple[float, int]] = []
+        self.best: dict[bytes, int] = {}
+        self.replaced: set[int] = set()
+
+    def add(self, step: int, nodes: QueuedNodes) -> None:
+        """Open the nodes of `nodes`, all at `step`, unless an equal node earned at least as much."""
+        identities = self._identities(step, nodes)
+        kept: list[int] = []
+        for row, identity in enumerate(identities):
+            known = self.best.get(identity)
+            index = self.size + len(kept)
+            if known is not None:
+                earned = self.rewards[known] if known < self.size else nodes.rewards[kept[known - self.size]]
+                if nodes.rewards[row] <= earned:
+                    continue
+                self.replaced.add(known)
+            self.best[identity] = index
+            kept.append(row)
+        self._append(step, nodes, np.array(kept, dtype=np.int64))
+
+    def top(self) -> float:
+        """The largest key of an open node, or -inf when none is open."""
+        while self.heap and self.heap[0][1] in self.replaced:
+            heapq.heappop(self.heap)
+        return -self.heap[0][0] if self.heap else -np.inf
+
+    def pop(self, count: int, above: float) -> IntArray:
+        """Close and return up to `count` open nodes with the largest keys above `above`."""
+        indices: list[int] = []
+        while len(indices) < count and self.top() > above:
+            indices.append(heapq.heappop(self.heap)[1])
+        return np.array(indices, dtype=np.int64)
+
+    def path(self, index: int) -> list[int]:
+        """The actions from the root to a node."""
+        actions = []
+        while self.columns[index, 2] >= 0:
+            actions.append(int(self.columns[index, 3]))
+            index = int(self.columns[index, 2])
+        return actions[::-1]
+
+    def _identities(self, step: int, nodes: QueuedNodes) -> list[bytes]:
+        states = nodes.states + 0.0  # turns -0.0 into 0.0
+        labels = np.column_stack([np.full(len(states), float(step)), nodes.changes.astype(np.float64), states])
+        return [row.tobytes() for row in labels]
+
+    def _append(self, step: int, nodes: QueuedNodes, kept: IntArray) -> None:
+        start, end = self.size, self.size + len(kept)
+        while end > len(self.rewards):
+            self.states = np.concatenate([self.states, np.empty_like(self.states)])
+            self.rewards = np.concatenate([self.rewards, np.empty_like(self.rewards)])
+            self.keys = np.concatenate([self.keys, np.empty_like(self.keys)])
+            self.columns = np.concatenate([self.columns, np.empty_like(self.columns)])
+        self.states[start:end] = nodes.states[kept]
+        self.rewards[start:end] = nodes.rewards[kept]
+        self.keys[start:end] = nodes.keys[kept]
+        self.columns[start:end, 0] = step
+        self.columns[start:end, 1] = nodes.changes[kept]
+        self.columns[start:end, 2] = nodes.parents[kept]
+        self.columns[start:end, 3] = nodes.actions[kept]
+        self.size = end
+        for index in range(start, end):
+            heapq.heappush(self.heap, (-float(self.keys[index]), index))
+
+
+@dataclass
+class _Run:
+    """One search: the incumbent, the proven upper bound, and the open nodes; a valid bracket at every moment."""
+
+    problem: Problem
+    monitor: Monitor
+    queue: NodeQueue
+    actions: Tensor  # [T], the incumbent
+    incumbent: float
+    """Its outcome."""
+    upper_bound: float = math.inf
+    bound: AnchorBound | None = None
+    """The latest bound, for the certificate."""
+    expanded_bounds: list[FloatArray] = field(default_factory=list)
+    """Earned reward plus heuristic of the nodes that were expanded."""
+
+
+def _search(run: _Run, settings: AnchorAStar) -> Status:
+    """alg:astar; it ends as soon as no open node promises more than the incumbent."""
+    constants = _first_bracket(run)
+    _stop_at_limit(run)
+    bound = run.bound = _make_bound(run, settings, constants)
+    nothing, zero = np.array([-1]), np.array([0])
+    root = run.problem.observed_states[:1].cpu().numpy()
+    key = np.array([_evaluate_root(run.problem, bound)])
+    run.queue.add(0, QueuedNodes(root, np.array([0.0]), zero, key, parents=nothing, actions=nothing))
+    while True:
+        run.upper_bound = min(run.upper_bound, max(run.queue.top(), run.incumbent))
+        status = run.monitor.stop(run.incumbent, run.upper_bound)
+        if status is Status.OPTIMAL:
+            run.monitor.stats.nodes_visited = _count_visits(run, bound)
         if status is not None:
-            raise _Stop(status)
+            return status
+        cutoff = run.incumbent + run.monitor.tolerance
+        _expand(run, bound, run.queue.pop(_batch_size(run, settings), cutoff))
 
-    def _expand(self, indices: IntArray) -> None:
-        """Generate the children of closed nodes, group by group: one step, one number of changes used."""
-        groups = self.frontier.columns[indices, :2]
-        for step, used in np.unique(groups, axis=0):
-            self._expand_group(int(step), int(used), indices[(groups == (step, used)).all(1)])
-        self.monitor.stats.nodes_expanded += len(indices)
 
-    def _expand_group(self, step: int, used: int, group: IntArray) -> None:
-        problem = self.problem
-        assert self.bound is not None
-        states = torch.as_tensor(self.frontier.states[group], device=problem.device)
-        earned = torch.as_tensor(self.frontier.rewards[group], device=problem.device).unsqueeze(1)
-        children = self.bound.children(step, states, used)
-        keys = unknown_as_infinite(earned + children.bounds)
-        self.expanded_bounds.append(keys.amax(1).cpu().numpy())
-        self.monitor.stats.model_steps += keys.numel()
-        self.monitor.stats.nodes_generated += keys.numel()
-        if problem.support is not None and len(children.actions) > 1:
-            context = problem.context[step].expand(len(states), -1)
-            supported = problem.are_supported(step, states, context)[:, children.actions]
-            supported[:, 0] = True  # the observed action comes first
-            keys = keys.masked_fill(~supported, -torch.inf)
-        rows, columns = (keys > self.incumbent + self.monitor.tolerance).nonzero(as_tuple=True)
-        if not len(rows):
-            return
-        batch = Batch(
-            states=children.states[rows, columns].cpu().numpy(),
-            rewards=(earned + children.rewards)[rows, columns].cpu().numpy(),
-            changes=used + (columns > 0).long().cpu().numpy(),
-            keys=keys[rows, columns].cpu().numpy(),
-            parents=group[rows.cpu().numpy()],
-            actions=children.actions[columns].cpu().numpy(),
-        )
-        if step + 1 == problem.horizon - 1:
-            self._complete(batch)
-        else:
-            self.frontier.add(step + 1, batch)
+def _batch_size(run: _Run, settings: AnchorAStar) -> int:
+    """Nodes to expand at a time, no more than a limit leaves."""
+    limit = run.monitor.limits.nodes
+    left = math.inf if limit is None else limit - run.monitor.stats.nodes_expanded
+    return int(min(settings.batch, left))
 
-    def _complete(self, batch: Batch) -> None:
-        """Children at the last step need no heuristic: their best last action is known, and may be a new incumbent."""
-        problem = self.problem
-        states = torch.as_tensor(batch.states, device=problem.device)
-        used = torch.as_tensor(batch.changes, device=problem.device)
-        rewards = _last_rewards(problem, states, used)
-        outcomes = torch.as_tensor(batch.rewards) + rewards.amax(1).cpu()
-        problem.require_finite(outcomes)
-        best = int(outcomes.argmax())
-        if outcomes[best] <= self.incumbent:
-            return
-        observed = int(problem.observed_actions[-1])
-        last = observed if rewards[best, observed] >= rewards[best].max() else int(rewards[best].argmax())
-        path = [*self.frontier.path(int(batch.parents[best])), int(batch.actions[best]), last]
-        self.actions = torch.tensor(path, device=problem.device)
-        self.incumbent = float(outcomes[best])
 
-    def _count_visits(self, bound: AnchorBound) -> int:
-        """How many nodes textbook A* visits: those whose heuristic value exceeds the optimum, and the optimal path.
+def _first_bracket(run: _Run) -> Tensor:
+    """Something to return at once: a bound from the observed states alone, and greedy's sequence."""
+    with _timed_as_bounds(run):
+        constants = value_constants(run.problem)
+        bound = run.bound = AnchorBound(run.problem, observed_anchors(run.problem), constants)
+        run.upper_bound = max(_evaluate_root(run.problem, bound), run.incumbent)
+    limit = run.monitor.limits.seconds
+    seconds = None if limit is None else max(0.0, limit - run.monitor.elapsed())
+    run.actions, run.incumbent = greedy_actions(run.problem, seconds=seconds)
+    run.upper_bound = max(run.upper_bound, run.incumbent)
+    return constants
 
-        It evaluates nodes before they are queued, so those found out to be hopeless when they came up do not count.
-        """
-        problem = self.problem
-        threshold = self.incumbent + self.monitor.tolerance
-        visited = sum(int((values > threshold).sum()) for values in self.expanded_bounds)
-        states, _ = problem.rollout(self.actions.unsqueeze(0))
-        changed = (self.actions != problem.observed_actions).long()
-        used = changed.cumsum(0) - changed
-        earned, on_path = 0.0, 2  # the node at the last step, and the goal
-        for t in range(problem.horizon - 1):
-            value = earned + float(bound(t, states[0, t : t + 1], used[t : t + 1]))
-            on_path += value <= threshold
-            earned += float(problem.rewards(t, states[0, t], self.actions[t]))
-        return visited + on_path
 
-    def _count_certain_visits(self) -> int:
-        """How many nodes textbook A* visits at least: whatever the optimum is, these exceed it."""
-        return sum(int((values > self.upper_bound).sum()) for values in self.expanded_bounds)
+def _make_bound(run: _Run, settings: AnchorAStar, constants: Tensor) -> AnchorBound:
+    problem, monitor = run.problem, run.monitor
+    with _timed_as_bounds(run):
+        generator = torch.Generator().manual_seed(settings.seed)
+        anchors = settings.anchors.choose(problem, constants, generator)
+        anchors = anchors.shared() if settings.shared else anchors
+        monitor.stats.model_steps += anchors.total * problem.action_count
+        stop = partial(_stop_at_limit, run)
+        return AnchorBound(problem, anchors, constants, progress=monitor.progress, on_block=stop)
 
-    def _certificate(self, further: Mapping[str, Any]) -> Certificate:
-        details: dict[str, Any] = {**({} if self.bound is None else self.bound.details()), **further}
-        declared = declared_constants(self.problem.reward)
-        if declared:
-            details["relies_on_declared_constants_of"] = declared
-        return Certificate(
-            method=AnchorBound.method,
-            proven=math.isfinite(self.upper_bound),
-            tolerance=self.monitor.tolerance,
-            details=details,
-        )
+
+@contextmanager
+def _timed_as_bounds(run: _Run) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        run.monitor.stats.seconds_bounds += time.perf_counter() - start
+
+
+def _evaluate_root(problem: Problem, bound: AnchorBound) -> float:
+    zero = torch.zeros(1, dtype=torch.int64, device=problem.device)
+    return float(bound(0, problem.observed_states[:1], zero))
+
+
+def _stop_at_limit(run: _Run) -> None:
+    status = run.monitor.limit_reached()
+    if status is not None:
+        raise LimitReached(status)
+
+
+def _expand(run: _Run, bound: AnchorBound, indices: IntArray) -> None:
+    """Generate the children of closed nodes, group by group: one step, one number of changes used."""
+    groups = run.queue.columns[indices, :2]
+    for step, used in np.unique(groups, axis=0):
+        _expand_group(run, bound, indices[(groups == (step, used)).all(1)], int(step), int(used))
+    run.monitor.stats.nodes_expanded += len(indices)
+
+
+def _expand_group(run: _Run, bound: AnchorBound, group: IntArray, step: int, used: int) -> None:
+    problem, queue = run.problem, run.queue
+    states = torch.as_tensor(queue.states[group], device=problem.device)
+    earned = torch.as_tensor(queue.rewards[group], device=problem.device).unsqueeze(1)
+    children = bound.children(step, states, used)
+    keys = unknown_as_infinite(earned + children.bounds)  # NaN bounds are never pruned
+    run.expanded_bounds.append(keys.amax(1).cpu().numpy())
+    run.monitor.stats.model_steps += keys.numel()
+    run.monitor.stats.nodes_generated += keys.numel()
+    if problem.support is not None and len(children.actions) > 1:
+        context = problem.context[step].expand(len(states), -1)
+        supported = problem.are_supported(step, states, context)[:, children.actions]
+        supported[:, 0] = True  # the observed action comes first
+        keys = keys.masked_fill(~supported, -torch.inf)
+    rows, columns = (keys > run.incumbent + run.monitor.tolerance).nonzero(as_tuple=True)
+    if not len(rows):
+        return
+    nodes = QueuedNodes(
+        states=children.states[rows, columns].cpu().numpy(),
+        rewards=(earned + children.rewards)[rows, columns].cpu().numpy(),
+        changes=used + (columns > 0).long().cpu().numpy(),
+        keys=keys[rows, columns].cpu().numpy(),
+        parents=group[rows.cpu().numpy()],
+        actions=children.actions[columns].cpu().numpy(),
+    )
+    if step + 1 == problem.horizon - 1:
+        _complete(run, nodes)
+    else:
+        queue.add(step + 1, nodes)
+
+
+def _complete(run: _Run, nodes: QueuedNodes) -> None:
+    """Children at the last step need no heuristic: their best last action is known, and may be a new incumbent."""
+    problem = run.problem
+    states = torch.as_tensor(nodes.states, device=problem.device)
+    used = torch.as_tensor(nodes.changes, device=problem.device)
+    rewards = _last_rewards(problem, states, used)
+    outcomes = torch.as_tensor(nodes.rewards) + rewards.amax(1).cpu()
+    problem.require_finite(outcomes)
+    best = int(outcomes.argmax())
+    if outcomes[best] <= run.incumbent:
+        return
+    observed = int(problem.observed_actions[-1])
+    last = observed if rewards[best, observed] >= rewards[best].max() else int(rewards[best].argmax())
+    path = [*run.queue.path(int(nodes.parents[best])), int(nodes.actions[best]), last]
+    run.actions = torch.tensor(path, device=problem.device)
+    run.incumbent = float(outcomes[best])
 
 
 def _last_rewards(problem: Problem, states: Tensor, used: Tensor) -> Tensor:
@@ -255,3 +320,38 @@ def _last_rewards(problem: Problem, states: Tensor, used: Tensor) -> Tensor:
         options &= problem.are_supported(t, states, problem.context[t].expand(len(states), -1))
     options[:, problem.observed_actions[t]] = True
     return problem.rewards_all(t, states).masked_fill(~options, -torch.inf)
+
+
+def _count_visits(run: _Run, bound: AnchorBound) -> int:
+    """How many nodes textbook A* visits: those whose heuristic value exceeds the optimum, and the optimal path.
+
+    It evaluates nodes before they are queued, so those pruned when they came up do not count.
+    """
+    problem, actions = run.problem, run.actions
+    cutoff = run.incumbent + run.monitor.tolerance
+    visited = sum(int((values > cutoff).sum()) for values in run.expanded_bounds)
+    states, _ = problem.rollout(actions.unsqueeze(0))
+    changed = (actions != problem.observed_actions).long()
+    used = changed.cumsum(0) - changed
+    earned, on_path = 0.0, 2  # the node at the last step, and the goal
+    for t in range(problem.horizon - 1):
+        value = earned + float(bound(t, states[0, t : t + 1], used[t : t + 1]))
+        on_path += value <= cutoff
+        earned += float(problem.rewards(t, states[0, t], actions[t]))
+    return visited + on_path
+
+
+def _certificate(run: _Run, status: Status) -> Certificate:
+    details: dict[str, Any] = {} if run.bound is None else dict(run.bound.details())
+    if status is not Status.OPTIMAL:
+        # Whatever the optimum is, textbook A* visits the nodes whose heuristic value exceeds its upper bound.
+        details["visited_at_least"] = sum(int((values > run.upper_bound).sum()) for values in run.expanded_bounds)
+    declared = declared_constants(run.problem.reward)
+    if declared:
+        details["relies_on_declared_constants_of"] = declared
+    return Certificate(
+        method=AnchorBound.method,
+        proven=math.isfinite(run.upper_bound),
+        tolerance=run.monitor.tolerance,
+        details=details,
+    )

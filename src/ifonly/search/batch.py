@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 import torch
 
-from ifonly.bounds.leading import BoundName, choose_bound
+from ifonly.bounds.factory import BoundName, choose_bound
 from ifonly.bounds.taylor import table_elements
 from ifonly.errors import IfonlyError, InputError
 from ifonly.models.base import TransitionModel
@@ -18,7 +18,7 @@ from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.rewards import Reward
 from ifonly.search.base import Monitor, Solver
-from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.build_result import build_result, provenance_of
 from ifonly.search.solve import asked, solve
 from ifonly.search.solvers import make_solver
@@ -187,8 +187,7 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
-    search = TreeSearch(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
-    findings = search.run()
+    search = branch_and_bound(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
     seconds = monitor.elapsed() / count
     shared_by_all = provenance_of(asked(problems[0], limits), solver)
     return [
@@ -198,5 +197,5 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
             stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),
             provenance=replace(shared_by_all, query=asked(problem, limits).query),
         )
-        for number, (problem, finding) in enumerate(zip(problems, findings, strict=True))
+        for number, (problem, finding) in enumerate(zip(problems, search.solutions, strict=True))
     ]

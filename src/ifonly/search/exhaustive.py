@@ -15,11 +15,9 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS
 from ifonly.result import Certificate, Stats, Status
 from ifonly.search.base import Monitor, Solution, Solver
-
-BATCH = 4096
-"""Rows per model call: the hidden layers of this many rows still fit a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Exhaustive(Solver):
     lexicographically smallest sequence, so that the answer does not depend on `batch`.
     """
 
-    batch: int = BATCH
+    batch: int = ROWS
     """Largest number of states advanced together; speed and memory depend on it, the answer does not."""
 
     name: ClassVar[str] = "exhaustive"
@@ -83,7 +81,7 @@ def best_values(
     *,
     last_actions: Tensor | None = None,
     earned: Tensor | None = None,
-    batch: int = BATCH,
+    batch: int = ROWS,
     stats: Stats | None = None,
 ) -> Tensor:
     """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, (M,) D] at step t with `changes_used` [N] so far.
@@ -117,7 +115,7 @@ def best_values(
 
 
 @torch.no_grad()
-def outcome_frontier(problem: BaseProblem, *, batch: int = BATCH) -> Tensor:
+def outcome_frontier(problem: BaseProblem, *, batch: int = ROWS) -> Tensor:
     """The best outcome [max_changes + 1] for every budget of changes from 0 to `max_changes`, by enumeration.
 
     Minus infinity for budgets that admit no sequence.
@@ -129,7 +127,7 @@ def outcome_frontier(problem: BaseProblem, *, batch: int = BATCH) -> Tensor:
 
 
 @torch.no_grad()
-def every_sequence(problem: BaseProblem, *, batch: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+def every_sequence(problem: BaseProblem, *, batch: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
     """All admissible sequences [n, T] and their outcomes [n], in blocks."""
     for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
         yield _whole(problem, leaves), problem.counted(leaves.earned)

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
-from ifonly.bounds.leading import NoChildBound, observed_bounds
+from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.factory import observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
-from ifonly.problem.batch import ProblemBatch
+from ifonly.problem.batch import ProblemBatch, drop_idle_changes
 from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Solution
 from ifonly.search.incumbents import Incumbents, Ranking
-from ifonly.search.pool import ranks_within
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,11 @@ def finalize(knowledge: Knowledge) -> list[Solution]:
     questions, count, budgets = knowledge.questions, *knowledge.upper_bounds.shape
     problem = torch.arange(count, device=questions.device).repeat_interleave(budgets)
     chosen = knowledge.incumbents.sequences[problem, knowledge.incumbents.simplest().flatten()].to(torch.int64)
-    sequences, outcomes = without_idle_changes(questions, problem, chosen)
+    sequences, outcomes = drop_idle_changes(questions, problem, chosen)
     known = knowledge.incumbents.by_budget() > -torch.inf
     if knowledge.ranking is not None:
         some = known.flatten()
-        rows = sequences[some].to(torch.int16)
-        knowledge.ranking.offer(problem[some], outcomes[some], rows.__getitem__)
+        knowledge.ranking.offer(problem[some], outcomes[some], sequences[some].to(torch.int16))
     rows_of = zip(
         sequences.view(count, budgets, -1),
         outcomes.view(count, budgets).tolist(),
@@ -169,26 +167,3 @@ def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certif
         tolerance=tolerance,
         details=details,
     )
-
-
-def without_idle_changes(questions: ProblemBatch, problem: Tensor, sequences: Tensor) -> tuple[Tensor, Tensor]:
-    """Sequences [N, T] with every change undone whose undoing costs no more than rounding, and their outcomes [N]."""
-    outcomes = questions.rollout(problem, sequences).outcomes
-    least = outcomes - questions.tolerance[problem]
-    sequences = sequences.clone()
-    pending = torch.arange(len(problem), device=problem.device)
-    while len(pending):
-        rows, steps = (sequences[pending] != questions.observed[problem[pending]]).nonzero(as_tuple=True)
-        rows = pending[rows]
-        trials = sequences[rows]
-        trials[torch.arange(len(rows), device=rows.device), steps] = questions.observed[problem[rows], steps]
-        fine = questions.obey_rules(problem[rows], trials)
-        rows, trials = rows[fine], trials[fine]
-        paths = questions.rollout(problem[rows], trials)
-        values = paths.outcomes
-        good = (values >= least[rows]) & questions.have_support(problem[rows], trials, paths)
-        rows, trials, values = rows[good], trials[good], values[good]
-        best = ranks_within(rows, values) == 0
-        pending = rows[best]
-        sequences[pending], outcomes[pending] = trials[best], values[best]
-    return sequences, outcomes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,13 +18,14 @@ class Incumbents:
     Of sequences whose outcomes differ by no more than the tolerance the lexicographically smallest is kept.
     """
 
-    def __init__(self, questions: ProblemBatch) -> None:
-        self._questions = questions
-        shape = (questions.count, questions.budget + 1)
-        self.best = torch.full(shape, -torch.inf, dtype=torch.float64, device=questions.device)
+    def __init__(self, batch: ProblemBatch) -> None:
+        self._batch = batch
+        shape = (batch.count, batch.budget + 1)
+        self.best = torch.full(shape, -torch.inf, dtype=torch.float64, device=batch.device)
         """The best outcome [P, K+1] with exactly so many changes."""
         self._held = self.best.clone()
-        self.sequences = questions.observed.unsqueeze(1).repeat(1, shape[1], 1).to(torch.int16)  # [P, K+1, T]
+        """The outcome [P, K+1] of the sequence that is kept: lower than the best by no more than the tolerance."""
+        self.sequences = batch.observed.unsqueeze(1).repeat(1, shape[1], 1).to(torch.int16)  # [P, K+1, T]
 
     def by_budget(self) -> Tensor:
         """The best outcome [P, K+1] with at most so many changes."""
@@ -34,25 +33,23 @@ class Incumbents:
 
     def simplest(self) -> Tensor:
         """For each budget [P, K+1], the fewest changes that reach its best outcome up to the tolerance."""
-        enough = self.best.unsqueeze(1) >= (self.by_budget() - self._questions.tolerance.unsqueeze(1)).unsqueeze(2)
+        enough = self.best.unsqueeze(1) >= (self.by_budget() - self._batch.tolerance.unsqueeze(1)).unsqueeze(2)
         return enough.to(torch.int8).argmax(2)
 
-    def offer(self, problem: Tensor, level: Tensor, outcomes: Tensor, sequences: Callable[[Tensor], Tensor]) -> bool:
-        """Consider sequences with `level` changes; `sequences(rows)` gives those asked for. Whether any was better."""
-        slots = problem * self.best.shape[1] + level
+    def offer(self, problem: Tensor, outcomes: Tensor, sequences: Tensor) -> None:
+        """Consider sequences [N, T] (int16); the same one may come more than once."""
+        slots = problem * self.best.shape[1] + self._batch.changes(problem, sequences)
         peaks = self.best.flatten().scatter_reduce(0, slots, outcomes, "amax").view_as(self.best)
-        least = (peaks - self._questions.tolerance.unsqueeze(1)).flatten()
+        least = (peaks - self._batch.tolerance.unsqueeze(1)).flatten()
         rows = ((outcomes >= least[slots]) & (outcomes > -torch.inf)).nonzero().squeeze(-1)
         if not len(rows):
-            return False
+            return
         touched = slots[rows].unique()
         touched = touched[self._held.flatten()[touched] >= least[touched]]
         held = self.sequences.flatten(0, 1)[touched]
         values = torch.cat([self._held.flatten()[touched], outcomes[rows]])
-        self._hold(torch.cat([touched, slots[rows]]), values, torch.cat([held, sequences(rows)]))
-        better = bool((peaks > self.best).any())
+        self._hold(torch.cat([touched, slots[rows]]), values, torch.cat([held, sequences[rows]]))
         self.best = peaks
-        return better
 
     def _hold(self, slots: Tensor, values: Tensor, sequences: Tensor) -> None:
         """Keep the first of each slot's sequences."""
@@ -68,38 +65,42 @@ class Incumbents:
 class Ranking:
     """The best sequences of the full budget: a fixed number, or all within a distance of the best."""
 
-    def __init__(self, questions: ProblemBatch, *, alternatives: int, within: float) -> None:
-        self._questions = questions
+    def __init__(self, batch: ProblemBatch, *, alternatives: int, within: float) -> None:
+        self._batch = batch
         self._within = within
         self._listed = MOST_WITHIN if alternatives == 1 else alternatives
         self._most = self._listed + (1 if within > 0 else 0)  # one more tells whether the list is cut
-        count, device = questions.count, questions.device
+        count, device = batch.count, batch.device
         self._problem = torch.empty(0, dtype=torch.int64, device=device)
         self._outcomes = torch.empty(0, dtype=torch.float64, device=device)
-        self._sequences = torch.empty(0, questions.horizon, dtype=torch.int16, device=device)
+        self._sequences = torch.empty(0, batch.horizon, dtype=torch.int16, device=device)
         self._best = torch.full((count,), -torch.inf, dtype=torch.float64, device=device)
 
     def thresholds(self) -> Tensor:
-        """Outcomes [P] up to which nothing more need be found."""
-        ends = torch.bincount(self._problem, minlength=self._questions.count).cumsum(0)
+        """Outcomes [P] up to which nothing more need be found.
+
+        The last of a full list, or the distance below the best with twice the tolerance for rounding, so that it is
+        never above the optimum less the distance. Minus infinity while the list is not full.
+        """
+        ends = torch.bincount(self._problem, minlength=self._batch.count).cumsum(0)
         counts = ends.diff(prepend=ends.new_zeros(1))
         full = counts == self._most
         last = torch.full_like(self._best, -torch.inf)
         last[full] = self._outcomes[ends[full] - 1]
-        near = self._best - self._within - 2 * self._questions.tolerance
+        near = self._best - self._within - 2 * self._batch.tolerance
         return torch.maximum(last, near) if self._within > 0 else last
 
-    def offer(self, problem: Tensor, outcomes: Tensor, sequences: Callable[[Tensor], Tensor]) -> None:
-        """Consider whole sequences; `sequences(rows)` gives those asked for. The same one may come more than once."""
+    def offer(self, problem: Tensor, outcomes: Tensor, sequences: Tensor) -> None:
+        """Consider sequences [N, T] (int16); the same one may come more than once."""
         self._best = self._best.scatter_reduce(0, problem, outcomes, "amax")
         rows = ((outcomes >= self.thresholds()[problem]) & (outcomes > -torch.inf)).nonzero().squeeze(-1)
         if not len(rows):
             return
         problems = torch.cat([self._problem, problem[rows]])
         values = torch.cat([self._outcomes, outcomes[rows]])
-        whole = torch.cat([self._sequences, sequences(rows)])
+        whole = torch.cat([self._sequences, sequences[rows]])
         if self._within > 0:
-            near = values >= (self._best - self._within - self._questions.tolerance)[problems]
+            near = values >= (self._best - self._within - self._batch.tolerance)[problems]
             problems, values, whole = problems[near], values[near], whole[near]
         self._rank(problems, values, whole)
 
@@ -110,7 +111,7 @@ class Ranking:
             return_index=True,
         )  # each once, and in lexicographic order
         rows = torch.as_tensor(first, device=problems.device)
-        changes = self._questions.changes(problems[rows], whole[rows])
+        changes = self._batch.changes(problems[rows], whole[rows])
         rows = rows[changes.argsort(stable=True)]
         rows = rows[values[rows].argsort(descending=True, stable=True)]
         rows = rows[problems[rows].argsort(stable=True)]
@@ -121,7 +122,7 @@ class Ranking:
 
     def is_cut(self) -> Tensor:
         """Whether more sequences are within the distance than are listed [P]."""
-        counts = torch.bincount(self._problem, minlength=self._questions.count)
+        counts = torch.bincount(self._problem, minlength=self._batch.count)
         return counts > self._listed
 
     def of(self, problem: int) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ifonly.bounds.children import ChildBound
+from ifonly.bounds.base import ChildBound
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
@@ -13,7 +13,7 @@ from ifonly.progress import Progress, silent
 from ifonly.query import Limits
 from ifonly.result import Result
 from ifonly.search.base import Monitor
-from ifonly.search.branch import BranchAndBound, TreeSearch
+from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.solve import result_of
 
 
@@ -63,10 +63,10 @@ class Session:
         problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
             monitor = Monitor(problem.query.limits if limits is None else limits, progress, problem.tolerance)
-            search = TreeSearch(
+            search = branch_and_bound(
                 self.solver, [problem], monitor, bound=self._bound, bounded=[self._unruled], known=self._known
             )
-            result = result_of(problem, self.solver, search.run()[0], monitor)
+            result = result_of(problem, self.solver, search.solutions[0], monitor)
             self._bound = search.bound
         self.problem = problem
         self._remember(result)

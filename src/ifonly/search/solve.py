@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ProblemBatch, drop_idle_changes
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits
 from ifonly.result import Result
@@ -44,8 +44,9 @@ def solve(
 def result_of(problem: BaseProblem, solver: Solver, finding: Solution, monitor: Monitor) -> Result:
     """What `solver` found for `problem`, as a result; `monitor` watched it."""
     if not finding.frontier:  # a frontier is without idle changes already
-        actions = without_idle_changes(problem, finding.actions, tolerance=monitor.tolerance)
-        finding = replace(finding, actions=actions)
+        batch, only = ProblemBatch([problem]), finding.actions.new_zeros(1)
+        kept, _ = drop_idle_changes(batch, only, finding.actions.unsqueeze(0), tolerance=monitor.tolerance)
+        finding = replace(finding, actions=kept[0])
     result = build_result(
         problem,
         finding,
@@ -60,23 +61,3 @@ def result_of(problem: BaseProblem, solver: Solver, finding: Solution, monitor: 
 def asked(problem: BaseProblem, limits: Limits) -> BaseProblem:
     """The problem with the limits that were in force in its query."""
     return problem if problem.query.limits == limits else problem.with_query(limits=limits)
-
-
-def without_idle_changes(problem: BaseProblem, actions: Tensor, *, tolerance: float) -> Tensor:
-    """The sequence [T] with every change undone whose undoing costs no more than rounding: no pointless advice.
-
-    All of it together costs at most `tolerance`.
-    """
-    least = problem.outcome(actions) - tolerance
-    while True:
-        changed = (actions != problem.observed_actions).nonzero().squeeze(-1)
-        trials = actions.repeat(len(changed), 1)
-        trials[torch.arange(len(changed), device=problem.device), changed] = problem.observed_actions[changed]
-        trials = trials[problem.admissible(trials)]
-        if not len(trials):
-            return actions
-        outcomes = problem.rollout(trials)[1]
-        best = int(outcomes.argmax())
-        if not outcomes[best] >= least:
-            return actions
-        actions = trials[best]

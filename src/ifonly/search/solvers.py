@@ -10,9 +10,9 @@ from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
-from ifonly.search.baselines import Beam, Greedy, RandomSearch, TopSingleChanges
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
+from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChanges
 
 SAMPLES = 2000
 """Random sequences whose states become anchors, as in the paper's experiments; also the random baseline's."""

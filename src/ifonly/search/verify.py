@@ -22,9 +22,9 @@ from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Result, Status
 from ifonly.rewards import Reward
 from ifonly.search.base import Monitor, Solver
-from ifonly.search.baselines import RandomSearch, greedy_actions
 from ifonly.search.build_result import clipped_outcomes
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
+from ifonly.search.heuristics import RandomSearch, greedy_actions
 from ifonly.search.incumbents import MOST_WITHIN
 
 SLACK = 10

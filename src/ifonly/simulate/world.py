@@ -1,4 +1,7 @@
-"""The simulated world's true causal model: nonlinear, element-wise bijective, with proven Lipschitz constants."""
+"""The simulated world's schema and coordinates, and its true causal model.
+
+The model is nonlinear and element-wise bijective, with proven Lipschitz constants.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ifonly.clinical.grid import FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.levels import PAPER
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
-from ifonly.data.scaling import Scaler
-from ifonly.data.schema import Schema
+from ifonly.data.scaling import Columns, Scaler
+from ifonly.data.schema import Feature, Schema
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import register
 from ifonly.models.layers import ROUNDING, spectral_norm
@@ -28,11 +34,73 @@ from ifonly.simulate.equations import (
     DOSES,
     FEEDBACKS,
     HALF_EFFECT,
+    PLAIN,
     SWING,
     describe,
+    twist_named,
 )
-from ifonly.simulate.schema import sepsis_schema, world_scaler
-from ifonly.simulate.twists import PLAIN, twist_named
+
+RANGES: dict[str, tuple[float, float]] = {
+    "FiO2": (21, 100),
+    "PaO2": (30, 600),
+    "platelets": (5, 1500),
+    "bilirubin": (0.1, 60),
+    "MAP": (25, 170),
+    "creatinine": (0.1, 20),
+    "urine": (0, 3000),
+}
+"""Plausible ranges that are narrower than those of clinical records: no value of this world lies outside."""
+
+
+@cache
+def sepsis_schema(hidden: tuple[Feature, ...] = ()) -> Schema:
+    """The 13 features and 25 actions (5 vasopressor x 5 fluid levels) of clinical cohorts, in steps of four hours.
+
+    `hidden` features of a world follow those that records have.
+
+    >>> [feature.name for feature in sepsis_schema().dynamic]
+    ['FiO2', 'PaO2', 'platelets', 'bilirubin', 'GCS', 'MAP', 'creatinine', 'urine', 'SOFA']
+    >>> sepsis_schema().actions.labels[7]
+    'vasopressors 0.04 mcg/kg/min, fluids 80 mL/4 h'
+    """
+    clinical = clinical_schema(PAPER[VASOPRESSORS].doses, PAPER[FLUIDS].doses)
+    features = (
+        replace(feature, plausible=RANGES.get(feature.name, feature.plausible)) for feature in clinical.features
+    )
+    return replace(clinical, features=(*features, *hidden))
+
+
+TYPICAL: dict[str, tuple[float, float]] = {
+    "age": (65.0, 15.0),
+    "FiO2": (50.0, 16.0),
+    "PaO2": (math.log(110.0), 0.40),
+    "platelets": (math.log(170.0), 0.60),
+    "bilirubin": (math.log(1.2), 0.85),
+    "GCS": (11.0, 3.0),
+    "MAP": (76.0, 12.0),
+    "creatinine": (math.log(1.4), 0.65),
+    "urine": (math.log(300.0 + 30.0), 0.80),
+    "SOFA": (8.0, 3.3),
+}
+"""Centre and spread of each feature, of its logarithm where it is log-scaled: constants of the world, not fitted."""
+
+
+@cache
+def world_scaler(hidden: tuple[Feature, ...] = ()) -> Scaler:
+    """The fixed coordinates in which the world's equations are written; doses and hidden features stay as they are."""
+    schema = sepsis_schema(hidden)
+    identity = Scaler.identity(schema)
+
+    def columns(features: tuple[Feature, ...], start: Columns) -> Columns:
+        centres, spreads = zip(*(TYPICAL.get(feature.name, (0.0, 1.0)) for feature in features), strict=True)
+        return Columns(np.array(centres), np.array(spreads), start.log, start.log_offset)
+
+    return Scaler(
+        states=columns(schema.dynamic, identity.states),
+        context=columns(schema.context, identity.context),
+        actions=identity.actions,
+    )
+
 
 SHARPNESS = 8.0
 """Beta of the soft clamp: the ends of a feature's range are felt within about 3/beta of them."""
@@ -51,9 +119,9 @@ class SepsisWorld(TransitionModel):
     has slope in (0, 1). The noise is Gaussian, correlated, with unit deviations. Built in float64, ready for search;
     it is not trained, but has a `prior`, `log_prob` and `sample` as trained models do.
 
-    A `twist` (`ifonly.simulate.twists`) adds to the tables. Its hidden features are part of this world's own schema,
-    and `recorded` leaves them out of a cohort: the world still knows the whole of each stay, so that it answers exactly
-    what would have happened otherwise, while models learn from what is left.
+    A `twist` (`ifonly.simulate.equations`) adds to the tables. Its hidden features are part of this world's own schema,
+    and `recorded` leaves them out of a cohort: the world itself keeps them and so gives exact counterfactuals,
+    while models learn from the recorded features alone.
 
     >>> world = SepsisWorld()
     >>> state = torch.zeros(9, dtype=torch.float64)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ifonly.clinical.actions import LevelChoice
 from ifonly.clinical.build import Build, BuildOptions, build_cohort
-from ifonly.clinical.selection import Selection
-from ifonly.clinical.sepsis import Window
+from ifonly.clinical.inclusion import Selection, Window
+from ifonly.clinical.levels import LevelChoice
 from ifonly.models import LocationScale
 from ifonly.progress import Progress, silent
 from ifonly.study.plan import ClinicalData

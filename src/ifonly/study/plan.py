@@ -14,10 +14,10 @@ from ifonly.data.plain import check_keys
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour import BehaviourSettings
+from ifonly.files import available_cores
 from ifonly.models import Additive, LocationScale, MonotoneFlow, PostNonlinear
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import FitSettings
-from ifonly.models.fit_ensemble import available_cores
 from ifonly.query import Query, read_query_file
 from ifonly.records import adapter
 

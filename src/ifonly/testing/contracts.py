@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifonly.bounds.base import UpperBound
-from ifonly.bounds.children import ChildBound, Nodes
+from ifonly.bounds.base import ChildBound, Nodes, UpperBound
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.search.base import Solver
-from ifonly.search.baselines import random_sequences
 from ifonly.search.exhaustive import Exhaustive, best_values
+from ifonly.search.heuristics import random_sequences
 from ifonly.search.solve import solve
 
 _ROUNDING = 1e-9
@@ -85,7 +84,7 @@ def check_child_bound(bound: ChildBound, problems: Sequence[BaseProblem], *, sam
 
     The root, and on every level up to `samples` nodes per problem with random changes: every further change with every
     number of changes left is compared with the exact value, found by enumeration. Where there is nothing to change the
-    bound must be minus infinity. A bound that looks onward must hold there too, whatever is needed.
+    bound must be minus infinity. A bound on the reward to go must hold too, whatever the cutoff.
     """
     generator = torch.Generator().manual_seed(seed)
     observed = [problem.observed_actions.unsqueeze(0) for problem in problems]
@@ -103,12 +102,12 @@ def check_child_bound(bound: ChildBound, problems: Sequence[BaseProblem], *, sam
         )
         if len(nodes.problem):
             _compare_children(level, bound.children(nodes), problems, drawn)
-    if bound.looks_onward:
+    if bound.has_reward_to_go:
         levels = range(problems[0].max_changes + 1)
         few = -(-samples // len(levels))
         drawn = [torch.cat([_random_nodes(one, level, few, generator) for level in levels]) for one in problems]
         for t in range(problems[0].horizon):
-            _compare_onward(t, bound, problems, drawn)
+            _compare_reward_to_go(t, bound, problems, drawn)
 
 
 def check_solver(solver: Solver, problems: Iterable[BaseProblem]) -> None:
@@ -177,31 +176,32 @@ def _compare_children(level: int, bounds: Tensor, problems: Sequence[BaseProblem
                 _fail(f"{where} the bound on changes of step {t} is below the truth by {float(excess.max()):.3g}")
 
 
-def _compare_onward(t: int, bound: ChildBound, problems: Sequence[BaseProblem], drawn: Sequence[Tensor]) -> None:
+def _compare_reward_to_go(t: int, bound: ChildBound, problems: Sequence[BaseProblem], drawn: Sequence[Tensor]) -> None:
     """Compare what `bound` says from step t on with the truth, at states to which sequences [n, T] lead there."""
     parts = [problem.replay(rows)[0][:, t].unique(dim=0) for problem, rows in zip(problems, drawn, strict=True)]
     sizes = torch.tensor([len(part) for part in parts], device=problems[0].device)
     which, states = torch.arange(len(parts), device=sizes.device).repeat_interleave(sizes), torch.cat(parts)
-    truth = torch.cat([_best_onward(problem, t, part) for problem, part in zip(problems, parts, strict=True)])
+    truth = torch.cat([_best_reward_to_go(problem, t, part) for problem, part in zip(problems, parts, strict=True)])
     tolerance = max(problem.tolerance for problem in problems)
     about = problems[0].counted(truth).nan_to_num(0.0, 0.0, 0.0)
-    needed = torch.stack([about - torch.inf, about + torch.inf, about, 1.1 * about + 0.1, 0.9 * about - 0.1])
+    cutoffs = torch.stack([about - torch.inf, about + torch.inf, about, 1.1 * about + 0.1, 0.9 * about - 0.1])
     for further in sorted({0, min(1, problems[0].max_changes), problems[0].max_changes}):
         wanted = truth[:, : further + 1]
-        wants = needed[..., : further + 1].flatten(0, 1)
-        whatever = bound.onward(t, which.repeat(len(needed)), torch.cat([states] * len(needed)), further, wants)
-        for bounds in (bound.onward(t, which, states, further), *whatever.chunk(len(needed))):
+        wants = cutoffs[..., : further + 1].flatten(0, 1)
+        whatever = bound.reward_to_go(t, which.repeat(len(cutoffs)), torch.cat([states] * len(cutoffs)), further, wants)
+        for bounds in (bound.reward_to_go(t, which, states, further), *whatever.chunk(len(cutoffs))):
             if bounds.shape != wanted.shape or bounds.isnan().any():
-                _fail(f"onward from step {t} has shape {list(bounds.shape)}, expected {list(wanted.shape)}, or NaN")
+                shapes = f"{list(bounds.shape)}, expected {list(wanted.shape)}"
+                _fail(f"the reward to go from step {t} has shape {shapes}, or NaN")
             excess = (wanted - bounds).nan_to_num(0.0) - 1e-11 * wanted.abs().nan_to_num(0.0, 0.0)
             if (excess > tolerance).any():
-                _fail(f"onward from step {t} the bound is below the truth by {float(excess.max()):.3g}")
+                _fail(f"the bound on the reward to go from step {t} is below the truth by {float(excess.max()):.3g}")
 
 
-def _best_onward(problem: BaseProblem, t: int, states: Tensor) -> Tensor:
+def _best_reward_to_go(problem: BaseProblem, t: int, states: Tensor) -> Tensor:
     """The most [N, K + 1, (M,)] that 0, 1, ... changes from step t on earn from `states`, member by member."""
     if isinstance(problem, EnsembleProblem):
-        alone = [_best_onward(member, t, states[:, number]) for number, member in enumerate(problem.members)]
+        alone = [_best_reward_to_go(member, t, states[:, number]) for number, member in enumerate(problem.members)]
         return torch.stack(alone, dim=-1)
     used = [torch.full((len(states),), number, device=problem.device) for number in range(problem.max_changes + 1)]
     return torch.stack([best_values(problem, t, states, changes) for changes in reversed(used)], dim=1)

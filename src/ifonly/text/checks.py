@@ -93,7 +93,7 @@ def finding_message(finding: Finding, check: ModelCheck) -> Message:
     values: dict[str, Any] = {"concern": concern_message(kind), "place": place_message(first, check)}
     if not others:
         return Message("finding.one place", values)
-    return Message("finding.places", {**values, "others": _listed([_where(place.where) for place in others])})
+    return Message("finding.places", {**values, "others": shown_names([_where(place.where) for place in others])})
 
 
 def _gain(baseline: str, gain: Estimate) -> Message:
@@ -108,16 +108,18 @@ def _gain(baseline: str, gain: Estimate) -> Message:
 def _by_values(finding: Finding, check: ModelCheck) -> Message:
     kind, values = finding.kind, dict(finding.values)
     if kind == "not_finite":
-        share = {"share": percent(values["share"])} if "share" in values else {}
+        share = {"share": _percent(values["share"])} if "share" in values else {}
         return Message(f"finding.not_finite.{values['what']}", {**values, **share})
     if kind == "too_few":
         lost = values["usable"] < values["subjects"]
         return Message(f"finding.too_few{'.of' if lost else ''}", values)
     if kind == "constant":
-        return Message("finding.constant", {"features": _listed(values["features"]), "count": len(values["features"])})
+        return Message(
+            "finding.constant", {"features": shown_names(values["features"]), "count": len(values["features"])}
+        )
     if kind == "parts_left_out":
         lists = [
-            Message(f"finding.parts_left_out.{name}", {"count": len(values[name]), "names": _listed(values[name])})
+            Message(f"finding.parts_left_out.{name}", {"count": len(values[name]), "names": shown_names(values[name])})
             for name in ("absent", "rare")
             if values[name]
         ]
@@ -126,11 +128,11 @@ def _by_values(finding: Finding, check: ModelCheck) -> Message:
         )
     if kind == "diverges":
         broken = [
-            Message("finding.diverges.steps", {"steps": horizon.steps, "share": percent(horizon.diverged)})
+            Message("finding.diverges.steps", {"steps": horizon.steps, "share": _percent(horizon.diverged)})
             for horizon in check.figures.ahead
             if horizon.diverged > 0
         ]
-        return Message("finding.diverges", {"steps": _listed(broken)})
+        return Message("finding.diverges", {"steps": shown_names(broken)})
     return Message(f"finding.{kind}", values)
 
 
@@ -146,7 +148,7 @@ def _groups(grouping: str) -> Message:
     return Message("groups.action") if grouping == ACTION else Message("groups.by", {"grouping": grouping})
 
 
-def _listed(names: Sequence[str | Message]) -> list[str | Message]:
+def shown_names(names: Sequence[str | Message]) -> list[str | Message]:
     """The first few of them, and how many more there are; in quotes where commas would mislead."""
     quoted = any("," in str(name) and not str(name).startswith("'") for name in names)
     shown: list[str | Message] = [Message("name.quoted", {"name": name}) if quoted else name for name in names]
@@ -197,10 +199,10 @@ def _feature_values(place: Place, check: ModelCheck) -> dict[str, Any]:
     if place.threshold == "noise_lasting":
         return {"correlation": f"{place.value:+.2f}"}
     if place.threshold == "noise_by_state":
-        return {"share": percent(place.value), "strongest": item.strongest}
+        return {"share": _percent(place.value), "strongest": item.strongest}
     if place.threshold == "distance":
-        return {"share": percent(place.value), "shape": _shape(item)}
-    return {"share": percent(place.value)}
+        return {"share": _percent(place.value), "shape": _shape(item)}
+    return {"share": _percent(place.value)}
 
 
 def _shape(item: FeatureFigures) -> list[Message]:
@@ -223,7 +225,7 @@ def _shape(item: FeatureFigures) -> list[Message]:
 def _covered(place: Place) -> dict[str, Any]:
     level = int(place.where.interval or 0)
     side = Message("interval.narrow" if place.value < 0 else "interval.wide")
-    return {"interval": level, "share": percent(place.value + level / 100), "side": side}
+    return {"interval": level, "share": _percent(place.value + level / 100), "side": side}
 
 
 def _ahead_values(place: Place, check: ModelCheck) -> dict[str, Any]:
@@ -260,10 +262,10 @@ def _amount(value: float, unit: str) -> str:
     return f"{abs(value):.3g} {unit}".strip()
 
 
-def percent(share: float) -> str:
+def _percent(share: float) -> str:
     """A share in percent, with a digit after the point where it is small.
 
-    >>> percent(0.123), percent(0.0123)
+    >>> _percent(0.123), _percent(0.0123)
     ('12 %', '1.2 %')
     """
     return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
@@ -276,9 +278,11 @@ def behaviour_notes(report: BehaviourReport) -> list[Message]:
     """What a reader must know about the cohort that a behaviour model was learned from."""
     notes = []
     if report.never_chosen:
-        notes.append(Message("behaviour.never chosen", {"names": _listed([f"'{one}'" for one in report.never_chosen])}))
+        notes.append(
+            Message("behaviour.never chosen", {"names": shown_names([f"'{one}'" for one in report.never_chosen])})
+        )
     if report.constant:
-        values = {"names": _listed(report.constant), "count": len(report.constant)}
+        values = {"names": shown_names(report.constant), "count": len(report.constant)}
         notes.append(Message("behaviour.constant", values))
     if report.rough:
         notes.append(Message("behaviour.few held out", {"subjects": report.held_out.subjects}))

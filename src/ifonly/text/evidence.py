@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ifonly.data.moments import moment
+from ifonly.data.schema import moment
 from ifonly.text.catalogue import Message
-from ifonly.text.checks import concern_message
+from ifonly.text.checks import concern_message, shown_names
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema
-    from ifonly.models.standing import Standing
+    from ifonly.models.standing import EnsembleNote, Standing
     from ifonly.query import Query
     from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
-    from ifonly.result.evidence import FeatureSensitivity, StepSensitivity, StepSupport
+    from ifonly.result.evidence import ExaminationFailure, FeatureSensitivity, StepSensitivity, StepSupport
 
 SHOWN_EFFECTS = 3
 """Features that a sentence names, those that move most."""
@@ -126,7 +126,7 @@ def _statement(evidence: Evidence, schema: Schema) -> Message:
         said.append(_support_summary(evidence.support))
     if evidence.sensitivity is not None:
         said.append(_influence(evidence.sensitivity, schema))
-    said += [Message("evidence.failed", {"reason": failure.reason.rstrip(".")}) for failure in evidence.failures]
+    said += [_failure(failure) for failure in evidence.failures]
     if not said:
         return Message("evidence.not examined", {"check": checked})
     return Message("evidence.statement", {"check": checked, "found": _joined(said)})
@@ -155,7 +155,11 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
     if warning.code == "small influence":
         assert evidence.sensitivity is not None
         return _influence(evidence.sensitivity, schema)
-    return _joined([Message("evidence.failed", {"reason": one.reason.rstrip(".")}) for one in evidence.failures])
+    return _joined([_failure(failure) for failure in evidence.failures])
+
+
+def _failure(failure: ExaminationFailure) -> Message:
+    return Message(f"evidence.failed.{failure.part}", {"reason": failure.reason.rstrip(".")})
 
 
 def warned_message(code: str) -> Message:
@@ -185,7 +189,13 @@ def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Mes
             told.append(Message("refits.step", {"when": moment(schema, step.step), **values}))
     if refits.unsolved:
         told.append(Message("refits.unsolved", {"unsolved": refits.unsolved, "refits": refits.count}))
-    return (*told, *(Message("refits.note", {"note": note}) for note in refits.notes))
+    return (*told, *map(note_message, refits.notes))
+
+
+def note_message(note: EnsembleNote) -> Message:
+    """What limits what the agreement of an ensemble's members can mean."""
+    values = {"names": shown_names(note.names), "count": note.count, "of": note.of}
+    return Message("ensemble.note", {"note": Message(f"ensemble.{note.kind}", values)})
 
 
 def _gains(refits: Agreement, query: Query) -> Message:

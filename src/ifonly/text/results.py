@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ifonly.data.moments import step_and_moment
+from ifonly.data.schema import step_and_moment
 from ifonly.objective import Objective
 from ifonly.text.catalogue import say
+from ifonly.text.numbers import shortened_middle
 
 if TYPE_CHECKING:
     from ifonly.result import Result
@@ -76,6 +77,24 @@ def result_lines(result: Result) -> str:
     if result.evidence.check is not None:
         head += say("line.check", verdict=result.evidence.check.verdict)
     return "\n".join([head, *_change_lines(result)])
+
+
+def headline(result: Result) -> str:
+    """Whose course, what came of it, and with how many changes: above a figure."""
+    observed, found = result.shown
+    name = shortened_middle(result.episode, 30)
+    if not result.changes:
+        return say("headline.unchanged", name=name, label=found.label, observed=f"{observed.value:.1f}")
+    relative = (found.value - observed.value) / abs(observed.value) if observed.value else None
+    return say(
+        "headline",
+        name=name,
+        label=found.label,
+        observed=f"{observed.value:.1f}",
+        found=f"{found.value:.1f}",
+        relative="" if relative is None else f" ({relative:+.1%})",
+        changes=len(result.changes),
+    )
 
 
 def _bound(result: Result) -> str:

@@ -132,7 +132,7 @@ class Notes:
 
     def to_csv(self) -> str:
         """The latest notes as a table, safe to open in a spreadsheet."""
-        from ifonly.report.summary_files import FORMULA_STARTS  # brings matplotlib along, for which nobody waits here
+        from ifonly.report.folders import FORMULA_STARTS  # brings matplotlib along, for which nobody waits here
 
         rows = [note.to_dict() for _, note in sorted(self.latest().items())]
         columns = {name: pl.Int64() if name == "revision" else pl.String() for name in asdict(Note(""))}

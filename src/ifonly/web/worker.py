@@ -28,7 +28,7 @@ from ifonly.problem import BaseProblem
 from ifonly.progress import Tick
 from ifonly.query import Limits
 from ifonly.result import Status
-from ifonly.search.branch import BranchAndBound
+from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.session import Session
 from ifonly.web.progress import shown_progress
 

@@ -7,8 +7,8 @@ import numpy as np
 from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.data.cohort import Cohort
 from ifonly.evidence.behaviour import BehaviourModel, BehaviourSettings, fit_behaviour
-from ifonly.simulate.clinician import FLUID_THRESHOLDS, HESITATION, LEVELS, PRESSOR_THRESHOLDS, treatment
-from ifonly.simulate.schema import sepsis_schema, world_scaler
+from ifonly.simulate.patients import FLUID_THRESHOLDS, HESITATION, LEVELS, PRESSOR_THRESHOLDS, treatment
+from ifonly.simulate.world import sepsis_schema, world_scaler
 
 QUICK = BehaviourSettings(hidden=(16,), epochs=15, most_states=500)
 

@@ -21,7 +21,7 @@ from ifonly.evidence.behaviour.report import by_action, by_probability, calibrat
 from ifonly.models import LinearModel
 from ifonly.problem import Support
 from ifonly.records import from_plain, to_plain
-from ifonly.simulate.schema import world_scaler
+from ifonly.simulate.world import world_scaler
 from ifonly.text.checks import behaviour_notes
 
 

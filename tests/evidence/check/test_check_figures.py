@@ -4,14 +4,14 @@ import pytest
 from ifonly.errors import StoreError
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.model_check import ModelCheck
-from ifonly.report.check_files import FIGURES, write_check
 from ifonly.report.check_plots import check_figures
+from ifonly.report.folders import CHECK_FIGURES, write_check
 
 
 def test_figures_show_what_was_found(checked) -> None:
     check = checked("too sure")
     figures = check_figures(check)
-    assert tuple(figures) == FIGURES
+    assert tuple(figures) == CHECK_FIGURES
     points = {tuple(line.get_xydata()[0]) for line in figures["likelihood"].axes[0].lines if len(line.get_xdata()) == 1}
     assert {(gain.value, row) for row, gain in enumerate(check.figures.gains.values())} <= points
     bars = [patch.get_height() for patch in figures["noise"].axes[0].patches]
@@ -29,7 +29,7 @@ def test_nothing_to_draw() -> None:
 def test_a_folder_is_replaced_and_strangers_are_left_alone(tmp_path, checked) -> None:
     folder = tmp_path / "check"
     written = write_check(checked("right"), folder)
-    assert set(written.files) == {"check.json", "check.txt", *(f"{name}.png" for name in FIGURES)}
+    assert set(written.files) == {"check.json", "check.txt", *(f"{name}.png" for name in CHECK_FIGURES)}
     assert ModelCheck.load(folder / "check.json") == checked("right")
     assert "pass" in (folder / "check.txt").read_text()
     write_check(check_model(worlds.model(), worlds.record(2, seed=0)), folder)

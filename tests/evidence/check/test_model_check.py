@@ -40,6 +40,35 @@ def test_a_right_model_passes(checked: Checked, name: str) -> None:
     assert not any(finding.places for finding in check.findings)
 
 
+@pytest.mark.parametrize("kind", ["noise_by_state", "noise_by_action", "noise_size"])
+def test_noise_that_is_surely_not_predicted_is_no_reason_to_warn(checked: Checked, kind: str) -> None:
+    """Out of sample a regression on nothing but chance does worse than none: with few subjects, surely so."""
+    check = checked("right")
+    field = {"noise_by_state": "by_state", "noise_by_action": "by_action", "noise_size": "varying_size"}[kind]
+
+    def judged(share: Estimate) -> Level:
+        features = tuple(replace(item, **{field: share}) for item in check.figures.features)
+        judge = Judge(worlds.SCHEMA, replace(check.figures, features=features), default_thresholds())
+        (finding,) = (finding for finding in judge.findings() if finding.kind == kind)
+        return finding.level
+
+    assert judged(Estimate(-0.9, -0.95, -0.85)) is Level.PASS
+    assert judged(Estimate(0.9, 0.85, 0.95)) is Level.FAIL
+    assert judged(Estimate(0.9)) is Level.PASS  # too few subjects to be sure
+
+
+@pytest.mark.parametrize("subjects", [12, 20])
+def test_few_subjects_of_a_right_model_do_not_warn_by_what_cannot_be_predicted(subjects: int) -> None:
+    shares = []
+    for seed in range(8):
+        check = check_model(worlds.model(), worlds.record(subjects, seed=seed))
+        features = check.figures.features
+        shares += [share for item in features for share in (item.by_state, item.by_action, item.varying_size)]
+        for kind in ("noise_by_state", "noise_by_action", "noise_size"):
+            assert of_kind(check, kind).level is Level.PASS, check.details()
+    assert min(share.surely_below for share in shares) < -0.02, "none would have been mistaken for a warning"
+
+
 def test_the_simulated_truth_passes() -> None:
     check = check_model(simulate.SepsisWorld(), simulate.simulate_cohort(150, seed=3), by=["gender"])
     assert check.verdict is Level.PASS, check.details()

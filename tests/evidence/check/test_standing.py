@@ -16,15 +16,17 @@ from ifonly.models.fit import FitSettings, fit
 from ifonly.models.standing import Standing, worst_of
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Query
-from ifonly.result import Result
+from ifonly.records import to_plain
+from ifonly.result import Result, Verdict
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing.instances import random_problem
+from ifonly.text.results import statement
 
-FAILED = Standing("fail", "fail: of 9 checks 3 failed", 500, "c0ffee")
-PASSED = Standing("pass", "pass: nothing speaks against it", 500, "c0ffee")
+FAILED = Standing("fail", ("noise_by_action", "coverage", "distance"), 500, "c0ffee")
+PASSED = Standing("pass", (), 500, "c0ffee")
 
 
 def question(standing: Standing | None) -> Problem:
@@ -34,67 +36,62 @@ def question(standing: Standing | None) -> Problem:
 
 
 def asked(problem: Problem, **further: object) -> Problem:
-    return Problem.from_episode(problem.episode, problem.model, problem.reward, 2, **further)
+    return Problem.from_episode(problem.episode, problem.model, Query(problem.reward, 2, **further))
+
+
+def examined_by(result: Result, check: Standing | None) -> Result:
+    return replace(result, evidence=replace(result.evidence, check=check))
 
 
 def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so() -> None:
     problem = question(FAILED)
-    with pytest.raises(FailedModelError, match=r"3 failed.*allow_failed_model=True, --allow-failed-model"):
+    with pytest.raises(FailedModelError, match=r"noise_by_action, coverage, distance.*=True, --allow-failed-model"):
         asked(problem)
     allowed = asked(problem, allow_failed_model=True)
     result = solve(allowed, Exhaustive())
-    assert result.model_check == FAILED
-    assert "But the model failed its check" in result.statement
+    assert result.evidence.check == FAILED
+    assert result.evidence.verdict is Verdict.NOT_BELIEVABLE
+    assert "But the model failed its check" in statement(result)
     assert "model check: fail" in str(result)
     stored = json.loads(result.to_json())
-    assert stored["model_check"]["used_although_failed"] is True
+    assert stored["evidence"]["check"]["verdict"] == "fail"
     again = Result.from_json(result.to_json())
-    assert again.model_check == FAILED
-    assert again.statement == result.statement
+    assert again.evidence.check == FAILED
+    assert statement(again) == statement(result)
     verify(again, allowed.episode, allowed.model, reward=allowed.reward)
-    assert Session(allowed).solve().model_check == FAILED
+    assert Session(allowed).solve().evidence.check == FAILED
 
 
 def test_a_stored_verdict_is_compared_with_what_the_model_keeps() -> None:
     problem = asked(question(FAILED), allow_failed_model=True)
     result = solve(problem, Exhaustive())
-    trusted = replace(result, trust=examine(problem, result).to_dict())
+    assert result.changes
+    examined = replace(result, evidence=examine(problem, result, sensitivity=True))
     about = {"episode": problem.episode, "model": problem.model, "reward": problem.reward}
-    told = str(verify(trusted, **about))
+    told = str(verify(examined, **about))
     assert "model check: fail in the result, fail kept with the model" in told
-    assert "not checked: what the result says of trust" in told
+    assert "not checked: the evidence that the result tells" in told
     with pytest.raises(VerificationError, match="model check: pass in the result, fail kept with the model"):
-        verify(replace(result, model_check=PASSED), **about)
-    elsewhere = replace(PASSED, cohort="of others")
-    assert "pass in the result, fail kept" in str(verify(replace(result, model_check=elsewhere), **about))
-    assert "none in the result, fail kept" in str(verify(replace(result, model_check=None), **about))
-    altered = json.loads(trusted.to_json())
-    assert Result.from_dict(altered).trust == trusted.trust
-    altered["trust"]["model_check"] = PASSED.to_dict()
-    with pytest.raises(StoreError, match="what its trust says of the model's check"):
-        Result.from_dict(altered)
+        verify(examined_by(result, PASSED), **about)
+    elsewhere = examined_by(result, replace(PASSED, cohort="of others"))
+    assert "pass in the result, fail kept" in str(verify(elsewhere, **about))
+    assert "none in the result, fail kept" in str(verify(examined_by(result, None), **about))
+    assert to_plain(Result.from_json(examined.to_json()).evidence) == to_plain(examined.evidence)
 
 
 @pytest.mark.parametrize(
-    "standing", [None, PASSED, Standing("warn", "warn", 10, "c"), Standing("not judged", "?", 0, "c")]
+    "standing", [None, PASSED, Standing("warn", ("distance",), 10, "c"), Standing("not judged", ("too_few",), 0, "c")]
 )
 def test_any_other_model_needs_no_permission(standing: Standing | None) -> None:
     result = solve(asked(question(standing)), Exhaustive())
-    assert result.model_check == standing
-    assert "failed its check" not in result.statement
-    assert Result.from_json(result.to_json()).model_check == standing
-
-
-def test_results_of_earlier_versions_were_of_unchecked_models() -> None:
-    content = json.loads(solve(asked(question(PASSED)), Exhaustive()).to_json())
-    for version in (1, 2, 3):
-        old = {key: value for key, value in content.items() if key not in ("model_check", "trust")}
-        assert Result.from_dict({**old, "version": version}).model_check is None
+    assert result.evidence.check == standing
+    assert "failed its check" not in statement(result)
+    assert Result.from_json(result.to_json()).evidence.check == standing
 
 
 def test_a_verdict_that_nobody_gives_is_refused() -> None:
     content = json.loads(solve(asked(question(PASSED)), Exhaustive()).to_json())
-    content["model_check"]["verdict"] = "splendid"
+    content["evidence"]["check"]["verdict"] = "splendid"
     with pytest.raises(StoreError, match="splendid"):
         Result.from_dict(content)
 
@@ -103,10 +100,11 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     problem = question(None)
     good, bad = (problem.model.for_search() for _ in range(2))
     good.standing, bad.standing = PASSED, FAILED
-    about = (problem.episode, [good, bad], problem.reward, 2)
+    query = Query(problem.reward, 2, objective="mean")
     with pytest.raises(FailedModelError):
-        EnsembleProblem.from_episode(*about)
-    assert solve(EnsembleProblem.from_episode(*about, allow_failed_model=True), Exhaustive()).model_check == FAILED
+        EnsembleProblem.from_episode(problem.episode, [good, bad], query)
+    allowed = EnsembleProblem.from_episode(problem.episode, [good, bad], query.with_changes(allow_failed_model=True))
+    assert solve(allowed, Exhaustive()).evidence.check == FAILED
     ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
     ensemble.standing = PASSED
     panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
@@ -125,8 +123,9 @@ def test_a_question_put_to_other_models_has_their_standing() -> None:
     problem = asked(question(PASSED))
     other = problem.model.for_search()
     other.standing = FAILED
-    assert "failed its check" in solve(problem.put_to(other), Exhaustive()).statement
-    assert solve(EnsembleProblem.from_problem(problem, [other, problem.model]), Exhaustive()).model_check == FAILED
+    assert "failed its check" in statement(solve(problem.put_to(other), Exhaustive()))
+    panel = EnsembleProblem.from_problem(problem, [other, problem.model])
+    assert solve(panel, Exhaustive()).evidence.check == FAILED
     other.standing = None
     assert problem.put_to(other).standing is None
 

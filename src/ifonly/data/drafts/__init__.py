@@ -1,8 +1,7 @@
-"""A first schema out of somebody's table: guesses with reasons, and the problems that the table has."""
+"""A first schema guessed from a table: every guess with its reason, and the problems of the table."""
 
-from ifonly.data.drafts.guess import Draft, guess_schema
-from ifonly.data.drafts.problems import Problem
+from ifonly.data.drafts.draft import Draft, TableProblem, guess_schema
+from ifonly.data.drafts.draft_yaml import draft_text
 from ifonly.data.drafts.roles import Hints
-from ifonly.data.drafts.text import draft_text
 
-__all__ = ["Draft", "Hints", "Problem", "draft_text", "guess_schema"]
+__all__ = ["Draft", "Hints", "TableProblem", "draft_text", "guess_schema"]

@@ -20,13 +20,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ifonly.data.plain import read_document
 from ifonly.data.scaling import Columns, Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
-from ifonly.models.checkpoint import read_document, read_tensors
+from ifonly.models.checkpoint import read_tensors
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
 from ifonly.version import __version__

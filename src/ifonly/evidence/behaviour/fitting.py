@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork, Neighbours
 from ifonly.evidence.behaviour.report import BehaviourReport, CohortPart, by_action, by_probability, likeliest_error
-from ifonly.models.fit import check_seed, torch_threads
+from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
 
 TEMPERATURES = (0.05, 20.0)
@@ -90,7 +91,7 @@ def fit_behaviour(
     and fits the temperature by which the scores are divided, the third measures. The same seed gives the same model.
     """
     settings = settings or BehaviourSettings()
-    check_seed(seed)
+    check_whole("fit: seed", seed, least=0)
     training, calibration, held_out = _split(cohort, settings, seed)
     scaler = Scaler.fit(training)
     counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.models.base import TransitionModel
-from ifonly.models.fit import Rows
+from ifonly.models.fit import EncodedTransitions
 from ifonly.models.noise import Gaussian, NoisePrior
 
 BoolArray = npt.NDArray[np.bool_]
@@ -42,7 +42,7 @@ class NoiseSample:
     model: TransitionModel
     prior: NoisePrior
     cohort: Cohort
-    rows: Rows
+    rows: EncodedTransitions
     noise: FloatArray  # [N, D]
     log_prob: FloatArray  # [N], in scaled coordinates
     draws: FloatArray  # [PRIOR_DRAWS, D], of the prior, each column sorted on its own
@@ -55,7 +55,7 @@ class NoiseSample:
     @classmethod
     def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> NoiseSample:
         """Abduct every transition of `cohort`; `model` is a copy for search."""
-        rows, prior = Rows.of(model, cohort), prior_of(model)
+        rows, prior = EncodedTransitions.of(model, cohort), prior_of(model)
         found = [_noise_and_density(model, prior, batch) for batch in rows.batches(ROWS_AT_ONCE)]
         noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
         finite = torch.isfinite(noise).all(-1) & torch.isfinite(log_prob)
@@ -66,7 +66,7 @@ class NoiseSample:
             model=model,
             prior=prior,
             cohort=cohort,
-            rows=Rows(*(column[finite] for column in rows)),
+            rows=EncodedTransitions(*(column[finite] for column in rows)),
             noise=noise[finite].numpy(),
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
@@ -145,7 +145,7 @@ def normal_scores(ranks: FloatArray) -> FloatArray:
     return np.asarray(torch.special.ndtri(torch.as_tensor(ranks)).numpy())
 
 
-def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: Rows) -> tuple[Tensor, Tensor]:
+def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, Tensor]:
     """The abducted noise [n, D] and the log density [n] of the next states."""
     density = getattr(model, "log_prob", None)
     if density is not None:

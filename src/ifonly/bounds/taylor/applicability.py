@@ -1,0 +1,60 @@
+"""Whether a problem can be expanded: a step with three derivatives, a reward with tangents, tables that fit."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ifonly.bounds.taylor.radii import RADII
+from ifonly.models.base import TransitionModel
+from ifonly.models.smooth import SmoothStep
+from ifonly.problem import BaseProblem, Problem
+
+TABLE_ELEMENTS = 2**26
+"""Numbers in the tables of one problem, all members of an ensemble together, at most: 512 MiB."""
+
+DIFFERENCE = 1e-4
+"""Distance, in scaled units, of the central differences that are compared with the model's own derivatives."""
+
+_DESCRIBED: WeakKeyDictionary[TransitionModel, bool] = WeakKeyDictionary()
+
+
+def table_elements(problem: BaseProblem) -> int:
+    """Numbers in the tables of one problem."""
+    horizon, size = problem.horizon, problem.observed_states.shape[1]
+    changes, pairs = horizon * problem.action_count, horizon**2
+    return changes * (4 * size**2 + 5 * len(RADII)) + pairs * (2 * size**3 + 2 * size**2 + 4 * len(RADII))
+
+
+def can_expand(problem: Problem) -> bool:
+    """Whether the step has three derivatives, and the reward tangents that are nowhere below it."""
+    return smooth_step(problem) is not None and problem.bound_reward.tangents(problem.observed_states) is not None
+
+
+@torch.no_grad()
+def smooth_step(problem: Problem) -> SmoothStep | None:
+    """How the model's step depends on the state, if what the model says of itself is true.
+
+    A subclass that overrides `step` alone inherits a description of another step. Whatever else a subclass may have
+    changed shows in the derivatives along the recorded path.
+    """
+    model = problem.model
+    definer = next(kind for kind in type(model).__mro__ if {"step", "smooth"} & set(vars(kind)))
+    smooth = model.smooth() if "smooth" in vars(definer) else None
+    if smooth is None:
+        return None
+    if model not in _DESCRIBED:  # once per model: on a GPU many small checks would cost more than the search
+        _DESCRIBED[model] = _is_as_described(smooth, problem)
+    return smooth if _DESCRIBED[model] else None
+
+
+def _is_as_described(smooth: SmoothStep, problem: Problem) -> bool:
+    """Whether Jacobians agree with central differences of the step along the recorded path."""
+    states, rest = problem.observed_states[:-1], (problem.context[:-1], problem.observed_actions[:-1], problem.noise)
+    jacobians = smooth.jacobians(states, *rest)
+    shift = DIFFERENCE * torch.nn.functional.normalize(torch.ones_like(states), dim=1)
+    step = problem.model.step
+    slopes = (step(states + shift, *rest) - step(states - shift, *rest)) / (2 * DIFFERENCE)
+    wanted = (jacobians @ shift.unsqueeze(-1)).squeeze(-1) / DIFFERENCE
+    return torch.allclose(slopes, wanted, rtol=1e-4, atol=1e-4)

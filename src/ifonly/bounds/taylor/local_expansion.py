@@ -1,0 +1,175 @@
+"""The local expansion (jet) of one step at many states: its derivatives, and bounds on those that are not known.
+
+All numbers are float64. Letters are those of docs/theory.md: f the step, lambda the adjoint of what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.taylor.norms import frobenius
+from ifonly.models.layers import ROUNDING
+from ifonly.models.smooth import (
+    DERIVATIVE_BOUNDS,
+    Jet,
+    Part,
+    SmoothStep,
+    entry_weights,
+    norm_bound,
+    pairs,
+    triples,
+    unpacked,
+)
+
+
+@dataclass(frozen=True)
+class ScaleExpansion:
+    """A part u * softplus(n(x)): what bounds its third and fourth derivatives (T19), (T20)."""
+
+    network_bounds: tuple[float, float, float, float]  # n1, ..., n4 of (T17)
+    is_deep: bool  # then its third derivative is bounded, not known
+    jacobian_norm: Tensor  # [N, 1], |Dn|
+    hessian_norm: Tensor  # [N, 1], |D^2 n|
+    noise: Tensor  # [N, 1], max |u_i|
+    adjoint_noise: Tensor  # [N, 1], |lambda * u|
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> ScaleExpansion:
+        """With `change` applied to every array: rows selected, or an axis added."""
+        arrays = (self.jacobian_norm, self.hessian_norm, self.noise, self.adjoint_noise)
+        return ScaleExpansion(self.network_bounds, self.is_deep, *(change(array) for array in arrays))
+
+
+@dataclass(frozen=True)
+class LocalExpansion:
+    """One step f at N states, with the adjoint lambda [N, D] of what follows.
+
+    In networks with more than one hidden layer the third derivatives are not known: `deep_third` bounds them.
+    """
+
+    jacobian: Tensor  # [N, D, D], J
+    hessian: Tensor  # [N, D, E], D^2 f, packed entries i <= j
+    adjoint_hessian: Tensor  # [N, D, D], S2 = lambda . D^2 f of (T4)
+    adjoint_third: Tensor | None  # [N, D, D, D], S3 = lambda . D^3 f, if asked for
+    third: Tensor | None  # [N, D, D, D, D], D^3 f, if asked for
+    unit_rows: Tensor  # [N, D, H], first-layer rows w_h of shallow networks, as columns
+    adjoint_quartic: Tensor  # [N, H], |lambda . v_h| s4 of (T13)
+    quartic: Tensor  # [N, H], |v_h| s4: the same for the step itself
+    deep_third: Tensor  # [N, 1], n3 of deep networks (T18)
+    third_form: Tensor  # [N, D, D], Q of (T15), of parts without softplus
+    adjoint_norm: Tensor  # [N, 1], |lambda|
+    slope_bound: Tensor  # [N, 1], f1: bounds the step's first derivative anywhere
+    curvature_bound: Tensor  # [N, 1], f2: bounds its second derivative anywhere
+    scales: tuple[ScaleExpansion, ...]  # parts under softplus
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> LocalExpansion:
+        """With `change` applied to every array: rows selected, say."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
+        changed = {name: None if array is None else change(array) for name, array in arrays.items()}
+        return replace(self, scales=tuple(scale.mapped(change) for scale in self.scales), **changed)  # type: ignore[arg-type]
+
+
+def expand_step(
+    smooth: SmoothStep,
+    states: Tensor,
+    context: Tensor,
+    actions: Tensor,
+    noise: Tensor,
+    adjoint: Tensor,
+    *,
+    third: bool,
+) -> LocalExpansion:
+    """The local expansion at states [N, D], context [N, C], actions [N], noise [N, D], for adjoints [N, D]; with third
+    derivatives if `third`."""
+    count, size = states.shape
+    jacobian = states.new_zeros(count, size, size) if smooth.skip is None else smooth.skip[actions]
+    hessian = states.new_zeros(count, size, size * (size + 1) // 2)
+    places = triples(size, states.device)[1]
+    packed_third = states.new_zeros(count, size, int(places.max()) + 1 if third else 0)
+    form = states.new_zeros(1, size, size)
+    rows, adjoint_quartic, quartic = states.new_zeros(size, 0), [states.new_zeros(count, 0)], [states.new_zeros(0)]
+    deep_third, scales = states.new_zeros(1, 1), []
+    slope_bound, curvature_bound = states.new_zeros(count, 1), states.new_zeros(count, 1)
+    if smooth.skip is not None:
+        slope_bound = norm_bound(smooth.skip)[actions].unsqueeze(1)
+    largest_noise = noise.abs().amax(1, keepdim=True)
+    for part in smooth.parts:  # derivatives, and bounds on them, add up over parts
+        jet = part.jet(states, context, actions)
+        assert jet.hessian is not None, "a jet has two derivatives"
+        top = part.top_derivatives(jet.value, noise)
+        jacobian = jacobian + top[0].unsqueeze(-1) * jet.jacobian
+        hessian = hessian + (jet.hessian if part.top == "identity" else _hessian(top, jet))
+        if jet.third is not None and third:
+            packed_third = packed_third + (jet.third() if part.top == "identity" else _third(top, jet))
+        n1, n2, n3, _ = part.derivative_bounds
+        if part.top == "softplus":
+            scales.append(_scale(part, jet, noise, adjoint))
+            s1, s2, *_ = DERIVATIVE_BOUNDS["softplus"]
+            slope_bound = slope_bound + largest_noise * s1 * n1
+            curvature_bound = curvature_bound + largest_noise * (s2 * n1**2 + s1 * n2)
+        elif part.is_shallow:  # (T13)
+            s4 = DERIVATIVE_BOUNDS[part.activation][3]
+            rows = torch.cat((rows, part.state.mT), dim=1)
+            adjoint_quartic.append((adjoint @ part.matrices[0]).abs() * s4)
+            quartic.append(part.column_norms * s4)
+        else:  # (T18)
+            deep_third = deep_third + n3
+        if part.top == "identity":  # (T15)
+            form, slope_bound, curvature_bound = form + part.third_form, slope_bound + n1, curvature_bound + n2
+    adjoint_third = (adjoint.unsqueeze(1) @ packed_third).squeeze(1)[:, places] if third else None
+    return LocalExpansion(
+        jacobian=jacobian,
+        hessian=hessian,
+        adjoint_hessian=unpacked((adjoint.unsqueeze(1) @ hessian).squeeze(1), size),  # (T4)
+        adjoint_third=None if adjoint_third is None else adjoint_third.view(-1, size, size, size),
+        third=packed_third.index_select(-1, places).unflatten(2, (size, size, size)) if third else None,
+        unit_rows=rows.expand(count, -1, -1),
+        adjoint_quartic=torch.cat(adjoint_quartic, dim=1),
+        quartic=torch.cat(quartic).expand(count, -1),
+        deep_third=deep_third.expand(count, -1),
+        third_form=form.expand(count, -1, -1),
+        adjoint_norm=adjoint.norm(dim=1, keepdim=True) * (1 + ROUNDING),
+        slope_bound=slope_bound,
+        curvature_bound=curvature_bound,
+        scales=tuple(scales),
+    )
+
+
+def _hessian(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
+    """Second derivatives [N, D, E] of top(network), packed entries i <= j, by the chain rule."""
+    assert jet.hessian is not None
+    slope, curvature, _ = (table.unsqueeze(-1) for table in top)
+    jacobian = jet.jacobian
+    i, j = pairs(jacobian.shape[-1], jacobian.device)[0]
+    products = jacobian.index_select(-1, i).mul_(jacobian.index_select(-1, j))
+    return (slope * jet.hessian).addcmul_(curvature, products)
+
+
+def _third(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
+    """Third derivatives [N, D, E] of top(network), packed entries i <= j <= k, by the chain rule."""
+    assert jet.hessian is not None
+    assert jet.third is not None
+    slope, curvature, third = (table.unsqueeze(-1) for table in top)
+    size, jacobian, hessian = jet.jacobian.shape[-1], jet.jacobian, jet.hessian
+    places = pairs(size, jacobian.device)[1].view(size, size)
+    i, j, k = triples(size, jacobian.device)[0]
+    first, second, last = (jacobian.index_select(-1, each) for each in (i, j, k))
+    mixed = first * hessian.index_select(-1, places[j, k])
+    mixed.addcmul_(second, hessian.index_select(-1, places[i, k]))
+    mixed.addcmul_(last, hessian.index_select(-1, places[i, j]))
+    return (slope * jet.third()).addcmul_(curvature, mixed).addcmul_(third, first * second * last)
+
+
+def _scale(part: Part, jet: Jet, noise: Tensor, adjoint: Tensor) -> ScaleExpansion:
+    assert jet.hessian is not None
+    return ScaleExpansion(
+        part.derivative_bounds,
+        not part.is_shallow,
+        jacobian_norm=frobenius(jet.jacobian),
+        hessian_norm=frobenius(jet.hessian * entry_weights(noise.shape[1], noise.device)),
+        noise=noise.abs().amax(1, keepdim=True),
+        adjoint_noise=(adjoint * noise).norm(dim=1, keepdim=True) * (1 + ROUNDING),
+    )

@@ -1,0 +1,98 @@
+"""Remainders of one step's expansion: bounds on what the second-order expansion of a step leaves out.
+
+Rf is the step's remainder after second order, S3 = lambda . D^3 f at the state expanded at, and displacements are
+z = F y' + R1 for a frame F, with |y'| <= a radius, |R1| <= `first_remainder` and |z| <= `reach`. Bounded are
+
+    remainder          >= 6 |Rf|
+    adjoint_remainder  >= |6 lambda . Rf - S3[F y', F y', F y']|
+
+All results are float64; D^3 f is multiplied in float32, with the margin (T54).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion
+from ifonly.bounds.taylor.norms import (
+    FramedTrilinear,
+    framed_eigenvalue_bound,
+    quartic_seminorm,
+    trace,
+)
+from ifonly.models.smooth import DERIVATIVE_BOUNDS, norm_bound
+
+
+def step_remainders(
+    step: LocalExpansion, frames: Tensor, radii: Tensor, first_remainder: Tensor, reach: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For frames [N, S, D, D], radii [G], first_remainder and reach [N, S, G]: S3[F., F., F.] [N, S, D, D, D],
+    adjoint_remainder [N, S, G] and remainder [N, S, G]. The smaller of (T14) and (T16) is taken."""
+    assert step.adjoint_third is not None
+    assert step.third is not None
+    square, cubes = frames @ frames.mT, reach**3
+    adjoint_third = FramedTrilinear.of(step.adjoint_third.unsqueeze(1), frames)
+    form, rows = step.third_form.unsqueeze(1), step.unit_rows.unsqueeze(1)
+    adjoint_norm, deep_third = step.adjoint_norm.unsqueeze(1), step.deep_third.unsqueeze(1)
+    framed = frames.mT @ rows
+    # (T13): q(z)^4 / 4 along the adjoint, and of the step itself.
+    adjoint_fourth, fourth = (
+        (quartic_seminorm(sizes, framed) * radii + quartic_seminorm(sizes, rows) * first_remainder) ** 4 / 4
+        for sizes in (step.adjoint_quartic.unsqueeze(1), step.quartic.unsqueeze(1))
+    )
+    # (T14): by the third derivative at the state, and (T18) for deep networks.
+    near_adjoint = adjoint_third.mixed(radii, first_remainder) + adjoint_fourth + adjoint_norm * deep_third * cubes
+    # D^3 f is many numbers: multiplied in float32.
+    third = FramedTrilinear.of(step.third.float(), frames.float())
+    near = third.bound(radii, first_remainder) + fourth + deep_third * cubes
+    # (T15) and (T16): by the third derivative anywhere.
+    root = framed_eigenvalue_bound(form, square).sqrt() * radii + trace(form).sqrt() * first_remainder
+    anywhere = root**2 * reach
+    anywhere_adjoint = adjoint_third.thrice * radii**3 + adjoint_norm * anywhere
+    for part in step.scales:
+        scale = part.mapped(lambda array: array.unsqueeze(1))
+        by_third = scale_third(scale, reach) * cubes  # (T20)
+        by_fourth = by_third if scale.is_deep else scale_fourth(scale, reach) * cubes * reach / 4  # (T19)
+        near_adjoint, near = near_adjoint + scale.adjoint_noise * by_fourth, near + scale.noise * by_fourth
+        anywhere_adjoint = anywhere_adjoint + scale.adjoint_noise * by_third
+        anywhere = anywhere + scale.noise * by_third
+    framed_third = adjoint_third.tensors.squeeze(-1)
+    return framed_third, torch.minimum(near_adjoint, anywhere_adjoint), torch.minimum(near, anywhere)
+
+
+def step_remainders_anywhere(step: LocalExpansion, frames: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
+    """(T16) without R1, for steps that come in groups of equal size, each with one of the frames [B, D, D]: bounds
+    [N, G] on 6 |lambda . Rf|, and bounds [B, G] on 6 |Rf| of every step of a group."""
+    reach = norm_bound(frames).unsqueeze(1) * radii
+    remainder = framed_eigenvalue_bound(step.third_form[:1], frames @ frames.mT) * radii**2 * reach
+    count = len(step.third_form) // len(frames)
+    adjoint_remainder = step.adjoint_norm * remainder.repeat_interleave(count, 0)
+    reach = reach.repeat_interleave(count, 0)
+    for scale in step.scales:
+        by_third = scale_third(scale, reach) * reach**3  # (T20)
+        adjoint_remainder = adjoint_remainder + scale.adjoint_noise * by_third
+        remainder = remainder + (scale.noise * by_third).unflatten(0, (len(frames), count)).amax(1)
+    return adjoint_remainder, remainder
+
+
+def scale_third(scale: ScaleExpansion, reach: Tensor) -> Tensor:
+    """(T20): bounds [N, G] on |D^3 softplus(n)| within `reach` [N, G], for noise of length 1."""
+    v1, v2, n3 = _inner_bounds(scale, reach)
+    s1, s2, s3, _ = DERIVATIVE_BOUNDS["softplus"]
+    return s3 * v1**3 + 3 * s2 * v1 * v2 + s1 * n3
+
+
+def scale_fourth(scale: ScaleExpansion, reach: Tensor) -> Tensor:
+    """(T19): bounds [N, G] on |D^4 softplus(n)| within `reach` [N, G], for noise of length 1."""
+    v1, v2, n3 = _inner_bounds(scale, reach)
+    s1, s2, s3, s4 = DERIVATIVE_BOUNDS["softplus"]
+    mixed = 3 * v2**2 + 4 * v1 * n3
+    return s4 * v1**4 + 6 * s3 * v1**2 * v2 + s2 * mixed + s1 * scale.network_bounds[3]
+
+
+def _inner_bounds(scale: ScaleExpansion, reach: Tensor) -> tuple[Tensor, Tensor, float]:
+    """(T21): v1 and v2, bounds on |Dn| and |D^2 n| within `reach`, and n3."""
+    n1, n2, n3, _ = scale.network_bounds
+    v1 = (scale.jacobian_norm + reach * scale.hessian_norm + reach**2 / 2 * n3).clamp(max=n1)
+    return v1, (scale.hessian_norm + reach * n3).clamp(max=n2), n3

@@ -1,0 +1,275 @@
+"""A first schema of a table, every guess with its reason, and the problems of the table, without quoting a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ifonly.data.columns import TableColumns
+from ifonly.data.drafts.guesses import ActionGuess, FeatureGuess, guess_actions, guess_feature, reason_to_leave_out
+from ifonly.data.drafts.roles import Hints, Reading, Roles, Steps, find_roles, read_columns, words
+from ifonly.data.schema import Feature, Schema
+from ifonly.errors import InputError
+from ifonly.records import to_plain
+
+FEW_USES = 10
+"""Actions taken less often than this are rare: too few to learn their effect."""
+
+ONE_SIDED = 0.9
+"""An action taken in more than this share of all steps leaves little to compare it with."""
+
+MANY_ACTIONS = 100
+
+
+@dataclass(frozen=True)
+class TableProblem:
+    """One thing to look at."""
+
+    kind: str
+    """A short name for programs, such as 'missing'."""
+    column: str | None
+    """Where; None for the table as a whole."""
+    count: int
+    """How many cells, rows, episodes or actions."""
+    text: str
+    """What it is and what to do, as a sentence."""
+    refused: bool
+    """Whether `ifonly import` refuses the table until it is solved."""
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.text}" if self.column else self.text
+
+
+def find_problems(
+    frame: pl.DataFrame,
+    readings: Mapping[str, Reading],
+    roles: Roles,
+    features: Iterable[Feature],
+    actions: ActionGuess,
+) -> tuple[TableProblem, ...]:
+    """All problems of a table: those of its rows, of its ids and steps, of its actions and of each feature."""
+    found = [*_of_rows(frame, readings, roles), *_of_actions(actions)]
+    for name in (roles.episode, roles.subject):
+        found += _without_id(readings[name]) if name else []
+    numeric = [roles.step, *(dose.column for dose in actions.doses), *(feature.name for feature in features)]
+    for name in dict.fromkeys(numeric):
+        found += _of_cells(readings[name])
+    if actions.column is not None:
+        found += _without_id(readings[actions.column])
+    for feature in features:
+        found += _out_of_range(feature, readings[feature.name])
+    return tuple(sorted(found, key=lambda problem: not problem.refused))
+
+
+def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles) -> Iterator[TableProblem]:
+    copies = int(frame.is_duplicated().sum()) - int(frame.filter(frame.is_duplicated()).n_unique())
+    if copies:
+        yield TableProblem(
+            "duplicate rows", None, copies, f"{_count(copies, 'row')} repeat another one exactly; drop them.", True
+        )
+    episodes = readings[roles.episode].texts
+    steps = Steps.of(episodes, readings[roles.step].numbers)
+    lengths = np.diff(np.append(steps.first, len(episodes)))
+    if single := int((lengths == 1).sum()):
+        yield TableProblem(
+            "single step",
+            None,
+            single,
+            f"{_count(single, 'episode')} of one step; an episode needs two: leave it out.",
+            True,
+        )
+    doubled = int((steps.differences == 0).sum())
+    if doubled > copies:
+        text = f"{_count(doubled, 'row')} with a step that its episode has already; keep one, or separate the episodes."
+        yield TableProblem("doubled steps", roles.step, doubled, text, True)
+    yield from _gaps(steps, lengths, roles.step)
+    if (steps.order != np.arange(len(episodes))).any():
+        text = "rows are not in order; sort the table by episode and step."
+        yield TableProblem("not sorted", None, int((steps.order != np.arange(len(episodes))).sum()), text, True)
+
+
+def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: str) -> Iterator[TableProblem]:
+    if steps.spacing is None:
+        return
+    uneven = ((steps.differences - steps.spacing).abs() > 1e-6 * steps.spacing) & (steps.differences != 0)
+    owner = pl.Series(np.repeat(np.arange(len(lengths)), lengths - 1))
+    if episodes := int(owner.filter(uneven.fill_null(False)).n_unique()):
+        text = (
+            f"{_count(episodes, 'episode')} with gaps or uneven distances between steps (usual: {steps.spacing:g}); "
+            "fill the missing steps in, or end the episode there."
+        )
+        yield TableProblem("gaps in steps", column, episodes, text, True)
+
+
+def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
+    counts, total = actions.counts, int(actions.counts.sum())
+    never, rare = int((counts == 0).sum()), int((counts < FEW_USES).sum())
+    where = actions.column
+    if rare:
+        text = (
+            f"{rare} of {len(counts)} actions are taken fewer than {FEW_USES} times, {never} of them never; merge "
+            "levels or leave actions out, since nothing can be learned about them."
+        )
+        yield TableProblem("rare actions", where, rare, text, False)
+    if total and counts.max() > ONE_SIDED * total:
+        share = 100 * counts.max() / total
+        text = f"one action is taken at {share:.0f} % of all steps; there is little to compare it with."
+        yield TableProblem("unbalanced actions", where, int(counts.max()), text, False)
+    if len(counts) > MANY_ACTIONS:
+        text = f"{len(counts)} actions are many to learn about and to search among; use fewer levels."
+        yield TableProblem("many actions", where, len(counts), text, False)
+
+
+def _without_id(reading: Reading) -> Iterator[TableProblem]:
+    if not reading.is_complete:
+        yield _in_cells("missing", reading, reading.missing, "are empty; every row needs one.")
+
+
+def _of_cells(reading: Reading) -> Iterator[TableProblem]:
+    if not reading.is_complete:
+        yield _in_cells("missing", reading, reading.missing, "are empty; fill them in, or drop the episodes.")
+    if reading.wrong.any():
+        yield _in_cells("no number", reading, reading.wrong, "hold text that is no number; correct or fill them in.")
+    if reading.infinite.any():
+        yield _in_cells("not finite", reading, reading.infinite, "hold an infinite number; correct or fill them in.")
+
+
+def _in_cells(kind: str, reading: Reading, cells: pl.Series, what: str) -> TableProblem:
+    count, first = int(cells.sum()), int(cells.arg_true()[0]) + 1
+    text = f"{_count(count, 'cell')} of {len(cells):,} (the first in row {first:,}) {what}"
+    return TableProblem(kind, reading.name, count, text, True)
+
+
+def _out_of_range(feature: Feature, reading: Reading) -> Iterator[TableProblem]:
+    assert feature.plausible is not None, "every guessed feature has a range"
+    low, high = feature.plausible
+    count = int(((reading.values < low) | (reading.values > high)).sum())
+    if count:
+        text = (
+            f"{_count(count, 'value')} far away from the others, outside {low:g} to {high:g}; mistakes, codes for "
+            "missing values, or is the range to be wider?"
+        )
+        yield TableProblem("out of range", feature.name, count, text, False)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+TIME_WORDS = {"hour": "h", "h": "h", "minute": "min", "min": "min", "second": "s", "day": "d", "week": "weeks"}
+"""Units of time, by the words of a step column's name."""
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A first schema of a table. Units that cannot be guessed are '?' and must be filled in before use."""
+
+    rows: int
+    episodes: int
+    subjects: int
+    schema: Schema
+    columns: TableColumns
+    features: tuple[FeatureGuess, ...]
+    actions: ActionGuess
+    left_out: Mapping[str, str]
+    """Columns that are neither features nor anything else, and why."""
+    problems: tuple[TableProblem, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON: the schema with its columns, the reasons, the problems."""
+        return {
+            "rows": self.rows,
+            "episodes": self.episodes,
+            "subjects": self.subjects,
+            "schema": {"table": self.columns.to_dict(), **self.schema.to_dict()},
+            "reasons": {
+                guess.feature.name: {
+                    "kind": guess.kind_reason,
+                    "scaling": guess.scaling_reason,
+                    "unit": guess.unit_reason,
+                }
+                for guess in self.features
+            },
+            "actions": {"reasons": dict(self.actions.reasons), "counts": self.actions.counts.tolist()},
+            "left_out": dict(self.left_out),
+            "problems": to_plain(self.problems),
+        }
+
+
+def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
+    """Guess what the columns of a long table mean, and list what is wrong with it.
+
+    Cells may be text, as `ifonly.data.store.read_frame` reads CSV files. An `InputError` says which columns to name
+    where ids, steps or actions cannot be found. Neither the draft nor any error quotes a cell, except labels and levels
+    of actions.
+    """
+    _require_table(frame)
+    readings = read_columns(frame)
+    roles = find_roles(readings, hints or Hints())
+    actions = guess_actions([readings[name] for name in roles.actions])
+    rest = [readings[name] for name in frame.columns if name not in _used(roles)]
+    episodes, steps = readings[roles.episode].texts, readings[roles.step]
+    reasons = {reading.name: reason_to_leave_out(reading, episodes) for reading in rest}
+    left_out = {name: why for name, why in reasons.items() if why is not None}
+    features = tuple(guess_feature(r, episodes, steps.numbers) for r in rest if r.name not in left_out)
+    columns, length, unit = _layout(steps, episodes, roles, actions)
+    schema = _schema(features, actions, length, unit)
+    return Draft(
+        rows=frame.height,
+        episodes=int(episodes.n_unique()),
+        subjects=int((readings[roles.subject].texts if roles.subject else episodes).n_unique()),
+        schema=schema,
+        columns=columns,
+        features=features,
+        actions=actions,
+        left_out=left_out,
+        problems=find_problems(frame, readings, roles, schema.features, actions),
+    )
+
+
+def _require_table(frame: pl.DataFrame) -> None:
+    if frame.width == 1:
+        (name,) = frame.columns
+        used = next((word for sign, word in SEPARATORS.items() if sign in name), None)
+        hint = (
+            f" It looks separated by {used}; write it with commas." if used else " Are its columns separated by commas?"
+        )
+        raise InputError(f"table: has a single column.{hint}")
+    if frame.height == 0:
+        raise InputError("table: holds no rows.")
+
+
+def _used(roles: Roles) -> set[str]:
+    return {roles.episode, roles.step, *roles.actions, *([roles.subject] if roles.subject else [])}
+
+
+def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGuess) -> tuple[TableColumns, float, str]:
+    """Names of columns, and length and unit of a step."""
+    found = Steps.of(episodes, steps.numbers)
+    counted = found.spacing in (None, 1.0) and found.begin_alike and found.begins[0] in (0.0, 1.0)
+    spacing = None if counted else found.spacing
+    columns = TableColumns(
+        episode=roles.episode,
+        step=roles.step,
+        subject=roles.subject,
+        action=actions.column or "action",
+        doses=actions.doses,
+        spacing=spacing,
+    )
+    unit = next((TIME_WORDS[word] for word in words(roles.step) if word in TIME_WORDS), "step")
+    return columns, (found.spacing or 1.0) if unit != "step" else 1.0, unit
+
+
+def _schema(features: tuple[FeatureGuess, ...], actions: ActionGuess, length: float, unit: str) -> Schema:
+    if not any(guess.feature.kind == "dynamic" for guess in features):
+        raise InputError(
+            "table: no column is left that could be a dynamic feature, a number that changes within episodes; are ids, "
+            "steps and actions the right columns (--column episode=NAME and so on)?"
+        )
+    return Schema(tuple(guess.feature for guess in features), actions.space, step_length=length, step_unit=unit)

@@ -1,0 +1,276 @@
+"""What columns are likely to be, with reasons: features, and actions as categories, levels or binned doses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ifonly.data.columns import DoseColumn
+from ifonly.data.drafts.roles import Reading, is_constant_within, words
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import repeated
+from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Kind, Scaling
+from ifonly.data.store import UNIT_TO_FILL_IN
+from ifonly.errors import InputError
+
+OUTCOME_WORDS = ("died", "death", "dead", "mortality", "outcome", "survived", "survival", "failed", "failure", "target")
+"""Known only afterwards: as features they would leak the outcome."""
+
+OUTSIDE_WORDS = (
+    *("weather", "sun", "rain", "wind", "outside", "outdoor", "ambient", "forecast", "price", "tariff", "demand"),
+    *("weekday", "weekend", "month", "season", "hour", "shift", "holiday"),
+)
+"""What usually no action changes."""
+
+UNIT_WORDS = {
+    **{
+        unit.casefold(): unit
+        for unit in ("mm", "cm", "km", "m2", "m3", "kg", "mg", "mL", "kW", "kWh", "Wh", "ms", "min", "mmHg")
+    },
+    **{unit.casefold(): unit for unit in ("bar", "rpm", "Hz", "kPa", "Pa", "EUR", "USD", "L", "W", "V", "C", "h", "g")},
+    **{"percent": "%", "pct": "%", "hours": "h", "years": "years", "days": "d", "minutes": "min", "celsius": "C"},
+}
+SKEWED, VERY_SKEWED = 1.0, 2.0
+"""Skewness from which a logarithm is suggested for positive values, and for values that can be zero."""
+
+FENCE = 1.0
+"""Plausible ranges reach this many widths of the middle 98 % beyond it."""
+
+
+@dataclass(frozen=True)
+class FeatureGuess:
+    """A feature, with the reasons for its kind, scaling and unit."""
+
+    feature: Feature
+    kind_reason: str
+    scaling_reason: str
+    unit_reason: str
+
+
+def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
+    """Why a column cannot be a feature as it is; None where it can. `episodes` [N] are ids."""
+    if reading.is_date:
+        return "dates are no features; make numbers of them, such as hours since the start"
+    if not reading.is_numeric:
+        return _reason_of_text(reading, episodes)
+    if reading.distinct < 2:
+        return "constant, so that nothing can be learned from it"
+    if set(words(reading.name)) & set(OUTCOME_WORDS):
+        return "its name speaks of an outcome, which is known only afterwards; as a feature it would give away the end"
+    if reading.name in TABLE_COLUMNS:
+        return "no feature may have this name; rename it to use it"
+    if _is_row_number(reading):
+        return "counts the rows of the table"
+    try:
+        Feature(reading.name, "dynamic")
+    except InputError:
+        return "its name cannot be shown, or begins or ends with a space; rename it"
+    return None
+
+
+def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
+    if reading.missing.all():
+        return "holds no value at all"
+    if 1 < reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
+        return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
+    return "text, no number"
+
+
+def _is_row_number(reading: Reading) -> bool:
+    values = reading.values
+    return reading.is_clean and len(values) > 2 and bool((np.diff(values) == 1).all())
+
+
+def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> FeatureGuess:
+    """The feature that a column of numbers is likely to be; `episodes` [N] are ids, `steps` [N] numbers of steps."""
+    kind, kind_reason = _kind(reading, episodes, steps)
+    scaling, offset, scaling_reason = _scaling(reading)
+    unit, unit_reason = guess_unit(reading)
+    feature = Feature(reading.name, kind, unit=unit, scaling=scaling, plausible=_plausible(reading), log_offset=offset)
+    return FeatureGuess(feature, kind_reason, scaling_reason, unit_reason)
+
+
+def _kind(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind, str]:
+    if is_constant_within(reading.numbers, episodes):
+        return "static", "one value per episode; check that it is known from the start, and no outcome"
+    # Only where steps recur does it mean anything that values do.
+    if 2 * steps.n_unique() <= len(steps) and is_constant_within(reading.numbers, steps.cast(pl.String)):
+        return "contextual", "the same in all episodes at the same step, so no action changes it"
+    if reading.is_binary:
+        return "contextual", "0 or 1; check: models predict quantities, not switches"
+    if set(words(reading.name)) & set(OUTSIDE_WORDS):
+        return "contextual", "its name speaks of something that no action changes; check"
+    return "dynamic", "changes within episodes; check: contextual if no action could have changed it"
+
+
+def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
+    """Scaling, log offset, and why."""
+    if reading.is_binary:
+        return "none", 0.0, "0 or 1, left as it is"
+    values = reading.values
+    skewness, lowest = _skewness(values), float(values.min())
+    if lowest > 0 and skewness > SKEWED and abs(_skewness(np.log(values))) < skewness / 2:
+        return "log", 0.0, f"positive and skewed ({skewness:.1f}); linear, if it is to be minimised or maximised"
+    if lowest == 0 and skewness > VERY_SKEWED:
+        offset = _one_digit(float(np.quantile(values[values > 0], 0.05)))
+        if abs(_skewness(np.log(values + offset))) < skewness / 2:
+            return "log", offset, f"skewed ({skewness:.1f}), with zeros; linear, if it is to be minimised or maximised"
+    return "linear", 0.0, "zero mean and unit deviation"
+
+
+def _skewness(values: FloatArray) -> float:
+    scaled = values / np.abs(values).max()  # avoids overflow in the squares
+    deviation = scaled.std()
+    return float((((scaled - scaled.mean()) / deviation) ** 3).mean()) if deviation > 0 else 0.0
+
+
+def _one_digit(value: float) -> float:
+    """A positive number rounded to its leading digit."""
+    return float(f"{value:.0e}")
+
+
+def guess_unit(reading: Reading) -> tuple[str, str]:
+    """The unit in a column's name, or a mark to fill it in; and a remark that says which."""
+    if reading.is_binary:
+        return "", "none"
+    bracketed = re.search(r"[\[(]([^\])]+)[\])]\s*$", reading.name)
+    if bracketed:
+        return bracketed[1].strip(), "from its name; check"
+    parts = re.split(r"[_\s]+", reading.name)
+    if len(parts) > 1 and parts[-1].casefold() in UNIT_WORDS:
+        return UNIT_WORDS[parts[-1].casefold()], "from its name; check"
+    return UNIT_TO_FILL_IN, 'fill in; "" for none'
+
+
+def _plausible(reading: Reading) -> tuple[float, float]:
+    """A wide, round range about most of the values, as a start; never the exact extremes."""
+    if reading.is_binary:
+        return 0.0, 1.0
+    values = reading.values
+    low, high = (float(q) for q in np.quantile(values, (0.01, 0.99)))
+    if low == high:
+        low, high = float(values.min()), float(values.max())
+    width = high - low
+    grain = 10.0 ** math.floor(math.log10(width))
+    bottom = math.floor((low - FENCE * width) / grain) * grain
+    top = math.ceil((high + FENCE * width) / grain) * grain
+    # A range never starts below zero if no value does.
+    return (_tidy(max(bottom, 0.0)) if values.min() >= 0 else _tidy(bottom)), _tidy(top)
+
+
+def _tidy(value: float) -> float:
+    """Rounded to six digits, without floating-point noise."""
+    return float(f"{value:.6g}")
+
+
+MOST_LABELS = 50
+"""More labels than this are no finite set of actions, but notes."""
+
+MOST_LEVELS = 8
+"""Up to so many different doses are levels as they are; more are binned."""
+
+SHARE_OF_ZEROS = 0.05
+"""From this share on, a dose of zero is a level of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class ActionGuess:
+    """The actions of a table."""
+
+    space: ActionSpace
+    column: str | None
+    """Of labels; None where there are doses."""
+    doses: tuple[DoseColumn, ...]
+    reasons: Mapping[str, str]
+    """Why, for each column."""
+    counts: IntArray
+    """How often each action is taken [A]; rows without one left out."""
+
+
+def guess_actions(readings: Sequence[Reading]) -> ActionGuess:
+    """The actions in one column of labels, or in one or more columns of doses."""
+    if twice := repeated([reading.name for reading in readings]):
+        raise InputError(f"table: column(s) {twice} are named more than once as an action.")
+    for reading in readings:
+        if reading.is_date or reading.distinct < 2:
+            raise InputError(f"table: column {reading.name!r} cannot be an action: it holds dates or a single value.")
+    labels = [reading.name for reading in readings if not reading.is_numeric]
+    if labels and len(readings) > 1:
+        raise InputError(
+            f"table: column(s) {labels} hold text, so they cannot be doses beside others; join them to one column of "
+            "labels, or give numbers."
+        )
+    return _categories(readings[0]) if labels else _doses(readings)
+
+
+def _categories(reading: Reading) -> ActionGuess:
+    found = reading.texts.drop_nulls()
+    labels = sorted(found.unique().to_list())
+    if len(labels) > MOST_LABELS:
+        raise InputError(
+            f"table: column {reading.name!r} holds {len(labels)} different texts; actions are a finite set of at most "
+            f"{MOST_LABELS}. Group them, or name another column: --column action=NAME."
+        )
+    counts = found.replace_strict(labels, list(range(len(labels)))).to_numpy()
+    return ActionGuess(
+        space=ActionSpace.categories(labels),
+        column=reading.name,
+        doses=(),
+        reasons={reading.name: f"{len(labels)} labels, without an order"},
+        counts=np.bincount(counts, minlength=len(labels)),
+    )
+
+
+def _doses(readings: Sequence[Reading]) -> ActionGuess:
+    guesses = [_axis(reading) for reading in readings]
+    space = ActionSpace.product(*(axis for axis, _, _ in guesses))
+    numbers = np.stack([reading.numbers.to_numpy() for reading in readings], axis=1)
+    complete = numbers[np.isfinite(numbers).all(axis=1)]
+    actions = np.zeros(len(complete), dtype=np.int64)
+    for column, (axis, dose, _) in enumerate(guesses):
+        actions = actions * len(axis.levels) + dose.levels_of(complete[:, column], axis)
+    return ActionGuess(
+        space=space,
+        column=None,
+        doses=tuple(dose for _, dose, _ in guesses),
+        reasons={dose.column: why for _, dose, why in guesses},
+        counts=np.bincount(actions, minlength=len(space)),
+    )
+
+
+def _axis(reading: Reading) -> tuple[Axis, DoseColumn, str]:
+    values, name, (unit, _) = reading.values, reading.name, guess_unit(reading)
+    if reading.distinct <= MOST_LEVELS:
+        levels = tuple(float(level) for level in np.unique(values))
+        why = f"its {len(levels)} numbers as levels; if they are mere codes, make them labels"
+        return Axis(name, unit, levels), DoseColumn(name, reading.name), why
+    has_zero = values.min() >= 0 and float((values == 0).mean()) >= SHARE_OF_ZEROS
+    edges = _edges(values[values > 0] if has_zero else values, zero=has_zero)
+    levels = _medians(values, edges)
+    why = f"{'zero, and ' if has_zero else ''}the medians of the quarters of the {'other ' if has_zero else ''}doses"
+    return Axis(name, unit, levels), DoseColumn(name, reading.name, edges), why
+
+
+def _edges(doses: FloatArray, *, zero: bool) -> tuple[float, ...]:
+    """Upper ends of all bins but the last; those that would leave a bin empty are left out."""
+    quartiles = [float(f"{edge:.4g}") for edge in np.quantile(doses, (0.25, 0.5, 0.75))]
+    candidates = sorted({0.0, *quartiles} if zero else set(quartiles))
+    used = np.unique(np.searchsorted(np.array(candidates), np.append(doses, 0.0) if zero else doses, side="left"))
+    return tuple(candidates[index] for index in used if index < len(candidates) and index < used[-1])
+
+
+def _medians(values: FloatArray, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """The median dose of each bin, with three digits where those stay within the bin."""
+    bins = np.searchsorted(np.array(edges), values, side="left")
+    levels = []
+    for index in range(len(edges) + 1):
+        median = float(np.median(values[bins == index]))
+        rounded = float(f"{median:.3g}")
+        fits = int(np.searchsorted(np.array(edges), rounded, side="left")) == index
+        levels.append(rounded if fits else median)
+    return tuple(levels)

@@ -1,0 +1,189 @@
+"""Summaries, data cards and model checks as folders: complete, replaced as a whole, and nobody else's files lost."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from ifonly.errors import InputError, StoreError
+from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
+from ifonly.evidence.check.model_check import ModelCheck
+from ifonly.files import atomic_folder
+from ifonly.report import card, cohort_plots, summary
+from ifonly.report.card_plots import card_figures
+from ifonly.report.check_plots import check_figures
+from ifonly.report.pages import render
+from ifonly.report.plots import FORMATS, save_figure
+from ifonly.text.cards import card_head, card_reading, card_sections, card_warning
+from ifonly.text.catalogue import say
+from ifonly.version import __version__
+
+FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r"]
+"""What spreadsheets take text for a formula by."""
+
+
+@dataclass(frozen=True)
+class WrittenFolder:
+    """What was written, and which figures could not be drawn and why."""
+
+    path: Path
+    files: tuple[str, ...]
+    not_drawn: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """What is written into a folder: its noun, and the JSON document that says so."""
+
+    noun: str
+    format: str
+    document: str
+    known: tuple[str, ...] | None = None
+    """All names that it can have; None: the document lists those that it has as `files`."""
+
+    def files_in(self, folder: Path) -> list[str]:
+        """The names that an earlier one wrote into this folder."""
+        try:
+            content = json.loads((folder / self.document).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+            return []
+        if not isinstance(content, dict) or content.get("format") != self.format:
+            return []
+        names = content.get("files") if self.known is None else self.known
+        return [name for name in names or () if isinstance(name, str) and Path(name).name == name]
+
+    def check(self, path: str | Path) -> None:
+        """Refuse a folder that holds anything else than an earlier one, which writing would replace."""
+        folder = Path(path)
+        names = {item.name for item in folder.iterdir()} if folder.is_dir() else set()
+        if strangers := sorted(names - set(self.files_in(folder))):
+            raise StoreError(
+                f"{folder} holds {strangers[:5]}, which no earlier {self.noun} wrote there; move them away, or choose "
+                "an empty or a new folder."
+            )
+
+    @contextmanager
+    def replaced(self, target: Path) -> Iterator[Path]:
+        """A place to write; the folder is afterwards either what it was or complete."""
+        self.check(target)
+        earlier = self.files_in(target)
+        try:
+            with atomic_folder(target, overwrite=True) as scratch:
+                yield scratch
+                # What an earlier one had and this one has not would count as somebody else's.
+                for name in set(earlier) - {item.name for item in scratch.iterdir()}:
+                    (target / name).unlink(missing_ok=True)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise StoreError(
+                f"{target}: the {self.noun} cannot be written ({reason}); make room, or choose another place."
+            ) from error
+
+
+SUMMARY_FOLDER = FolderKind("summary", summary.FORMAT, "summary.json")
+CARD_FOLDER = FolderKind("data card", card.FORMAT, "card.json")
+CHECK_FIGURES = ("likelihood", "noise", "coverage", "ahead", "parts")
+CHECK_FOLDER = FolderKind(
+    "check", CHECK_FORMAT, "check.json", ("check.json", "check.txt", *(f"{name}.png" for name in CHECK_FIGURES))
+)
+
+
+def write_summary(found: summary.RunSummary, path: str | Path, *, figures: Sequence[str] = ("png",)) -> WrittenFolder:
+    """Write a folder with summary.json, a CSV file per table and the figures in each of these formats."""
+    if wrong := [kind for kind in figures if kind not in FORMATS]:
+        raise InputError(f"summary {path}: no figures can be made as {wrong}; choose from {list(FORMATS)}.")
+    not_drawn = {}
+    with SUMMARY_FOLDER.replaced(Path(path)) as scratch:
+        for name, frame in found.frames().items():
+            _harmless(frame).write_csv(scratch / f"{name}.csv")
+        for name, draw in summary_plots(found).items():
+            try:
+                figure = draw(found)
+            except InputError as error:
+                not_drawn[name] = str(error)
+                continue
+            for kind in figures:
+                save_figure(figure, scratch / f"{name}.{kind}")
+        files = (SUMMARY_FOLDER.document, *sorted(item.name for item in scratch.iterdir()))
+        _write_document(scratch / SUMMARY_FOLDER.document, found.to_dict() | {"files": files})
+    return WrittenFolder(Path(path), files, not_drawn)
+
+
+def write_card(found: card.Card, path: str | Path, *, title: str = "cohort") -> WrittenFolder:
+    """Write a folder with card.html (complete in itself), card.json and the figures as PNG."""
+    with CARD_FOLDER.replaced(Path(path)) as scratch:
+        images = {}
+        for name, figure in card_figures(found).items():
+            save_figure(figure, scratch / f"{name}.png")
+            images[name] = base64.b64encode((scratch / f"{name}.png").read_bytes()).decode("ascii")
+        _write_text(scratch / "card.html", _card_page(found, title, images))
+        files = tuple(sorted([CARD_FOLDER.document, *(item.name for item in scratch.iterdir())]))
+        _write_document(scratch / CARD_FOLDER.document, found.to_dict() | {"title": title, "files": files})
+    return WrittenFolder(Path(path), files)
+
+
+def _card_page(found: card.Card, title: str, figures: Mapping[str, str]) -> str:
+    """One HTML page, with figures given as PNG in base64: no scripts, nothing fetched, fit to be printed."""
+    return render(
+        "card.html",
+        title=say("card.title", title=title),
+        head=card_head(found),
+        warnings=[card_warning(warning) for warning in found.warnings],
+        sections=card_sections(found),
+        figures=figures,
+        reading=card_reading(found),
+        made_by=say("card.made by", version=__version__, schema=found.schema_fingerprint),
+        say=say,
+    )
+
+
+def write_check(found: ModelCheck, path: str | Path) -> WrittenFolder:
+    """Write a folder with check.json, check.txt (all findings in words) and the figures as PNG."""
+    with CHECK_FOLDER.replaced(Path(path)) as scratch:
+        found.save(scratch / CHECK_FOLDER.document)
+        _write_text(scratch / "check.txt", found.details() + "\n")
+        for name, figure in check_figures(found).items():
+            save_figure(figure, scratch / f"{name}.png")
+        files = tuple(sorted(item.name for item in scratch.iterdir()))
+    return WrittenFolder(Path(path), files)
+
+
+def summary_plots(found: summary.RunSummary) -> dict[str, Callable[[summary.RunSummary], Figure]]:
+    """Every figure of a summary by its file's name."""
+    groups = {
+        f"group_{quote(name, safe='')}": partial(cohort_plots.plot_improvement_by_group, by=name)
+        for name in found.group_labels
+    }
+    return {
+        "improvement_distribution": cohort_plots.plot_improvement_distribution,
+        "improvement_by_budget": cohort_plots.plot_improvement_by_budget,
+        "improvement_by_horizon": cohort_plots.plot_improvement_by_horizon,
+        "change_times": cohort_plots.plot_change_times,
+        **({"evidence": cohort_plots.plot_evidence} if found.evidence.examined else {}),
+        **groups,
+    }
+
+
+def _harmless(frame: pl.DataFrame) -> pl.DataFrame:
+    """Text that a spreadsheet would run as a formula, with an apostrophe before it."""
+    words = pl.col(pl.String)
+    is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)
+    return frame.with_columns(pl.when(is_formula).then(pl.lit("'") + words).otherwise(words).name.keep())
+
+
+def _write_document(path: Path, content: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,343 @@
+"""Branch and bound over changes: select open nodes, expand them, bound their children, prune, stop.
+
+A node is a sequence with some changes, after the last of which the observed actions follow. A child makes one more
+change, at a later step, so that every sequence is met once (docs/theory.md, "Every budget, alternatives and rules").
+All of it runs on arrays: P problems are searched together, and none of their answers depends on the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, get_args
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.base import ChildBound, Nodes, unknown_as_infinite
+from ifonly.bounds.factory import BoundName, make_child_bound
+from ifonly.errors import InputError
+from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
+from ifonly.result import Stats, Status
+from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.finalize import finalize
+from ifonly.search.incumbents import Ranking
+from ifonly.search.lookahead import one_step_bounds, replay_or_fathom
+from ifonly.search.open_list import OpenNodes
+from ifonly.search.prefix_cache import PrefixCache
+from ifonly.search.tree import (
+    ChildNodes,
+    ExpandedNodes,
+    LimitReached,
+    Tree,
+    count,
+    exceed_cutoffs,
+    fathom,
+    knowledge,
+    new_tree,
+    offer,
+    stop_at_limits,
+    stop_at_seconds,
+    update_stats,
+)
+from ifonly.search.warm_start import greedy_warm_start
+
+ELEMENTS = 2**21
+"""Numbers in one array of bounds, at most."""
+FIRST_LEAVES = 1024
+"""Leaves tried first, those with the best bounds; then twice as many, and so on."""
+
+
+@dataclass(frozen=True)
+class BranchAndBound(Solver):
+    """Exact search led by bounds on what every further change can bring; proves the best outcome of every budget.
+
+    `batch` nodes are expanded together, at most; it hardly changes the answer (which of equals is found).
+    `alternatives` asks for so many of the best sequences, `within` for all whose outcome lies so close to the best
+    (at most `alternatives` of them, or 1000 if that is 1). A change of the last step that changes no reward is left
+    out of all of it.
+    `bound` says what leads the search: "taylor" (expansions; needs a smooth model and a reward without upward kinks),
+    "lipschitz" (the paper's anchors; needs finite constants) or "none" (enumerates); "auto" takes what suits.
+    """
+
+    batch: int = 2048
+    alternatives: int = 1
+    within: float = 0.0
+    bound: BoundName = "auto"
+
+    name: ClassVar[str] = "branch-and-bound"
+    exact: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "alternatives"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"branch and bound: {name}={value!r} must be a whole number of at least 1.")
+        if not 0 <= self.within < math.inf:
+            raise InputError(f"branch and bound: within={self.within} must be zero or positive (units of the outcome).")
+        if self.bound not in get_args(BoundName):
+            raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
+
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
+        """Search until every budget is proven; a limit or Ctrl-C leaves a valid bracket."""
+        return branch_and_bound(self, [problem], monitor).solutions[0]
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """What became of one search over P problems."""
+
+    solutions: list[Solution]
+    bound: ChildBound | None
+    """What led it; None if it ended before there was any."""
+    expanded: Tensor  # [P]
+    generated: Tensor  # [P]
+    model_steps: Tensor  # [P]
+
+    def stats(self, number: int, seconds_bounds: float) -> Stats:
+        """One problem's share of the work."""
+        return Stats(
+            nodes_expanded=int(self.expanded[number]),
+            nodes_generated=int(self.generated[number]),
+            model_steps=int(self.model_steps[number]),
+            seconds_bounds=seconds_bounds,
+        )
+
+
+def branch_and_bound(
+    settings: BranchAndBound,
+    problems: Sequence[BaseProblem],
+    monitor: Monitor,
+    *,
+    bound: ChildBound | None = None,
+    bounded: Sequence[BaseProblem] | None = None,
+    known: Tensor | None = None,
+) -> SearchRun:
+    """Search P problems (or ensembles) that share models, reward, horizon and budget until every budget is proven.
+
+    The `bound` that leads is made of `bounded`, the same problems, perhaps under fewer rules, unless it is given.
+    `known` [n, T] are good sequences of the first problem. A limit or Ctrl-C leaves valid brackets.
+    """
+    batch = ProblemBatch(problems)
+    wants_more = settings.alternatives > 1 or settings.within > 0
+    ranking = Ranking(batch, alternatives=settings.alternatives, within=settings.within) if wants_more else None
+    tree = new_tree(batch, monitor, ranking=ranking, bound=bound)
+    offer_given(tree, known)
+    stopped = None
+    try:
+        search(tree, settings, bounded or problems)
+    except LimitReached as limit:
+        stopped = limit.status
+    except KeyboardInterrupt:
+        stopped = Status.INTERRUPTED
+    update_stats(tree)
+    solutions = finalize(knowledge(tree, stopped))
+    return SearchRun(solutions, tree.bound, tree.expanded, tree.generated, tree.model_steps)
+
+
+def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem]) -> None:
+    """Search until nothing is open; raises `LimitReached`."""
+    stop_at_limits(tree)
+    if tree.batch.budget == 0:
+        tree.root_bounds = torch.full_like(tree.root_bounds, -torch.inf)
+        return
+    cache = PrefixCache(tree.batch)
+    warm_start(tree, cache)
+    bound = leading_bound(tree, settings.bound, bounded)
+    expand_root(tree, bound, cache.observed)
+    while len(tree.open_list):
+        stop_at_limits(tree)
+        for selected in select(tree, settings.batch):
+            nodes = expand(tree, selected, cache)
+            bounds = bound_children(bound, nodes)
+            branch(tree, bound, nodes, prune(tree, nodes, bounds))
+
+
+def offer_given(tree: Tree, known: Tensor | None) -> None:
+    """Something to return at once: the observed sequences, or the nearest feasible ones, and what is known."""
+    batch = tree.batch
+    replay_and_offer(tree, torch.arange(batch.count, device=batch.device), batch.nearest, ranked=True)
+    if known is not None:
+        first = torch.zeros(len(known), dtype=torch.int64, device=batch.device)
+        fine = batch.obey_rules(first, known)
+        # Under these rules a known sequence may end with an idle change: it is no alternative to itself without it.
+        replay_and_offer(tree, first[fine], known[fine], ranked=False)
+
+
+def replay_and_offer(tree: Tree, problem: Tensor, sequences: Tensor, *, ranked: bool) -> None:
+    """Replay whole sequences [N, T] that obey the rules, and offer those that are supported."""
+    paths = tree.batch.rollout(problem, sequences)
+    fine = tree.batch.have_support(problem, sequences, paths.states)
+    count(tree.model_steps, problem, tree.batch.horizon - 1)
+    offer(tree, problem[fine], sequences[fine], paths.outcomes[fine], ranked=ranked)
+
+
+def warm_start(tree: Tree, cache: PrefixCache) -> None:
+    """First incumbents, so that there is a cutoff before anything is opened."""
+    tree.model_steps += cache.steps_taken
+    for starts in greedy_warm_start(tree.batch, cache):
+        count(tree.model_steps, starts.problem, starts.model_steps)
+        offer(tree, starts.problem, starts.sequences, starts.outcomes, ranked=False)
+        stop_at_limits(tree)
+
+
+def leading_bound(tree: Tree, name: BoundName, bounded: Sequence[BaseProblem]) -> ChildBound:
+    """The bound that leads the search: the one given, or a new one."""
+    if tree.bound is None:
+        started = time.perf_counter()
+        tree.bound = make_child_bound(bounded, name, check=partial(stop_at_limits, tree))
+        tree.monitor.stats.seconds_bounds += time.perf_counter() - started
+    return tree.bound
+
+
+def select(tree: Tree, size: int) -> Iterator[OpenNodes]:
+    """Take the best open nodes, at most `size` of every problem.
+
+    They come in parts of one depth that fit memory, the deepest first, without those that were pruned meanwhile.
+    """
+    batch, limit, whole = tree.batch, tree.monitor.limits.nodes, tree.open_list.all()
+    if whole is None:
+        return
+    at_most = torch.full_like(tree.expanded, size)
+    chosen = tree.open_list.next(at_most if limit is None else torch.minimum(at_most, limit - tree.expanded))
+    tree.selected = whole.select(chosen)
+    tree.open_list.keep(~chosen)
+    for depth in range(batch.budget - 1, 0, -1):
+        group = (tree.selected.depth == depth).nonzero().squeeze(-1)
+        if not len(group):
+            continue
+        width = batch.horizon * batch.action_count * (batch.budget - depth) * batch.members
+        for rows in group.split(max(1, min(batch.rows, ELEMENTS * batch.rows // ROWS // width))):
+            stop_at_seconds(tree)
+            nodes = tree.selected.select(rows)
+            # Cutoffs may have risen since the nodes were selected.
+            alive = exceed_cutoffs(tree, nodes.problem, nodes.bounds, 0)
+            fathom(tree, nodes.problem[~alive], nodes.bounds[~alive], 0)
+            if alive.any():
+                yield nodes.select(alive)
+    tree.selected = None
+
+
+def expand(tree: Tree, nodes: OpenNodes, cache: PrefixCache) -> ExpandedNodes:
+    """Replay nodes of one depth, and offer those that are feasible themselves."""
+    paths, steps = cache.replay(nodes.problem, nodes.sequences.to(torch.int64))
+    count(tree.expanded, nodes.problem, 1)
+    count(tree.model_steps, nodes.problem, steps)
+    feasible = tree.batch.are_feasible(nodes.problem, nodes.step, nodes.action).nonzero().squeeze(-1)
+    offer(tree, nodes.problem[feasible], nodes.sequences[feasible], paths.outcomes[feasible])
+    depth = int(nodes.depth[0])
+    return ExpandedNodes(depth, nodes.problem, nodes.step, nodes.action, nodes.sequences, nodes.bounds, paths)
+
+
+def bound_children(bound: ChildBound, nodes: ExpandedNodes) -> Tensor:
+    """Upper bounds [N, K - depth, T, A] on all sequences below each child."""
+    paths = nodes.paths
+    return bound.children(Nodes(nodes.depth, nodes.problem, nodes.step + 1, states=paths.states, outcomes=paths.totals))
+
+
+def expand_root(tree: Tree, bound: ChildBound, observed: Paths) -> None:
+    """Expand the observed sequences, which have no changes."""
+    batch, problem = tree.batch, torch.arange(tree.batch.count, device=tree.batch.device)
+    root = ExpandedNodes(
+        depth=0,
+        problem=problem,
+        step=torch.full_like(problem, -1),
+        action=torch.zeros_like(problem),
+        sequences=batch.observed.to(torch.int16),
+        bounds=tree.root_bounds,
+        paths=observed,
+    )
+    count(tree.expanded, problem, 1)
+    bounds = unknown_as_infinite(bound.root())
+    no_change = torch.full_like(tree.root_bounds[:, :1], -torch.inf)
+    tree.root_bounds = torch.cat([no_change, bounds.flatten(2).amax(2)], dim=1)
+    branch(tree, bound, root, prune(tree, root, bounds))
+    tree.root_bounds = torch.full_like(tree.root_bounds, -torch.inf)
+
+
+def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
+    """The children that rules and support admit and whose bounds [N, K - depth, T, A] exceed a cutoff."""
+    batch, depth = tree.batch, nodes.depth + 1
+    options = possible_changes(batch, nodes)
+    # Validity is enough: both its own and its parent's bound hold for a child, so the smaller does.
+    bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, depth:, None, None])
+    if batch.is_restricted:
+        required = depth + batch.changes_to_go[nodes.problem]
+        budgets = torch.arange(depth, batch.budget + 1, device=batch.device)[:, None, None]
+        bounds = bounds.masked_fill(required.unsqueeze(1) > budgets, -torch.inf)
+    alive = exceed_cutoffs(tree, nodes.problem, bounds, depth) & options
+    fathom(tree, nodes.problem, bounds, depth, where=options & ~alive)
+    parent, step, action = alive.nonzero(as_tuple=True)
+    return ChildNodes(parent, step, action, bounds.permute(0, 2, 3, 1)[parent, step, action])
+
+
+def possible_changes(batch: ProblemBatch, nodes: ExpandedNodes) -> Tensor:
+    """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
+    options = batch.further_changes(nodes.problem, nodes.step, nodes.action)
+    # Where the observed action may stay, another one with the same reward is pointless at the last step.
+    idle = batch.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
+    options[:, -1] &= ~(idle & batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
+    return options & batch.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
+
+
+def branch(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> None:
+    """Children without changes left are leaves, tried at once; the others are opened if they survive the lookahead."""
+    depth = nodes.depth + 1
+    if depth == tree.batch.budget:
+        count(tree.generated, nodes.problem[children.parent], 1)
+        try_leaves(tree, bound, nodes, children)
+        return
+    children = look_ahead(tree, bound, nodes, children)
+    problem = nodes.problem[children.parent]
+    count(tree.generated, problem, 1)
+    bounds = torch.full((len(children), tree.batch.budget + 1), -torch.inf, dtype=torch.float64, device=problem.device)
+    bounds[:, depth:] = children.bounds
+    sequences = changed(nodes.sequences[children.parent], children.step, children.action)
+    depths = torch.full_like(problem, depth)
+    tree.open_list.add(OpenNodes(problem, children.step, children.action, depths, sequences, bounds))
+
+
+def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> ChildNodes:
+    """The children whose bounds exceed a cutoff also one step after their change, with their bounds there."""
+    if not bound.has_reward_to_go or not len(children):
+        return children
+    depth, problem, step = nodes.depth + 1, nodes.problem[children.parent], children.step
+    count(tree.model_steps, problem, (step < tree.batch.horizon - 1).long())
+    branches = nodes.branches(children.parent, step, nodes.sequences[children.parent])
+    cutoffs = tree.cutoffs[problem, depth:]
+    bounds = one_step_bounds(tree.batch, bound, branches, children.action, children.bounds, cutoffs)
+    alive = exceed_cutoffs(tree, problem, bounds, depth)
+    fathom(tree, problem[~alive], bounds[~alive], depth)
+    return ChildNodes(children.parent[alive], step[alive], children.action[alive], bounds[alive])
+
+
+def try_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
+    """Replay leaves, the most promising of each problem first: what they find prunes others."""
+    problem, bounds = nodes.problem[leaves.parent], leaves.bounds[:, 0]
+    turn = (ranks_within(problem, bounds) / FIRST_LEAVES + 1).log2().long()
+    turn[bounds == torch.inf] = 0  # nothing is known about any of them
+    for number in range(int(turn.max()) + 1 if len(turn) else 0):
+        mine = (turn == number).nonzero().squeeze(-1)
+        alive = bounds[mine] > tree.cutoffs[problem[mine], -1]
+        fathom(tree, problem[mine[~alive]], bounds[mine[~alive]].unsqueeze(1), tree.batch.budget)
+        for part in mine[alive].split(tree.batch.rows):
+            stop_at_seconds(tree)
+            replay_leaves(tree, bound, nodes, leaves.select(part))
+
+
+def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
+    """Replay the leaves that are feasible, as long as their bounds exceed the cutoff, and offer what is complete."""
+    batch = tree.batch
+    leaves = leaves.select(batch.are_feasible(nodes.problem[leaves.parent], leaves.step, leaves.action))
+    problem = nodes.problem[leaves.parent]
+    sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
+    branches = nodes.branches(leaves.parent, leaves.step, sequences)
+    replayed = replay_or_fathom(batch, bound, branches, tree.cutoffs[problem, -1])
+    count(tree.model_steps, problem, replayed.steps)
+    fathom(tree, problem, replayed.fathomed_bounds.unsqueeze(1), batch.budget)
+    done = (replayed.fathomed_bounds == -torch.inf).nonzero().squeeze(-1)
+    offer(tree, problem[done], sequences[done], replayed.outcomes[done])

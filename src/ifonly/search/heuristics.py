@@ -1,0 +1,344 @@
+"""Heuristics without proof: random sequences, the best single changes together, greedy search, beam search.
+
+All of them start from the observed sequence (where rules exclude it, from the admissible one with the fewest changes)
+and never return a worse one, consider sequences that obey the rules only, skip those whose changes are not supported,
+and give the same answer every time.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifonly.errors import InputError
+from ifonly.problem import BaseProblem
+from ifonly.problem.batch import ROWS
+from ifonly.progress import silent
+from ifonly.query import Limits
+from ifonly.result import Certificate, Stats, Status
+from ifonly.search.base import Monitor, Solution, Solver
+
+
+class Heuristic(Solver):
+    """A solver that improves on its first sequence and proves nothing; a limit or Ctrl-C ends it with its best."""
+
+    exact: ClassVar[bool] = False
+
+    def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
+        """The best sequence found, without a bound."""
+        best = Incumbent(problem, monitor)
+        try:
+            self.improve(best)
+        except KeyboardInterrupt:
+            best.status = Status.INTERRUPTED
+        certificate = Certificate(f"{self.name} heuristic", proven=False, tolerance=best.tolerance)
+        status = best.status or Status.HEURISTIC
+        return Solution(best.actions, status, math.inf, certificate, is_admissible=best.is_admissible)
+
+    @abstractmethod
+    def improve(self, best: Incumbent) -> None:
+        """Offer better sequences to `best`, until none is found or `best.stopped()`."""
+
+
+@dataclass(frozen=True)
+class RandomSearch(Heuristic):
+    """The best of `samples` random sequences.
+
+    Each changes as many steps as it may, chosen uniformly among those that have an alternative, and draws each new
+    action uniformly from the step's alternatives. Under rules about consecutive doses or required changes each is
+    drawn uniformly from all sequences that obey them. Support is asked for afterwards.
+    """
+
+    samples: int = 1000
+    seed: int = 0
+
+    name: ClassVar[str] = "random"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InputError(f"random search: samples={self.samples} must be at least 1.")
+
+    def improve(self, best: Incumbent) -> None:
+        """Draw and evaluate batch after batch."""
+        generator = torch.Generator().manual_seed(self.seed)
+        left = self.samples
+        while left and not best.stopped():
+            sequences = random_sequences(best.problem, min(left, ROWS), generator=generator)
+            best.evaluate(sequences)
+            left -= len(sequences)
+
+
+@dataclass(frozen=True)
+class TopSingleChanges(Heuristic):
+    """The steps whose best single change, made alone, gains most - changed together.
+
+    Each step counts with its best action. Gains do not add up, and together the changes may even do harm: of the first
+    1, 2, ..., k of them the best number is taken.
+    """
+
+    name: ClassVar[str] = "top-single-changes"
+
+    def improve(self, best: Incumbent) -> None:
+        """One batch of single changes, one batch of their combinations."""
+        problem = best.problem
+        start = problem.nearest_actions.unsqueeze(0)
+        changes = single_changes(problem, start, torch.ones_like(start, dtype=torch.bool), stats=best.stats)
+        order = changes.outcomes.sort(descending=True, stable=True).indices
+        helpful = order[changes.outcomes[order] > best.outcome + best.tolerance].tolist()
+        chosen: dict[int, int] = {}
+        for row in helpful:
+            if len(chosen) < problem.max_changes:
+                chosen.setdefault(int(changes.steps[row]), int(changes.actions[row]))
+        together = start.repeat(len(chosen), 1)
+        for number, (step, action) in enumerate(chosen.items()):
+            together[number:, step] = action
+        best.evaluate(together[problem.admissible(together)])
+
+
+@dataclass(frozen=True)
+class Greedy(Heuristic):
+    """Again and again the one change that helps most, until none does.
+
+    A round looks at every admissible sequence that differs from the current one in one step: a further change while
+    the budget lasts, but also another action at a step changed before, or its return to the observed action. The
+    answer therefore cannot be improved at any single step.
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    def improve(self, best: Incumbent) -> None:
+        """Rounds of single changes, one batch each."""
+        while not best.stopped() and _one_better_change(best):
+            pass
+
+
+def greedy_actions(problem: BaseProblem, *, seconds: float | None = None) -> tuple[Tensor, float]:
+    """What `Greedy` finds within `seconds`, actions [T] and outcome: a good first incumbent for an exact search."""
+    with torch.no_grad():
+        best = Incumbent(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
+        Greedy().improve(best)
+    return best.actions, best.outcome
+
+
+@dataclass(frozen=True)
+class Beam(Heuristic):
+    """The `width` best sequences with 1, 2, ..., k changes, each level made from the one before by one more change.
+
+    Sequences are compared by their outcome when nothing further is changed. A beam as wide as there are sequences is
+    an exhaustive search, unless rules about consecutive doses leave sequences that no chain of single changes reaches.
+    """
+
+    width: int = 50
+
+    name: ClassVar[str] = "beam"
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InputError(f"beam search: width={self.width} must be at least 1.")
+
+    def improve(self, best: Incumbent) -> None:
+        """One level per number of changes."""
+        beam = best.problem.nearest_actions.unsqueeze(0)
+        for _ in range(best.problem.max_changes - int(best.problem.changes(beam))):
+            beam = self._next_level(beam, best)
+            if best.status is not None or not len(beam):
+                break
+
+    def _next_level(self, beam: Tensor, best: Incumbent) -> Tensor:
+        """The best sequences [n, T] with one change more than those of `beam`."""
+        problem = best.problem
+        sequences = np.empty((0, problem.horizon), dtype=np.int64)
+        outcomes = np.empty(0)
+        for parents in beam.split(max(1, ROWS // (problem.horizon * problem.action_count))):
+            if best.stopped():
+                break
+            unchanged = parents == problem.observed_actions
+            changes = single_changes(problem, parents, unchanged, stats=best.stats)
+            children = changes.sequences(parents)
+            best.offer(children, changes.outcomes)
+            # Two orders of the same changes give the same sequence: each is kept once.
+            merged, first = np.unique(np.concatenate([sequences, children.cpu().numpy()]), axis=0, return_index=True)
+            values = np.concatenate([outcomes, changes.outcomes.cpu().numpy()])[first]
+            kept = np.argsort(-values, kind="stable")[: self.width]
+            sequences, outcomes = merged[kept], values[kept]
+        return torch.as_tensor(sequences, device=problem.device)
+
+
+def random_sequences(problem: BaseProblem, count: int, *, generator: torch.Generator) -> Tensor:
+    """Random sequences [count, T] that obey the rules, supported or not, drawn as `RandomSearch` does."""
+    if problem.is_restricted:
+        return _uniform_sequences(problem, count, generator)
+    alternatives = problem.allowed.cpu().clone()  # drawn on the CPU: the same sequences on every device
+    observed = problem.observed_actions.cpu()
+    alternatives[torch.arange(problem.horizon), observed] = False
+    changeable = alternatives.any(dim=1)
+    sequences = observed.repeat(count, 1)
+    number = min(problem.max_changes, int(changeable.sum()))
+    if number:
+        order = torch.rand(count, problem.horizon, generator=generator).masked_fill(~changeable, -1.0)
+        steps = order.topk(number, dim=1).indices  # [count, number]
+        weights = alternatives[steps.flatten()].to(torch.float64)
+        drawn = torch.multinomial(weights, 1, generator=generator).reshape(count, number)
+        sequences.scatter_(1, steps, drawn)
+    return sequences.to(problem.device)
+
+
+def _uniform_sequences(problem: BaseProblem, count: int, generator: torch.Generator) -> Tensor:
+    """Each sequence under the rules is equally likely: an action's chance is the share of completions that begin so."""
+    allowed, observed = problem.allowed.cpu(), problem.observed_actions.cpu()
+    links = None if problem.links is None else problem.links.cpu()
+    completions = _completions(allowed, links, observed, problem.max_changes)
+    sequences = torch.empty(count, problem.horizon, dtype=torch.int64)
+    used = torch.zeros(count, dtype=torch.int64)
+    actions = torch.arange(problem.action_count)
+    for t in range(problem.horizon):
+        after = used.unsqueeze(1) + (actions != observed[t])  # [count, A]
+        weights = completions[t][actions, after] * allowed[t]
+        if links is not None and t > 0:
+            weights = weights * links[t, sequences[:, t - 1]]
+        sequences[:, t] = torch.multinomial(weights, 1, generator=generator).squeeze(1)
+        used += sequences[:, t] != observed[t]
+    return sequences.to(problem.device)
+
+
+def _completions(allowed: Tensor, links: Tensor | None, observed: Tensor, max_changes: int) -> list[Tensor]:
+    """For each step, the number of ways to go on [A, k+2] after an action, with so many changes used by then.
+
+    Each step's numbers are relative to its largest, so that none overflows; k+1 changes leave no way.
+    """
+    horizon, count = allowed.shape
+    ways = torch.ones(count, max_changes + 2, dtype=torch.float64)
+    ways[:, -1] = 0.0
+    found = [ways]
+    for t in range(horizon - 1, 0, -1):
+        changed = torch.nn.functional.pad(ways[:, 1:], (0, 1))
+        begun = torch.where((torch.arange(count) == observed[t]).unsqueeze(1), ways, changed)
+        begun = begun * allowed[t].unsqueeze(1)
+        ways = begun.sum(0).repeat(count, 1) if links is None else links[t].to(torch.float64) @ begun
+        ways = ways / ways.max()
+        found.append(ways)
+    return found[::-1]
+
+
+@dataclass(frozen=True)
+class SingleChanges:
+    """Sequences that differ from a given one in one step."""
+
+    parents: Tensor  # [n], row of the given sequence
+    steps: Tensor  # [n]
+    actions: Tensor  # [n]
+    outcomes: Tensor  # [n]; minus infinity where it is not finite, or a change lacks support
+
+    def sequences(self, parents: Tensor) -> Tensor:
+        """The whole sequences [n, T], from the given ones [W, T]."""
+        whole = parents[self.parents]
+        whole[torch.arange(len(whole), device=whole.device), self.steps] = self.actions
+        return whole
+
+
+def single_changes(
+    problem: BaseProblem, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
+) -> SingleChanges:
+    """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
+
+    A replacement must also fit the actions before and after it. The budget is the caller's: it decides what is
+    changeable. Everything is rolled out in one pass: a replacement shares the states of its sequence until it branches
+    off.
+    """
+    count, horizon = sequences.shape
+    parents = torch.arange(count, device=problem.device)  # the first W rows stay the given sequences themselves
+    steps, actions = torch.full_like(parents, -1), torch.full_like(parents, -1)
+    states = problem.first_states.expand(count, *problem.first_states.shape)
+    earned = torch.zeros(count, *problem.members_shape, dtype=torch.float64, device=problem.device)
+    fine = torch.ones(count, dtype=torch.bool, device=problem.device)
+    model_steps = 0
+    for t in range(horizon):
+        options = problem.allowed[t] & changeable[:, t : t + 1]
+        options[torch.arange(count, device=problem.device), sequences[:, t]] = False
+        if problem.links is not None and t > 0:
+            options &= problem.links[t, sequences[:, t - 1]]
+        if problem.links is not None and t < horizon - 1:
+            options &= problem.links[t + 1, :, sequences[:, t + 1]].mT
+        rows, replacements = options.nonzero(as_tuple=True)
+        taken = torch.cat([sequences[parents, t], replacements])
+        states, earned = torch.cat([states, states[rows]]), torch.cat([earned, earned[rows]])
+        earned = earned + problem.rewards(t, states, taken)
+        fine = torch.cat([fine, fine[rows]]) & problem.may_take(t, states, taken)
+        if t < horizon - 1:
+            states = problem.step(t, states, taken)
+            model_steps += len(states)
+        parents = torch.cat([parents, rows])
+        steps, actions = torch.cat([steps, torch.full_like(rows, t)]), torch.cat([actions, replacements])
+    if stats is not None:
+        _count(stats, sequences=len(earned) - count, model_steps=model_steps)
+    outcomes = _finite(problem.counted(earned[count:])).masked_fill(~fine[count:], -torch.inf)
+    return SingleChanges(parents[count:], steps[count:], actions[count:], outcomes)
+
+
+class Incumbent:
+    """The best sequence so far, starting with the admissible one nearest to the observed; the first of equals stays."""
+
+    def __init__(self, problem: BaseProblem, monitor: Monitor) -> None:
+        self.problem = problem
+        self.monitor = monitor
+        self.tolerance = monitor.tolerance
+        self.stats = monitor.stats
+        self.actions = problem.nearest_actions
+        self.is_admissible = bool(problem.admissible(self.actions.unsqueeze(0)).all())
+        """Whether the best so far is more than the sequence to begin with, which may lack support."""
+        self.outcome = -math.inf
+        if self.is_admissible:
+            self.outcome = float(_finite(problem.rollout(self.actions.unsqueeze(0))[1]))
+        self.status: Status | None = None
+
+    def offer(self, sequences: Tensor, outcomes: Tensor) -> bool:
+        """Take the best of `sequences` [n, T] if it is better by more than rounding; say whether it was."""
+        if not len(outcomes):
+            return False
+        row = int(outcomes.argmax())
+        if not outcomes[row] > self.outcome + self.tolerance:
+            return False
+        self.actions, self.outcome, self.is_admissible = sequences[row], float(outcomes[row]), True
+        return True
+
+    def evaluate(self, sequences: Tensor) -> None:
+        """Roll out whole sequences [n, T] and offer them."""
+        if not len(sequences):
+            return
+        _count(self.stats, sequences=len(sequences), model_steps=len(sequences) * (self.problem.horizon - 1))
+        states, outcomes = self.problem.rollout(sequences)
+        fine = self.problem.have_support(sequences, states)
+        self.offer(sequences, _finite(outcomes).masked_fill(~fine, -math.inf))
+
+    def stopped(self) -> bool:
+        """Whether a limit is reached; also reports progress."""
+        self.status = self.monitor.stop(self.outcome, math.inf)
+        return self.status is not None
+
+
+def _one_better_change(best: Incumbent) -> bool:
+    """One greedy round; says whether it found something better."""
+    problem, sequence = best.problem, best.actions.unsqueeze(0)
+    changed = sequence != problem.observed_actions
+    budget_left = int(changed.sum()) < problem.max_changes
+    changeable = torch.ones_like(changed) if budget_left else changed
+    changes = single_changes(problem, sequence, changeable, stats=best.stats)
+    return best.offer(changes.sequences(sequence), changes.outcomes)
+
+
+def _count(stats: Stats, *, sequences: int, model_steps: int) -> None:
+    """For heuristics a node is a whole sequence."""
+    stats.nodes_expanded += sequences
+    stats.nodes_generated += sequences
+    stats.model_steps += model_steps
+
+
+def _finite(outcomes: Tensor) -> Tensor:
+    """A sequence whose outcome overflows is no candidate; NaN would win every argmax."""
+    return torch.where(outcomes.isfinite(), outcomes, -math.inf)

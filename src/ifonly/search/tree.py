@@ -1,0 +1,248 @@
+"""The state of a branch-and-bound search: trees as arrays, and what keeps them consistent.
+
+The algorithm itself is in `branch_and_bound`; the functions here offer sequences, prune, stop and add up.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ifonly.bounds.base import ChildBound
+from ifonly.problem.batch import Branches, Paths, ProblemBatch
+from ifonly.result import Status
+from ifonly.search.base import Monitor
+from ifonly.search.finalize import Knowledge
+from ifonly.search.incumbents import Incumbents, Ranking
+from ifonly.search.open_list import OpenList, OpenNodes
+
+MEMORY = 1024.0
+"""MiB of open nodes before the search goes depth first."""
+REPORT_SECONDS = 0.1
+
+
+class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
+    """Ends a search."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+@dataclass
+class Tree:
+    """The search trees of P problems with budget K, at one moment; [P, K+1] has one column per budget 0..K.
+
+    Functions change it in place and in such an order that `upper_bounds` holds at every moment: an interruption
+    anywhere leaves a valid bracket. Counters are int64, bounds and outcomes float64, though the Taylor bound evaluates
+    some of its terms in float32, with margins (docs/theory.md, "Rounding"). NaN never gets in: bounds pass
+    `unknown_as_infinite`, so that NaN bounds are never pruned, and NaN outcomes are refused.
+    """
+
+    monitor: Monitor
+    batch: ProblemBatch
+    bound: ChildBound | None
+    """Leads the search; None until it is made."""
+    incumbents: Incumbents
+    ranking: Ranking | None
+    """The best sequences of the full budget; None where only the best is asked for."""
+    open_list: OpenList
+    slack: Tensor  # [P, 1], what a better sequence must gain to be looked for: the tolerance, or the gap granted
+    infeasible: Tensor  # [P, K+1] bool, budgets too small for the changes that rules require
+    cutoffs: Tensor  # [P, K+1], incumbents plus slack: a node is pruned unless its bound exceeds one of its budgets'
+    fathomed_bounds: Tensor  # [P, K+1], on what a gap or a node limit left unexplored
+    root_bounds: Tensor  # [P, K+1], infinite until the root is bounded, minus infinity once its children are open
+    expanded: Tensor  # [P]
+    generated: Tensor  # [P]
+    model_steps: Tensor  # [P]
+    at_node_limit: Tensor  # [P] bool, problems that were stopped by it
+    selected: OpenNodes | None = None
+    """Taken from the open list, their children not yet all in it."""
+    reported: float = -math.inf
+    """When progress was last reported."""
+
+
+@dataclass(frozen=True)
+class ExpandedNodes:
+    """Nodes of one depth, replayed."""
+
+    depth: int  # the number of changes
+    problem: Tensor  # [N] int64
+    step: Tensor  # [N] int64, of the last change; -1 at the root
+    action: Tensor  # [N] int64
+    sequences: Tensor  # [N, T] int16
+    bounds: Tensor  # [N, K+1] float64, on all below the node
+    paths: Paths
+
+    def branches(self, rows: Tensor, step: Tensor, sequences: Tensor) -> Branches:
+        """Where `sequences` [n, T] leave the paths of some `rows` [n] at `step` [n]."""
+        states, earned = self.paths.states[rows, step], self.paths.earned[rows, step]
+        return Branches(self.problem[rows], sequences, step, states, earned)
+
+
+@dataclass(frozen=True)
+class ChildNodes:
+    """Children of expanded nodes: row `parent` with a further change, `action` at `step`."""
+
+    parent: Tensor  # [N] int64
+    step: Tensor  # [N] int64
+    action: Tensor  # [N] int64
+    bounds: Tensor  # [N, budgets] float64, for as many changes as the child has, and more, up to K
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def select(self, rows: Tensor) -> ChildNodes:
+        """Some of the rows: a mask or an index."""
+        return ChildNodes(self.parent[rows], self.step[rows], self.action[rows], self.bounds[rows])
+
+
+def new_tree(
+    batch: ProblemBatch, monitor: Monitor, *, ranking: Ranking | None = None, bound: ChildBound | None = None
+) -> Tree:
+    """Trees of which nothing is known yet."""
+    limits, device = monitor.limits, batch.device
+    unknown = torch.full((batch.count, batch.budget + 1), torch.inf, dtype=torch.float64, device=device)
+    zeros = torch.zeros(batch.count, dtype=torch.int64, device=device)
+    required = batch.changes(torch.arange(batch.count, device=device), batch.nearest)
+    memory = MEMORY if limits.memory is None else limits.memory
+    return Tree(
+        monitor=monitor,
+        batch=batch,
+        bound=bound,
+        incumbents=Incumbents(batch),
+        ranking=ranking,
+        open_list=OpenList(batch.count, memory=memory * 2**20),
+        slack=batch.tolerance.clamp(min=limits.gap).unsqueeze(1),
+        infeasible=torch.arange(batch.budget + 1, device=device) < required.unsqueeze(1),
+        cutoffs=-unknown,
+        fathomed_bounds=-unknown,
+        root_bounds=unknown,
+        expanded=zeros.clone(),
+        generated=zeros.clone(),
+        model_steps=zeros.clone(),
+        at_node_limit=torch.zeros_like(zeros, dtype=torch.bool),
+    )
+
+
+def offer(tree: Tree, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, ranked: bool = True) -> None:
+    """Consider admissible sequences [N, T] as incumbents and, if `ranked`, as alternatives; prune the open list."""
+    if not len(problem):
+        return
+    finite = outcomes < torch.inf  # false for NaN; minus infinity is merely bad
+    if not finite.all():
+        tree.batch.problems[int(problem[~finite][0])].require_finite(outcomes[~finite])
+    sequences = sequences.to(torch.int16)
+    tree.incumbents.offer(problem, outcomes, sequences)
+    thresholds = tree.incumbents.by_budget()
+    if tree.ranking is not None:
+        if ranked:
+            tree.ranking.offer(problem, outcomes, sequences)
+        thresholds[:, -1] = tree.ranking.thresholds()
+    cutoffs = thresholds + tree.slack
+    raised = not torch.equal(cutoffs, tree.cutoffs)
+    tree.cutoffs = cutoffs
+    whole = tree.open_list.all() if raised else None
+    if whole is not None:
+        alive = exceed_cutoffs(tree, whole.problem, whole.bounds, 0)
+        fathom(tree, whole.problem[~alive], whole.bounds[~alive], 0)
+        tree.open_list.keep(alive)
+
+
+def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor, depth: int) -> Tensor:
+    """Whether bounds [N, budgets, ...], of budgets from `depth` on, exceed the cutoff of some budget [N, ...]."""
+    cutoffs = tree.cutoffs[problem, depth:]
+    return (bounds > cutoffs.view(*cutoffs.shape, *[1] * (bounds.dim() - 2))).any(1)
+
+
+def fathom(tree: Tree, problem: Tensor, bounds: Tensor, depth: int, *, where: Tensor | None = None) -> None:
+    """Keep the largest of the bounds [N, budgets, ...] that were pruned (`where` [N, ...] some were).
+
+    Without a gap there is nothing to keep: no pruned bound is above an incumbent by more than the tolerance.
+    """
+    if tree.monitor.limits.gap == 0 or not bounds.numel():
+        return
+    if where is not None:
+        bounds = bounds.masked_fill(~where.unsqueeze(1), -torch.inf)
+    largest = bounds.flatten(2).amax(2) if bounds.dim() > 2 else bounds
+    keep_largest(tree.fathomed_bounds[:, depth:], problem, largest)
+
+
+def keep_largest(table: Tensor, problem: Tensor, bounds: Tensor) -> None:
+    """Raise each problem's row of `table` [P, n] to the largest of its bounds [N, n], in place."""
+    table.scatter_reduce_(0, problem.unsqueeze(1).expand_as(bounds), bounds, "amax")
+
+
+def upper_bounds(tree: Tree) -> Tensor:
+    """Proven upper bounds [P, K+1] for every budget, at any moment.
+
+    The largest of what was found, what was pruned for the sake of a gap, and what is still open.
+    """
+    upper = torch.stack([tree.incumbents.by_budget(), tree.fathomed_bounds, tree.root_bounds]).amax(0)
+    for nodes in (tree.open_list.all(), tree.selected):
+        if nodes is not None:
+            keep_largest(upper, nodes.problem, nodes.bounds)
+    upper = upper.masked_fill(tree.infeasible, -torch.inf)
+    # What a larger budget cannot exceed, a smaller one cannot either.
+    return upper.flip(1).cummin(1).values.flip(1)
+
+
+def count(counter: Tensor, problem: Tensor, amount: int | Tensor) -> None:
+    """Add an amount, or one for each row [N], to the counter [P] of its problem."""
+    counter.index_add_(0, problem, torch.as_tensor(amount, device=counter.device).expand(len(problem)))
+
+
+def stop_at_limits(tree: Tree) -> None:
+    """Report now and then; stop all at the time limit, and each problem at its node limit."""
+    stop_at_seconds(tree)
+    limit = tree.monitor.limits.nodes
+    if limit is None:
+        return
+    if limit == 0:
+        raise LimitReached(Status.NODE_LIMIT)
+    spent, whole = tree.expanded >= limit, tree.open_list.all()
+    if whole is not None and spent[whole.problem].any():
+        mine = spent[whole.problem]
+        tree.at_node_limit[whole.problem[mine]] = True
+        keep_largest(tree.fathomed_bounds, whole.problem[mine], whole.bounds[mine])
+        tree.open_list.keep(~mine)
+
+
+def stop_at_seconds(tree: Tree) -> None:
+    """Report now and then; stop at the time limit."""
+    monitor, now = tree.monitor, time.perf_counter()
+    if now - tree.reported > REPORT_SECONDS:
+        tree.reported = now
+        update_stats(tree)
+        best, upper = tree.incumbents.by_budget()[:, -1], upper_bounds(tree)[:, -1]
+        # Of several problems, the one that is farthest from its proof.
+        worst = int((upper - best).nan_to_num(0.0).argmax())
+        monitor.report(float(best[worst]), float(upper[worst]), open=len(tree.open_list))
+    if monitor.limits.seconds is not None and monitor.elapsed() >= monitor.limits.seconds:
+        raise LimitReached(Status.TIME_LIMIT)
+
+
+def update_stats(tree: Tree) -> None:
+    """Tell the monitor about the work on all problems."""
+    stats = tree.monitor.stats
+    stats.nodes_expanded, stats.nodes_generated = int(tree.expanded.sum()), int(tree.generated.sum())
+    stats.model_steps = int(tree.model_steps.sum())
+
+
+def knowledge(tree: Tree, stopped: Status | None) -> Knowledge:
+    """What is known when the search ends, `stopped` by a limit or finished."""
+    return Knowledge(
+        questions=tree.batch,
+        incumbents=tree.incumbents,
+        ranking=tree.ranking,
+        upper_bounds=upper_bounds(tree),
+        open_counts=tree.open_list.counts(),
+        stopped=stopped,
+        stopped_by_nodes=tree.at_node_limit,
+        depth_first=tree.open_list.depth_first,
+        bound=tree.bound,
+        gap=tree.monitor.limits.gap,
+    )

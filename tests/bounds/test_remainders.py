@@ -1,0 +1,377 @@
+"""Bounds on maps, and on what a step's expansions leave out, each against what it bounds."""
+
+import pytest
+import torch
+from smooth_problems import FAMILIES, family
+from torch import Tensor
+from torch.func import jacfwd, jacrev, vmap
+
+from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion, expand_step
+from ifonly.bounds.taylor.norms import (
+    LARGE,
+    FramedTrilinear,
+    capped,
+    framed_eigenvalue_bound,
+    framed_form_norm,
+    frobenius,
+    full_precision_float32_matmul,
+    quartic_seminorm,
+    trace,
+)
+from ifonly.bounds.taylor.remainders import scale_fourth, scale_third, step_remainders, step_remainders_anywhere
+from ifonly.models.base import TransitionModel
+from ifonly.models.smooth import pairs, unpacked
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+"""By torch, when it first differentiates forward."""
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def symmetric(count: int, outputs: int, size: int, seed: int = 0) -> Tensor:
+    """Trilinear maps [N, O, D, D, D], symmetric in the last three."""
+    drawn = draw(count, outputs, size, size, size, seed=seed)
+    orders = ((2, 3, 4), (2, 4, 3), (3, 2, 4), (3, 4, 2), (4, 2, 3), (4, 3, 2))
+    return torch.stack([drawn.permute(0, 1, *order) for order in orders]).sum(0)
+
+
+def cubed(tensors: Tensor, z: Tensor) -> Tensor:
+    """T along z [N, S, M, G, D], three times: [N, S, M, G, O]."""
+    return torch.einsum("noijk,nsmgi,nsmgj,nsmgk->nsmgo", tensors, z, z, z)
+
+
+def test_forms_in_frames() -> None:
+    """The largest value of y.F^T Q F y over unit y, which has a low rank as often as not."""
+    for rank in (1, 2, 5):
+        root, flow = draw(60, 5, rank), draw(60, 5, 5, seed=1)
+        flow[:20] = flow[:20, :, :1] @ flow[:20, :1]
+        form = root @ root.mT
+        truth = torch.linalg.eigvalsh(flow.mT @ form @ flow)[:, -1]
+        ratio = framed_eigenvalue_bound(form, flow @ flow.mT).squeeze(1) / truth
+        assert float(ratio.min()) >= 1 - 1e-12
+        assert float(ratio.max()) <= 5 ** (1 / 8) * (1 + 1e-8)
+    zero = torch.zeros(1, 5, 5, dtype=torch.float64)
+    assert float(framed_eigenvalue_bound(zero, zero)) <= 1e-200
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize("size", [1, 3])
+def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
+    tensors, frames = symmetric(5, outputs, size), draw(5, 6, size, size, seed=1)
+    frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
+    found = FramedTrilinear.of(tensors.to(precision), frames.to(precision))
+    once = torch.einsum("noijk,nsia->nsoajk", tensors, frames)
+    twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
+    thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
+    close = {"rtol": 1e-4, "atol": 1e-4} if precision == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+    torch.testing.assert_close(found.tensors.double(), thrice.movedim(2, -1), **close)
+    largest = torch.linalg.matrix_norm(thrice.movedim(2, -1).flatten(3), ord=2)
+    never = tensors.flatten(1).norm(dim=1)
+    for bounds, exact, above in (
+        (found.once.squeeze(-1), once.flatten(2).norm(dim=-1), 1.0),
+        (found.twice.squeeze(-1), twice.flatten(2).norm(dim=-1), 1.0),
+        (found.thrice.squeeze(-1), largest, 1.1),
+        (found.plain.flatten(), never, 1.0),
+    ):
+        assert bounds.dtype == torch.float64
+        assert bool((bounds >= exact * (1 - 1e-14)).all())
+        assert bool((bounds <= above * 1.001 * exact + 1e-3 * float(never.max())).all())
+    radii, off = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64), draw(5, 6, 3, seed=2).abs()
+    off[:, 0] = 0.0
+    mixed = found.mixed(radii, off)
+    # Unit vectors [N, S, M, G, D] for each radius, and what is off.
+    y, away = (unit(draw(5, 6, 40, 3, size, seed=seed)) for seed in (3, 4))
+    first = torch.einsum("nsij,nsmgj->nsmgi", frames, y * radii.unsqueeze(-1))
+    whole = first + away * off[:, :, None, :, None]
+    difference = (cubed(tensors, whole) - cubed(tensors, first)).norm(dim=-1)
+    assert bool((difference <= mixed.unsqueeze(2) + 1e-10 * (1 + difference)).all())
+    assert bool((cubed(tensors, whole).norm(dim=-1) <= found.bound(radii, off).unsqueeze(2) * (1 + 1e-12)).all())
+    if size == outputs == 1:
+        assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e4])
+def test_lengths_of_forms_in_frames(scale: float) -> None:
+    """Just above the truth, also where the forms are large and what is left of them in frames is small."""
+    for size, groups, count, outputs in ((1, 2, 3, 2), (3, 4, 5, 2), (9, 6, 25, 9), (14, 3, 2, 3)):
+        frames = draw(groups, size, size, seed=1)
+        frames[0] = 0.0
+        frames[1] = frames[1, :, :1] @ frames[1, :1]  # of rank 1
+        i, j = pairs(size, frames.device)[0]
+        forms = scale * draw(groups * count, outputs, len(i), seed=2)
+        full, each = unpacked(forms, size), frames.repeat_interleave(count, 0).unsqueeze(1)
+        if size > 1:  # and forms that are nothing where the frame looks
+            across = torch.linalg.svd(each)[0][..., -1:]
+            full[-count:] = (scale * across @ across.mT)[-count:]
+            forms[-count:] = full[-count:, :, i, j]
+        exact = (each.mT @ full @ each).flatten(1).norm(dim=1)
+        found = framed_form_norm(forms, frames).squeeze(1)
+        assert bool((found >= exact).all())
+        room = 1e-4 * forms.flatten(1).norm(dim=1) * each.square().sum((1, 2, 3))
+        assert bool((found <= exact * 1.001 + room).all())
+
+
+def test_fourth_powers() -> None:
+    for size, hidden in ((1, 3), (3, 6)):
+        units, sizes = draw(20, size, hidden), draw(20, hidden, seed=1).abs()
+        y = unit(draw(20, size, 2000, seed=2).mT).mT
+        truth = ((units.mT @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
+        bound = quartic_seminorm(sizes, units).squeeze(1)
+        assert bool((bound >= truth * (1 - 1e-14)).all())
+        assert bool((bound <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
+    # A single unit attains it.
+    one = quartic_seminorm(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 4, 1, seed=3))
+    assert float(one) == pytest.approx(3**0.25 * float(draw(1, 4, 1, seed=3).norm()), rel=1e-9)
+    assert not quartic_seminorm(torch.zeros(2, 0, dtype=torch.float64), draw(2, 3, 0)).any(), "without units"
+
+
+def test_traces_and_lengths_bound_norms() -> None:
+    matrices = draw(20, 4, 4)
+    norms = torch.linalg.matrix_norm(matrices, ord=2)
+    assert bool((frobenius(matrices).squeeze(1) >= norms).all())
+    assert bool((frobenius(matrices).squeeze(1) <= 2 * norms).all())
+    squares = matrices @ matrices.mT
+    assert bool((trace(squares).squeeze(1) >= norms**2).all())
+    assert bool((trace(squares).squeeze(1) <= 4 * norms**2).all())
+
+
+def bent_line(x: Tensor, value: float, curvature: float, third: float) -> Tensor:
+    return value + 0.7 * x + curvature * x**2 / 2 + third * x**3 / 6
+
+
+@pytest.mark.parametrize("value", [-2.0, -0.5, 0.0, 1.0])
+def test_derivatives_of_softplus_of_a_network(value: float) -> None:
+    """Third and fourth derivatives of softplus(n), for n a polynomial of one state, within a reach."""
+    curvature, third = 0.4, 0.3
+    one = torch.ones(1, 1, dtype=torch.float64)
+    loose = ScaleExpansion((100.0, 100.0, third, 0.0), False, 0.7 * one, curvature * one, one, one)
+    for reach in (1e-3, 0.5, 2.0):
+        x = torch.linspace(-reach, reach, 201, dtype=torch.float64).requires_grad_()
+        current = torch.nn.functional.softplus(bent_line(x, value, curvature, third), threshold=100)
+        found = []
+        for _ in range(4):
+            (current,) = torch.autograd.grad(current.sum(), x, create_graph=True)
+            found.append(float(current.detach().abs().max()))
+        bounds = [float(scale_third(loose, reach * one)), float(scale_fourth(loose, reach * one))]
+        for truth, bound in zip(found[2:], bounds, strict=True):
+            assert truth <= bound
+            if value == -0.5 and reach < 0.1:
+                assert bound <= 4 * truth
+        tight = ScaleExpansion((0.7, curvature, third, 0.0), False, 0.7 * one, curvature * one, one, one)
+        assert float(scale_third(tight, reach * one)) <= bounds[0]
+        assert float(scale_fourth(tight, reach * one)) <= bounds[1]
+
+
+BOUNDS = {"third": scale_third, "fourth": scale_fourth}
+
+
+@pytest.mark.parametrize("order", BOUNDS)
+def test_bounds_of_scales_add_up(order: str) -> None:
+    """Each derivative of the network and of softplus at its largest, by the chain rule."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    n1, n2, n3, n4 = 1.3, 0.7, 0.9, 0.4
+    s1, s2, s3, s4 = 1.0, 0.25, 0.0963, 0.125
+    wanted = {
+        "third": s3 * n1**3 + 3 * s2 * n1 * n2 + s1 * n3,
+        "fourth": s4 * n1**4 + 6 * s3 * n1**2 * n2 + s2 * (3 * n2**2 + 4 * n1 * n3) + s1 * n4,
+    }[order]
+    scale = ScaleExpansion((n1, n2, n3, n4), False, 5.0 * one, 5.0 * one, one, one)
+    assert float(BOUNDS[order](scale, one)) == pytest.approx(wanted, rel=1e-12)
+    # Near a state where the network is flatter: derivatives grow with the reach.
+    near = ScaleExpansion((100.0, 100.0, n3, n4), False, 0.2 * one, 0.1 * one, one, one)
+    first, second = 0.2 + 0.5 * 0.1 + 0.125 * n3, 0.1 + 0.5 * n3
+    wanted = {
+        "third": s3 * first**3 + 3 * s2 * first * second + s1 * n3,
+        "fourth": s4 * first**4 + 6 * s3 * first**2 * second + s2 * (3 * second**2 + 4 * first * n3) + s1 * n4,
+    }[order]
+    assert float(BOUNDS[order](near, 0.5 * one)) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_overflow_is_large() -> None:
+    values = torch.tensor([1.0, torch.inf, torch.nan, 1e200], dtype=torch.float64)
+    assert capped(values).tolist() == [1.0, LARGE, LARGE, LARGE]
+
+
+def test_float32_products_have_full_precision() -> None:
+    before = torch.get_float32_matmul_precision()
+    seen = []
+
+    @full_precision_float32_matmul
+    def failing() -> None:
+        seen.append(torch.get_float32_matmul_precision())
+        raise ValueError
+
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(ValueError):  # noqa: PT011
+            failing()
+        assert seen == ["highest"]
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def drawn_steps(name: str, count: int, start: int = 2) -> tuple[TransitionModel, Rows, Tensor]:
+    """A model at some states, context, actions and noise; and gradients."""
+    model = next(family(name, 1, start=start)).model
+    actions = torch.arange(count) % model.action_count
+    rows = (draw(count, 3), draw(count, model.context_size, seed=1), actions, 2 * draw(count, 3, seed=2))
+    return model, rows, draw(count, 3, seed=3)
+
+
+@torch.no_grad()
+def expanded_at(model: TransitionModel, rows: Rows, gradient: Tensor, *, thirds: bool = True) -> LocalExpansion:
+    smooth = model.smooth()
+    assert smooth is not None
+    return expand_step(smooth, *rows, gradient, third=thirds)
+
+
+def derivatives(model: TransitionModel, rows: Rows) -> list[Tensor]:
+    """Of the step, the first three [N, D, D, ...]."""
+
+    def step(x: Tensor, *rest: Tensor) -> Tensor:
+        return model.step(x.unsqueeze(0), *(one.unsqueeze(0) for one in rest)).squeeze(0)
+
+    found, function = [], step
+    for differentiate in (jacrev, jacfwd, jacfwd):
+        function = differentiate(function)
+        found.append(vmap(function)(*rows).detach())
+    return found
+
+
+def along(gradient: Tensor, table: Tensor) -> Tensor:
+    return (gradient.unsqueeze(1) @ table.flatten(2)).squeeze(1).unflatten(1, table.shape[2:])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_local_expansion_knows_the_derivatives_of_the_step(name: str) -> None:
+    model, rows, gradient = drawn_steps(name, 7)
+    first, second, third = derivatives(model, rows)
+    for thirds in (True, False):
+        found = expanded_at(model, rows, gradient, thirds=thirds)
+        torch.testing.assert_close(found.jacobian, first, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(unpacked(found.hessian, 3), second, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.adjoint_hessian, along(gradient, second), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found.adjoint_norm.squeeze(1), gradient.norm(dim=1))
+        assert bool((found.slope_bound.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
+    assert found.adjoint_third is None
+    assert found.third is None
+    found = expanded_at(model, rows, gradient)
+    if "deep" in name:  # not known there, but limited
+        assert not found.adjoint_third.any()
+        assert not found.third.any()
+    else:
+        torch.testing.assert_close(found.third, third, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.adjoint_third, along(gradient, third), rtol=1e-8, atol=1e-10)
+
+
+def test_rows_of_a_local_expansion() -> None:
+    model, rows, gradient = drawn_steps("strong scale", 6)
+    some = torch.tensor([4, 1])
+    found = expanded_at(model, rows, gradient).mapped(lambda table: table[some])
+    wanted = expanded_at(model, tuple(row[some] for row in rows), gradient[some])
+    for name, table in vars(found).items():
+        if name != "scales":
+            torch.testing.assert_close(table, getattr(wanted, name), msg=name)
+    for mine, other in zip(found.scales, wanted.scales, strict=True):
+        for name in ("jacobian_norm", "hessian_norm", "noise", "adjoint_noise"):
+            torch.testing.assert_close(getattr(mine, name), getattr(other, name), msg=name)
+
+
+def left_out(model: TransitionModel, rows: Rows, found: LocalExpansion, z: Tensor) -> Tensor:
+    """What second-order expansions of the step leave out, times 6, at z [N, ..., D]: [N, ..., D]."""
+    states, *rest = rows
+    moved = (states.view(len(z), *[1] * (z.dim() - 2), -1) + z).flatten(1, -2)
+    others = [one.unsqueeze(1).expand(-1, moved.shape[1], *one.shape[1:]) for one in rest]
+    reached = model.step(moved, *others).view_as(z)
+    here = model.step(*rows).view(len(z), *[1] * (z.dim() - 2), -1)
+    first = torch.einsum("nij,n...j->n...i", found.jacobian, z)
+    second = torch.einsum("nijk,n...j,n...k->n...i", unpacked(found.hessian, 3), z, z) / 2
+    return 6 * (reached - here - first - second)
+
+
+RADII = torch.tensor([0.01, 0.1, 0.5, 1.0, 3.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_remainders_of_a_local_expansion(name: str) -> None:
+    """At frames times vectors of some length, plus what is off."""
+    count, frames_count, samples = 8, 4, 30
+    model, rows, gradient = drawn_steps(name, count)
+    found = expanded_at(model, rows, gradient)
+    frames = 0.6 * draw(count, frames_count, 3, 3, seed=5)
+    off = 0.3 * draw(count, frames_count, len(RADII), seed=6).abs() * RADII**2
+    off[:, 0] = 0.0
+    y, away = (unit(draw(count, frames_count, samples, len(RADII), 3, seed=seed)) for seed in (7, 8))
+    y = y * RADII.unsqueeze(-1)
+    z = torch.einsum("nsij,nsmgj->nsmgi", frames, y) + away * off[:, :, None, :, None]
+    reach = z.norm(dim=-1).amax(2) * (1 + 1e-12)
+    third, over, whole = step_remainders(found, frames, RADII, off, reach)
+    assert found.adjoint_third is not None
+    turned = torch.einsum("nijk,nsia,nsjb,nskc->nsabc", found.adjoint_third, frames, frames, frames)
+    torch.testing.assert_close(third, turned, rtol=1e-9, atol=1e-11)
+    rest = left_out(model, rows, found, z)
+    rounding = 1e-12 * (1 + z.norm(dim=-1)) ** 2
+    assert bool((rest.norm(dim=-1) <= whole.unsqueeze(2) + rounding).all())
+    known = torch.einsum("nsabc,nsmga,nsmgb,nsmgc->nsmg", third, y, y, y)
+    less = ((rest * gradient[:, None, None, None]).sum(-1) - known).abs()
+    assert bool((less <= over.unsqueeze(2) + 10 * rounding).all())
+    if "deep" not in name:  # to first order of the radius nothing but third derivatives is left out
+        assert float((whole[:, 0, 0] / rest.norm(dim=-1)[:, 0, :, 0].amax(1)).median()) <= 4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_remainders_of_a_local_expansion_anywhere(name: str) -> None:
+    """For groups of steps from one state: of each under its gradient, and of all of a group."""
+    groups, count, samples = 4, 3, 60
+    model, rows, gradient = drawn_steps(name, groups * count)
+    found = expanded_at(model, rows, gradient, thirds=False)
+    frames = 0.6 * draw(groups, 3, 3, seed=5)
+    cubic, whole = step_remainders_anywhere(found, frames, RADII)
+    assert cubic.shape == (groups * count, len(RADII))
+    assert whole.shape == (groups, len(RADII))
+    y = unit(draw(groups * count, samples, len(RADII), 3, seed=7)) * RADII.unsqueeze(-1)
+    z = torch.einsum("nij,nmgj->nmgi", frames.repeat_interleave(count, 0), y)
+    rest = left_out(model, rows, found, z)
+    rounding = 1e-12 * (1 + z.norm(dim=-1)) ** 2
+    assert bool((rest.norm(dim=-1) <= whole.repeat_interleave(count, 0).unsqueeze(1) + rounding).all())
+    assert bool(((rest * gradient[:, None, None]).sum(-1).abs() <= cubic.unsqueeze(1) + 10 * rounding).all())
+
+
+@torch.no_grad()
+def test_bounds_hold_though_third_derivatives_are_in_float32() -> None:
+    """Along a line, and with a radius of next to nothing, nothing else is to spare."""
+    count, radius = 400, torch.tensor([1e-9], dtype=torch.float64)
+    model, rows, gradient = drawn_steps("additive", count)
+    found = expanded_at(model, rows, gradient)
+    line = unit(draw(count, 1, 1, 3, seed=5)).mT
+    frames = torch.cat((line, torch.zeros(count, 1, 3, 2, dtype=torch.float64)), dim=3)  # of rank 1
+    nothing = torch.zeros(count, 1, 1, dtype=torch.float64)
+    _, _, whole = step_remainders(found, frames, radius, nothing, nothing + radius)
+    assert found.third is not None
+    exact = torch.einsum("noijk,ni,nj,nk->no", found.third, *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
+    assert bool((whole.flatten() >= exact * (1 - 1e-12)).all())
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-12, 1e-6])
+@torch.no_grad()
+def test_next_to_no_third_derivatives_are_known_as_such(scale: float) -> None:
+    """What is zero in float32 is not unknown."""
+    model, rows, gradient = drawn_steps("additive", 5)
+    found = expanded_at(model, rows, gradient)
+    frames, radii = scale * draw(5, 2, 3, 3, seed=5), torch.tensor([0.5, 1.0], dtype=torch.float64)
+    off, reach = (torch.full((5, 2, 2), 10 * scale * size, dtype=torch.float64) for size in (0.0, 1.0))
+    for bounds in step_remainders(found, frames, radii, off, reach):
+        assert bool((bounds.abs() <= 1e3 * scale**3 * (1 + float(gradient.norm(dim=1).max()))).all())

@@ -1,0 +1,135 @@
+"""Greedy starts: admissible, with true outcomes, within the budget, and each round goes on from its best."""
+
+import numpy as np
+import pytest
+import torch
+
+from ifonly.constraints import Constraints
+from ifonly.errors import InputError
+from ifonly.problem import Problem
+from ifonly.problem.batch import ProblemBatch
+from ifonly.search.exhaustive import outcome_frontier
+from ifonly.search.prefix_cache import PrefixCache
+from ifonly.search.warm_start import PROMISING, WarmStart, greedy_warm_start
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_constraints, random_problem
+
+
+def rounds_of(members: list[Problem]) -> list[WarmStart]:
+    """Every round of greedy starts."""
+    batch = ProblemBatch(members)
+    return list(greedy_warm_start(batch, PrefixCache(batch)))
+
+
+def family(seed: int) -> list[Problem]:
+    """Problems with one model and budget under several rules, some of which demand changes."""
+    first = random_problem(
+        seed,
+        model_kind=MODEL_KINDS[seed % len(MODEL_KINDS)],
+        reward_kind=REWARD_KINDS[seed // len(MODEL_KINDS) % len(REWARD_KINDS)],
+        max_changes=(2, 1, 3, None, 0)[seed % 5],
+        horizon=2 + seed % 4,
+        actions=2 + seed % 3,
+        rules=None,
+        constrained=True,
+    )
+    rng = np.random.default_rng(seed)
+    members = [first, first.with_constraints(Constraints())]
+    for _ in range(4):
+        try:
+            members.append(first.with_constraints(random_constraints(first.episode, rng)))
+        except InputError:  # rules that contradict each other
+            continue
+    return members
+
+
+@torch.no_grad()
+def test_every_start_is_an_answer() -> None:
+    count = 0
+    for seed in range(60):
+        members = family(seed)
+        rounds = rounds_of(members)
+        assert len(rounds) <= members[0].max_changes + 1
+        for starts in rounds:
+            problem, sequences, outcomes = starts.problem, starts.sequences, starts.outcomes
+            assert len(problem) == len(sequences) == len(outcomes) == len(starts.model_steps)
+            assert outcomes.dtype == torch.float64
+            for number, member in enumerate(members):
+                rows = problem == number
+                mine = sequences[rows]
+                assert bool(member.admissible(mine).all())
+                assert bool((member.changes(mine) <= member.max_changes).all())
+                assert len(mine.unique(dim=0)) == len(mine)
+                torch.testing.assert_close(outcomes[rows], member.rollout(mine)[1], rtol=1e-12, atol=1e-12)
+                count += len(mine)
+    assert count > 2000
+
+
+@pytest.mark.parametrize("most", [1, PROMISING])
+@torch.no_grad()
+def test_rounds_are_neighbours_of_the_best_before(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.search.warm_start.PROMISING", most)
+    limited = 0
+    for seed in range(40):
+        members = family(seed)
+        rounds = rounds_of(members)
+        for number, member in enumerate(members):
+            best, worth = member.nearest_actions, None
+            for starts in rounds:
+                mine, values = starts.sequences[starts.problem == number], starts.outcomes[starts.problem == number]
+                expected = neighbours(member, best)
+                if worth is None:
+                    worth = {place(best, other): value for other, value in zip(mine, values.tolist(), strict=True)}
+                    assert sorted(mine.tolist()) == sorted(expected)
+                else:
+                    tried = promising(member, best, worth, most=most)
+                    wanted = [other for other in expected if place(best, torch.tensor(other)) in tried]
+                    assert sorted(mine.tolist()) == sorted(wanted)
+                    limited += len(wanted) < len(expected)
+                if not len(mine):
+                    break
+                best = mine[values.argmax()]
+    assert most > 1 or limited > 20
+
+
+def place(sequence: torch.Tensor, other: torch.Tensor) -> tuple[int, int]:
+    """The step at which another sequence differs, and its action there."""
+    step = int((sequence != other).nonzero()[0])
+    return step, int(other[step])
+
+
+def promising(
+    problem: Problem, sequence: torch.Tensor, worth: dict[tuple[int, int], float], *, most: int
+) -> set[tuple[int, int]]:
+    """At each step the other permitted actions that were worth most as the first change; smaller ones first."""
+    found = set()
+    for t in range(problem.horizon):
+        actions = [a for a in range(problem.action_count) if problem.allowed[t, a] and a != sequence[t]]
+        actions.sort(key=lambda a: (-worth.get((t, a), -np.inf), a))
+        found |= {(t, a) for a in actions[:most]}
+    return found
+
+
+def neighbours(problem: Problem, sequence: torch.Tensor) -> list[list[int]]:
+    """Every admissible sequence that differs in one step, by definition."""
+    found = []
+    for t in range(problem.horizon):
+        for action in range(problem.action_count):
+            other = sequence.clone()
+            other[t] = action
+            if action != sequence[t] and problem.admissible(other.unsqueeze(0)).all():
+                found.append(other.tolist())
+    return found
+
+
+@torch.no_grad()
+def test_single_changes_are_settled_by_the_first_round() -> None:
+    for seed in range(20):
+        problem = random_problem(seed, rules=False, max_changes=1, constrained=True)
+        outcomes = torch.cat([starts.outcomes for starts in rounds_of([problem])])
+        best = max(float(outcomes.max()), problem.observed_outcome)
+        assert best == pytest.approx(float(outcome_frontier(problem)[-1]), abs=1e-9)
+
+
+def test_nothing_to_change() -> None:
+    problem = random_problem(1, rules=False, masked=False).with_max_changes(0)
+    assert rounds_of([problem]) == []

@@ -175,7 +175,8 @@ def test_contributions(solve, tmp_path: Path, run, cohort_folder: Path, model_fo
     out = tmp_path / "result.json"
     shown = solve("-k", 2, "--contributions", "--out", out)
     content = json.loads(out.read_text())
-    found, shares = ifonly.Result.from_dict(content), content["contributions"]["changes"]
+    shares = content.pop("contributions")["changes"]
+    found = ifonly.Result.from_dict(content)
     assert [share["step"] for share in shares] == [change.step for change in found.changes]
     assert sum(share["share"] for share in shares) == pytest.approx(found.improvement)
     for share, change in zip(shares, found.changes, strict=True):

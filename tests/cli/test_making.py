@@ -297,7 +297,7 @@ def test_implausible_values_are_reported_where_values_matter(
     answer = tmp_path / "answer.json"
     solve = ("solve", "--episodes", odd, "--model", model_folder, "--only", "patient-00001", "-k", 1)
     for quiet in (
-        (*solve, "--solver", "greedy", "--out", answer),
+        (*solve, "--out", answer),
         ("verify", answer, "--episodes", odd, "--model", model_folder),
     ):
         result = run(*quiet)

@@ -99,7 +99,7 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
     """Of an answer that is not proven: the same run, asked with and without a cost of changes."""
     rows = [json.loads(line) for line in lines(run_folder)]
     for row in rows:
-        row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1}
+        row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1, "proven": False}
     unfinished(run_folder, [json.dumps(row) + "\n" for row in rows])
     found = []
     for cost in (0.0, 3.0):
@@ -115,7 +115,7 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
 
 def test_an_outcome_that_is_unknown_is_no_crash(run, run_folder: Path) -> None:
     rows = [json.loads(line) for line in lines(run_folder)]
-    rows[0]["clipped_outcome"] = None
+    rows[0] |= {"clipped_outcome": None, "improvement": None}
     result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
     assert result.exit_code == 0, result.output
     assert "1 answer without a known outcome within the features' ranges is not in averages." in result.stdout

@@ -45,6 +45,8 @@ def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bo
                 return False
             if action in map(number, (*rules.forbidden.get(None, ()), *rules.forbidden.get(step, ()))):
                 return False
+            if rules.window is not None and not rules.window[0] <= step <= rules.window[1]:
+                return False
             if step in rules.choices and action not in map(number, rules.choices[step]):
                 return False
             if not within(action, recorded[step], rules.max_shift):

@@ -159,6 +159,9 @@ class TestRules:
             ({"max_jump": {3: 1}}, "name at least one axis"),
             ({"max_jump": {"drug": -1}}, r"max_jump\['drug'\]: limit -1"),
             ({"last_action_fixed": 1}, "last_action_fixed must be true or false"),
+            ({"window": [3]}, "window must be two steps"),
+            ({"window": [3, 1]}, "step 3 comes after step 1"),
+            ({"window": [0, -1]}, "window: step -1"),
         ],
     )
     def test_nonsense_is_refused_at_once(self, given: dict[str, object], message: str) -> None:
@@ -215,7 +218,7 @@ def test_random_rules_are_of_every_kind() -> None:
     problems = [random_problem(seed, rules=True) for seed in range(60)]
     rules = [problem.constraints for problem in problems]
     assert len(rules) == 60
-    for name in ("locked", "forbidden", "required", "choices", "max_shift", "max_jump", "last_action_fixed"):
+    for name in ("locked", "forbidden", "required", "choices", "max_shift", "max_jump", "last_action_fixed", "window"):
         assert sum(bool(getattr(rule, name)) for rule in rules) > 3, name
     assert sum(problem.links is not None for problem in problems) > 8
     assert sum(bool(problem.must_change.any()) for problem in problems) > 8

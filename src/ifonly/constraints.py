@@ -49,6 +49,8 @@ class Constraints:
     """At most so many levels away from the dose of the step before, on every axis or on those named."""
     last_action_fixed: bool = False
     """Whether the last step's action (a discharge) stays."""
+    window: tuple[int, int] | None = None
+    """The first and the last step at which anything may be changed; None: every step."""
 
     def __post_init__(self) -> None:
         if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
@@ -78,6 +80,7 @@ class Constraints:
         if not isinstance(self.last_action_fixed, bool):
             raise InputError(f"constraints: last_action_fixed must be true or false, not {self.last_action_fixed!r}.")
         values = {
+            "window": _checked_window(self.window),
             "locked": tuple(sorted(locked)),
             "forbidden": forbidden,
             "required": required,
@@ -138,13 +141,16 @@ class Constraints:
             numbers = [_action_number(space, name, f"choices[{step}]") for name in names]
             mask[step] &= np.isin(np.arange(len(space)), numbers)
         mask[[*self.locked, *([len(episode) - 1] if self.last_action_fixed else [])]] = False
+        if self.window is not None:
+            first, last = self.window
+            mask[(steps < first) | (steps > last)] = False
         mask[steps, recorded] = True
         for step, name in self.required.items():
             number = _action_number(space, name, f"required[{step}]")
             if not mask[step, number]:
                 raise InputError(
                     f"constraints: action {number} ({space.labels[number]}) is required at step {step} of episode "
-                    f"{episode.id!r}, but another rule (forbidden, choices, max_shift, last_action_fixed) excludes it; "
+                    f"{episode.id!r}, but another rule (such as forbidden, max_shift or last_action_fixed) excludes it; "
                     "drop one of the two."
                 )
             mask[step] = False
@@ -192,6 +198,7 @@ class Constraints:
             "max_shift": plain(self.max_shift),
             "max_jump": plain(self.max_jump),
             "last_action_fixed": self.last_action_fixed,
+            "window": None if self.window is None else list(self.window),
         }
 
     @classmethod
@@ -319,6 +326,22 @@ def _checked_limit(name: str, limit: Any) -> int | dict[str, int] | None:
     if not limit or not all(isinstance(axis, str) for axis in limit):
         raise InputError(f"constraints: {name} {limit!r}: name at least one axis, each by its name.")
     return {axis: _whole(f"{name}[{axis!r}]", "limit", levels, wanted) for axis, levels in limit.items()}
+
+
+def _checked_window(window: Any) -> tuple[int, int] | None:
+    if window is None:
+        return None
+    first, last = (_checked_step("window", step) for step in _two("window", window))
+    if first > last:
+        raise InputError(f"constraints: window: step {first} comes after step {last}; give the first one first.")
+    return first, last
+
+
+def _two(where: str, values: Any) -> list[Any]:
+    found = as_list("constraints", where, values)
+    if len(found) != 2:
+        raise InputError(f"constraints: {where} must be two steps, the first and the last; found {len(found)}.")
+    return found
 
 
 def _whole(where: str, what: str, value: Any, wanted: str) -> int:

@@ -263,7 +263,13 @@ def random_constraints(episode: Episode, rng: np.random.Generator, *, share: flo
         max_shift=limit(),
         max_jump=limit(),
         last_action_fixed=drawn() and drawn(),
+        window=_window(rng, horizon) if drawn() and drawn() else None,
     )
+
+
+def _window(rng: np.random.Generator, horizon: int) -> tuple[int, int]:
+    first, last = sorted(int(step) for step in rng.integers(horizon, size=2))
+    return first, last
 
 
 def random_model(

@@ -145,6 +145,9 @@ def _rules_about_steps(given: Constraints, schema: Schema) -> Iterator[Message]:
         yield Message("rule.locked", {"times": times_message(schema, given.locked)})
     if given.last_action_fixed:
         yield Message("rule.last action")
+    if given.window is not None:
+        first, last = given.window
+        yield Message("rule.window", {"times": times_message(schema, range(first, last + 1))})
     for step, actions in given.forbidden.items():
         if step is None:
             yield Message("rule.forbidden", {"actions": named(actions)})

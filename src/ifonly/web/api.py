@@ -80,8 +80,13 @@ class CourseRequest(Body):
     actions: Annotated[list[Action], Field(min_length=1, max_length=MOST_STEPS, description="One per step.")]
 
 
-class RuleSet(Body):
-    """Which sequences may be considered; actions by number or label, steps by number, as text where they are keys."""
+class RuleSet(BaseModel):
+    """Which sequences may be considered; actions by number or label, steps by number, as text where they are keys.
+
+    Rules of other kinds are those of `Constraints`, which refuses what it does not know.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     locked: Annotated[list[Step], Field(max_length=MOST_STEPS)] = []
     forbidden: dict[StepOrEvery, Annotated[list[Named], Field(max_length=1000)]] = {}
@@ -89,7 +94,6 @@ class RuleSet(Body):
     choices: dict[StepKey, Annotated[list[Named], Field(max_length=1000)]] = {}
     max_shift: Levels | dict[str, Levels] | None = None
     max_jump: Levels | dict[str, Levels] | None = None
-    last_action_fixed: Annotated[bool, Field(strict=True)] = False
 
 
 class JobRequest(Body):

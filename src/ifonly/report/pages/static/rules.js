@@ -86,10 +86,10 @@
     }
     const limit = (values) => (Object.keys(values).length ? values : null);
     return {
+      ...given,
       locked: [...locked].sort((a, b) => a - b),
       forbidden: Object.fromEntries(Object.entries(forbidden).map(([step, actions]) => [step, [...actions]])),
       required, max_jump: limit(limits.max_jump), max_shift: limit(limits.max_shift),
-      choices: given.choices || {}, last_action_fixed: Boolean(given.last_action_fixed),
     };
   }
 

@@ -51,7 +51,7 @@ def test_answers_with_their_evidence(shown) -> None:
         for change in answer.changes:
             assert f"step {change.step}:" in result.stdout
     assert found.table().height == 2
-    assert not [path for path in folder.rglob(".*")]
+    assert not list(folder.rglob(".*"))
 
 
 def test_the_report_is_about_the_same_answers(shown) -> None:

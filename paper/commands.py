@@ -29,6 +29,8 @@ from paper.laboratory import Conditions, Laboratory, SettingsT
 DRAWING_NEEDS = {"names", "out", "episodes", "model", "draw_only", "page", "json"}
 """What --draw-only goes by; it refuses everything else."""
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+
 REPRODUCE_EXAMPLES = (
     "python -m paper reproduce fig2a --quick --out runs/quick",
     "python -m paper reproduce fig2a fig2b fig2c --patients 50 --seconds 30 --workers 8",
@@ -100,7 +102,7 @@ def reproduce(
     force: Annotated[
         bool, typer.Option("--force", help="Replace tables and figures of other settings; measurements are kept.")
     ] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> ExitCode:
     """Make the figures of the paper again, compare heuristics with the optimum, and see whether warnings work.
 
@@ -117,8 +119,8 @@ def reproduce(
         "distribution": distribution,
         "seconds": seconds,
         "device": device,
-        "location": None if location is None else options.limits(location, "--location"),
-        "scale": None if scale is None else options.limits(scale, "--scale"),
+        "location": None if location is None else options.limits(location),
+        "scale": None if scale is None else options.limits(scale),
         "folds": folds,
     }
     conditions = {"stays": stays, "feature": minimize, "horizon": horizon, "epochs": epochs, "seed": seed}
@@ -136,7 +138,8 @@ def reproduce(
                 ]
     if page is not None:
         write_page(finished_outcomes(out), read_header(out), page)
-    output = Output(json)
+    Output.as_json = json
+    output = Output()
     output.document({"folder": str(out), "experiments": [_document(outcome) for outcome in done]})
     for outcome in done:
         output.show(*_shown(outcome))
@@ -254,7 +257,7 @@ def accuracy(
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write everything as JSON.")] = None,
     force: options.Force = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> ExitCode:
     """Compare counterfactuals of learned models with the truth of the simulated world.
 
@@ -264,7 +267,7 @@ def accuracy(
     """
     if model is not None and sizes is not None:
         raise typer.BadParameter("--model and --sizes exclude each other.")
-    numbers = options.whole_numbers(sizes or "250,1000,4000", "--sizes")
+    numbers = options.widths(sizes or "250,1000,4000")
     require_free(out, force=force)
     solved = min(solved, patients)
     settings = AccuracySettings(patients, solved, horizon, max_changes, sequences, epochs, seed)
@@ -278,7 +281,8 @@ def accuracy(
             document, text = {"model": learned.fingerprint(), **judged.to_dict()}, str(judged)
     if out is not None:
         write_text_atomically(out, json_format.dumps(document, indent=2, allow_nan=False) + "\n")
-    output = Output(json)
+    Output.as_json = json
+    output = Output()
     output.document(document)
     output.show(text)
     return ExitCode.DONE

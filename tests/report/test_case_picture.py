@@ -1,6 +1,7 @@
 """The picture of a case says all that is claimed, and draws what was recorded."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from ifonly.report.case_picture import plot_case
+from ifonly.report.cases import TriedCourse
+from ifonly.text.catalogue import Message
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
+sys.path.insert(0, str(Path(__file__).parent / "pages"))
 from made_cases import made_case
 
 
@@ -24,22 +27,26 @@ def panel(figure: Figure, title: str) -> Any:
 
 def test_courses_are_drawn_in_original_units() -> None:
     case = made_case()
-    figure = plot_case(case, edited=case["answer"]["alternatives"][-1])
-    lines = [line for line in panel(figure, "MAP (mmHg)").lines if len(line.get_xdata()) == len(case["time"]["at"])]
-    courses = [case["observed"], case["answer"]["best"], case["answer"]["alternatives"][-1]]
+    assert case.answer is not None
+    tried = case.answer.alternatives[-1]
+    figure = plot_case(replace(case, edited=TriedCourse(**vars(tried))))
+    lines = [line for line in panel(figure, "MAP (mmHg)").lines if len(line.get_xdata()) == len(case.time.at)]
+    courses = [case.observed, case.answer.best, tried]
     for line, course in zip(lines, courses, strict=True):
-        assert list(line.get_xdata()) == case["time"]["at"]
-        assert list(line.get_ydata()) == [state[1] for state in course["states"]]
+        assert list(line.get_xdata()) == list(case.time.at)
+        assert list(line.get_ydata()) == [state[1] for state in course.states]
     assert len({line.get_linestyle() for line in lines}) == len({line.get_marker() for line in lines}) == 3
-    assert f"tried by the reviewer: {courses[2]['outcome']:.1f}" in words(figure)
+    assert f"tried by the reviewer: {courses[2].outcome:.1f}" in words(figure)
 
 
 @pytest.mark.parametrize("length", [3, 60])
 def test_a_claim_is_never_cut_short(length: int) -> None:
     case = made_case(proven=False)
-    case["answer"]["statement"] = " ".join(f"word{number}" for number in range(length)) + " end."
-    figure = plot_case(case)
-    assert case["answer"]["statement"] in words(figure)
+    assert case.answer is not None
+    statement = Message("page.sentence", {"text": " ".join(f"word{number}" for number in range(length)) + " end"})
+    claim = replace(case.answer.claim, statement=statement)
+    figure = plot_case(replace(case, answer=replace(case.answer, claim=claim)))
+    assert str(statement) in words(figure)
     assert "best found with at most 2 changes: 34.0" in words(figure)
     figure.canvas.draw()
     said = figure.texts[-1].get_window_extent()
@@ -50,8 +57,8 @@ def test_a_claim_is_never_cut_short(length: int) -> None:
 def test_treatments_without_doses_have_names() -> None:
     case = made_case(ordered=False)
     shown = [label.get_text() for label in panel(plot_case(case), "treatment").get_yticklabels()]
-    assert len(shown) == len(case["treatments"]["actions"])
-    assert shown[0] == case["treatments"]["actions"][0]["label"]
+    assert len(shown) == len(case.treatments.actions)
+    assert shown[0] == case.treatments.actions[0].label
 
 
 def test_a_case_without_an_answer_says_so() -> None:

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,23 @@ import pytest
 import torch
 
 import ifonly
-from ifonly.cases.case import case_from_row
-from ifonly.cases.opening import OpenedRun, open_run
 from ifonly.constraints import Constraints
 from ifonly.data import Cohort, Scaler
 from ifonly.data.episode import Episode
 from ifonly.errors import InputError, StoreError
 from ifonly.models import LinearModel
-from ifonly.report.case_report import ReportSettings, report_html, single_case_html, write_report
-from ifonly.report.improvements import Asked, improvements
+from ifonly.query import Query
+from ifonly.records import from_plain, to_plain
+from ifonly.report.case_report import ReportSettings, report_html, write_report
+from ifonly.report.cases import Case, OpenedRun, case_of, open_run
+from ifonly.report.cases.page import cases_html
+from ifonly.report.improvements import improvements
 from ifonly.report.summary import summarize
+from ifonly.result import Result, Status
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
+from ifonly.text import catalogue as wording
+from ifonly.text.catalogue import say
 
 HOSTILE = "</script><script>alert(1)</script><!-- '\"&"
 QUICK = ReportSettings(alternatives=1)
@@ -63,6 +70,10 @@ class Page(HTMLParser):
         return content
 
 
+def said(message: dict[str, Any]) -> str:
+    return say(message["code"], **message["values"])
+
+
 def hostile_cohort() -> Cohort:
     """Some episodes, one of which has a name that would end an element."""
     cohort = simulate_cohort(5, seed=3, horizon=4)
@@ -81,7 +92,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
     model = LinearModel(cohort.schema, matrices, scaler=Scaler.fit(cohort))
     out = tmp_path_factory.mktemp("runs") / "k2"
     settings = RunSettings(workers=1)
-    run = solve_cohort(cohort, model, ifonly.minus("SOFA"), max_changes=2, out=out, settings=settings)
+    run = solve_cohort(cohort, model, Query(ifonly.minus("SOFA"), 2), out=out, settings=settings)
     return open_run(run, episodes=cohort, model=model)
 
 
@@ -93,7 +104,7 @@ def written(opened: OpenedRun, tmp_path_factory: pytest.TempPathFactory) -> Page
 
 
 def test_the_most_improved_come_first_and_have_a_page(opened: OpenedRun, written: Page) -> None:
-    known = improvements(opened.table).sort("improvement", descending=True)
+    known = improvements(opened.table, opened.query).sort("improvement", descending=True)
     data = written.data
     assert [case["episode"] for case in data["cases"]] == known["episode"].to_list()
     assert all(case["answer"]["alternatives_proven"] for case in data["cases"])
@@ -102,8 +113,7 @@ def test_the_most_improved_come_first_and_have_a_page(opened: OpenedRun, written
 
 
 def test_figures_are_those_of_the_summary(opened: OpenedRun, written: Page) -> None:
-    asked = Asked(opened.reward, opened.table.height, 2, 0.0)
-    summary = summarize(opened.table, asked=asked)
+    summary = summarize(opened.table, opened.query, expected=opened.table.height)
     shown = written.data["summary"]
     assert [row["episode"] for row in shown["rows"]] == opened.table["episode"].to_list()
     assert shown["improvements"] == pytest.approx(summary.episodes["improvement"].to_list(), rel=1e-5)
@@ -113,9 +123,9 @@ def test_figures_are_those_of_the_summary(opened: OpenedRun, written: Page) -> N
         assert row["proven"]
     assert [entry["max_changes"] for entry in shown["by_changes"]] == [0, 1, 2]
     assert shown["by_changes"][-1]["mean"] == pytest.approx(summary.improvement.mean, rel=1e-5)
-    assert shown["notes"] == [summary.statement]
+    assert " ".join(map(said, shown["notes"])) == summary.statement
     assert shown["threshold"] == 0.15
-    values = {entry["label"]: entry["value"] for entry in shown["counts"]}
+    values = {said(entry["label"]): entry["value"] for entry in shown["counts"]}
     assert values["episodes"] == values["proven answers"] == 5
     assert values["improved by 15 % or more"] == summary.cases.height
     assert "answers not proven" not in values
@@ -125,7 +135,7 @@ def test_nothing_ends_the_element_it_is_in(opened: OpenedRun, written: Page) -> 
     hostile = opened.cohort.ids[2]
     assert hostile.startswith("</script><script>")
     assert hostile in [case["episode"] for case in written.data["cases"]]
-    single = Page(single_case_html(case_from_row(opened.problem(hostile), opened.row(hostile)).to_dict()))
+    single = Page(cases_html([case_of(opened.problem(hostile), opened.result(hostile))]))
     assert single.data["cases"][0]["episode"] == hostile
     assert single.data["summary"] is None
     for page in (written, single):
@@ -141,12 +151,16 @@ def test_nothing_ends_the_element_it_is_in(opened: OpenedRun, written: Page) -> 
 def test_what_is_claimed_is_not_rounded(opened: OpenedRun) -> None:
     """Six digits of a bound might promise more than the bound does."""
     episode = opened.cohort.ids[0]
-    case = case_from_row(opened.problem(episode), {**opened.row(episode), "upper_bound": -1.0000000123}).to_dict()
-    (shown,) = Page(single_case_html(case)).data["cases"]
-    assert shown["answer"]["best_possible"] == case["answer"]["best_possible"] == pytest.approx(1.0, abs=1e-6)
-    assert shown["answer"]["best_possible"] != 1.0
-    assert shown["answer"]["gap"] == case["answer"]["gap"]
-    assert shown["observed"]["outcome"] == float(f"{case['observed']['outcome']:.6g}")
+    result = opened.result(episode)
+    above = replace(result, upper_bound=-1.0000000123, frontier=())
+    case = case_of(opened.problem(episode), above)
+    assert case.answer is not None
+    (shown,) = Page(cases_html([case])).data["cases"]
+    assert shown["answer"]["claim"]["best_possible"] == case.answer.claim.best_possible == pytest.approx(1.0, abs=1e-6)
+    assert shown["answer"]["claim"]["best_possible"] != 1.0
+    assert shown["answer"]["claim"]["gap"] == case.answer.claim.gap
+    assert shown["observed"]["outcome"] == float(f"{case.observed.outcome:.6g}")
+    assert from_plain(Result, shown["answer"]["result"], what="result").to_json() == above.to_json()
 
 
 def test_the_file_stands_alone(opened: OpenedRun, written: Page) -> None:
@@ -211,31 +225,59 @@ def test_an_existing_file_is_kept_and_nothing_is_half_written(opened: OpenedRun,
 
 def test_answers_without_proof_and_failures_are_counted(opened: OpenedRun) -> None:
     limited = pl.col("episode").is_in(opened.cohort.ids[:2])
+    failed = pl.col("episode") == opened.cohort.ids[4]
+    status = pl.when(limited).then(pl.lit("time limit")).when(failed).then(pl.lit("failed")).otherwise("status")
     table = opened.table.with_columns(
-        status=pl.when(limited).then(pl.lit("time limit")).otherwise("status"),
+        status=status,
+        proven=pl.col("proven") & ~limited & ~failed,
         upper_bound=pl.when(limited).then(pl.lit(None)).otherwise("upper_bound"),
     )
-    table = table.with_columns(
-        status=pl.when(pl.col("episode") == opened.cohort.ids[4]).then(pl.lit("failed")).otherwise("status")
-    )
-    summary = summarize(table, asked=Asked(opened.reward, 5, 2))
-    case = case_from_row(opened.problem(table["episode"][0]), table.to_dicts()[0])
-    data = Page(report_html(summary, [case])).data
-    values = {entry["label"]: entry["value"] for entry in data["summary"]["counts"]}
+    summary = summarize(table, opened.query, expected=5)
+    episode = opened.cohort.ids[0]
+    result = replace(opened.result(episode), status=Status.TIME_LIMIT, upper_bound=math.inf)
+    data = Page(report_html(summary, [case_of(opened.problem(episode), result)])).data
+    values = {said(entry["label"]): entry["value"] for entry in data["summary"]["counts"]}
     assert (values["proven answers"], values["answers not proven"], values["without an answer"]) == (2, 2, 1)
     assert [row["proven"] for row in data["summary"]["rows"]] == [False, False, True, True]
-    assert "lower bound" in data["summary"]["notes"][0]
-    assert "Not proven" in data["cases"][0]["answer"]["statement"]
+    assert "lower bound" in said(data["summary"]["notes"][0])
+    assert "Not proven" in said(data["cases"][0]["answer"]["claim"]["statement"])
 
 
 def test_a_run_of_failures_is_refused(opened: OpenedRun, tmp_path: Path) -> None:
-    settings = RunSettings(workers=1, constraints=Constraints(locked=[17]))
-    run = solve_cohort(
-        opened.cohort, opened.model, opened.reward, max_changes=2, out=tmp_path / "failed", settings=settings
-    )
+    query = replace(opened.query, constraints=Constraints(locked=[17]))
+    settings = RunSettings(workers=1)
+    run = solve_cohort(opened.cohort, opened.model, query, out=tmp_path / "failed", settings=settings)
     with pytest.raises(InputError, match=r"failed: all 5 episodes of this run failed.*there is no step"):
         write_report(run, tmp_path / "report.html", episodes=opened.cohort, model=opened.model)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_another_wording_breaks_no_stored_file(
+    opened: OpenedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results, runs and reports hold codes: what was stored is read, and says the new sentences."""
+    id = opened.cohort.ids[0]
+    opened.result(id).save(tmp_path / "result.json")
+    write_report(opened, tmp_path / "report.html", QUICK)
+    before = str(opened.result(id)), opened.run.folder
+    changed = {code: f"Anders: {sentence}" for code, sentence in wording.catalogue().items()}
+    monkeypatch.setattr(wording, "catalogue", lambda: changed)
+    result, run = Result.load(tmp_path / "result.json"), ifonly.load_run(before[1])
+    assert str(result).startswith("Anders: ")
+    assert str(result) == str(opened.result(id)) != before[0]
+    assert run.result(id).to_json() == result.to_json()
+    again = case_of(opened.problem(id), run.result(id))
+    (data,) = (
+        one
+        for one in Page((tmp_path / "report.html").read_text(encoding="utf-8")).data["cases"]
+        if one["episode"] == id
+    )
+    stored = from_plain(Case, data, what="case")
+    for case in (again, stored):
+        assert case.answer is not None
+        assert str(case.answer.claim.statement).startswith("Anders: No sequence Anders: with at most")
+        assert str(case.evidence.statement).startswith("Anders: Anders: ")
+    assert to_plain(again)["answer"]["claim"] == data["answer"]["claim"], "codes are what they were"
 
 
 @pytest.mark.parametrize("wrong", [{"cases": 0}, {"cases": True}, {"episodes": "patient-1"}])

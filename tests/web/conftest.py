@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from browser_review import started_browser
+from described_answers import DescribedClient
 from fastapi import FastAPI
 
 import ifonly
@@ -48,7 +49,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     model = ifonly.fit(untrained, cohort, epochs=2, seed=0)
     ifonly.save_model(model, folder / "model")
     settings = ifonly.RunSettings(episodes=cohort.ids[:16], workers=1)
-    ifonly.solve_cohort(cohort, model, max_changes=2, out=folder / "run", settings=settings)
+    query = ifonly.Query(ifonly.minus("SOFA"), 2)
+    ifonly.solve_cohort(cohort, model, query, out=folder / "run", settings=settings)
     return Place(folder / "cohort", folder / "model", folder / "run", cohort)
 
 
@@ -65,10 +67,10 @@ def settings(place: Place, tmp_path: Path) -> ReviewSettings:
 
 @pytest.fixture(scope="session")
 def client_of() -> Callable[..., TestClient]:
-    """A client of an application; without workers, unless it is entered."""
+    """A client of an application, which compares every answer with its description; no workers, unless entered."""
 
     def client(app: FastAPI, address: str = ADDRESS) -> TestClient:
-        return TestClient(app, base_url=address, follow_redirects=False)
+        return DescribedClient(app, base_url=address, follow_redirects=False)
 
     return client
 

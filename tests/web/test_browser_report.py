@@ -10,9 +10,11 @@ from urllib.parse import quote
 import pytest
 from browser_review import Watch, check_care, reader, single_file, watched_page
 
+from ifonly.records import to_plain
 from ifonly.report import pages
+from ifonly.text.catalogue import Message, say
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "report" / "pages"))
 from made_cases import made_case, made_summary
 
 expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
@@ -31,7 +33,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         made_case("open", proven=False),
         made_case(HOSTILE, answered=False),
     ]
-    text = pages.render("report.html", summary=made_summary(cases, others=70), cases=cases)
+    text = pages.render("report.html", summary=made_summary(cases, others=70), cases=[to_plain(case) for case in cases])
     return single_file(tmp_path_factory.mktemp("report"), text)
 
 
@@ -120,7 +122,7 @@ def test_what_is_not_proven_is_not_called_best(page: Any) -> None:
     expect(shown.locator(".contributions")).to_contain_text("Of the best sequence found with at most 2 changes")
     shown.get_by_role("slider").fill("1")
     expect(shown.locator(".seal")).to_have_text("Proven")
-    expect(shown.locator(".certificate")).to_contain_text("Said of 1.")
+    expect(shown.locator(".certificate")).to_contain_text("No sequence with at most 1 change does better")
 
 
 def test_numbers_are_rounded_so_that_they_claim_less(page: Any) -> None:
@@ -152,12 +154,12 @@ def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     page.get_by_label("Warnings").select_option("")
     shown = open_case(page, "long")
     expect(shown.get_by_role("note")).to_contain_text("Caution. The model failed its check")
-    expect(shown.locator(".trust-line")).to_contain_text("1 warning")
+    expect(shown.locator(".trust-line")).to_contain_text("3 warnings")
     expect(shown.locator(".trust-line")).to_contain_text("4 of 5 refits agree")
     assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
-    expect(shown.get_by_role("img", name="all between \u22121.00 and 7.25")).to_be_visible()
+    expect(shown.get_by_role("img", name="the refits lie between 1 higher and 7.25 lower")).to_be_visible()
     shown.get_by_text("Every refit as a table").click()
     expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
     expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
@@ -174,13 +176,49 @@ def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
         ifonly.trustSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
     assert seals == ["No warnings", None]
-    told = page.evaluate("""() => [[], ['One.']].map((warnings) => {
+    told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
-        const trust = {examined: true, warnings, refits: null, support: null, sensitivity: null};
-        ifonly.fillTrust(place, {trust, model: {said: '', check: null}, answer: {}}, () => null);
+        const evidence = {examined: true, warnings, refits: [], gains: null, support: null, sensitivity: []};
+        const model = {said: {code: 'page.none', values: {}}, check: null};
+        ifonly.fillTrust(place, {evidence, model, question: {}, answer: {}}, () => null);
         return place.textContent.includes('nothing warns does not prove');
     })""")
     assert told == [True, False]
+
+
+SAMPLES: list[tuple[str, dict[str, Any]]] = [
+    ("page.none", {}),
+    ("count.change", {"count": 1, "number": 1}),
+    ("count.change", {"count": 0, "number": "no"}),
+    ("refits.agree", {"helping": 18, "refits": 20}),
+    ("support.beyond", {"steps": 1}),
+    ("rule.locked", {"times": Message("times.more", {"units": "hours", "times": ["0", "8", "12"]})}),
+    ("assumption.kept", {"features": []}),
+    ("assumption.kept", {"features": ["age"]}),
+    ("assumption.kept", {"features": ["a", Message("page.yes"), "<b>c</b> {nothing} $& $1"]}),
+    ("caution.left range", {"low": "-3", "high": "1e+06", "unit": " mmHg"}),
+]
+
+
+def test_the_browser_says_what_python_says(page: Any) -> None:
+    for code, values in SAMPLES:
+        message = Message(code, values)
+        plain = to_plain(message)
+        assert page.evaluate("(one) => ifonly.say(one)", plain) == str(message) == say(code, **plain["values"])
+        assert page.evaluate("([code, values]) => ifonly.say(code, values)", [code, plain["values"]]) == str(message)
+    cases = [made_case(examined=True), made_case(proven=False)]
+    for one in (one for case in cases for one in messages_in(to_plain(case))):
+        assert page.evaluate("(one) => ifonly.say(one)", one) == say(one["code"], **one["values"])
+
+
+def messages_in(content: Any) -> Iterator[dict[str, Any]]:
+    """Every message in plain data, however deep."""
+    if isinstance(content, dict):
+        if set(content) == {"code", "values"}:
+            yield content
+        content = list(content.values())
+    for one in content if isinstance(content, list) else ():
+        yield from messages_in(one)
 
 
 def test_an_id_with_markup_is_text(page: Any) -> None:
@@ -202,5 +240,5 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
     page.pdf()  # without a window there is no other way to print
     printed = page.evaluate("window.printed")
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
-    assert printed == {"cases": 4, "controls": 0, "warnings": 1, "wide": 0}
+    assert printed == {"cases": 4, "controls": 0, "warnings": 3, "wide": 0}
     assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from browser_review import ELSEWHERE, check_care, reader, started_server, watched_page
 
+from ifonly.text.catalogue import say
+
 expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
 expect.set_options(timeout=20_000)  # a busy machine is not a wrong page
 
@@ -23,7 +25,7 @@ def home(browser: Any, place: Any, tmp_path_factory: pytest.TempPathFactory) -> 
     notes = tmp_path_factory.mktemp("notes") / "notes.sqlite"
     yield from started_server(
         *("--episodes", place.episodes, "--model", place.model, "--run", place.run),
-        *("--notes", notes, "--jobs", 1, "--seconds", 120),
+        *("--notes", notes, "--workers", 1, "--seconds", 120),
     )
 
 
@@ -73,6 +75,16 @@ def first_dose(page: Any, words: str) -> Any:
 
 def outcome(page: Any, kind: str) -> str:
     return str(page.locator(f".outcome.{kind} .value").inner_text())
+
+
+def doses_changed(case: dict[str, Any], course: dict[str, Any]) -> int:
+    """How many doses of a course differ from what was recorded, over all axes and steps."""
+    levels = [action["levels"] for action in case["treatments"]["actions"]]
+    return sum(
+        old != new
+        for change in course["changes"]
+        for old, new in zip(levels[change["observed"]], levels[change["counterfactual"]], strict=True)
+    )
 
 
 def try_another_dose(page: Any, words: str) -> None:
@@ -137,12 +149,12 @@ def test_a_case_shows_what_the_api_says_for_every_budget(page: Any, home: str, l
     best = case["answer"]["best"]
     assert outcome(page, "observed") == f"{case['observed']['outcome']:.1f}"
     assert outcome(page, "best") == f"{best['outcome']:.1f}"
-    expect(page.locator(".certificate")).to_contain_text(case["answer"]["statement"])
+    statement = case["answer"]["claim"]["statement"]
+    expect(page.locator(".certificate")).to_contain_text(say(statement["code"], **statement["values"]))
     expect(page.locator(".chart .main-svg").first).to_be_visible()
     charts = len([feature for feature in case["features"] if feature["kind"] == "dynamic"])
     assert page.locator(".board .chart, .charts .chart").count() >= charts
-    changed = sum(direction != "same" for change in best["changes"] for direction in change["directions"].values())
-    expect(page.locator(".lanes tr.best td.changed")).to_have_count(changed)
+    expect(page.locator(".lanes tr.best td.changed")).to_have_count(doses_changed(case, best))
     for text in page.locator(".lanes tr.best td.changed").all_inner_texts():
         assert text[0] in "▲▼"
     check_care(page)
@@ -159,9 +171,7 @@ def test_a_case_shows_what_the_api_says_for_every_budget(page: Any, home: str, l
     for budget in (budgets[1], budgets[0]):
         page.keyboard.press("ArrowLeft")
         assert outcome(page, "best") == f"{budget['course']['outcome']:.1f}"
-        expect(page.locator(".lanes tr.best td.changed")).to_have_count(
-            sum(way != "same" for change in budget["course"]["changes"] for way in change["directions"].values())
-        )
+        expect(page.locator(".lanes tr.best td.changed")).to_have_count(doses_changed(case, budget["course"]))
     assert not [address for address in asked if "/api/" in address]
     assert query_of(page)["k"] == "0"
     if case["cautions"]:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ifonly
-from ifonly.cases.question import CaseQuestion
+from ifonly.records import to_plain
 from ifonly.web.listing import ORDERS, STATUSES, Listing, ListQuery
 from ifonly.web.notes import Note, Notes
 from ifonly.web.review import Review
@@ -27,8 +27,17 @@ def notes(review: Review, tmp_path_factory: pytest.TempPathFactory) -> Notes:
     return kept
 
 
+def page_of(listing: Listing, notes: Notes, **query: Any) -> dict[str, Any]:
+    return to_plain(listing.page(ListQuery(**query), notes))
+
+
+def rows_of(listing: Listing, notes: Notes, **query: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = page_of(listing, notes, **query)["rows"]
+    return rows
+
+
 def everything(listing: Listing, notes: Notes) -> list[dict[str, Any]]:
-    return listing.page(ListQuery(order="episode", size=200), notes)["rows"]
+    return rows_of(listing, notes, order="episode", size=200)
 
 
 def test_rows_say_what_the_run_found(review: Review, notes: Notes, place: Any) -> None:
@@ -58,12 +67,12 @@ def test_rows_say_what_the_run_found(review: Review, notes: Notes, place: Any) -
 def test_the_list_agrees_with_the_cases(review: Review, notes: Notes) -> None:
     for row in everything(review.listing, notes):
         case = review.case(row["episode"])
-        assert row["observed"] == pytest.approx(case["observed"]["outcome"])
-        if case["answer"] is not None:
-            best = case["answer"]["best"]
-            assert (row["best"], row["improvement"]) == pytest.approx((best["outcome"], best["improvement"]))
-            assert row["changes"] == len(best["changes"])
-            assert row["proven"] == case["answer"]["proven"]
+        assert row["observed"] == pytest.approx(case.observed.outcome)
+        if case.answer is not None:
+            best = case.answer.best
+            assert (row["best"], row["improvement"]) == pytest.approx((best.outcome, best.improvement))
+            assert row["changes"] == len(best.changes)
+            assert row["proven"] == case.answer.claim.proven
 
 
 queries = st.builds(
@@ -94,9 +103,9 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
         )
 
     wanted = [row for row in everything(review.listing, notes) if fits(row)]
-    page = review.listing.page(query, notes)
+    page = to_plain(review.listing.page(query, notes))
     assert page["total"] == len(wanted)
-    whole = review.listing.page(ListQuery(**{**vars(query), "page": 1, "size": 200}), notes)["rows"]
+    whole = rows_of(review.listing, notes, **{**query.model_dump(), "page": 1, "size": 200})
     by_id = {row["episode"]: row for row in wanted}
     assert {row["episode"]: row for row in whole} == by_id
     assert len(whole) == len(wanted)
@@ -108,36 +117,38 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
 
 
 def test_without_a_run_everything_is_unsolved_and_in_the_cohorts_order(place: Any, notes: Notes) -> None:
-    question = CaseQuestion(ifonly.minus("SOFA"))
-    review = Review.load(place.settings(Path("unused"), run=None, question=question))
-    page = review.listing.page(ListQuery(size=200), notes)
-    assert [row["episode"] for row in page["rows"]] == list(place.cohort.ids)
-    assert {row["status"] for row in page["rows"]} == {"unsolved"}
-    assert review.case(place.cohort.ids[0])["answer"] is None
+    query = ifonly.Query(ifonly.minus("SOFA"))
+    review = Review.load(place.settings(Path("unused"), run=None, query=query))
+    rows = rows_of(review.listing, notes, size=200)
+    assert [row["episode"] for row in rows] == list(place.cohort.ids)
+    assert {row["status"] for row in rows} == {"unsolved"}
+    assert review.case(place.cohort.ids[0]).answer is None
 
 
 def test_a_cost_of_changes_is_no_part_of_what_is_shown(place: Any, notes: Notes, tmp_path: Path) -> None:
     ids = place.cohort.ids[:3]
-    settings = ifonly.RunSettings(episodes=ids, workers=1, change_cost=0.05)
+    settings = ifonly.RunSettings(episodes=ids, workers=1)
     model = ifonly.load_model(place.model)
-    run = ifonly.solve_cohort(place.cohort, model, max_changes=1, out=tmp_path / "run", settings=settings)
+    query = ifonly.Query(ifonly.minus("SOFA"), 1, change_cost=0.05)
+    run = ifonly.solve_cohort(place.cohort, model, query, out=tmp_path / "run", settings=settings)
     review = Review.load(place.settings(Path("unused"), run=run.folder))
     rows = {row["episode"]: row for row in everything(review.listing, notes)}
     assert any(rows[episode]["changes"] for episode in ids)
     for episode in ids:
-        assert rows[episode]["best"] == pytest.approx(review.case(episode)["answer"]["best"]["outcome"])
+        assert rows[episode]["best"] == pytest.approx(review.case(episode).answer.best.outcome)  # type: ignore[union-attr]
 
 
 def test_failed_episodes_are_listed(place: Any, notes: Notes, tmp_path: Path) -> None:
     rules = ifonly.Constraints(locked=[6])  # some episodes are shorter
-    settings = ifonly.RunSettings(episodes=place.cohort.ids[:8], workers=1, constraints=rules)
+    settings = ifonly.RunSettings(episodes=place.cohort.ids[:8], workers=1)
     model = ifonly.load_model(place.model)
-    run = ifonly.solve_cohort(place.cohort, model, max_changes=1, out=tmp_path / "run", settings=settings)
+    query = ifonly.Query(ifonly.minus("SOFA"), 1, constraints=rules)
+    run = ifonly.solve_cohort(place.cohort, model, query, out=tmp_path / "run", settings=settings)
     assert 0 < run.counts["failed"] < 8
     review = Review.load(place.settings(Path("unused"), run=run.folder))
-    page = review.listing.page(ListQuery(status="failed"), notes)
+    page = page_of(review.listing, notes, status="failed")
     assert page["total"] == run.counts["failed"]
     assert all(row["best"] is None and not row["proven"] for row in page["rows"])
     case = review.case(page["rows"][0]["episode"])  # the record can be looked at, though the rules do not fit it
-    assert case["answer"] is None
-    assert "solving it failed" in case["cautions"][0]
+    assert case.answer is None
+    assert "solving it failed" in str(case.cautions[0])

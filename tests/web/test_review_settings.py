@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 import ifonly
-from ifonly.cases.question import CaseQuestion
 from ifonly.errors import InputError, StoreError
 from ifonly.web.app import create_app
 from ifonly.web.settings import ReviewSettings, check_address, is_loopback, read_token
 
-QUESTION = CaseQuestion(ifonly.minus("SOFA"))
+QUERY = ifonly.Query(ifonly.minus("SOFA"))
 
 
-def test_either_a_run_or_a_question(place: Any, tmp_path: Path) -> None:
+def test_either_a_run_or_a_query(place: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="either a run"):
-        place.settings(tmp_path / "n", question=QUESTION)
+        place.settings(tmp_path / "n", query=QUERY)
     with pytest.raises(InputError, match="either a run"):
         place.settings(tmp_path / "n", run=None)
 

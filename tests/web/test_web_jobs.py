@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import ifonly
-from ifonly.cases import case_of
-from ifonly.cases.question import CaseQuestion
+from ifonly.records import to_plain
+from ifonly.report.cases import case_of
+from ifonly.text.catalogue import say
 from ifonly.web.app import create_app
-from ifonly.web.jobs import DIED, SILENT, JobDesk, JobLimits, _Worker
-from ifonly.web.refusals import RefusalError
+from ifonly.web.guard import RefusalError
+from ifonly.web.jobs import JobAnswer, JobDesk, JobLimits, _Worker
 from ifonly.web.worker import Setup, Work
 
 
@@ -55,18 +56,25 @@ def test_answers_are_those_of_solve(client: Any, place: Any, ended: Any) -> None
     episode = next(id for id in place.cohort.ids if place.cohort[id].actions[1] != 0)  # 0 is forbidden there below
     model = ifonly.load_model(place.model).for_search()
     for rules in RULES:
-        constraints = None if rules is None else ifonly.Constraints.from_dict(rules)
-        problem = ifonly.Problem.from_episode(
-            place.cohort[episode], model, ifonly.Query(ifonly.minus("SOFA"), 2, constraints=constraints)
+        constraints = ifonly.Constraints.from_dict(rules or {})
+        query = ifonly.Query(
+            ifonly.minus("SOFA"),
+            2,
+            constraints=constraints,
+            solver={"name": "branch-and-bound", "alternatives": 3},
+            limits=ifonly.Limits(seconds=2.5),
+            allow_failed_model=True,
         )
-        expected = case_of(problem, ifonly.solve(problem, ifonly.BranchAndBound(alternatives=3))).to_dict()
+        problem = ifonly.Problem.from_episode(place.cohort[episode], model, query)
+        expected = to_plain(case_of(problem, ifonly.solve(problem)))
         job = start(client, episode=episode, max_changes=2, constraints=rules, alternatives=3)
         answer = ended(client, job["job"])
         assert answer["state"] == "finished", answer
         found = answer["case"]
-        assert found["answer"]["proven"]
+        assert found["answer"]["claim"]["proven"]
         assert found["answer"]["best"]["outcome"] == pytest.approx(expected["answer"]["best"]["outcome"], abs=1e-7)
         assert found["question"] == expected["question"]
+        assert found["answer"]["result"]["provenance"] == expected["answer"]["result"]["provenance"]
         outcomes = [course["outcome"] for course in found["answer"]["alternatives"]]
         assert outcomes == pytest.approx([course["outcome"] for course in expected["answer"]["alternatives"]], abs=1e-7)
         for budget, other in zip(found["answer"]["budgets"], expected["answer"]["budgets"], strict=True):
@@ -86,11 +94,12 @@ def test_stopped_the_answer_is_a_bracket(client: Any, place: Any, ended: Any) ->
     answer = ended(client, job, seconds=15)
     assert answer["state"] == "stopped"
     found = answer["case"]["answer"]
-    assert found["status"] == "interrupted"
-    assert not found["proven"]
-    assert "stopped by hand" in found["statement"]
+    claim = found["claim"]
+    assert found["result"]["status"] == "interrupted"
+    assert not claim["proven"]
+    assert claim["statement"]["values"]["claim"]["values"]["stopped"]["code"] == "case.stopped.interrupted"
     assert found["best"]["outcome"] <= answer["case"]["observed"]["outcome"] + 1e-9
-    assert found["best_possible"] is None or found["best_possible"] <= found["best"]["outcome"] + 1e-9
+    assert claim["best_possible"] is None or claim["best_possible"] <= found["best"]["outcome"] + 1e-9
     again = client.post(f"/api/jobs/{job}/stop").json()
     assert again["state"] == "stopped"
 
@@ -99,8 +108,8 @@ def test_seconds_are_limited(client: Any, place: Any, ended: Any) -> None:
     job = start(client, episode=longest(place), max_changes=8, seconds=3600)["job"]
     answer = ended(client, job, seconds=client.get("/api/about").json()["limits"]["seconds"] + 30)
     assert answer["state"] == "finished"
-    assert answer["case"]["answer"]["status"] == "time limit"
-    assert not answer["case"]["answer"]["proven"]
+    assert answer["case"]["answer"]["result"]["status"] == "time limit"
+    assert not answer["case"]["answer"]["claim"]["proven"]
 
 
 def test_a_worker_that_dies_fails_its_job_and_is_replaced(
@@ -113,7 +122,7 @@ def test_a_worker_that_dies_fails_its_job_and_is_replaced(
         (worker,) = set(multiprocessing.active_children()) - before
         os.kill(worker.pid, signal.SIGKILL)
         answer = ended(client, job)
-        assert (answer["state"], answer["error"]) == ("failed", DIED)
+        assert (answer["state"], answer["error"]) == ("failed", say("job.died"))
         again = ended(client, start(client, episode=longest(place), max_changes=1)["job"])
         assert again["state"] == "finished"
     assert set(multiprocessing.active_children()) == before
@@ -176,13 +185,13 @@ def test_unknown_jobs(client: Any) -> None:
 
 @pytest.fixture
 def work(place: Any) -> Work:
-    return Work(place.cohort[0], 1, None, 1, 10.0)
+    return Work(place.cohort[0], ifonly.Query(ifonly.minus("SOFA"), 1, limits=ifonly.Limits(seconds=10.0)))
 
 
 @pytest.fixture
 def setup(place: Any) -> Setup:
     fingerprint = ifonly.load_model(place.model).fingerprint()
-    return Setup(place.model, fingerprint, CaseQuestion(ifonly.minus("SOFA")))
+    return Setup(place.model, fingerprint)
 
 
 def test_too_many_jobs_are_refused(setup: Setup, work: Work) -> None:
@@ -196,30 +205,35 @@ def test_too_many_jobs_are_refused(setup: Setup, work: Work) -> None:
     desk.submit("bob", work)
     with pytest.raises(RefusalError, match="Too many searches are waiting"):
         desk.submit("eve", work)
-    assert desk.stop(first["job"])["state"] == "stopped"
-    assert desk.submit("ann", work)["state"] == "waiting"
+    assert desk.stop(first.job).state == "stopped"
+    assert desk.submit("ann", work).state == "waiting"
 
 
 def test_jobs_that_ended_are_forgotten_some_time(setup: Setup, work: Work) -> None:
     desk = JobDesk(setup, JobLimits(waiting=100, per_client=100, kept=3))
-    jobs = [desk.submit("ann", work)["job"] for _ in range(6)]
+    jobs = [desk.submit("ann", work).job for _ in range(6)]
     for job in jobs[:5]:
         desk.stop(job)
     for job in jobs[:2]:
         with pytest.raises(RefusalError, match="no such search"):
             desk.look(job)
-    assert [desk.look(job)["state"] for job in jobs[2:]] == ["stopped"] * 3 + ["waiting"]
+    assert [desk.look(job).state for job in jobs[2:]] == ["stopped"] * 3 + ["waiting"]
     brief = JobDesk(setup, JobLimits(seconds_kept=0.0))
-    job = brief.submit("ann", work)["job"]
+    job = brief.submit("ann", work).job
     brief.stop(job)
     time.sleep(0.01)
     with pytest.raises(RefusalError, match="no such search"):
         brief.look(job)
 
 
-def wait_for(desk: JobDesk, job: str) -> dict[str, Any]:
+def long_work(work: Work, place: Any) -> Work:
+    query = replace(work.query, max_changes=8, limits=ifonly.Limits(seconds=60.0))
+    return Work(place.cohort[longest(place)], query)
+
+
+def wait_for(desk: JobDesk, job: str) -> JobAnswer:
     end = time.monotonic() + 60
-    while (answer := desk.look(job))["state"] in ("waiting", "running") and time.monotonic() < end:
+    while (answer := desk.look(job)).state in ("waiting", "running") and time.monotonic() < end:
         time.sleep(0.02)
     return answer
 
@@ -228,9 +242,9 @@ def test_a_model_that_changed_is_noticed(setup: Setup, work: Work) -> None:
     desk = JobDesk(replace(setup, fingerprint="another"), JobLimits(workers=1))
     desk.open()
     try:
-        answer = wait_for(desk, desk.submit("ann", work)["job"])
-        assert answer["state"] == "failed"
-        assert "changed since the server was started" in answer["error"]
+        answer = wait_for(desk, desk.submit("ann", work).job)
+        assert answer.state == "failed"
+        assert "changed since the server was started" in answer.error
     finally:
         desk.close()
 
@@ -242,16 +256,16 @@ def test_a_search_that_never_ends_is_given_up(
     desk = JobDesk(setup, JobLimits(workers=1))
     desk.open()
     try:
-        long = replace(work, episode=place.cohort[longest(place)], max_changes=8, seconds=60.0)
-        answer = wait_for(desk, desk.submit("ann", long)["job"])
-        assert (answer["state"], answer["error"]) == ("failed", SILENT)
+        long = long_work(work, place)
+        answer = wait_for(desk, desk.submit("ann", long).job)
+        assert (answer.state, answer.error) == ("failed", say("job.silent"))
     finally:
         desk.close()
 
 
 def test_to_stop_again_gives_no_more_time(setup: Setup, work: Work) -> None:
     desk = JobDesk(setup)  # never opened: nobody listens
-    id = desk.submit("ann", work)["job"]
+    id = desk.submit("ann", work).job
     job = desk._jobs[id]
     job.state = "running"
     desk.stop(id)
@@ -264,7 +278,7 @@ def test_to_stop_again_gives_no_more_time(setup: Setup, work: Work) -> None:
 def test_stopped_while_its_worker_is_replaced(
     setup: Setup, work: Work, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = replace(work, episode=place.cohort[longest(place)], max_changes=8, seconds=60.0)
+    long = long_work(work, place)
     desk = JobDesk(setup, JobLimits(workers=1))
     begin = _Worker.begin
 
@@ -277,9 +291,11 @@ def test_stopped_while_its_worker_is_replaced(
     monkeypatch.setattr(_Worker, "begin", stopped_and_replaced)
     desk.open()
     try:
-        answer = wait_for(desk, desk.submit("ann", long)["job"])
-        assert (answer["state"], answer["error"]) == ("stopped", None)
-        assert answer["case"]["answer"]["status"] == "interrupted"
+        answer = wait_for(desk, desk.submit("ann", long).job)
+        assert (answer.state, answer.error) == ("stopped", None)
+        assert answer.case is not None
+        assert answer.case.answer is not None
+        assert answer.case.answer.result.status == "interrupted"
     finally:
         desk.close()
 
@@ -296,11 +312,11 @@ def test_a_worker_that_cannot_be_started_at_first(setup: Setup, work: Work, monk
     desk = JobDesk(setup, JobLimits(workers=1))
     desk.open()
     try:
-        failed = wait_for(desk, desk.submit("ann", work)["job"])
-        assert failed["state"] == "failed"
-        assert "OSError" in failed["error"]
-        assert "memory" not in failed["error"]
-        assert wait_for(desk, desk.submit("ann", work)["job"])["state"] == "finished"
+        failed = wait_for(desk, desk.submit("ann", work).job)
+        assert failed.state == "failed"
+        assert "OSError" in failed.error
+        assert "memory" not in failed.error
+        assert wait_for(desk, desk.submit("ann", work).job).state == "finished"
     finally:
         desk.close()
 
@@ -316,8 +332,8 @@ def test_a_worker_that_does_not_read_can_be_ended(setup: Setup, work: Work, monk
     desk = JobDesk(setup, JobLimits(workers=1))
     desk.open()
     large: Any = "x" * 5_000_000  # more than a pipe holds
-    job = desk.submit("ann", replace(work, constraints=large))["job"]
-    while desk.look(job)["state"] == "waiting":
+    job = desk.submit("ann", replace(work, query=replace(work.query, reward=ifonly.minus(large)))).job
+    while desk.look(job).state == "waiting":
         time.sleep(0.02)
     time.sleep(0.2)  # until the order is stuck
 
@@ -331,4 +347,4 @@ def test_a_worker_that_does_not_read_can_be_ended(setup: Setup, work: Work, monk
     if is_stuck := closing.is_alive():
         desk._workers[0]._process.kill()
     assert not is_stuck
-    assert desk.look(job)["state"] == "failed"
+    assert desk.look(job).state == "failed"

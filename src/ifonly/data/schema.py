@@ -175,6 +175,13 @@ class ActionSpace:
         """Whether the vectors are indicators, as those of `categories` are."""
         return not self.axes and self.vectors == _indicators(len(self))
 
+    @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """For every action the number of its level on each axis; empty where there are no axes."""
+        if not self.axes:
+            return ((),) * len(self)
+        return tuple(itertools.product(*(range(len(axis.levels)) for axis in self.axes)))
+
     def describe_change(self, before: int, after: int) -> str:
         """A change of action in words, naming only the doses that differ."""
         if not self.axes:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
+from ifonly.report.cases import Case, Course
+from ifonly.report.cases.case import MeasuredFeature
 from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
+from ifonly.text.catalogue import say
 
 COLUMNS = 3
 _PANEL = (4.0, 2.1)
@@ -26,94 +29,88 @@ _LEFT = (0.02, 0.22, 0.58)
 _LONGEST_LABEL = 18
 """Letters of a treatment's name beside its panel."""
 
-Plain = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class _Line:
     """One course, and how it is drawn: never told apart by colour alone."""
 
-    course: Plain
+    course: Course
     label: str
     colour: str
     style: Literal["-", "--", ":"]
     marker: str
 
 
-def plot_case(case: Plain, *, edited: Plain | None = None) -> Figure:
-    """A case (`Case.to_dict()`) as a figure; `edited` (`Course.to_dict()`) is a course that somebody tried.
+def plot_case(case: Case) -> Figure:
+    """A case as a figure, with the course that somebody tried where it has one.
 
     One panel per dynamic feature, one per dose axis; steps that are treated differently are marked.
     """
-    lines = _lines(case, edited)
-    features = [feature for feature in case["features"] if feature["kind"] == "dynamic"]
-    axes = case["treatments"]["axes"] or [None]
-    rows = math.ceil((len(features) + len(axes)) / COLUMNS)
+    lines = _lines(case)
+    features = [feature for feature in case.features if feature.kind == "dynamic"]
+    panes = len(features) + (len(case.treatments.axes) or 1)
+    rows = math.ceil(panes / COLUMNS)
     said = textwrap.wrap(_statement(case), _LETTERS)
     head = _HEAD + _LINE * len(said)
     height = rows * _PANEL[1] + head
     figure = Figure(figsize=(COLUMNS * _PANEL[0], height), dpi=150)
-    left, between = (0.06, 0.24) if case["treatments"]["axes"] else (0.1, 0.4)  # names are longer than doses
+    left, between = (0.06, 0.24) if case.treatments.axes else (0.1, 0.4)  # names are longer than doses
     figure.subplots_adjust(
         left=left, right=0.985, bottom=0.55 / height, top=1 - head / height, hspace=0.55, wspace=between
     )
     panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
     for column, (panel, feature) in enumerate(zip(panels, features, strict=False)):
         _draw_feature(panel, case, lines, column, feature)
-    for number, panel in enumerate(panels[len(features) : len(features) + len(axes)]):
+    for number, panel in enumerate(panels[len(features) : panes]):
         _draw_treatment(panel, case, lines, number)
-    for panel in panels[len(features) + len(axes) :]:
+    for panel in panels[panes:]:
         panel.set_axis_off()
     _write_head(figure, case, lines, said, height)
     return figure
 
 
-def _lines(case: Plain, edited: Plain | None) -> list[_Line]:
-    lines = [_Line(case["observed"], "recorded", OBSERVED, "-", "o")]
-    if case["answer"] is not None:
-        best = case["answer"]["best"]
-        lines.append(_Line(best, _best_label(case), COUNTERFACTUAL, "--", "D"))
-    if edited is not None:
-        lines.append(_Line(edited, "tried by the reviewer", AXIS_COLOURS[0], ":", "s"))
+def _lines(case: Case) -> list[_Line]:
+    lines = [_Line(case.observed, say("picture.recorded"), OBSERVED, "-", "o")]
+    if case.answer is not None:
+        most = case.question.max_changes
+        allowed = say("case.any number") if most is None else say("case.at most", most=most)
+        label = say("picture.best" if case.answer.claim.proven else "picture.best found", allowed=allowed)
+        lines.append(_Line(case.answer.best, label, COUNTERFACTUAL, "--", "D"))
+    if case.edited is not None:
+        lines.append(_Line(case.edited, say("picture.tried"), AXIS_COLOURS[0], ":", "s"))
     return lines
 
 
-def _best_label(case: Plain) -> str:
-    most = case["question"]["max_changes"]
-    allowed = f"with at most {most} change{'' if most == 1 else 's'}"
-    return f"best {allowed}" if case["answer"]["proven"] else f"best found {allowed}"
-
-
-def _draw_feature(panel: Axes, case: Plain, lines: Sequence[_Line], column: int, feature: Plain) -> None:
+def _draw_feature(panel: Axes, case: Case, lines: Sequence[_Line], column: int, feature: MeasuredFeature) -> None:
     for line in lines:
-        values = [math.nan if state[column] is None else state[column] for state in line.course["states"]]
-        _draw_line(panel, case, line, values)
-    panel.set_title(feature["label"], loc="left", fontsize=9, parse_math=False)
+        reached = [state[column] for state in line.course.states]
+        _draw_line(panel, case, line, [math.nan if value is None else value for value in reached])
+    panel.set_title(feature.label, loc="left", fontsize=9, parse_math=False)
     _finish(panel, case)
 
 
-def _draw_treatment(panel: Axes, case: Plain, lines: Sequence[_Line], number: int) -> None:
+def _draw_treatment(panel: Axes, case: Case, lines: Sequence[_Line], number: int) -> None:
     """Doses of one axis, evenly spaced by level; treatments without doses by their names."""
-    actions, axes = case["treatments"]["actions"], case["treatments"]["axes"]
+    actions, axes = case.treatments.actions, case.treatments.axes
     for line in lines:
-        taken = line.course["actions"]
-        levels = [actions[action]["levels"][number] for action in taken] if axes else taken
+        taken = line.course.actions
+        levels = [actions[action].levels[number] for action in taken] if axes else taken
         _draw_line(panel, case, line, [float(level) for level in levels], held=True)
     if axes:
         axis = axes[number]
-        panel.set_yticks(range(len(axis["shown"])), axis["shown"], parse_math=False)
-        title = f"{axis['name']} ({axis['unit']})" if axis["unit"] else axis["name"]
+        panel.set_yticks(range(len(axis.shown)), axis.shown, parse_math=False)
+        title = f"{axis.name} ({axis.unit})" if axis.unit else axis.name
     else:
-        names = [textwrap.shorten(action["label"], _LONGEST_LABEL, placeholder="…") for action in actions]
+        names = [textwrap.shorten(action.label, _LONGEST_LABEL, placeholder="…") for action in actions]
         panel.set_yticks(range(len(names)), names, parse_math=False)
-        title = "treatment"
+        title = say("picture.treatment")
     panel.set_title(title, loc="left", fontsize=9, fontweight="bold", parse_math=False)
     _finish(panel, case)
 
 
-def _draw_line(panel: Axes, case: Plain, line: _Line, values: Sequence[float], *, held: bool = False) -> None:
+def _draw_line(panel: Axes, case: Case, line: _Line, values: Sequence[float], *, held: bool = False) -> None:
     """A course over time; a dose is held until the next step."""
-    times = case["time"]["at"]
+    times = case.time.at
     drawstyle: Literal["steps-post", "default"] = "steps-post" if held else "default"
     panel.plot(
         times,
@@ -125,7 +122,7 @@ def _draw_line(panel: Axes, case: Plain, line: _Line, values: Sequence[float], *
         markersize=2,
         drawstyle=drawstyle,
     )
-    changed = [change["step"] for change in line.course["changes"]]
+    changed = [change.step for change in line.course.changes]
     panel.plot(
         [times[step] for step in changed],
         [values[step] for step in changed],
@@ -136,32 +133,35 @@ def _draw_line(panel: Axes, case: Plain, line: _Line, values: Sequence[float], *
     )
 
 
-def _finish(panel: Axes, case: Plain) -> None:
-    times = case["time"]
-    for line in {change["at"] for change in (case["answer"] or {"best": {"changes": ()}})["best"]["changes"]}:
-        panel.axvline(line, color=GUIDE, linewidth=0.8, linestyle=":", zorder=0)
-    panel.xaxis.set_major_locator(MultipleLocator(times["step"] * math.ceil(len(times["at"]) / 8)))
+def _finish(panel: Axes, case: Case) -> None:
+    time = case.time
+    for change in () if case.answer is None else case.answer.best.changes:
+        panel.axvline(time.at[change.step], color=GUIDE, linewidth=0.8, linestyle=":", zorder=0)
+    panel.xaxis.set_major_locator(MultipleLocator(time.step * math.ceil(len(time.at) / 8)))
     panel.tick_params(labelsize=8, length=2)
-    panel.set_xlabel(f"time ({times['unit']})", fontsize=8, labelpad=1)
+    panel.set_xlabel(say("picture.time", unit=time.unit), fontsize=8, labelpad=1)
     panel.margins(x=0.03, y=0.12)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
 
 
-def _statement(case: Plain) -> str:
-    found = case["answer"]["statement"] if case["answer"] is not None else "No answer: this case was not solved."
-    return " ".join(part for part in (case["model"]["caution"], found, case["trust"]["statement"]) if part)
+def _statement(case: Case) -> str:
+    found = say("picture.no answer") if case.answer is None else str(case.answer.claim.statement)
+    caution = "" if case.model.caution is None else str(case.model.caution)
+    return " ".join(part for part in (caution, found, str(case.evidence.statement)) if part)
 
 
-def _write_head(figure: Figure, case: Plain, lines: Sequence[_Line], said: Sequence[str], height: float) -> None:
+def _write_head(figure: Figure, case: Case, lines: Sequence[_Line], said: Sequence[str], height: float) -> None:
     def place(inches: float) -> float:
         return 1 - inches / height
 
-    objective = case["question"]["objective"]
-    figure.text(0.02, place(0.32), f"{case['episode']}: {objective}", fontsize=13, fontweight="bold", parse_math=False)
+    title = say("picture.title", episode=case.episode, outcome=case.question.outcome)
+    figure.text(0.02, place(0.32), title, fontsize=13, fontweight="bold", parse_math=False)
     for number, line in enumerate(lines):
-        outcome = line.course["outcome"]
-        shown = "not known" if outcome is None else f"{outcome:.1f}" if abs(outcome) >= 1 else f"{outcome:.2g}"
+        outcome = line.course.outcome
+        shown = (
+            say("picture.unknown") if outcome is None else f"{outcome:.1f}" if abs(outcome) >= 1 else f"{outcome:.2g}"
+        )
         left = _LEFT[number]
         figure.text(
             left + 0.045, place(0.68), f"{line.label}: {shown}", fontsize=10, color=line.colour, parse_math=False

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ifonly.cases.case import Case
-from ifonly.cases.opening import OpenedRun, open_run
-from ifonly.cases.selection import cases_of_run
 from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
-from ifonly.report import pages
-from ifonly.report.improvements import Asked
-from ifonly.report.summary import INTERESTING, Summary, summarize
-from ifonly.report.summary_text import percent
+from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
+from ifonly.report.cases.case import CaseQuestion, ModelAbout
+from ifonly.report.cases.page import cases_html
+from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result import Status
+from ifonly.text.catalogue import Message
+from ifonly.text.evidence import warned_message
+from ifonly.text.numbers import percent
+from ifonly.text.summaries import statement_messages
 
 if TYPE_CHECKING:
     from ifonly.data.cohort import Cohort
     from ifonly.models.base import TransitionModel
     from ifonly.runs.run import Run
-
-TEMPLATE = "report.html"
-DIGITS = 6
-"""Significant digits of numbers in the file: more than anybody reads, in half the space."""
-CLAIMS = ("best_possible", "gap")
-"""Numbers that are kept as they are: rounded, they might claim more than was proven."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +48,98 @@ class ReportSettings:
             raise InputError(f"report: episodes={self.episodes!r} must be a list of ids.")
 
 
+@dataclass(frozen=True)
+class SummaryCount:
+    """One figure of a summary."""
+
+    label: Message
+    value: int | str
+    note: Message | None = None
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One episode in the table of a report."""
+
+    episode: str
+    steps: int
+    observed: float | None
+    best: float | None
+    improvement: float | None
+    changes: int
+    status: str
+    proven: bool
+    refits_agree: float | None
+    refits: int | None
+    warnings: int | None
+    """How many there are; None: not examined."""
+
+
+@dataclass(frozen=True)
+class BudgetAverages:
+    """Improvements with at most so many changes: their mean with its interval, and their median."""
+
+    max_changes: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    median: float | None
+
+
+@dataclass(frozen=True)
+class ExaminedGroup:
+    """The improvements of answers of which an examination says alike."""
+
+    answers: Message
+    episodes: int
+    median: float | None
+    lower_quartile: float | None
+    upper_quartile: float | None
+    cases: int
+
+
+@dataclass(frozen=True)
+class WarningCount:
+    """How many answers a kind of warning is about."""
+
+    warning: Message
+    episodes: int
+    share: float
+
+
+@dataclass(frozen=True)
+class ExaminedAnswers:
+    """How far the answers may be trusted as a whole."""
+
+    examined: int
+    without_warnings: int
+    median_agreement: float | None
+    groups: tuple[ExaminedGroup, ...]
+    warnings: tuple[WarningCount, ...]
+
+
+@dataclass(frozen=True)
+class SummaryPage:
+    """What the first page of a report shows; its figures are those of `ifonly summarize`."""
+
+    threshold: float
+    question: CaseQuestion
+    counts: tuple[SummaryCount, ...]
+    improvements: tuple[float, ...]
+    by_changes: tuple[BudgetAverages, ...]
+    rows: tuple[SummaryRow, ...]
+    notes: tuple[Message, ...]
+    model: ModelAbout
+    evidence: ExaminedAnswers | None
+    """None where no answer was examined."""
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """A report that was written, and what is in it."""
 
     path: Path
-    summary: Summary
+    summary: RunSummary
     cases: tuple[Case, ...]
 
 
@@ -84,7 +164,10 @@ def write_report(
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     check_writable(target)
     opened = run if isinstance(run, OpenedRun) else open_run(run, episodes=episodes, model=model)
-    summary = _summarized(opened, settings.threshold)
+    try:
+        summary = summarize(opened.table, opened.query, threshold=settings.threshold, expected=opened.table.height)
+    except InputError as error:
+        raise InputError(f"{opened.run.folder}: {error}") from None
     cases = cases_of_run(
         opened,
         settings.episodes or _most_improved(summary, settings.cases),
@@ -96,116 +179,84 @@ def write_report(
     return Report(target, summary, tuple(cases))
 
 
-def report_html(summary: Summary, cases: Sequence[Case]) -> str:
+def report_html(summary: RunSummary, cases: Sequence[Case]) -> str:
     """The report as one HTML document, of at least one case; the same input gives the same text."""
-    content = _short(_summary(summary, cases))
-    return pages.render(TEMPLATE, summary=content, cases=[_short(case.to_dict()) for case in cases])
+    return cases_html(cases, summary_page(summary, cases))
 
 
-def single_case_html(case: Mapping[str, Any]) -> str:
-    """One case (`Case.to_dict()`) as an HTML document of its own, without a summary."""
-    return pages.render(TEMPLATE, summary=None, cases=[_short(case)])
-
-
-def _summarized(opened: OpenedRun, threshold: float) -> Summary:
-    question = opened.run.manifest["question"]
-    check = opened.model.standing
-    asked = Asked(
-        reward=opened.reward,
-        episodes=opened.table.height,
-        max_changes=question["max_changes"],
-        change_cost=question["change_cost"],
-        model_check=None if check is None else check.to_dict(),
-    )
-    try:
-        return summarize(opened.table, threshold=threshold, asked=asked)
-    except InputError as error:
-        raise InputError(f"{opened.run.folder}: {error}") from None
-
-
-def _most_improved(summary: Summary, count: int) -> list[str]:
+def _most_improved(summary: RunSummary, count: int) -> list[str]:
     """Ids, best first; of equals the first one first, and those of which nothing is known last."""
     ranked = summary.episodes.sort("improvement", descending=True, nulls_last=True, maintain_order=True)
     return ranked["episode"].head(count).to_list()
 
 
-def _summary(summary: Summary, cases: Sequence[Case]) -> dict[str, Any]:
-    """The summary as the template takes it; its figures are those of `ifonly summarize`."""
-    rows = summary.episodes.to_dicts()
-    return {
-        "title": "Case review",
-        "threshold": summary.threshold,
-        "question": dict(cases[0].question) | {"max_changes": max(case.question["max_changes"] for case in cases)},
-        "counts": _counts(summary),
-        "improvements": [row["improvement"] for row in rows if row["improvement"] is not None],
-        "by_changes": summary.by_budget.select("max_changes", "mean", "low", "high", "median").to_dicts(),
-        "rows": [_row(row) for row in rows],
-        "notes": [summary.statement],
-        "model": dict(cases[0].model),
-        "trust": _trust(summary),
-    }
+def summary_page(summary: RunSummary, cases: Sequence[Case]) -> SummaryPage:
+    """The summary as a report shows it, with what its cases have in common."""
+    first, rows = cases[0], summary.episodes.to_dicts()
+    most = max(case.question.max_changes or 0 for case in cases)
+    budgets = summary.by_budget.select("max_changes", "mean", "low", "high", "median")
+    return SummaryPage(
+        threshold=summary.threshold,
+        question=replace(first.question, max_changes=most),
+        counts=tuple(_counts(summary)),
+        improvements=tuple(row["improvement"] for row in rows if row["improvement"] is not None),
+        by_changes=tuple(BudgetAverages(**row) for row in budgets.iter_rows(named=True)),
+        rows=tuple(
+            SummaryRow(
+                episode=row["episode"],
+                steps=row["horizon"],
+                observed=row["observed"],
+                best=row["counterfactual"],
+                improvement=row["improvement"],
+                changes=row["changes"],
+                status=row["status"],
+                proven=row["status"] == Status.OPTIMAL.value,
+                refits_agree=row["refits_agree"],
+                refits=row["refits"],
+                warnings=None if row["warnings"] is None else len(row["warnings"]),
+            )
+            for row in rows
+        ),
+        notes=tuple(statement_messages(summary)),
+        model=first.model,
+        evidence=_evidence(summary) if summary.evidence.examined else None,
+    )
 
 
-def _trust(summary: Summary) -> dict[str, Any] | None:
-    """How far the answers may be trusted as a whole; None where none was examined."""
-    if not summary.trust.examined:
-        return None
-    kept = ("standing", "episodes", "median", "lower_quartile", "upper_quartile", "cases")
-    return {
-        "examined": summary.trust.examined,
-        "without_warnings": summary.trust.without_warnings,
-        "median_agreement": summary.trust.median_agreement,
-        "groups": summary.by_standing.select(kept).to_dicts(),
-        "warnings": summary.warnings.to_dicts(),
-        "agreement": summary.agreement.to_dicts(),
-    }
+def _evidence(summary: RunSummary) -> ExaminedAnswers:
+    kept = ("examination", "episodes", "median", "lower_quartile", "upper_quartile", "cases")
+    groups = summary.by_examination.select(kept).iter_rows()
+    return ExaminedAnswers(
+        examined=summary.evidence.examined,
+        without_warnings=summary.evidence.without_warnings,
+        median_agreement=summary.evidence.median_agreement,
+        groups=tuple(ExaminedGroup(Message(f"examination.{name}"), *figures) for name, *figures in groups),
+        warnings=tuple(
+            WarningCount(warned_message(code), episodes, share)
+            for code, episodes, share in summary.warnings.select("warning", "episodes", "share").iter_rows()
+        ),
+    )
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "episode": row["episode"],
-        "steps": row["horizon"],
-        "observed": row["observed"],
-        "best": row["counterfactual"],
-        "improvement": row["improvement"],
-        "changes": row["changes"],
-        "status": row["status"],
-        "proven": row["status"] == Status.OPTIMAL.value,
-        "refits_agree": row["refits_agree"],
-        "refits": row["refits"],
-        "warnings": None if row["warnings"] is None else len(row["warnings"]),
-    }
+def _counts(summary: RunSummary) -> list[SummaryCount]:
+    counts, evidence = summary.counts, summary.evidence
 
+    def figure(name: str, value: int | str, **noted: str) -> SummaryCount:
+        note = Message(f"report.count.{name}.note", noted) if name in NOTED else None
+        return SummaryCount(Message(f"report.count.{name}"), value, note)
 
-def _counts(summary: Summary) -> list[dict[str, Any]]:
-    counts = summary.counts
-    listed: list[dict[str, Any]] = [
-        {"label": "episodes", "value": counts.episodes},
-        {"label": "proven answers", "value": counts.proven, "note": "nothing better, within the question"},
-    ]
+    listed = [figure("episodes", counts.episodes), figure("proven", counts.proven)]
     if counts.limited:
-        listed.append({"label": "answers not proven", "value": counts.limited, "note": "better ones may exist"})
+        listed.append(figure("limited", counts.limited))
     if counts.failed:
-        listed.append({"label": "without an answer", "value": counts.failed})
-    if summary.trust.examined:
-        listed.append(
-            {
-                "label": "answers without warnings",
-                "value": summary.trust.without_warnings,
-                "note": f"of {summary.trust.examined:,} examined",
-            }
-        )
-    listed.append({"label": f"improved by {100 * summary.threshold:g} % or more", "value": summary.cases.height})
-    listed.append({"label": "median improvement", "value": percent(summary.improvement.median)})
+        listed.append(figure("failed", counts.failed))
+    if evidence.examined:
+        listed.append(figure("without warnings", evidence.without_warnings, examined=f"{evidence.examined:,}"))
+    improved = Message("report.count.improved", {"percent": f"{100 * summary.threshold:g}"})
+    listed.append(SummaryCount(improved, summary.cases.height))
+    listed.append(figure("median", percent(summary.improvement.median)))
     return listed
 
 
-def _short(content: Any) -> Any:
-    """Numbers with as many digits as are of use."""
-    if isinstance(content, Mapping):
-        return {key: value if key in CLAIMS else _short(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_short(value) for value in content]
-    if isinstance(content, float) and math.isfinite(content):
-        return float(f"{content:.{DIGITS}g}")
-    return content
+NOTED = ("proven", "limited", "without warnings")
+"""The figures that a few more words explain."""

@@ -105,7 +105,7 @@ def write_summary(found: summary.RunSummary, path: str | Path, *, figures: Seque
     not_drawn = {}
     with SUMMARY_FOLDER.replaced(Path(path)) as scratch:
         for name, frame in found.frames().items():
-            _harmless(frame).write_csv(scratch / f"{name}.csv")
+            without_formulas(frame).write_csv(scratch / f"{name}.csv")
         for name, draw in summary_plots(found).items():
             try:
                 figure = draw(found)
@@ -174,7 +174,7 @@ def summary_plots(found: summary.RunSummary) -> dict[str, Callable[[summary.RunS
     }
 
 
-def _harmless(frame: pl.DataFrame) -> pl.DataFrame:
+def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """Text that a spreadsheet would run as a formula, with an apostrophe before it."""
     words = pl.col(pl.String)
     is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)

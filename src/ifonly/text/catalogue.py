@@ -57,6 +57,8 @@ def say(code: str, **values: Any) -> str:
 
 def _shown(value: Any) -> str:
     """Numbers as given, messages as their sentences, lists joined: "a, b and c"."""
+    if isinstance(value, Mapping):  # a message that was read from JSON
+        return say(value["code"], **value["values"])
     if not isinstance(value, list | tuple):
         return str(value)
     words = [_shown(one) for one in value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ifonly.text.catalogue import say
+from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message
 from ifonly.text.numbers import counted, percent
 
@@ -31,18 +31,26 @@ def summary_lines(summary: RunSummary) -> str:
 
 def statement(summary: RunSummary) -> str:
     """What is and is not proven, in sentences."""
+    return " ".join(str(message) for message in statement_messages(summary))
+
+
+def statement_messages(summary: RunSummary) -> list[Message]:
+    """What is and is not proven: a sentence or two each."""
     counts = summary.counts
     parts = [_proven(summary)]
     if summary.evidence.model_failed:
-        parts.append(say("summary.failed model"))
+        parts.append(Message("summary.failed model"))
     for name, noun, count in (
         ("failed", "episode", counts.failed),
         ("without improvement", "answer", counts.without_improvement),
         ("without outcome", "answer", counts.without_outcome),
     ):
         if count:
-            parts.append(say(f"summary.{name}", **{f"{noun}s": counted(count, noun)}, count=count))
-    return " ".join([*parts, unfinished(counts)]).strip()
+            parts.append(Message(f"summary.{name}", {f"{noun}s": counted(count, noun), "count": count}))
+    left = (counts.expected or 0) - counts.episodes
+    if left > 0:
+        parts.append(Message("summary.unfinished", {"episodes": counted(left, "episode"), "count": left}))
+    return parts
 
 
 def unfinished(counts: AnswerCounts) -> str:
@@ -51,28 +59,31 @@ def unfinished(counts: AnswerCounts) -> str:
     return say("summary.unfinished", episodes=counted(left, "episode"), count=left) if left > 0 else ""
 
 
-def _proven(summary: RunSummary) -> str:
+def _proven(summary: RunSummary) -> Message:
     counts = summary.counts
     answers = counted(counts.answered, "answer")
     if not counts.limited:
-        return say("summary.proven.all", answers=answers)
+        return Message("summary.proven.all", {"answers": answers})
     numbers = {"proven": f"{counts.proven:,}", "limited": f"{counts.limited:,}"}
-    return say("summary.proven.some", answers=answers, **numbers, brackets=_brackets(summary))
+    return Message("summary.proven.some", {"answers": answers, **numbers, "brackets": _brackets(summary)})
 
 
-def _brackets(summary: RunSummary) -> str:
+def _brackets(summary: RunSummary) -> Message | str:
     """How much better it could be, as far as bounds are known."""
     found, without = summary.improvement, summary.counts.without_bound
     if not found.episodes:
         return ""
     ends = {"mean": (found.mean, found.upper_mean), "median": (found.median, found.upper_median)}
     brackets = [
-        say("summary.bracket", average=name, low=percent(low, 2), high=percent(high, 2))
+        Message("summary.bracket", {"average": name, "low": percent(low, 2), "high": percent(high, 2)})
         for name, (low, high) in ends.items()
         if high is not None
     ]
-    words = say("summary.brackets", brackets=brackets) if brackets else ""
-    return words + (say("summary.without bound", number=f"{without:,}") if without else "")
+    values = {
+        "brackets": Message("summary.brackets", {"brackets": brackets}) if brackets else "",
+        "without": Message("summary.without bound", {"number": f"{without:,}"}) if without else "",
+    }
+    return Message("summary.bracketed", values)
 
 
 def _episodes(summary: RunSummary) -> str:

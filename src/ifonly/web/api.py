@@ -1,34 +1,34 @@
-"""The JSON API: what every page is made of."""
+"""The JSON API: what every page is made of. Requests are checked as they are described, answers are records."""
 
 from __future__ import annotations
 
+import io
 import re
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
+from ifonly.query import BRANCH_AND_BOUND, Limits
+from ifonly.records import adapter
+from ifonly.report.cases.case import Case, CaseQuestion, FeatureKind, ModelAbout, Treatments, TriedCourse
 from ifonly.version import __version__
-from ifonly.web import answers
-from ifonly.web.exports import exported
-from ifonly.web.jobs import JobDesk
-from ifonly.web.listing import STATUSES
-from ifonly.web.messages import (
-    MOST_ALTERNATIVES,
-    CourseRequest,
-    EpisodeId,
-    JobRequest,
-    ListParameters,
-    NoteRequest,
-    RuleSet,
-)
-from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, ConflictError, Note, Notes
-from ifonly.web.refusals import RefusalError, json_response
-from ifonly.web.review import Plain, Review
+from ifonly.web.guard import ErrorAnswer, RefusalError, json_response
+from ifonly.web.jobs import JobAnswer, JobDesk
+from ifonly.web.listing import LONGEST_ID, STATUSES, ListPage, ListQuery
+from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, ConflictError, Judgement, Note, Notes
+from ifonly.web.review import Review
 from ifonly.web.worker import Work
+
+MOST_ALTERNATIVES = 20
+MOST_STEPS = 10_000
+TEXT = r"^[^\x00-\x08\x0B\x0C\x0E-\x1F\x7F]*$"
+"""Without signs that nobody can see; lines may end."""
 
 _ERRORS = {
     400: "The request cannot be read.",
@@ -50,11 +50,122 @@ _WRITING = (*_ALWAYS, 400, 404, 408, 413, 415)
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": answers.ErrorAnswer, "description": _ERRORS[status]} for status in sorted(statuses)}
+    return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in sorted(statuses)}
 
 
-JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{16}$", description="As given when the search was asked for.")]
+# What requests may hold
+
+
+EpisodeId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, description="The id of an episode.")]
 Episode = Annotated[EpisodeId, Query()]
+JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{16}$", description="As given when the search was asked for.")]
+Action = Annotated[int, Field(strict=True, ge=0, le=100_000, description="The number of a treatment.")]
+Step = Annotated[int, Field(strict=True, ge=0, lt=MOST_STEPS)]
+Named = Annotated[int, Field(strict=True, ge=0, le=100_000)] | Annotated[str, Field(max_length=LONGEST_ID)]
+StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,4}$")]
+StepOrEvery = Annotated[str, Field(pattern=r"^([0-9]{1,4}|every)$")]
+Levels = Annotated[int, Field(strict=True, ge=0, le=1000)]
+
+
+class Body(BaseModel):
+    """Nothing that is not known is taken: a misspelt rule would silently be none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class CourseRequest(Body):
+    """Try a sequence of treatments."""
+
+    episode: EpisodeId
+    actions: Annotated[list[Action], Field(min_length=1, max_length=MOST_STEPS, description="One per step.")]
+
+
+class RuleSet(Body):
+    """Which sequences may be considered; actions by number or label, steps by number, as text where they are keys."""
+
+    locked: Annotated[list[Step], Field(max_length=MOST_STEPS)] = []
+    forbidden: dict[StepOrEvery, Annotated[list[Named], Field(max_length=1000)]] = {}
+    required: dict[StepKey, Named] = {}
+    choices: dict[StepKey, Annotated[list[Named], Field(max_length=1000)]] = {}
+    max_shift: Levels | dict[str, Levels] | None = None
+    max_jump: Levels | dict[str, Levels] | None = None
+    last_action_fixed: Annotated[bool, Field(strict=True)] = False
+
+
+class JobRequest(Body):
+    """Find the best under these rules."""
+
+    episode: EpisodeId
+    max_changes: Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)]
+    constraints: Annotated[RuleSet | None, Field(description="Null: the rules of the question itself.")] = None
+    alternatives: Annotated[int, Field(strict=True, ge=1, le=MOST_ALTERNATIVES)] = 5
+    seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60.0
+
+
+class NoteRequest(Body):
+    """A reviewer's note; `revision` is that of the note that was read before."""
+
+    episode: EpisodeId
+    verdict: Judgement | None = None
+    note: Annotated[str, Field(max_length=LONGEST_NOTE, pattern=TEXT)] = ""
+    reviewer: Annotated[str, Field(max_length=LONGEST_REVIEWER, pattern=TEXT)] = ""
+    revision: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
+
+
+# What this server shows
+
+
+@dataclass(frozen=True)
+class CohortSize:
+    """The size of the cohort."""
+
+    episodes: int
+    subjects: int
+    steps: int
+    shortest: int
+    longest: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class RunAbout:
+    """The run whose answers are shown."""
+
+    episodes: int
+    finished: bool
+    counts: dict[str, int]
+    examined: bool
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much may be asked."""
+
+    max_changes: int
+    seconds: float
+    alternatives: int
+    jobs: int
+    jobs_per_client: int
+    note: int
+    reviewer: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What this server shows."""
+
+    ifonly: str
+    question: CaseQuestion
+    model: ModelAbout
+    cohort: CohortSize
+    features: tuple[FeatureKind, ...]
+    treatments: Treatments
+    time_unit: str
+    step: float
+    run: RunAbout | None
+    statuses: tuple[str, ...]
+    limits: ServerLimits
+    signs_in: bool
 
 
 @dataclass(frozen=True)
@@ -67,55 +178,72 @@ class Desk:
     seconds: float
     signs_in: bool
 
-    def about(self) -> Plain:
-        """What this server shows, in plain types."""
+    def about(self) -> About:
+        """What this server shows."""
         review, example = self.review, self.review.example
-        question, lengths = review.question, review.cohort.lengths
-        run = review.run
-        return {
-            "ifonly": __version__,
-            "question": {**example["question"], "max_changes": question.max_changes},
-            "model": example["model"],
-            "cohort": {
-                "episodes": len(review.cohort),
-                "subjects": len(set(review.cohort.subjects)),
-                "steps": int(lengths.sum()),
-                "shortest": int(lengths.min()),
-                "longest": int(lengths.max()),
-                "fingerprint": review.fingerprint,
-            },
-            "features": [
-                {name: value for name, value in feature.items() if name != "observed"}
-                for feature in example["features"]
-            ],
-            "treatments": example["treatments"],
-            "time_unit": example["time"]["unit"],
-            "step": example["time"]["step"],
-            "run": None
+        lengths = review.cohort.lengths
+        run = None if review.opened is None else review.opened.run
+        return About(
+            ifonly=__version__,
+            question=replace(example.question, max_changes=review.query.max_changes, query=review.query.to_dict()),
+            model=example.model,
+            cohort=CohortSize(
+                episodes=len(review.cohort),
+                subjects=len(set(review.cohort.subjects)),
+                steps=int(lengths.sum()),
+                shortest=int(lengths.min()),
+                longest=int(lengths.max()),
+                fingerprint=review.fingerprint,
+            ),
+            features=tuple(
+                FeatureKind(one.name, one.unit, one.label, one.kind, one.plausible) for one in example.features
+            ),
+            treatments=example.treatments,
+            time_unit=example.time.unit,
+            step=example.time.step,
+            run=None
             if run is None
-            else {
-                "episodes": sum(run.counts.values()),
-                "finished": run.is_finished,
-                "counts": run.counts,
-                "examined": review.listing.examined,
-            },
-            "statuses": list(STATUSES),
-            "limits": {
-                "max_changes": int(lengths.max()),
-                "seconds": self.seconds,
-                "alternatives": MOST_ALTERNATIVES,
-                "jobs": self.jobs.limits.workers,
-                "jobs_per_client": self.jobs.limits.per_client,
-                "note": LONGEST_NOTE,
-                "reviewer": LONGEST_REVIEWER,
-            },
-            "signs_in": self.signs_in,
-        }
+            else RunAbout(sum(run.counts.values()), run.is_finished, run.counts, review.listing.examined),
+            statuses=STATUSES,
+            limits=ServerLimits(
+                max_changes=int(lengths.max()),
+                seconds=self.seconds,
+                alternatives=MOST_ALTERNATIVES,
+                jobs=self.jobs.limits.workers,
+                jobs_per_client=self.jobs.limits.per_client,
+                note=LONGEST_NOTE,
+                reviewer=LONGEST_REVIEWER,
+            ),
+            signs_in=self.signs_in,
+        )
 
-    def note(self, episode: str) -> Plain:
+    def note(self, episode: str) -> Note:
         """The latest note on an episode."""
         self.review.require(episode)
-        return self.notes.get(episode).to_dict()
+        return self.notes.get(episode)
+
+    def work(self, body: JobRequest) -> Work:
+        """The search that a request asks for; rules that cannot be kept are refused."""
+        rules = self.review.query.constraints if body.constraints is None else _constraints(body.constraints)
+        query = self.review.ruled(body.episode, body.max_changes, rules)
+        return Work(
+            self.review.cohort[body.episode],
+            replace(
+                query,
+                solver={"name": BRANCH_AND_BOUND, "alternatives": body.alternatives},
+                limits=Limits(seconds=min(body.seconds, self.seconds)),
+            ),
+        )
+
+
+def _constraints(rules: RuleSet) -> Constraints:
+    try:
+        return Constraints.from_dict(rules.model_dump())
+    except InputError as error:
+        raise RefusalError(422, "wrong rules", reason=error) from None
+
+
+# Routes
 
 
 def api_router(desk: Desk) -> APIRouter:
@@ -123,22 +251,22 @@ def api_router(desk: Desk) -> APIRouter:
     router = APIRouter(prefix="/api")
     about = desk.about()
 
-    @router.get("/about", response_model=answers.About, responses=_errors(*_ALWAYS))
+    @router.get("/about", response_model=About, responses=_errors(*_ALWAYS))
     def show_about() -> Response:
         """What is asked, of which model and cohort, and how much may be asked of this server."""
         return json_response(about)
 
-    @router.get("/episodes", response_model=answers.ListPage, responses=_errors(*_ALWAYS, 503))
-    def list_episodes(parameters: Annotated[ListParameters, Query()]) -> Response:
+    @router.get("/episodes", response_model=ListPage, responses=_errors(*_ALWAYS, 503))
+    def list_episodes(query: Annotated[ListQuery, Query()]) -> Response:
         """A page of the list of cases, searched, filtered and sorted."""
-        return json_response(desk.review.listing.page(parameters.query(), desk.notes))
+        return json_response(desk.review.listing.page(query, desk.notes))
 
-    @router.get("/case", response_model=answers.Case, responses=_errors(*_ALWAYS, 404))
+    @router.get("/case", response_model=Case, responses=_errors(*_ALWAYS, 404))
     def show_case(episode: Episode) -> Response:
         """One case, with the run's answer where there is one."""
         return json_response(desk.review.case(episode))
 
-    @router.post("/course", response_model=answers.TriedCourse, responses=_errors(*_WRITING))
+    @router.post("/course", response_model=TriedCourse, responses=_errors(*_WRITING))
     def try_course(body: CourseRequest) -> Response:
         """How an episode would have gone under other treatments, and whether the data supports them."""
         return json_response(desk.review.course(body.episode, body.actions))
@@ -150,50 +278,37 @@ def api_router(desk: Desk) -> APIRouter:
 
 
 def _add_jobs(router: APIRouter, desk: Desk) -> None:
-    @router.post("/jobs", status_code=202, response_model=answers.JobAnswer, responses=_errors(*_WRITING, 429))
+    @router.post("/jobs", status_code=202, response_model=JobAnswer, responses=_errors(*_WRITING, 429))
     def start_job(body: JobRequest, request: Request) -> Response:
         """Search for the best under these rules; the answer comes at /api/jobs/{job}."""
-        rules = desk.review.question.constraints if body.constraints is None else _constraints(body.constraints)
-        desk.review.check_rules(body.episode, body.max_changes, rules)
-        work = Work(
-            episode=desk.review.cohort[body.episode],
-            max_changes=body.max_changes,
-            constraints=rules,
-            alternatives=body.alternatives,
-            seconds=min(body.seconds, desk.seconds),
-        )
         client = request.client.host if request.client is not None else ""
-        return json_response(desk.jobs.submit(client, work), status=202)
+        return json_response(desk.jobs.submit(client, desk.work(body)), status=202)
 
-    @router.get("/jobs/{job}", response_model=answers.JobAnswer, responses=_errors(*_ALWAYS, 404))
+    @router.get("/jobs/{job}", response_model=JobAnswer, responses=_errors(*_ALWAYS, 404))
     def show_job(job: JobId) -> Response:
         """How far a search is, and its case once it has ended."""
         return json_response(desk.jobs.look(job))
 
-    @router.post("/jobs/{job}/stop", response_model=answers.JobAnswer, responses=_errors(*_WRITING))
+    @router.post("/jobs/{job}/stop", response_model=JobAnswer, responses=_errors(*_WRITING))
     def stop_job(job: JobId) -> Response:
         """Stop a search; it ends soon after, with what is known by then."""
         return json_response(desk.jobs.stop(job))
 
 
 def _add_notes(router: APIRouter, desk: Desk) -> None:
-    @router.get("/notes", response_model=answers.NoteAnswer, responses=_errors(*_ALWAYS, 404, 503))
+    @router.get("/notes", response_model=Note, responses=_errors(*_ALWAYS, 404, 503))
     def show_note(episode: Episode) -> Response:
         """The latest note on a case."""
         return json_response(desk.note(episode))
 
-    @router.put("/notes", response_model=answers.NoteAnswer, responses=_errors(*_WRITING, 409, 503))
+    @router.put("/notes", response_model=Note, responses=_errors(*_WRITING, 409, 503))
     def save_note(body: NoteRequest) -> Response:
         """Save a note; refused when somebody else has saved one since `revision` was read."""
         desk.review.require(body.episode)
         try:
-            return json_response(desk.notes.save(Note(**body.model_dump())).to_dict())
+            return json_response(desk.notes.save(Note(**body.model_dump())))
         except ConflictError:
-            raise RefusalError(
-                409,
-                "Somebody else has saved a note on this case in the meantime.",
-                "Read their note, and save yours again.",
-            ) from None
+            raise RefusalError(409, "conflict") from None
 
     @router.get("/notes.csv", response_class=Response, responses=_errors(*_ALWAYS, 503) | _file("text/csv"))
     def export_notes() -> Response:
@@ -219,29 +334,56 @@ def _add_export(router: APIRouter, desk: Desk) -> None:
     ) -> Response:
         """A case as a file: a page that needs no server, data, or a picture."""
         case = _case_of_job(desk, episode, job) if job else desk.review.case(episode)
-        edited = None
         if actions:
             edited = desk.review.course(episode, [int(number) for number in actions.split(",")])
-        content, media_type = exported(case, kind, edited=edited)
+            case = replace(case, edited=edited)
+        content, media_type = _exported(case, kind)
         return _download(content, media_type, f"case-{_harmless_name(episode)}.{kind}")
 
 
-def _case_of_job(desk: Desk, episode: str, job: str) -> Plain:
+def _case_of_job(desk: Desk, episode: str, job: str) -> Case:
     desk.review.require(episode)
     found = desk.jobs.look(job)
-    if found["case"] is None or found["episode"] != episode:
-        raise RefusalError(
-            422, "This search has no answer for this case.", "Wait until it has ended, and export again."
-        )
-    case: Plain = found["case"]
-    return case
+    if found.case is None or found.episode != episode:
+        raise RefusalError(422, "no answer")
+    return found.case
 
 
-def _constraints(rules: RuleSet) -> Constraints:
+# Files
+
+
+_DRAWING = threading.Lock()
+"""Matplotlib's fonts and caches are shared, and not made for several threads at once.
+
+It and what reports need are imported when the first file is asked for, so that nobody waits for them at the start.
+"""
+_TURNS = threading.BoundedSemaphore(8)
+"""Pictures that are drawn or wait for it; more of them would take the threads that answer everybody else."""
+
+
+def _exported(case: Case, kind: str) -> tuple[bytes, str]:
+    """The file's content and its media type; `kind` is html, json or png."""
+    if kind == "png":
+        return _picture(case), "image/png"
+    if kind == "json":
+        return adapter(Case).dump_json(case, indent=2), "application/json"
+    from ifonly.report.cases.page import cases_html
+
+    return cases_html([case]).encode(), "text/html; charset=utf-8"
+
+
+def _picture(case: Case) -> bytes:
+    from ifonly.report.case_picture import plot_case
+
+    if not _TURNS.acquire(blocking=False):
+        raise RefusalError(429, "too many pictures")
     try:
-        return Constraints.from_dict(rules.model_dump())
-    except InputError as error:
-        raise RefusalError(422, str(error), "Change the rules, and try again.") from None
+        file = io.BytesIO()
+        with _DRAWING:
+            plot_case(case).savefig(file, format="png")
+        return file.getvalue()
+    finally:
+        _TURNS.release()
 
 
 def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:

@@ -15,10 +15,9 @@ from starlette.responses import Response
 from ifonly.errors import StoreError
 from ifonly.version import __version__
 from ifonly.web.api import Desk, api_router
-from ifonly.web.guard import Doorkeeper, Guard
+from ifonly.web.guard import DESCRIPTION, Doorkeeper, Guard, RefusalError, refusal_response
 from ifonly.web.jobs import JobDesk, JobLimits
 from ifonly.web.notes import Notes
-from ifonly.web.refusals import DESCRIPTION, RefusalError, refusal_response
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings
 from ifonly.web.site import site_router
@@ -37,7 +36,7 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     torch.set_num_threads(1)  # requests are many and small; each is quickest on one core
     review = Review.load(settings)
     notes = Notes(settings.notes, cohort=review.fingerprint, model=review.model.fingerprint())
-    setup = Setup(settings.model, review.model.fingerprint(), review.question, review.behaviour, review.model.standing)
+    setup = Setup(settings.model, review.model.fingerprint(), review.behaviour, review.model.standing)
     jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
     doorkeeper = Doorkeeper(settings.token)
     desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open)
@@ -81,17 +80,12 @@ def _explain_errors(app: FastAPI, report: Callable[[str], None]) -> None:
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        refusal = RefusalError(
-            422, f"The request does not fit. {_first_problem(error)}", "See /openapi.json for what fits."
-        )
+        refusal = RefusalError(422, "does not fit", problem=_first_problem(error))
         return refusal_response(request.url.path, refusal)
 
     async def not_stored(request: Request, error: Exception) -> Response:
         report(str(error))  # the file, and what SQLite says of it
-        refusal = RefusalError(
-            503, "The notes cannot be read or written.", "Keep your text, and tell who runs the server."
-        )
-        return refusal_response(request.url.path, refusal)
+        return refusal_response(request.url.path, RefusalError(503, "not stored"))
 
     app.add_exception_handler(RefusalError, refused)
     app.add_exception_handler(HTTPException, of_status)

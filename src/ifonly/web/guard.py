@@ -1,4 +1,4 @@
-"""Who may ask, and how much: checks before a request reaches the application, and headers on every answer."""
+"""Who may ask, and how much: checks before a request reaches the application, refusals, and headers on every answer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import hmac
 import secrets
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ifonly.report.pages import EMPTY_STYLE
-from ifonly.web.refusals import RefusalError, is_api, refusal_response
+from ifonly.errors import IfonlyError
+from ifonly.records import adapter
+from ifonly.report import pages
+from ifonly.text.catalogue import say
 from ifonly.web.settings import is_loopback
+
+API = "/api/"
+DESCRIPTION = "/openapi.json"
 
 MOST_BYTES = 64 * 1024
 """Of a request's body."""
@@ -37,7 +44,7 @@ POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         # plotly adds an empty style element, and sets styles of single elements.
-        f"style-src 'self' {EMPTY_STYLE}",
+        f"style-src 'self' {pages.EMPTY_STYLE}",
         "style-src-attr 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "connect-src 'self'",
@@ -57,6 +64,57 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """On every answer, unless it has its own."""
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """What is wrong, and what to do about it."""
+
+    what: str
+    do: str
+
+
+@dataclass(frozen=True)
+class ErrorAnswer:
+    """Every refusal."""
+
+    error: ErrorText
+
+
+class RefusalError(IfonlyError):
+    """A request that is not answered: the HTTP status, and the code of what is wrong and what to do about it."""
+
+    def __init__(self, status: int, code: str, *, headers: Mapping[str, str] | None = None, **values: Any) -> None:
+        self.status, self.headers = status, dict(headers or {})
+        self.answer = ErrorAnswer(
+            ErrorText(say(f"refusal.{code}", **values), say(f"refusal.{code}.do", **values)),
+        )
+        super().__init__(self.answer.error.what)
+
+    @classmethod
+    def of_status(cls, status: int, headers: Mapping[str, str] | None = None) -> RefusalError:
+        """A refusal of which no more is known than the status."""
+        codes = {400: "unreadable", 404: "nothing here", 405: "wrong method"}
+        return cls(status, codes.get(status, "unanswerable"), headers=headers)
+
+
+def is_api(path: str) -> bool:
+    """Whether answers at this path are for programs."""
+    return path.startswith(API) or path == DESCRIPTION
+
+
+def refusal_response(path: str, refusal: RefusalError) -> Response:
+    """The refusal as JSON for the API, as a page for people."""
+    if is_api(path):
+        return json_response(refusal.answer, status=refusal.status, headers=refusal.headers)
+    error = refusal.answer.error
+    page = pages.render("error.html", status=refusal.status, what=error.what, do=error.do)
+    return HTMLResponse(page, status_code=refusal.status, headers=refusal.headers)
+
+
+def json_response(record: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A record as JSON, by the same annotations that describe it; the framework would check and copy it first."""
+    return Response(adapter(type(record)).dump_json(record), status, dict(headers or {}), "application/json")
 
 
 class Doorkeeper:
@@ -128,9 +186,7 @@ class Guard:
             self._report(_place_of(error))
             if started:  # nothing more can be said; the message must not reach a log
                 raise RuntimeError("an answer was cut off by an error") from None
-            refusal = RefusalError(
-                500, "Something went wrong on the server.", "Try again; if it stays so, tell who runs it."
-            )
+            refusal = RefusalError(500, "broken")
             await refusal_response(scope["path"], refusal)(scope, receive, send_guarded)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,12 +208,7 @@ class Guard:
             _check_host(request.headers)
         _check_origin(request)
         if is_api(request.scope["path"]) and not self._doorkeeper.admits(request.headers, request.cookies):
-            raise RefusalError(
-                401,
-                "This server asks for a token.",
-                "Sign in at /login, or send the header 'Authorization: Bearer TOKEN'.",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise RefusalError(401, "no token", headers={"WWW-Authenticate": "Bearer"})
 
     def _must_sign_in(self, request: Request) -> bool:
         path = request.scope["path"]  # by which requests are routed; the URL is made up with what the client says
@@ -184,7 +235,7 @@ def _check_host(headers: Headers) -> None:
     except ValueError:
         name = None
     if name is None or not is_loopback(name):
-        raise RefusalError(421, "This server is not known by that name.", "Use http://127.0.0.1 or http://localhost.")
+        raise RefusalError(421, "wrong name")
 
 
 def _check_origin(request: Request) -> None:
@@ -198,12 +249,10 @@ def _check_origin(request: Request) -> None:
     if writes and origin is not None:
         foreign = foreign or origin.partition("://")[2] != headers.get("host")
     if foreign:
-        raise RefusalError(403, "This request comes from a page of another site.", "Open the review page itself.")
+        raise RefusalError(403, "other site")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if writes and api and kind != "application/json" and not _is_empty(headers):
-        raise RefusalError(
-            415, "The content of a request must be JSON.", "Send it with 'Content-Type: application/json'."
-        )
+        raise RefusalError(415, "no json")
 
 
 def _is_empty(headers: Headers) -> bool:
@@ -218,9 +267,7 @@ async def _whole_body(request: Request, receive: Receive) -> Receive:
     try:
         body = await asyncio.wait_for(_read(receive), SECONDS_TO_ARRIVE)
     except TimeoutError:
-        raise RefusalError(
-            408, "The request did not arrive in time.", "Try again.", headers={"Connection": "close"}
-        ) from None
+        raise RefusalError(408, "too slow", headers={"Connection": "close"}) from None
     given = False
 
     async def receive_again() -> Message:
@@ -247,9 +294,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _too_large() -> RefusalError:
-    return RefusalError(
-        413, f"A request may hold {MOST_BYTES // 1024} KiB at most.", "Send less.", headers={"Connection": "close"}
-    )
+    return RefusalError(413, "too large", most=MOST_BYTES // 1024, headers={"Connection": "close"})
 
 
 def _place_of(error: Exception) -> str:

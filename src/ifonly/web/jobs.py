@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal
+from typing import Literal
 
+from ifonly.report.cases import Case
 from ifonly.runs.workers import without_interrupts
-from ifonly.web.refusals import RefusalError, unknown_job
-from ifonly.web.worker import Message, Order, Setup, Work, work_for
+from ifonly.text.catalogue import say
+from ifonly.web.guard import RefusalError
+from ifonly.web.worker import News, Order, SearchProgress, Setup, Work, work_for
 
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
 GRACE = 30.0
@@ -24,9 +26,17 @@ SECONDS_TO_END = 5.0
 SECONDS_BETWEEN_LOOKS = 0.2
 """At what was asked of a search that says nothing itself."""
 
-DIED = "The process that searched has ended unexpectedly; start the search again."
-SILENT = "The search did not end in time and was given up; allow fewer changes, or add rules, and start it again."
-SERVER_STOPPED = "The server was stopped."
+
+@dataclass(frozen=True, eq=False)
+class JobAnswer:
+    """A search, and its case once it has ended."""
+
+    job: str
+    episode: str
+    state: State
+    progress: SearchProgress | None
+    case: Case | None
+    error: str | None
 
 
 @dataclass(frozen=True)
@@ -51,8 +61,8 @@ class Job:
     work: Work
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     state: State = "waiting"
-    progress: dict[str, Any] | None = None
-    case: dict[str, Any] | None = None
+    progress: SearchProgress | None = None
+    case: Case | None = None
     error: str | None = None
     deadline: float | None = None
     ended: float | None = None
@@ -64,16 +74,10 @@ class Job:
         """Whether it waits or is worked on."""
         return self.state in ("waiting", "running")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        return {
-            "job": self.id,
-            "episode": self.work.episode.id,
-            "state": self.state,
-            "progress": self.progress,
-            "case": self.case,
-            "error": self.error,
-        }
+    @property
+    def answer(self) -> JobAnswer:
+        """What is known of it now."""
+        return JobAnswer(self.id, self.work.episode.id, self.state, self.progress, self.case, self.error)
 
 
 class JobDesk:
@@ -100,7 +104,7 @@ class JobDesk:
         with self._changed:
             self._is_closed = True
             for job in self._waiting:
-                _end(job, "failed", error=SERVER_STOPPED)
+                _end(job, "failed", error=say("job.server stopped"))
             self._waiting.clear()
             self._changed.notify_all()
         for worker in self._workers:
@@ -108,26 +112,26 @@ class JobDesk:
         for attendant in self._attendants:
             attendant.join()
 
-    def submit(self, client: str, work: Work) -> dict[str, Any]:
+    def submit(self, client: str, work: Work) -> JobAnswer:
         """A new job; refused when too many wait, or when this client has too many."""
         with self._changed:
             self._forget_old()
             if sum(job.client == client and job.is_open for job in self._jobs.values()) >= self.limits.per_client:
-                raise _too_many("You have too many searches under way.", "Stop one, or wait until one has ended.")
+                raise _too_many("client busy")
             if len(self._waiting) >= self.limits.waiting or self._is_closed:
-                raise _too_many("Too many searches are waiting.", "Try again in a minute.")
+                raise _too_many("server busy")
             job = Job(client, work)
             self._jobs[job.id] = job
             self._waiting.append(job)
             self._changed.notify()
-            return job.to_dict()
+            return job.answer
 
-    def look(self, id: str) -> dict[str, Any]:
+    def look(self, id: str) -> JobAnswer:
         """What is known of a job now."""
         with self._changed:
-            return self._find(id).to_dict()
+            return self._find(id).answer
 
-    def stop(self, id: str) -> dict[str, Any]:
+    def stop(self, id: str) -> JobAnswer:
         """Ask for the answer so far; a job that has not begun has none. One that has ended stays as it is."""
         with self._changed:
             job = self._find(id)
@@ -137,12 +141,12 @@ class JobDesk:
             elif job.state == "running" and not job.is_stopping:
                 job.is_stopping = True
                 job.deadline = time.monotonic() + GRACE
-            return job.to_dict()
+            return job.answer
 
     def _find(self, id: str) -> Job:
         self._forget_old()
         if id not in self._jobs:
-            raise unknown_job()
+            raise RefusalError(404, "unknown job")
         return self._jobs[id]
 
     def _forget_old(self) -> None:
@@ -164,7 +168,7 @@ class JobDesk:
                 try:
                     self._have_done(job, worker)
                 except Exception as error:  # no process can be started: memory, or handles, are short
-                    self._fail(job, f"No search can be started ({type(error).__name__}); try again later.")
+                    self._fail(job, say("job.not started", kind=type(error).__name__))
         finally:
             worker.retire()
 
@@ -177,7 +181,7 @@ class JobDesk:
                 return None
             job = self._waiting.popleft()
             job.state = "running"
-            job.deadline = time.monotonic() + job.work.seconds + GRACE
+            job.deadline = time.monotonic() + (job.work.query.limits.seconds or 0.0) + GRACE
             return job
 
     def _have_done(self, job: Job, worker: _Worker) -> None:
@@ -192,12 +196,12 @@ class JobDesk:
             if message is not None:
                 self._note(job, message)
             elif not worker.is_alive:
-                self._fail(job, SERVER_STOPPED if self._is_closed else DIED)
+                self._fail(job, say("job.server stopped" if self._is_closed else "job.died"))
             elif job.deadline is not None and time.monotonic() > job.deadline:
                 worker.end()
-                self._fail(job, SILENT)
+                self._fail(job, say("job.silent"))
 
-    def _note(self, job: Job, message: Message) -> None:
+    def _note(self, job: Job, message: News) -> None:
         with self._changed:
             if message.ended is None:
                 job.progress = message.progress
@@ -255,7 +259,7 @@ class _Worker:
             if self._connection is not None:
                 self._connection.send(order)
 
-    def listen(self, *, seconds: float) -> Message | None:
+    def listen(self, *, seconds: float) -> News | None:
         """What the process says next; None when it says nothing for so long, or has died."""
         if self._process is None or self._connection is None:
             return None
@@ -287,5 +291,5 @@ def _end(job: Job, state: State, *, error: str | None = None) -> None:
     job.state, job.error, job.ended = state, error, time.monotonic()
 
 
-def _too_many(what: str, do: str) -> RefusalError:
-    return RefusalError(429, what, do, headers={"Retry-After": "10"})
+def _too_many(code: str) -> RefusalError:
+    return RefusalError(429, code, headers={"Retry-After": "10"})

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from ifonly.cases.question import CaseQuestion
 from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
 from ifonly.models.base import TransitionModel
-from ifonly.report.improvements import improvements
+from ifonly.query import Query
 from ifonly.result import Status
+from ifonly.result.table import FAILED
 from ifonly.rewards import Reward
-from ifonly.runs.rows import FAILED
-from ifonly.web.notes import Note, Notes
+from ifonly.web.notes import VERDICTS, Judgement, Note, Notes
 
 UNSOLVED = "unsolved"
 """The status of an episode that the run has no answer for, or of every one where there is no run."""
 STATUSES = (*(status.value for status in Status), FAILED, UNSOLVED)
 WITHOUT_VERDICT = "none"
 WITHOUT_WARNINGS, WITH_WARNINGS = "none", "some"
-
-_COLUMNS = (
-    *("episode", "subject", "steps", "observed", "best", "improvement", "changes", "status", "proven"),
-    *("refits_agree", "refits", "warnings"),
-)
+LONGEST_ID = 500
 ORDERS = (
     *("episode", "steps", "observed", "best", "improvement", "changes", "status"),
     *("refits_agree", "warnings", "verdict"),
@@ -36,23 +33,87 @@ ORDERS = (
 """The columns to sort by."""
 
 
-@dataclass(frozen=True)
-class ListQuery:
-    """Which rows of the list, and in which order; None leaves out nothing."""
+def _nothing_said(value: Any) -> Any:
+    """Forms send empty text for what was not filled in."""
+    return None if value == "" else value
 
-    search: str | None = None
-    """Part of an episode's or a subject's id, in capitals or not."""
-    status: str | None = None
-    verdict: str | None = None
-    at_least: float | None = None
-    """The smallest relative improvement."""
-    warnings: str | None = None
-    """"none": answers that were examined and raise no warning; "some": those that raise one."""
-    order: str | None = None
-    """None: the largest improvement first, where there is a run; otherwise the cohort's order."""
+
+def _one_of(words: Sequence[str]) -> tuple[BeforeValidator, WithJsonSchema]:
+    """One of some words, or nothing."""
+
+    def check(value: Any) -> Any:
+        if value not in (None, "", *words):
+            raise ValueError(f"should be one of: {', '.join(words)}")
+        return value or None
+
+    return BeforeValidator(check), WithJsonSchema({"type": "string", "enum": ["", *words]})
+
+
+class ListQuery(BaseModel):
+    """Which rows of the list, and in which order; what is left out leaves out nothing."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    search: Annotated[str, Field(max_length=LONGEST_ID, description="Part of an episode's or a subject's id.")] = ""
+    status: Annotated[str | None, *_one_of(STATUSES), Field(description="How the search of the run ended.")] = None
+    verdict: Annotated[
+        str | None,
+        *_one_of((*VERDICTS, WITHOUT_VERDICT)),
+        Field(description="The reviewer's verdict; none: there is none."),
+    ] = None
+    at_least: Annotated[
+        Annotated[float, Field(allow_inf_nan=False)] | None,
+        BeforeValidator(_nothing_said),
+        WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "enum": [""]}]}),
+        Field(description="The smallest relative improvement, such as 0.15."),
+    ] = None
+    warnings: Annotated[
+        str | None,
+        *_one_of((WITHOUT_WARNINGS, WITH_WARNINGS)),
+        Field(description="Of the answers that were examined, those with no warning, or with some."),
+    ] = None
+    order: Annotated[
+        str | None,
+        *_one_of(ORDERS),
+        Field(description="What to sort by; unless it is given, the largest improvement comes first."),
+    ] = None
     descending: bool = False
-    page: int = 1
-    size: int = 50
+    page: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    size: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@dataclass(frozen=True)
+class ListRow:
+    """One episode in the list; outcomes are as people read them, a positive improvement is better."""
+
+    episode: str
+    subject: str
+    steps: int
+    observed: float | None
+    best: float | None
+    improvement: float | None
+    changes: int | None
+    status: str
+    proven: bool
+    refits_agree: float | None
+    refits: int | None
+    warnings: int | None
+    """How many there are; None: not examined."""
+    verdict: Judgement | None
+    noted: bool
+
+
+_COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
+
+
+@dataclass(frozen=True)
+class ListPage:
+    """A page of the list."""
+
+    total: int
+    page: int
+    size: int
+    rows: tuple[ListRow, ...]
 
 
 class Listing:
@@ -66,10 +127,10 @@ class Listing:
     @property
     def examined(self) -> bool:
         """Whether the run had any answer examined."""
-        return bool(self._rows["warnings"].is_not_null().any())
+        return bool(self._rows["examined"].any())
 
-    def page(self, query: ListQuery, notes: Notes) -> dict[str, Any]:
-        """One page of what the query leaves, in plain types."""
+    def page(self, query: ListQuery, notes: Notes) -> ListPage:
+        """One page of what the query leaves."""
         found = self._filtered(query, self._with_verdicts(notes))
         order, descending = query.order, query.descending
         if order is None and self._solved:
@@ -77,12 +138,8 @@ class Listing:
         if order is not None:
             found = found.sort(order, descending=descending, nulls_last=True, maintain_order=True)
         shown = found.slice((query.page - 1) * query.size, query.size)
-        return {
-            "total": found.height,
-            "page": query.page,
-            "size": query.size,
-            "rows": shown.select(*_COLUMNS, "verdict", "noted").to_dicts(),
-        }
+        rows = tuple(ListRow(**row) for row in shown.select(*_COLUMNS, "verdict", "noted").iter_rows(named=True))
+        return ListPage(found.height, query.page, query.size, rows)
 
     def _with_verdicts(self, notes: Notes) -> pl.DataFrame:
         """The rows with what reviewers say; made again only when they have said something more."""
@@ -115,26 +172,25 @@ class Listing:
         return rows.filter(*conditions) if conditions else rows
 
 
-def list_rows(
-    cohort: Cohort, model: TransitionModel, question: CaseQuestion, *, table: pl.DataFrame | None
-) -> pl.DataFrame:
+def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl.DataFrame | None) -> pl.DataFrame:
     """A row per episode of the cohort, in its order; `table` is the run's, if there is one."""
     everyone = pl.DataFrame(
         {
             "episode": pl.Series(cohort.ids, dtype=pl.String),
             "subject": pl.Series(cohort.subjects, dtype=pl.String),
             "steps": cohort.lengths,
-            "recorded": _observed_outcomes(cohort, model, question.reward),
+            "recorded": _observed_outcomes(cohort, model, query.reward),
         }
     )
-    answers = pl.DataFrame(schema=_ANSWER) if table is None else _answers(table, question.change_cost)
+    answers = pl.DataFrame(schema=_ANSWER) if table is None else _answers(table, query.change_cost)
     rows = everyone.join(answers, on="episode", how="left", maintain_order="left")
     return rows.with_columns(
-        observed=_shown(rows["recorded"], question.reward),
-        best=_shown(rows["outcome"], question.reward),
+        observed=_shown(rows["recorded"], query.reward),
+        best=_shown(rows["outcome"], query.reward),
         status=pl.col("status").fill_null(UNSOLVED),
         proven=pl.col("proven").fill_null(False),
-    ).select(_COLUMNS)
+        examined=pl.col("examined").fill_null(False),
+    ).select(*_COLUMNS, "examined")
 
 
 _ANSWER = pl.Schema(
@@ -148,29 +204,35 @@ _ANSWER = pl.Schema(
         "refits_agree": pl.Float64(),
         "refits": pl.Int64(),
         "warnings": pl.Int64(),
+        "examined": pl.Boolean(),
     }
 )
 
 
 def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
-    answered = improvements(table).with_columns(
+    evidence = pl.col("evidence").struct
+    refits = evidence.field("refits").struct
+    asked = [evidence.field(name).is_not_null() for name in ("refits", "support", "sensitivity")]
+    examined = pl.any_horizontal(*asked, evidence.field("failures").list.len() > 0).fill_null(False)
+    count, warned = refits.field("improvements").list.len().cast(pl.Int64), pl.col("warnings").list.len().cast(pl.Int64)
+    return table.with_columns(
         # As outcomes are shown, without the cost of changes.
         outcome=pl.col("outcome") + change_cost * pl.col("changes"),
-        proven=pl.col("proven") & pl.col("certificate").is_not_null(),
-        refits=pl.col("refit_improvements").list.len().cast(pl.Int64),
-        warnings=pl.col("warnings").list.len().cast(pl.Int64),
-    )
-    failed = table.filter(pl.col("status") == FAILED).select("episode", "status")
-    return pl.concat([answered.select(_ANSWER.names()), failed], how="diagonal")
+        refits=count,
+        refits_agree=refits.field("helping") / count,
+        warnings=pl.when(examined | (warned > 0)).then(warned),
+        examined=examined,
+    ).select(_ANSWER.names())
 
 
-def _observed_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _observed_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -> FloatArray:
     """The outcome of every episode as it was recorded [E]."""
     states = torch.as_tensor(model.scaler.states.encode(cohort.states))
     bound = reward.bind(cohort.schema, model.scaler)
     with torch.no_grad():
         rewards = bound(states, torch.as_tensor(np.array(cohort.actions))).numpy()
-    return np.add.reduceat(rewards, cohort.offsets[:-1])
+    totals: FloatArray = np.add.reduceat(rewards, cohort.offsets[:-1])
+    return totals
 
 
 def _shown(outcomes: pl.Series, reward: Reward) -> pl.Series:

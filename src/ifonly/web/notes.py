@@ -17,8 +17,8 @@ import polars as pl
 from ifonly.errors import IfonlyError, StoreError
 from ifonly.version import __version__
 
-Verdict = Literal["plausible", "implausible", "unsure"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+Judgement = Literal["plausible", "implausible", "unsure"]
+VERDICTS: tuple[Judgement, ...] = get_args(Judgement)
 LONGEST_NOTE, LONGEST_REVIEWER = 10_000, 200
 """Characters."""
 
@@ -53,7 +53,7 @@ class Note:
     """What reviewers say about one episode; revision 0: nothing yet."""
 
     episode: str
-    verdict: Verdict | None = None
+    verdict: Judgement | None = None
     note: str = ""
     reviewer: str = ""
     updated: str | None = None
@@ -61,10 +61,6 @@ class Note:
     revision: int = 0
     model: str = ""
     """The fingerprint of the model whose answer was looked at."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        return asdict(self)
 
 
 class ConflictError(IfonlyError):
@@ -122,7 +118,7 @@ class Notes:
                 self._connection.execute(
                     "INSERT INTO revisions (episode, revision, verdict, note, reviewer, updated, model) "
                     "VALUES (:episode, :revision, :verdict, :note, :reviewer, :updated, :model)",
-                    saved.to_dict(),
+                    asdict(saved),
                 )
             except sqlite3.IntegrityError:  # another process was quicker
                 raise ConflictError("somebody else has saved a note on this episode in the meantime.") from None
@@ -132,14 +128,11 @@ class Notes:
 
     def to_csv(self) -> str:
         """The latest notes as a table, safe to open in a spreadsheet."""
-        from ifonly.report.folders import FORMULA_STARTS  # brings matplotlib along, for which nobody waits here
+        from ifonly.report.folders import without_formulas  # brings matplotlib along, for which nobody waits here
 
-        rows = [note.to_dict() for _, note in sorted(self.latest().items())]
+        rows = [asdict(note) for _, note in sorted(self.latest().items())]
         columns = {name: pl.Int64() if name == "revision" else pl.String() for name in asdict(Note(""))}
-        words = pl.col(pl.String)
-        is_formula = words.str.slice(0, 1).is_in(FORMULA_STARTS)
-        safe = pl.when(is_formula).then(pl.lit("'") + words).otherwise(words).name.keep()
-        return pl.DataFrame(rows, schema=columns).with_columns(safe).write_csv()
+        return without_formulas(pl.DataFrame(rows, schema=columns)).write_csv()
 
     def _refresh(self) -> None:
         """Read again what another process has saved."""

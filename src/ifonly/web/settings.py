@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ifonly.cases.question import CaseQuestion
 from ifonly.errors import InputError
+from ifonly.query import Query
 
 SHORTEST_TOKEN = 16
 """Characters; a token that can be guessed protects nothing."""
@@ -32,7 +32,7 @@ class ReviewSettings:
     """The SQLite file of reviewers' notes; made where it is missing."""
     run: Path | None = None
     """A finished or unfinished run of the cohort, whose answers are shown; it also says what is asked."""
-    question: CaseQuestion | None = None
+    query: Query | None = None
     """What is asked where there is no run."""
     behaviour: Path | None = None
     """A stored behaviour model, which says what the data supports; a run may say itself where its own lies."""
@@ -49,9 +49,9 @@ class ReviewSettings:
     that cannot be read or written."""
 
     def __post_init__(self) -> None:
-        if (self.run is None) == (self.question is None):
-            raise InputError("review: pass either a run, which says what is asked, or a question.")
-        if self.question is not None and self.question.min_support is not None and self.behaviour is None:
+        if (self.run is None) == (self.query is None):
+            raise InputError("review: pass either a run, which says what is asked, or a query.")
+        if self.query is not None and self.query.min_support is not None and self.behaviour is None:
             raise InputError("review: what has support is said by a behaviour model; pass one (--behaviour).")
         if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
             raise InputError(f"review: jobs={self.jobs!r} must be a whole number of at least 1.")

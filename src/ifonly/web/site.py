@@ -14,11 +14,11 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ifonly.records import to_plain
 from ifonly.report import pages
 from ifonly.web.api import Desk, Episode
-from ifonly.web.guard import COOKIE, LOGIN, STATIC, Doorkeeper
-from ifonly.web.messages import ListParameters
-from ifonly.web.refusals import RefusalError
+from ifonly.web.guard import COOKIE, LOGIN, STATIC, Doorkeeper, RefusalError
+from ifonly.web.listing import ListQuery
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -69,17 +69,17 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
     """The routes outside /api; they are not part of its description."""
     router = APIRouter(include_in_schema=False)
     files = {name: StaticFile(path) for name, path in pages.static_files().items()}
-    about = desk.about()
+    about = to_plain(desk.about())
 
     @router.get("/")
-    def show_list(request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
-        first = desk.review.listing.page(parameters.query(), desk.notes)
+    def show_list(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+        first = to_plain(desk.review.listing.page(query, desk.notes))
         return HTMLResponse(pages.render("list.html", about=about, first=first, query=dict(request.query_params)))
 
     @router.get("/case")
     def show_case(episode: Episode) -> Response:
-        case = desk.review.case(episode)
-        return HTMLResponse(pages.render("case.html", case=case, about=about, note=desk.note(episode)))
+        case, note = to_plain(desk.review.case(episode)), to_plain(desk.note(episode))
+        return HTMLResponse(pages.render("case.html", case=case, about=about, note=note))
 
     @router.get(STATIC + "{name}")
     def show_file(name: str, request: Request) -> Response:
@@ -96,7 +96,7 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
     @router.post(LOGIN)
     async def log_in(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-            raise RefusalError(415, "The content of this request must be a form.", "Sign in with the form at /login.")
+            raise RefusalError(415, "no form")
         form = parse_qs((await request.body()).decode("utf-8", "replace"))
         next_page = _local(form.get("next", ["/"])[0])
         if not doorkeeper.knows(form.get("token", [""])[0].strip()):

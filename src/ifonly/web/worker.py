@@ -7,30 +7,35 @@ import queue
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 
-from ifonly.cases import case_of
-from ifonly.cases.question import CaseQuestion, ruled
 from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError, StoreError
+from ifonly.evidence import examine, unexamined
 from ifonly.evidence.behaviour import BehaviourModel
-from ifonly.evidence.examination import Examination
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
 from ifonly.models.standing import Standing
-from ifonly.problem import BaseProblem
+from ifonly.problem import BaseProblem, build_problem
 from ifonly.progress import Tick
-from ifonly.query import Limits
-from ifonly.result import Status
+from ifonly.query import Query
+from ifonly.records import finite
+from ifonly.report.cases import Case, case_of
+from ifonly.result import Evidence, Result, Status
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.session import Session
-from ifonly.web.progress import shown_progress
+from ifonly.search.solvers import make_solver
+from ifonly.text.catalogue import say
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 SESSIONS_KEPT = 4
 """Bounds are kept with them, and may be large."""
@@ -46,7 +51,6 @@ class Setup:
     model: Path
     fingerprint: str
     """Of the model that the server has: the folder may have changed since it was read."""
-    question: CaseQuestion
     behaviour: BehaviourModel | None = None
     standing: Standing | None = None
     """What is known of the model beside what its folder says."""
@@ -54,13 +58,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Work:
-    """One search: an episode, a budget, rules, and how many of the best sequences are wanted."""
+    """One search: a query about an episode."""
 
     episode: Episode
-    max_changes: int
-    constraints: Constraints | None
-    alternatives: int
-    seconds: float
+    query: Query
+    """With limits on its time, solved by branch and bound."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,30 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Message:
+class SearchProgress:
+    """How far a search is, in units of the outcome as shown; what is not known is None.
+
+    The cost of changes, where there is one, counts in all three: how many the best will need is not known yet.
+    """
+
+    found: float | None
+    best_possible: float | None
+    gap: float | None
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class News:
     """From a worker to the server, about one job; of the fields, those that there is something to say about.
 
     `ended` is "finished" or "stopped", with the case; or "failed", with the error.
     """
 
     job: str
-    progress: dict[str, Any] | None = None
+    progress: SearchProgress | None = None
     ended: str | None = None
-    case: dict[str, Any] | None = None
+    case: Case | None = None
     error: str | None = None
 
 
@@ -98,9 +114,9 @@ def work_for(server: Connection, setup: Setup) -> None:
             assert order.work is not None
             message = bench.solve(order.job, order.work, inbox)
         except IfonlyError as error:
-            message = Message(order.job, ended="failed", error=str(error))
+            message = News(order.job, ended="failed", error=str(error))
         except Exception as error:  # of what is unexpected only the kind is safe to tell
-            message = Message(order.job, ended="failed", error=f"The search broke down ({type(error).__name__}).")
+            message = News(order.job, ended="failed", error=say("job.broke down", kind=type(error).__name__))
         server.send(message)
 
 
@@ -134,40 +150,58 @@ class _Inbox:
 
 
 class _Bench:
-    """The model, and the sessions of the episodes asked about last: other rules reuse their bounds."""
+    """The model, and what was abducted and bounded of the episodes asked about last: other rules reuse it."""
 
     def __init__(self, setup: Setup) -> None:
-        self._question = setup.question
         self._model = _load(setup)
         self._behaviour = setup.behaviour
-        self._sessions: OrderedDict[tuple[str, int], tuple[BaseProblem, Session]] = OrderedDict()
+        self._problems: OrderedDict[str, BaseProblem] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, int | None], Session] = OrderedDict()
 
-    def solve(self, job: str, work: Work, inbox: _Inbox) -> Message:
+    def solve(self, job: str, work: Work, inbox: _Inbox) -> News:
         """Search; stopped, the answer is the bracket so far."""
-        problem, session = self._session(work)
-        session.solver = BranchAndBound(alternatives=work.alternatives)
-        watch = _Watch(job, problem, inbox)
-        limits = Limits(seconds=work.seconds)
-        result = session.solve(work.constraints or Constraints(), limits=limits, progress=watch.tick)
-        asked = ruled(problem, work.max_changes, work.constraints)
-        # Only what is quick: replays under refits, and what the data supports.
-        trust = Examination(behaviour=self._behaviour).attempt(asked, result)
-        case = case_of(asked, replace(result, trust=trust.to_dict()))
+        session, query = self._session(work), work.query
+        solver = make_solver(query.solver)
+        assert isinstance(solver, BranchAndBound), "as the server orders"
+        session.solver = solver
+        session.problem = session.problem.with_query(solver=query.solver, limits=query.limits)
+        watch = _Watch(job, session.problem, inbox)
+        result = session.solve(query.constraints, limits=query.limits, progress=watch.tick)
+        result = replace(result, evidence=self._evidence(session.problem, result))
         ended = "stopped" if result.status is Status.INTERRUPTED else "finished"
-        return Message(job, ended=ended, case=case.to_dict())
+        return News(job, ended=ended, case=case_of(session.problem, result))
 
-    def _session(self, work: Work) -> tuple[BaseProblem, Session]:
-        """The episode's problem without rules, and its session."""
-        key = (work.episode.id, work.max_changes)
-        if key not in self._sessions:
-            question = replace(self._question, max_changes=work.max_changes, constraints=None)
+    def _evidence(self, problem: BaseProblem, result: Result) -> Evidence:
+        """Only what is quick: replays under refits, and what the data supports."""
+        try:
+            return examine(problem, result, behaviour=self._behaviour)
+        except IfonlyError as error:
+            return unexamined(problem, result, str(error))
+
+    def _session(self, work: Work) -> Session:
+        """The session of an episode and a budget, whose bound is built without rules; an episode is abducted once."""
+        id, most = work.episode.id, work.query.max_changes
+        return _kept(self._sessions, (id, most), lambda: Session(self._problem(work).with_query(max_changes=most)))
+
+    def _problem(self, work: Work) -> BaseProblem:
+        """The question without rules and budget."""
+        query = replace(work.query, constraints=Constraints(), max_changes=None, allow_failed_model=True)
+
+        def build() -> BaseProblem:
             with torch.no_grad():
-                problem = question.about(work.episode, self._model, self._behaviour)
-            self._sessions[key] = (problem, Session(problem))
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > SESSIONS_KEPT:
-            self._sessions.popitem(last=False)
-        return self._sessions[key]
+                return build_problem(work.episode, self._model, query, support=self._behaviour)
+
+        return _kept(self._problems, work.episode.id, build)
+
+
+def _kept(memory: OrderedDict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+    """What is remembered under a key, or is made now; the least recently used is forgotten."""
+    if key not in memory:
+        memory[key] = make()
+    memory.move_to_end(key)
+    if len(memory) > SESSIONS_KEPT:
+        memory.popitem(last=False)
+    return memory[key]
 
 
 class _Watch:
@@ -184,13 +218,26 @@ class _Watch:
         now = time.monotonic()
         if now - self._last >= SECONDS_BETWEEN_TICKS:
             self._last = now
-            progress = shown_progress(self._problem, tick, seconds=now - self._began)
-            self._inbox.server.send(Message(self._job, progress=progress))
+            self._inbox.server.send(News(self._job, progress=self._shown(tick, now - self._began)))
+
+    def _shown(self, tick: Tick, seconds: float) -> SearchProgress:
+        found, bound = tick.figures["incumbent"], tick.figures["bound"]
+        gap = finite(bound - found)
+        return SearchProgress(
+            found=self._outcome(found),
+            best_possible=self._outcome(bound),
+            gap=None if gap is None else max(0.0, gap),
+            nodes=tick.done,
+            seconds=seconds,
+        )
+
+    def _outcome(self, value: float) -> float | None:
+        return None if finite(value) is None else self._problem.reward.show(value).value
 
 
 def _load(setup: Setup) -> TransitionModel:
     model = load_model(setup.model).for_search()
     if model.fingerprint() != setup.fingerprint:
-        raise StoreError("The model's folder has changed since the server was started; start the server again.")
+        raise StoreError(say("job.model changed"))
     model.standing = setup.standing
     return model

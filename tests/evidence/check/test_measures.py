@@ -13,7 +13,7 @@ from ifonly.evidence.check.sample import (
     NoiseSample,
     baseline_log_prob,
     normal_scores,
-    ranks_within,
+    prior_ranks,
     subject_folds,
 )
 
@@ -59,7 +59,7 @@ def test_a_model_without_prior_means_standard_normal_noise(right: NoiseSample) -
 
 def test_ranks_and_scores() -> None:
     ordered = np.sort(np.random.default_rng(0).normal(size=(999, 1)), axis=0)
-    ranks = ranks_within(ordered, np.array([[-np.inf], [np.inf], ordered[499]]))
+    ranks = prior_ranks(ordered, np.array([[-np.inf], [np.inf], ordered[499]]))
     np.testing.assert_allclose(ranks[:, 0], [0.0005, 0.9995, 0.5])
     assert np.isfinite(normal_scores(ranks)).all()
 

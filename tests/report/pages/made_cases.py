@@ -1,124 +1,193 @@
-"""Cases without a model: plain data of the shape that pages are given."""
+"""Cases without a model: records of the shape that pages are given, with numbers that tests know."""
 
 from typing import Any
 
-AXES = [
-    {"name": "vasopressors", "unit": "mcg/kg/min", "levels": [0, 0.04, 0.8], "shown": ["0", "0.04", "0.8"]},
-    {"name": "fluids", "unit": "mL/4 h", "levels": [0, 500], "shown": ["0", "500"]},
-]
+import numpy as np
+
+from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.models.standing import Standing
+from ifonly.query import Query
+from ifonly.records import to_plain
+from ifonly.report.cases import Case, Course
+from ifonly.report.cases.case import (
+    BudgetCourse,
+    CaseAnswer,
+    CaseQuestion,
+    CaseTime,
+    ChangeContribution,
+    Claim,
+    CourseSupport,
+    DoseAxis,
+    EvidencePage,
+    Fact,
+    MeasuredFeature,
+    ModelAbout,
+    RefitGains,
+    SupportNote,
+    Treatment,
+    Treatments,
+)
+from ifonly.result import (
+    Agreement,
+    Budget,
+    Certificate,
+    Change,
+    Evidence,
+    ModelReference,
+    Provenance,
+    Result,
+    Stats,
+    Status,
+    SupportReport,
+)
+from ifonly.result.evidence import StepAgreement, StepSupport, SupportFlag
+from ifonly.rewards import minus
+from ifonly.text.cases import AskedFacts, assumption_messages, claim_message
+from ifonly.text.catalogue import Message
+from ifonly.text.evidence import (
+    caution_message,
+    evidence_messages,
+    model_message,
+    step_support_messages,
+    support_messages,
+)
+
+DOSES = ActionSpace.product(Axis("vasopressors", "mcg/kg/min", (0, 0.04, 0.8)), Axis("fluids", "mL/4 h", (0, 500)))
+NAMES = ActionSpace.categories(["watch", "operate", "transfer to <another> ward", "discharge"])
+FAILED_CHECK = Standing("fail", ("noise_by_action",), 400, "0123456789abcdef")
 
 
-def course(actions: list[int], recorded: list[int], outcome: float, shift: float = 0.0) -> dict[str, Any]:
-    steps = [step for step, (new, old) in enumerate(zip(actions, recorded, strict=True)) if new != old]
-    return {
-        "actions": actions,
-        "states": [[8.0 + step % 3 - shift, 70.0 + step + shift] for step in range(len(actions))],
-        "outcome": outcome,
-        "improvement": (40.0 - outcome) / 40.0,
-        "changes": [
-            {
-                "step": step,
-                "at": 4.0 * step,
-                "from": recorded[step],
-                "to": actions[step],
-                "words": "vasopressors 0 -> 0.8 mcg/kg/min",
-                "directions": {"vasopressors": "up", "fluids": "same"},
-            }
-            for step in steps
-        ],
-        "implausible": [],
-        "admissible": True,
-    }
+def schema_of(*, ordered: bool) -> Schema:
+    return Schema(
+        (
+            Feature("age", "static", unit="years"),
+            Feature("gender", "static", unit="1 = female"),
+            Feature("SOFA", "dynamic", unit="points", plausible=(0, 24)),
+            Feature("MAP", "dynamic", unit="mmHg", plausible=(25, 170)),
+            Feature("ventilation", "contextual", unit="1 = yes", plausible=(0, 1)),
+        ),
+        DOSES if ordered else NAMES,
+        step_length=4.0,
+        step_unit="h",
+    )
 
 
-def treatments(*, ordered: bool) -> dict[str, Any]:
-    if not ordered:
-        labels = ["watch", "operate", "transfer to <another> ward", "discharge"]
-        return {
-            "axes": [],
-            "actions": [{"number": n, "label": label, "levels": []} for n, label in enumerate(labels)],
-        }
-    actions = [
-        {
-            "number": 2 * first + second,
-            "label": f"vasopressors {AXES[0]['shown'][first]} mcg/kg/min, fluids {AXES[1]['shown'][second]} mL/4 h",
-            "levels": [first, second],
-        }
-        for first in range(3)
-        for second in range(2)
+def course(actions: list[int], recorded: list[int], outcome: float, shift: float = 0.0) -> Course:
+    changes = [
+        Change(step, old, new) for step, (new, old) in enumerate(zip(actions, recorded, strict=True)) if new != old
     ]
-    return {"axes": AXES, "actions": actions}
+    return Course(
+        actions=tuple(actions),
+        states=tuple((8.0 + step % 3 - shift, 70.0 + step + shift) for step in range(len(actions))),
+        outcome=outcome,
+        improvement=(40.0 - outcome) / 40.0,
+        changes=tuple(changes),
+        implausible=(),
+        admissible=True,
+    )
 
 
-NOT_EXAMINED = {
-    "statement": "The model was not checked. This answer was not examined any further.",
-    "examined": False,
-    "warnings": [],
-    "refits": None,
-    "support": None,
-    "sensitivity": None,
-}
-NOT_CHECKED = {"check": None, "said": "The model was not checked.", "caution": None}
-FAILED_CHECK = {
-    "check": {
-        "verdict": "fail",
-        "summary": "fail: of 9 checks 2 failed",
-        "episodes": 400,
-        "cohort": "0123456789abcdef",
-        "used_although_failed": True,
-    },
-    "said": "Model check: fail.",
-    "caution": "The model failed its check (fail: of 9 checks 2 failed). It was asked all the same.",
-}
+def made_result(schema: Schema, courses: tuple[Course, Course, Course], *, proven: bool, examined: bool) -> Result:
+    """An answer with two changes; one that is examined has a failed model."""
+    observed, _, best = courses
+    evidence = Evidence(changed_steps=tuple(change.step for change in best.changes))
+    if examined:
+        evidence = Evidence(
+            changed_steps=evidence.changed_steps,
+            check=FAILED_CHECK,
+            refits=Agreement(
+                np.array([6.0, 5.5, -1.0, 7.25, 6.0]),
+                helping=4,
+                steps=tuple(StepAgreement(change.step, change.counterfactual, 4, 3, 5) for change in best.changes),
+                unsolved=1,
+                notes=("only 7 subjects",),
+            ),
+            support=SupportReport(
+                "behaviour",
+                tuple(
+                    StepSupport(
+                        step=step,
+                        action=action,
+                        changed=step in (1, 2),
+                        probability=0.0 if step == 2 else 0.33,
+                        percentile=50.0,
+                        flags=(SupportFlag.NEVER_CHOSEN,) if step == 2 else (),
+                    )
+                    for step, action in enumerate(best.actions)
+                ),
+            ),
+        )
+    return Result(
+        episode="",
+        subject="somebody",
+        status=Status.OPTIMAL if proven else Status.INTERRUPTED,
+        actions=np.array(best.actions),
+        observed_actions=np.array(observed.actions),
+        states=np.array(best.states),
+        observed_states=np.array(observed.states),
+        outcome=-34.0,
+        observed_outcome=-40.0,
+        clipped_outcome=-34.0,
+        observed_clipped_outcome=-40.0,
+        upper_bound=-34.0 if proven else -30.0,
+        certificate=Certificate("taylor", proven=True),
+        stats=Stats(nodes_expanded=12, seconds_search=0.1),
+        provenance=Provenance(
+            query=Query(minus("SOFA"), 2),
+            schema=schema,
+            model=ModelReference("location-scale", "0123456789abcdef"),
+            solver={"name": "branch-and-bound"},
+        ),
+        frontier=tuple(
+            Budget(k, -one.outcome, -one.outcome, np.array(one.actions), -one.outcome)  # type: ignore[operator]
+            for k, one in enumerate(courses)
+        ),
+        evidence=evidence,
+    )
 
 
-def made_trust() -> dict[str, Any]:
-    """All there can be to say of the case's changes at hours 4 and 8."""
-    return {
-        "statement": "The model failed its check; 4 of 5 refits agree; one step goes beyond what the data supports.",
-        "examined": True,
-        "warnings": ["One step goes beyond what the data supports."],
-        "refits": {
-            "summary": "4 of 5 refits agree.",
-            "refits": 5,
-            "helping": 4,
-            "improvements": [6.0, 5.5, -1.0, 7.25, 6.0],
-            "own": 6.0,
-            "median": 6.0,
-            "low": -1.0,
-            "high": 7.25,
-            "between": "all",
-            "steps": [
-                {"step": step, "at": 4.0 * step, "words": "a -> b", "same_step": 0.8, "same_action": 0.6}
-                for step in (1, 2)
-            ],
-            "unsolved": 1,
-            "notes": ["only 7 subjects"],
-        },
-        "support": {
-            "summary": "One step goes beyond what the data supports.",
-            "steps": [
-                {
-                    "step": 1,
-                    "at": 4.0,
-                    "changed": True,
-                    "beyond": False,
-                    "words": ["At hour 4 this action was chosen in about 1 of 3 comparable situations."],
-                },
-                {
-                    "step": 2,
-                    "at": 8.0,
-                    "changed": True,
-                    "beyond": True,
-                    "words": ["At hour 8 this action is one that nobody in the data ever chose."],
-                },
-            ],
-        },
-        "sensitivity": {
-            "summary": "An unrecorded influence at hour 8 would be enough to undo the gain.",
-            "details": ["A steady push of platelets would be enough with 6.15, about -341 10^9/L a step."],
-        },
-    }
+def made_evidence(result: Result) -> EvidencePage:
+    said, evidence = evidence_messages(result), result.evidence
+    if evidence.refits is None or evidence.support is None:
+        return EvidencePage(said.statement)
+    gains = RefitGains(
+        tuple(evidence.refits.improvements.tolist()), own=6.0, median=6.0, low=-1.0, high=7.25, many=False
+    )
+    support = CourseSupport(
+        support_messages(evidence.support, result.schema)[0],
+        tuple(
+            SupportNote(step.step, bool(step.flags), step_support_messages(step, result.schema))
+            for step in evidence.support.steps
+            if step.changed
+        ),
+    )
+    push = {"feature": "platelets", "size": "6.15", "amount": "-341 10^9/L", "harmless": ""}
+    sensitivity = (
+        Message("sensitivity.weakest", {"size": "0.40", "when": "hour 8", "whose": "", "harmless": ""}),
+        Message("sensitivity.feature.undone", push),
+    )
+    return EvidencePage(said.statement, True, said.warnings, said.refits, gains, support, sensitivity)
+
+
+def made_answer(result: Result, courses: tuple[Course, Course, Course], *, proven: bool) -> CaseAnswer:
+    def claim(k: int, known: bool, gap: float) -> Claim:
+        asked = AskedFacts(len(result.actions), k, False, 0.0, False, None)
+        statement = claim_message(asked, result.status, gap, proven=known, differs=k > 0)
+        outcome = courses[k].outcome
+        assert outcome is not None
+        return Claim(known, outcome - gap, gap, statement)
+
+    gap = 0.0 if proven else 4.0
+    claims = [claim(0, True, 0.0), claim(1, True, 0.0), claim(2, proven, gap)]
+    return CaseAnswer(
+        result=result,
+        claim=claims[-1],
+        best=courses[-1],
+        budgets=tuple(BudgetCourse(k, courses[k], claims[k]) for k in range(3)),
+        alternatives=(courses[2], courses[1]),
+        alternatives_proven=proven,
+        contributions=tuple(ChangeContribution(step, 3.0, -0.5, 3.0) for step in (1, 2)),
+    )
 
 
 def made_case(
@@ -129,94 +198,65 @@ def made_case(
     answered: bool = True,
     proven: bool = True,
     examined: bool = False,
-) -> dict[str, Any]:
+) -> Case:
     """A case of `steps` steps with answers for up to two changes, or none; one that is examined has a failed model."""
+    schema = schema_of(ordered=ordered)
     recorded = [step % 2 for step in range(steps)]
     one, two = list(recorded), list(recorded)
     one[1] = two[1] = 3
     two[2] = 2
-    observed, better, best = (
-        course(recorded, recorded, 40.0),
-        course(one, recorded, 36.0, 0.5),
-        course(two, recorded, 34.0, 1),
-    )
-    said = "No sequence with at most 2 changes does better under this model: searched exactly, gap 0."
-    if not proven:
-        said = "Not proven: the search was stopped by hand. Another sequence may be better by no more than 4."
-    budgets = [
-        {
-            "max_changes": k,
-            "course": item,
-            "best_possible": item["outcome"],
-            "proven": True,
-            "statement": f"Said of {k}.",
-        }
-        for k, item in enumerate((observed, better, best))
-    ]
-    budgets[2] |= {"proven": proven, "statement": said, "best_possible": 34.0 if proven else 30.0}
-    answer = {
-        "status": "optimal" if proven else "interrupted",
-        "proven": proven,
-        "statement": said,
-        "best": best,
-        "best_possible": budgets[2]["best_possible"],
-        "gap": 0.0 if proven else 4.0,
-        "budgets": budgets,
-        "alternatives": [best, better],
-        "alternatives_proven": proven,
-        "contributions": [
-            {"step": step, "at": 4.0 * step, "words": "a -> b", "alone": 3.0, "lost_without": -0.5, "share": 3.0}
-            for step in (1, 2)
-        ],
-        "work": {"nodes": 12, "seconds": 0.1, "method": "exact search"},
-    }
-    return {
-        "format": "ifonly.case",
-        "version": 2,
-        "ifonly": "0.1.0",
-        "episode": episode,
-        "subject": "somebody",
-        "time": {"unit": "hour", "step": 4.0, "at": [4.0 * step for step in range(steps)]},
-        "facts": [
-            {"name": "age", "unit": "years", "value": 63.0},
-            {"name": "gender", "unit": "1 = female", "value": 1.0},
-        ],
-        "features": [
-            {
-                "name": name,
-                "unit": unit,
-                "label": f"{name} ({unit})",
-                "kind": kind,
-                "plausible": plausible,
-                "observed": values,
-            }
-            for name, unit, kind, plausible, values in (
-                ("SOFA", "points", "dynamic", [0, 24], [row[0] for row in observed["states"]]),
-                ("MAP", "mmHg", "dynamic", [25, 170], [row[1] for row in observed["states"]]),
-                ("ventilation", "1 = yes", "contextual", [0, 1], [0.0] * steps),
+    courses = (course(recorded, recorded, 40.0), course(one, recorded, 36.0, 0.5), course(two, recorded, 34.0, 1))
+    result = made_result(schema, courses, proven=proven, examined=examined)
+    check = result.evidence.check
+    observed = (*([row[column] for row in courses[0].states] for column in (0, 1)), [0.0] * steps)
+    return Case(
+        episode=episode,
+        subject="somebody",
+        time=CaseTime("hour", 4.0, tuple(4.0 * step for step in range(steps))),
+        facts=(Fact("age", "years", 63.0), Fact("gender", "1 = female", 1.0)),
+        features=tuple(
+            MeasuredFeature(
+                feature.name,
+                feature.unit,
+                feature.label,
+                "dynamic" if feature.kind == "dynamic" else "contextual",
+                feature.plausible,
+                tuple(values),  # type: ignore[arg-type]
             )
-        ],
-        "treatments": treatments(ordered=ordered),
-        "question": {
-            "max_changes": 2,
-            "objective": "cumulative SOFA",
-            "lower_is_better": True,
-            "rules": [],
-            "constraints": None,
-            "change_cost": 0.0,
-            "judged_by": None,
-        },
-        "observed": observed,
-        "answer": answer if answered else None,
-        "trust": made_trust() if examined else NOT_EXAMINED,
-        "assumptions": ["Courses under other treatments come from a model."],
-        "cautions": [] if proven else ["The answer is not proven to be the best."],
-        "model": {"kind": "location-scale", "fingerprint": "0123456789abcdef", "refits": None}
-        | (FAILED_CHECK if examined else NOT_CHECKED),
-    }
+            for feature, values in zip(schema.features[2:], observed, strict=True)
+        ),
+        treatments=Treatments(
+            tuple(
+                DoseAxis(axis.name, axis.unit, axis.levels, tuple(axis.show(level) for level in axis.levels))
+                for axis in schema.actions.axes
+            ),
+            tuple(
+                Treatment(number, label, levels)
+                for number, (label, levels) in enumerate(zip(schema.actions.labels, schema.actions.levels, strict=True))
+            ),
+        ),
+        question=CaseQuestion(2, "cumulative SOFA", True, 0.0, (), None, result.query.to_dict()),
+        observed=courses[0],
+        answer=made_answer(result, courses, proven=proven) if answered else None,
+        evidence=made_evidence(result) if answered else EvidencePage(model_message(check)),
+        assumptions=assumption_messages(schema, None, 1),
+        cautions=() if proven else (Message("caution.not proven"),),
+        model=ModelAbout(
+            "location-scale", "0123456789abcdef", None, check, model_message(check), caution_message(check)
+        ),
+    )
 
 
-def made_summary(cases: list[dict[str, Any]], others: int = 3) -> dict[str, Any]:
+def plain_case(*arguments: Any, **more: Any) -> dict[str, Any]:
+    return to_plain(made_case(*arguments, **more))
+
+
+def message(code: str, **values: Any) -> dict[str, Any]:
+    return {"code": code, "values": values}
+
+
+def made_summary(cases: list[Case], others: int = 3) -> dict[str, Any]:
+    """The summary of a report, in plain types."""
     rows = [
         {
             "episode": id,
@@ -231,27 +271,27 @@ def made_summary(cases: list[dict[str, Any]], others: int = 3) -> dict[str, Any]
             "refits": 5 if place < 4 else None,
             "warnings": place % 2 if place < 4 else None,
         }
-        for place, id in enumerate([*(case["episode"] for case in cases), *(f"other-{n}" for n in range(others))])
+        for place, id in enumerate([*(case.episode for case in cases), *(f"other-{n}" for n in range(others))])
     ]
+    first = to_plain(cases[0])
     return {
-        "title": "Case review",
         "threshold": 0.1,
-        "question": cases[0]["question"],
-        "counts": [{"label": "episodes", "value": len(rows), "note": "in all"}],
+        "question": first["question"],
+        "counts": [{"label": message("report.count.episodes"), "value": len(rows), "note": None}],
         "improvements": [row["improvement"] for row in rows],
         "by_changes": [
             {"max_changes": k, "mean": 0.05 * k, "low": None, "high": None, "median": 0.04 * k} for k in range(3)
         ],
         "rows": rows,
-        "notes": ["Nothing is proven about patients."],
-        "model": cases[0]["model"],
-        "trust": {
+        "notes": [message("assumption.review")],
+        "model": first["model"],
+        "evidence": {
             "examined": 4,
             "without_warnings": 2,
             "median_agreement": 0.8,
             "groups": [
                 {
-                    "standing": "all answers",
+                    "answers": message("list.answer"),
                     "episodes": len(rows),
                     "median": 0.1,
                     "lower_quartile": 0.05,
@@ -259,7 +299,6 @@ def made_summary(cases: list[dict[str, Any]], others: int = 3) -> dict[str, Any]
                     "cases": 3,
                 }
             ],
-            "warnings": [{"warning": "refits disagree", "episodes": 2, "share": 0.5}],
-            "agreement": [{"low": 0.8, "high": 0.9, "episodes": 4}],
+            "warnings": [{"warning": message("warned.refits disagree"), "episodes": 2, "share": 0.5}],
         },
     }

@@ -9,16 +9,18 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from made_cases import made_case, made_summary
+from made_cases import made_case, made_summary, plain_case
 
 from ifonly.errors import InputError
 from ifonly.report import pages
+from ifonly.text.catalogue import catalogue
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;{{ 7*7 }}"
 ABOUT = {
-    "question": made_case()["question"],
+    "question": plain_case()["question"],
     "limits": {"seconds": 60},
-    "model": made_case(examined=True)["model"],
+    "model": plain_case(examined=True)["model"],
+    "statuses": ["optimal", "unsolved"],
     "run": {"examined": True},
 }
 ROW = made_summary([made_case()])["rows"][0] | {"verdict": None, "noted": False}
@@ -54,14 +56,14 @@ class Reader(HTMLParser):
 
 
 def made_pages(id: str) -> dict[str, str]:
-    case = made_case(id)
+    case = plain_case(id)
     first = {"total": 1, "page": 1, "size": 50, "rows": [ROW | {"episode": id}]}
     return {
         "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}),
         "case.html": pages.render("case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}),
         "error.html": pages.render("error.html", status=404, what=f"There is no episode {id}.", do="Choose another."),
         "login.html": pages.render("login.html", failed=True, next=f"/case?episode={id}"),
-        "report.html": pages.render("report.html", summary=made_summary([case]), cases=[case]),
+        "report.html": pages.render("report.html", summary=made_summary([made_case(id)]), cases=[case]),
     }
 
 
@@ -72,7 +74,7 @@ def hostile() -> dict[str, str]:
 
 def test_every_template_is_tried() -> None:
     templates = {path.name for path in (pages.FOLDER / "templates").iterdir()}
-    assert set(made_pages("stay-1")) == templates - {"base.html"}
+    assert set(made_pages("stay-1")) == templates - {"base.html", "card.html"}  # the card has tests of its own
 
 
 @pytest.mark.parametrize("name", ["list.html", "case.html", "error.html", "login.html", "report.html"])
@@ -126,7 +128,7 @@ def test_nothing_points_elsewhere() -> None:
 
 
 def test_the_policy_of_a_report_names_its_own_scripts_and_no_others() -> None:
-    page = Reader(pages.render("report.html", summary=None, cases=[made_case()]))
+    page = Reader(pages.render("report.html", summary=None, cases=[plain_case()]))
     (policy,) = (
         attributes["content"]
         for _, attributes in page.tags
@@ -148,10 +150,36 @@ def test_the_policy_of_a_report_names_its_own_scripts_and_no_others() -> None:
 
 
 def test_what_json_does_not_have_is_refused() -> None:
-    case = made_case()
+    case = plain_case()
     case["observed"]["outcome"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
         pages.render("case.html", case=case, about=ABOUT, note=None)
+
+
+CODE = re.compile(r"(?:\bsay|\bparagraph)\(\s*\"([^\"]+)\"")
+TEMPLATE_CODE = re.compile(r"(?:\bsay|\bparagraph)\(\s*`([^`]+)`")
+
+
+def test_every_code_that_a_script_or_a_template_says_is_in_the_catalogue() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (pages.FOLDER / "templates").iterdir()]
+    texts += [pages.asset(name) for name in pages.static_files() if name.endswith(".js") and name != pages.PLOTLY]
+    said = {code for text in texts for code in CODE.findall(text)}
+    assert len(said) > 100
+    known = catalogue()
+    unknown = {code for code in said if code not in known and not any(name.startswith(code) for name in known)}
+    assert not unknown
+    patterns = {re.sub(r"\$\{[^}]*\}", "\0", code) for text in texts for code in TEMPLATE_CODE.findall(text)}
+    for pattern in patterns:
+        fits = re.compile(".*".join(map(re.escape, pattern.split("\0"))))
+        assert any(fits.fullmatch(name) for name in known), pattern
+
+
+def test_scripts_hold_no_sentences_of_their_own() -> None:
+    for name in set(pages.static_files()) - {pages.PLOTLY}:
+        if name.endswith(".js"):
+            code = re.sub(r"(?m)^\s*(//|\*|/\*).*$", "", pages.asset(name))
+            own = [text for text in re.findall(r'"([A-Z][a-z]+ [a-z][^"]*)"', code) if "Error" not in text]
+            assert own == [], name
 
 
 def test_an_unknown_file_is_refused() -> None:

@@ -70,7 +70,7 @@ class NoiseSample:
             noise=noise[finite].numpy(),
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
-            prior_scores=normal_scores(ranks_within(ordered, draws[:20_000])),
+            prior_scores=normal_scores(prior_ranks(ordered, draws[:20_000])),
             episode=cohort.transitions().episode[finite.numpy()],
             position=np.flatnonzero(finite.numpy()),
             broken=int((~finite).sum()),
@@ -88,7 +88,7 @@ class NoiseSample:
     @cached_property
     def ranks(self) -> FloatArray:
         """The share of the prior that lies below each noise [N, D]: uniform where the model is right."""
-        return ranks_within(self.draws, self.noise)
+        return prior_ranks(self.draws, self.noise)
 
     @cached_property
     def scores(self) -> FloatArray:
@@ -131,7 +131,7 @@ def prior_of(model: TransitionModel) -> NoisePrior:
     return prior if isinstance(prior, NoisePrior) else Gaussian(model.state_size).double()
 
 
-def ranks_within(ordered: FloatArray, values: FloatArray) -> FloatArray:
+def prior_ranks(ordered: FloatArray, values: FloatArray) -> FloatArray:
     """Where each value [N, D] stands among the sorted columns of `ordered` [M, D]: strictly between 0 and 1."""
     ranks = np.empty(values.shape)
     for column in range(values.shape[1]):

@@ -1,23 +1,16 @@
 """What a reviewer looks at: templates and static files that the report and the server have in common.
 
-Templates and what each is given (`render(name, **context)`); dictionaries are plain JSON types:
+Templates and what each is given (`render(name, **context)`), all of it in plain JSON types (`ifonly.records.to_plain`):
 
-- `list.html`: `about` (of /api/about), `first` (of /api/episodes, for the query of the page), `query` (its parameters)
-- `case.html`: `case` (`Case.to_dict()`), `about`, `note` (of /api/notes, or None)
+- `list.html`: `about` (`web.api.About`), `first` (`web.listing.ListPage`), `query` (the page's parameters)
+- `case.html`: `case` (`report.cases.Case`), `about`, `note` (`web.notes.Note`)
 - `error.html`: `status` (number), `what`, `do` (sentences)
 - `login.html`: `failed` (whether a wrong token was given), `next` (the path to go to afterwards);
   its form posts `token` and `next` to /login
-- `report.html`: `summary` (None: a single case), `cases` (list of `Case.to_dict()`); one file that needs no other.
+- `report.html`: `summary` (`report.case_report.SummaryPage`, or None: a single case), `cases` (a list of `Case`);
+  one file that needs no other; an episode of the summary that is among `cases` is linked to its page.
 
-`summary` of a report: {"title", "threshold" (relative improvement, or None),
-"question": as in a Case, "counts": [{"label", "value", "note" (optional)}],
-"improvements": [one number per answered episode], "by_changes": [{"max_changes", "mean", "low", "high", "median"}],
-"rows": [{"episode", "steps", "observed", "best", "improvement", "changes", "status", "proven", "refits_agree",
-"refits", "warnings" (a number, or None: not examined)}], "notes": [sentences], "model": as in a Case,
-"trust": None, or {"examined", "without_warnings", "median_agreement", "groups": [{"standing", "episodes", "median",
-"lower_quartile", "upper_quartile", "cases"}], "warnings": [{"warning", "episodes", "share"}],
-"agreement": [{"low", "high", "episodes"}]}};
-an episode of `rows` that is among `cases` is linked to its page.
+Words are the catalogue's: templates and scripts `say` codes and messages; pages carry the sentences as JSON.
 """
 
 from __future__ import annotations
@@ -35,6 +28,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ifonly.errors import InputError
+from ifonly.text.catalogue import catalogue, say
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
@@ -129,6 +123,8 @@ def _environment() -> Environment:
     # Numbers that JSON does not have would make a page that no browser can read.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {
+        "catalogue": catalogue,
+        "say": _say,
         "chart_style_ids": chart_style_ids,
         "inline": lambda name: Markup(asset(name)),
         "report_policy": report_policy,
@@ -136,3 +132,8 @@ def _environment() -> Environment:
         "report_styles": REPORT_STYLES,
     }
     return environment
+
+
+def _say(what: str | Mapping[str, Any], **values: Any) -> str:
+    """The sentence of a code, or of a message in plain types."""
+    return say(what, **values) if isinstance(what, str) else say(what["code"], **what["values"])

@@ -21,14 +21,14 @@
       });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Problem(0, "The review server does not answer.", "Check that it is still running, then try again.");
+      throw new Problem(0, ifonly.say("server.silent"), ifonly.say("server.silent.do"));
     }
     const content = await answer.json().catch(() => null);
     if (answer.ok) return content;
     const told = content && content.error;
     throw new Problem(
-      answer.status, (told && told.what) || "The server could not do this.",
-      (told && told.do) || (answer.status === 401 ? "Open the page again and enter the token." : "Reload the page, and try again."),
+      answer.status, (told && told.what) || ifonly.say("server.failed"),
+      (told && told.do) || ifonly.say(answer.status === 401 ? "server.no token.do" : "server.failed.do"),
     );
   }
 

@@ -7,7 +7,6 @@
   const SCREEN = { label: 204, doses: 46, names: 104 };
   const PAPER = { label: 150, doses: 32, names: 72 };
   const LEVELS = 6;
-  const NAMES = { observed: "as recorded", own: "your version" };
   let unique = 0;
 
   /** The budget that a view shows; the last one where alternatives are paged through. */
@@ -35,13 +34,14 @@
   /** What the shown course is called, in lanes, legends and charts; "best" alone only where that is proven. */
   function courseName(case_, view) {
     const course = courseOf(case_, view);
-    if (view.alternative !== null) return `alternative ${view.alternative + 1}`;
-    return `${isProven(case_, view) ? "best" : "best found"}, ${ifonly.plural(course.changes.length, "change")}`;
+    if (view.alternative !== null) return ifonly.say("view.alternative", { number: view.alternative + 1 });
+    const changes = ifonly.plural(course.changes.length, "change");
+    return ifonly.say(isProven(case_, view) ? "view.best" : "view.best found", { changes });
   }
 
   function isProven(case_, view) {
     const budget = budgetOf(case_, view);
-    return Boolean(budget ? budget.proven : case_.answer && case_.answer.proven);
+    return Boolean(budget ? budget.claim.proven : case_.answer && case_.answer.claim.proven);
   }
 
   /** The same name in full, for the outcome. */
@@ -49,13 +49,14 @@
     if (row.kind !== "best" || view.alternative !== null) return ifonly.capital(row.name);
     const budget = budgetOf(case_, view);
     const most = budget ? budget.max_changes : case_.question.max_changes;
-    return `${isProven(case_, view) ? "Best" : "Best found"} with at most ${ifonly.plural(most, "change")}`;
+    const allowed = ifonly.say("view.with at most", { changes: ifonly.plural(most, "change") });
+    return ifonly.say(isProven(case_, view) ? "view.best with" : "view.best found with", { allowed });
   }
 
   /** The measurements that the outcome is made of: those that its name mentions, else the first. */
   function primaryFeatures(case_) {
     const dynamic = case_.features.filter((feature) => feature.kind === "dynamic");
-    const words = case_.question.objective.toLowerCase().split(/[^\w.]+/);
+    const words = case_.question.outcome.toLowerCase().split(/[^\w.]+/);
     const named = dynamic.filter((feature) => words.includes(feature.name.toLowerCase()));
     return named.length ? named : dynamic.slice(0, 1);
   }
@@ -108,22 +109,22 @@
           this.place("pager", "div", { class: "pager" }), this.slot("tools")),
         section("course", this.courseTitle(),
           this.options.onCell && el("p", { class: "hint no-print" },
-            "Select a dose to try another one or to set a rule for it. Arrow keys move between doses."),
+            ifonly.say("view.hint")),
           this.place("board", "div", {
-            class: "board", tabindex: "0", role: "group", "aria-label": "Course over time, scrolls sideways",
+            class: "board", tabindex: "0", role: "group", "aria-label": ifonly.say("view.board"),
           })));
       const lower = el("div", { class: "lower" },
-        section("features", "All measurements", this.place("legend", "p", { class: "legend" }),
+        section("features", ifonly.say("view.measurements"), this.place("legend", "p", { class: "legend" }),
           this.place("implausible", "p", { class: "note" }),
           this.place("charts", "div", { class: "charts" }),
           this.place("context", "div", {}), this.place("values", "div", {})),
         this.place("answer", "div", { class: "answer" }),
-        section("assumptions", "What this rests on", this.place("assumptions", "ul", {})),
+        section("assumptions", ifonly.say("view.rests on"), this.place("assumptions", "ul", {})),
         this.place("method", "details", { class: "method" }));
       this.root.replaceChildren(el("article", { class: "case" }, upper, this.slot("aside"), lower));
-      this.places.values.append(details("Values as a table", () => this.valuesTable()));
+      this.places.values.append(details(ifonly.say("view.values"), () => this.valuesTable()));
       this.trustLine = el("p", { class: "trust-line" });
-      this.trustParts = el("details", { class: "trust-parts" }, el("summary", {}, "How far to trust this"), el("div", {}));
+      this.trustParts = el("details", { class: "trust-parts" }, el("summary", {}, ifonly.say("view.trust")), el("div", {}));
       this.trustParts.addEventListener("toggle", () => this.fillTrust());
       this.warnings = el("ul", { class: "print-only" });  // on paper nothing can be unfolded
       this.places.trust.append(this.trustLine, this.warnings, this.trustParts);
@@ -131,7 +132,7 @@
 
     courseTitle() {
       const names = primaryFeatures(this.case).map((feature) => feature.name);
-      return `${names.join(", ")} and treatment`;
+      return ifonly.say("view.board title", { features: names.join(", ") });
     }
 
     /** Draw another case or another view of it. */
@@ -169,9 +170,9 @@
       const { case: case_, view } = this;
       const course = this.course();
       return [
-        { kind: "observed", name: NAMES.observed, course: case_.observed },
+        { kind: "observed", name: ifonly.say("view.recorded"), course: case_.observed },
         course && { kind: "best", name: courseName(case_, view), course },
-        view.own && { kind: "own", name: NAMES.own, course: view.own },
+        view.own && { kind: "own", name: ifonly.say("view.own"), course: view.own },
       ].filter(Boolean).map((row) => ({ ...row, actions: row.course.actions }));
     }
 
@@ -188,20 +189,20 @@
         places.headline, ifonly.headline(case_, course, budget ? budget.max_changes : case_.question.max_changes),
       );
       const known = isProven(case_, view);
-      const seal = case_.answer ? (known ? "Proven" : "Not proven") : "No answer";
+      const seal = ifonly.say(`view.seal.${case_.answer ? (known ? "proven" : "not proven") : "no answer"}`);
       const sealed = view.alternative === null && !(budget && budget.max_changes === 0);
       const words = view.alternative === null || !case_.answer
         ? claim(ifonly.certificate(case_, budget), sealed)
-        : `Alternative ${view.alternative + 1} of ${case_.answer.alternatives.length}, in order of outcome; ` +
-          `the best found reaches ${ifonly.outcome(case_.answer.best.outcome)}.`;
+        : ifonly.say("view.alternative of", {
+            number: view.alternative + 1, count: case_.answer.alternatives.length, best: ifonly.outcome(case_.answer.best.outcome),
+          });
       fill(places.certificate,
         sealed && el("span", { class: `seal ${known ? "proven" : "open"}` }, seal), ` ${words}`);
-      const items = (texts) => texts.map((text) => el("li", {}, ifonly.capital(text)));
+      const items = (messages) => messages.map((message) => el("li", {}, ifonly.sentence(message)));
+      const about = ifonly.say("view.about", { changes: ifonly.plural(case_.question.max_changes, "change") });
       const elsewhere = case_.answer && !(course && this.isBest(course));
       fill(places.grave, ifonly.cautionBox(case_.model.caution));
-      fill(places.cautions, case_.cautions.length && elsewhere && el(
-        "p", { class: "note" }, `About the sequence found with at most ${ifonly.plural(case_.question.max_changes, "change")}:`,
-      ), case_.cautions.length && el("ul", {}, items(case_.cautions)));
+      fill(places.cautions, case_.cautions.length && elsewhere && el("p", { class: "note" }, about), case_.cautions.length && el("ul", {}, items(case_.cautions)));
       places.assumptions.replaceChildren(...items([...case_.question.rules, ...case_.assumptions]));
       places.outcomes.replaceChildren(...this.rows().map((row) => el("div", { class: `outcome ${row.kind}` },
         el("dt", {}, ifonly.sample(row.kind), outcomeName(case_, view, row)),
@@ -212,15 +213,17 @@
     /** The sentence about the answer, not about other sequences that may be shown; the rest only if it is unfolded. */
     drawTrust() {
       const { case: case_, places } = this;
-      const { trust } = case_;
+      const { evidence } = case_;
       const course = this.course();
-      const about = case_.answer && trust.examined && course && !this.isBest(course)
-        ? `About the sequence found with at most ${ifonly.plural(case_.question.max_changes, "change")}: ` : "";
-      fill(this.trustLine, ifonly.trustSeal(trust, case_.model), ` ${about}${trust.statement}`);
-      fill(this.warnings, ...trust.warnings.map((text) => el("li", {}, text)));
+      const text = ifonly.sentence(evidence.statement);
+      const elsewhere = case_.answer && evidence.examined && course && !this.isBest(course);
+      const changes = () => ifonly.plural(case_.question.max_changes, "change");
+      const words = elsewhere ? ifonly.say("view.about sentence", { changes: changes(), text }) : text;
+      fill(this.trustLine, ifonly.trustSeal(evidence, case_.model), ` ${words}`);
+      fill(this.warnings, ...evidence.warnings.map((message) => el("li", {}, ifonly.sentence(message))));
       this.fillTrust();
       const support = this.view.own && this.view.own.support;
-      fill(places.tried, support && el("p", {}, `Your version: ${ifonly.uncapital(support.summary)}`), support && ifonly.supportList(support));
+      fill(places.tried, support && el("p", {}, ifonly.sentence({ code: "view.tried", values: { text: support.summary } })), support && ifonly.supportList(support));
     }
 
     fillTrust() {
@@ -234,7 +237,7 @@
         places.budget.replaceChildren();
         return;
       }
-      const said = view.k === 0 ? "none" : `at most ${view.k}`;
+      const said = view.k === 0 ? ifonly.say("page.none") : ifonly.say("count.at most", { count: view.k });
       if (this.range && places.budget.contains(this.range)) {
         Object.assign(this.range, { max: most, value: view.k });
         this.range.setAttribute("aria-valuetext", said);
@@ -250,7 +253,7 @@
       this.ticks = el("span", { class: "ticks", "aria-hidden": "true" }, tickMarks(most));
       this.range.addEventListener("input", () => this.choose({ k: Number(this.range.value), alternative: null }));
       places.budget.replaceChildren(
-        el("label", { for: id }, "Changes allowed"), el("span", { class: "track" }, this.range, this.ticks),
+        el("label", { for: id }, ifonly.say("view.budget")), el("span", { class: "track" }, this.range, this.ticks),
         this.said,
       );
     }
@@ -269,13 +272,14 @@
         type: "button", class: "quiet", "aria-label": name, "data-pager": name, disabled: off, on: { click: go(to) },
       }, sign);
       fill(places.pager,
-        el("span", { class: "pager-name" }, "Alternatives"),
-        button("Previous alternative", "\u2039", at === null ? 0 : at - 1, at === null || at === 0),
-        el("span", { class: "pager-at" }, at === null ? `${count} found` : `${at + 1} of ${count}`),
-        button("Next alternative", "\u203a", at === null ? 0 : at + 1, at === count - 1),
+        el("span", { class: "pager-name" }, ifonly.say("view.alternatives")),
+        button(ifonly.say("view.previous alternative"), "\u2039", at === null ? 0 : at - 1, at === null || at === 0),
+        el("span", { class: "pager-at" }, at === null
+          ? ifonly.say("view.alternatives found", { count }) : ifonly.say("view.alternative at", { number: at + 1, count })),
+        button(ifonly.say("view.next alternative"), "\u203a", at === null ? 0 : at + 1, at === count - 1),
         at !== null && el("button", {
           type: "button", class: "link", "data-pager": "best", on: { click: go(null) },
-        }, "back to the best"));
+        }, ifonly.say("view.back to best")));
       if (focused) {
         const usable = [...places.pager.querySelectorAll("button:not(:disabled)")];
         (usable.find((one) => one.dataset.pager === focused) || usable[0])?.focus();
@@ -357,7 +361,7 @@
       });
       const table = ifonly.lanesTable(case_, this.rows(), {
         label: sizes.label, column, onCell: this.options.onCell, marks: this.options.marks ? this.options.marks() : {},
-        caption: "Treatment at every step, for each course",
+        caption: ifonly.say("view.lanes"),
       });
       board.replaceChildren(...charts, table);
       features.forEach((feature) => this.chart(this.places[`board-${feature.name}`], feature, {
@@ -372,7 +376,7 @@
       const primary = primaryFeatures(case_);
       const key = (sample, name) => el("span", { class: "key" }, sample, name);
       fill(places.legend, ...this.rows().map((row) => key(ifonly.sample(row.kind), row.name)),
-        this.changedTimes().length && key(el("span", { class: "rule-sample", "aria-hidden": "true" }), "step with a change"));
+        this.changedTimes().length && key(el("span", { class: "rule-sample", "aria-hidden": "true" }), ifonly.say("view.changed step")));
       // A board that scrolls shows a part of its course only: then the whole of it is among the small charts.
       const scrolls = places.board.scrollWidth > places.board.clientWidth + 1;
       const small = (feature) => feature.kind === "dynamic" && (scrolls || !primary.includes(feature));
@@ -385,7 +389,7 @@
       if (context.length && !places.context.children.length) {
         const inside = el("div", { class: "charts" });
         const folded = el(
-          "details", {}, el("summary", {}, `Circumstances that no treatment changes (${context.length})`), inside,
+          "details", {}, el("summary", {}, ifonly.say("view.circumstances", { count: context.length })), inside,
         );
         folded.addEventListener("toggle", () => folded.open && this.grid(inside, context));
         places.context.append(folded);
@@ -424,11 +428,11 @@
           changes: el("div", { class: "wide" }), alternatives: el("div", { class: "wide" }),
         };
         const parts = this.answerParts;
-        const named = el("p", { class: "note" }, ifonly.capital(case_.question.objective));
+        const named = el("p", { class: "note" }, ifonly.capital(case_.question.outcome));
         parts.title = this.heading(1);
         places.answer.replaceChildren(
-          el("section", { class: "contributions" }, this.heading(1, "What each change contributes"), parts.changes),
-          el("section", { class: "frontier" }, this.heading(1, "How much is gained with how many changes"),
+          el("section", { class: "contributions" }, this.heading(1, ifonly.say("view.contributions")), parts.changes),
+          el("section", { class: "frontier" }, this.heading(1, ifonly.say("view.frontier")),
             el("div", { class: "side-by-side" }, el("div", {}, named, parts.frontier), parts.frontierTable)),
           el("section", { class: "alternatives" }, parts.title, parts.alternatives));
       }
@@ -439,7 +443,7 @@
       parts.changes.replaceChildren(ifonly.contributionsTable(case_));
       parts.frontierTable.replaceChildren(ifonly.frontierTable(case_, chosen));
       parts.frontier.setAttribute("role", "img");
-      parts.frontier.setAttribute("aria-label", "Outcome against the changes allowed; the table beside it has the values.");
+      parts.frontier.setAttribute("aria-label", ifonly.say("view.frontier chart"));
       if (answer.budgets.length > 1) {
         const width = parts.frontier.clientWidth;
         ifonly.frontierChart(
@@ -447,13 +451,13 @@
         );
       }
       const count = answer.alternatives.length;
-      ifonly.setText(parts.title, answer.alternatives_proven ? `The ${count} best sequences` : "The best sequences found");
+      ifonly.setText(parts.title, ifonly.say(answer.alternatives_proven ? "view.best sequences" : "view.best sequences found", { count }));
       parts.alternatives.replaceChildren(ifonly.alternativesTable(case_, view.alternative, (index) => this.page(index)));
     }
 
     drawMethod() {
       const lines = ifonly.methodLines(this.case).flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
-      this.places.method.replaceChildren(el("summary", {}, "Model and method"), el("dl", {}, lines));
+      this.places.method.replaceChildren(el("summary", {}, ifonly.say("view.method")), el("dl", {}, lines));
     }
 
     valuesTable() {
@@ -492,9 +496,9 @@
     return folded;
   }
 
-  /** The server's sentence, less what the seal beside it says already. */
-  function claim(sentence, sealed) {
-    return sealed ? ifonly.capital(sentence.replace(/^Not proven: /, "")) : sentence;
+  /** What is claimed, less what the seal beside it says already. */
+  function claim(statement, sealed) {
+    return ifonly.sentence(sealed && statement.code === "case.not proven" ? statement.values.claim : statement);
   }
 
   /** What stands beside an outcome: how it moved, by how many changes, and why it is no answer to the question. */
@@ -502,8 +506,8 @@
     const words = [ifonly.moved(course.improvement, case_.question)];
     if (kind === "own" || view.alternative !== null) words.push(ifonly.plural(course.changes.length, "change"));
     const most = case_.question.max_changes;
-    if (course.changes.length > most) words.push(`more than the ${most} asked about`);
-    else if (kind === "own" && course.admissible === false) words.push("breaks a rule");
+    if (course.changes.length > most) words.push(ifonly.say("view.more changes", { most }));
+    else if (kind === "own" && course.admissible === false) words.push(ifonly.say("view.breaks rule"));
     return words.filter(Boolean).join(", ");
   }
 

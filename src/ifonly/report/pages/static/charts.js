@@ -100,7 +100,7 @@
         width, height, margin: edges, shapes,
         xaxis: axis({
           range: [times[0] - room * step, times[times.length - 1] + room * step], tickvals: ticks(times, width),
-          showgrid: false, showticklabels: !levels, unifiedhovertitle: { text: `${momentWord || "at"} %{x}` },
+          showgrid: false, showticklabels: !levels, unifiedhovertitle: { text: `${momentWord || ifonly.say("view.at")} %{x}` },
         }),
         yaxis: axis(levels ? {
           range: [low, high], tickvals: levels, showticklabels: false,
@@ -120,11 +120,11 @@
   /** The outcome against the number of changes allowed; a bar up to what is still possible where nothing is proven. */
   function frontierChart(place, { budgets, chosen, width, height, question }) {
     const known = budgets.filter((budget) => budget.course !== null);
-    const open = known.filter((budget) => !budget.proven && budget.best_possible !== null);
+    const open = known.filter(({ claim }) => !claim.proven && claim.best_possible !== null);
     const values = known.map((budget) => budget.course.outcome);
     const traces = [
       {
-        type: "scatter", mode: "lines+markers", name: "best found", x: known.map((budget) => budget.max_changes), y: values,
+        type: "scatter", mode: "lines+markers", name: ifonly.say("view.best series"), x: known.map((budget) => budget.max_changes), y: values,
         line: STYLES.best.line,
         marker: {
           symbol: known.map((budget) => (budget.max_changes === chosen ? "circle" : "circle-open")),
@@ -134,15 +134,15 @@
       },
     ];
     const shapes = open.map((budget) => ({
-      type: "line", x0: budget.max_changes, x1: budget.max_changes, y0: budget.course.outcome, y1: budget.best_possible,
+      type: "line", x0: budget.max_changes, x1: budget.max_changes, y0: budget.course.outcome, y1: budget.claim.best_possible,
       line: { color: MUTED, width: 2 },
     }));
     if (open.length) {
       traces.push({
-        type: "scatter", mode: "markers", name: "best possible", x: open.map((budget) => budget.max_changes),
-        y: open.map((budget) => budget.best_possible),
+        type: "scatter", mode: "markers", name: ifonly.say("view.best possible series"), x: open.map((budget) => budget.max_changes),
+        y: open.map((budget) => budget.claim.best_possible),
         marker: { symbol: "line-ew", size: 16, line: { color: MUTED, width: 2 } },
-        customdata: open.map((budget) => ifonly.bestPossible(budget, question)), hovertemplate: "%{customdata}",
+        customdata: open.map((budget) => ifonly.bestPossible(budget.claim, question)), hovertemplate: "%{customdata}",
       });
     }
     return Plotly.react(
@@ -152,9 +152,9 @@
         width, height, shapes, margin: { l: 52, r: 14, t: 8, b: 40 },
         xaxis: axis({
           range: [-0.4, budgets.length - 0.6], dtick: Math.max(1, Math.ceil(budgets.length / 12)), showgrid: false,
-          title: { text: "changes allowed", font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: MUTED }, standoff: 8 },
         }),
-        yaxis: axis({ range: span([...values, ...open.map((budget) => near(budget.best_possible, values))]), nticks: 5 }),
+        yaxis: axis({ range: span([...values, ...open.map((budget) => near(budget.claim.best_possible, values))]), nticks: 5 }),
       }),
       CONFIG,
     );
@@ -188,12 +188,12 @@
       shapes.push(line(low, high, -1, -1, { color: MUTED, width: 2 }));
       shapes.push(line(median, median, -1.35, -0.65, { color: MUTED, width: 3 }));
     }
-    const model = own === null ? [] : [marks("what counts", [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
+    const model = own === null ? [] : [marks(ifonly.say("trust.series.counts"), [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
     return Plotly.react(
       place,
       [
-        marks("helps", points.filter(([x]) => x > 0), STYLES.best.marker),
-        marks("does not help", points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
+        marks(ifonly.say("trust.series.helps"), points.filter(([x]) => x > 0), STYLES.best.marker),
+        marks(ifonly.say("trust.series.does not help"), points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
         ...model,
       ],
       layout({
@@ -220,7 +220,7 @@
       });
       annotations.push({
         x: at, xref: "x", y: 1, yref: "paper", xanchor: at > 0.7 * top ? "right" : "left", yanchor: "bottom",
-        showarrow: false, text: `threshold ${ifonly.percent(threshold)}`, font: { size: 11, color: INK },
+        showarrow: false, text: ifonly.say("report.threshold", { percent: ifonly.percent(threshold) }), font: { size: 11, color: INK },
       });
     }
     return Plotly.react(
@@ -230,7 +230,7 @@
           type: "histogram", x: shares, xbins: {
             start: Math.min(0, Math.floor(Math.min(0, ...shares) / size) * size), size,
           },
-          marker: { color: "#9fbfdf", line: { color: ACCENT, width: 1 } }, hovertemplate: "%{y} episodes at %{x} %",
+          marker: { color: "#9fbfdf", line: { color: ACCENT, width: 1 } }, hovertemplate: ifonly.say("report.spread hover", { y: "%{y}", x: "%{x}" }),
           name: "",
         },
       ],
@@ -238,9 +238,9 @@
         width, height, shapes, annotations, hovermode: "closest", bargap: 0.04, margin: { l: 46, r: 14, t: 24, b: 44 },
         xaxis: axis({
           showgrid: false, ticksuffix: " %",
-          title: { text: "improvement", font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("report.spread x"), font: { size: 12, color: MUTED }, standoff: 8 },
         }),
-        yaxis: axis({ nticks: 5, rangemode: "tozero", title: { text: "episodes", font: { size: 12, color: MUTED } } }),
+        yaxis: axis({ nticks: 5, rangemode: "tozero", title: { text: ifonly.say("report.spread y"), font: { size: 12, color: MUTED } } }),
       }),
       CONFIG,
     );
@@ -261,14 +261,14 @@
       place,
       [
         {
-          type: "scatter", mode: "lines+markers", name: "mean", x: at, y: mean, ...STYLES.observed,
+          type: "scatter", mode: "lines+markers", name: ifonly.say("report.mean"), x: at, y: mean, ...STYLES.observed,
           error_y: {
             type: "data", symmetric: false, array: above, arrayminus: below, color: INK, thickness: 1.2, width: 4,
           },
           customdata: shown(mean), hovertemplate: "%{customdata}",
         },
         {
-          type: "scatter", mode: "lines+markers", name: "median", x: at, y: median, ...STYLES.best,
+          type: "scatter", mode: "lines+markers", name: ifonly.say("report.median"), x: at, y: median, ...STYLES.best,
           customdata: shown(median), hovertemplate: "%{customdata}",
         },
       ],
@@ -276,7 +276,7 @@
         width, height, margin: { l: 50, r: 14, t: 24, b: 44 },
         xaxis: axis({
           showgrid: false, dtick: Math.max(1, Math.ceil(at.length / 12)),
-          title: { text: "changes allowed", font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: MUTED }, standoff: 8 },
         }),
         yaxis: axis({ ticksuffix: " %", nticks: 5, range: [-0.05 * top, 1.08 * top] }),
       }),

@@ -4,27 +4,16 @@
   const { el } = ifonly;
 
   const COLUMNS = [
-    { order: "episode", title: "Case", text: true },
-    { order: "steps", title: "Steps" },
-    { order: "observed", title: "As recorded" },
-    { order: "best", title: "Best found" },
-    { order: "improvement", title: "Improvement", falls: true },
-    { order: "changes", title: "Changes", falls: true },
-    { order: "status", title: "Answer", text: true },
+    { order: "episode", text: true }, { order: "steps" }, { order: "observed" }, { order: "best" },
+    { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "status", text: true },
   ];
   /** Where a run had its answers examined. */
-  const TRUST_COLUMNS = [
-    { order: "refits_agree", title: "Refits agree", falls: true }, { order: "warnings", title: "Warnings" },
-  ];
-  const ANSWERS = {
-    optimal: "proven best", "gap reached": "within the gap", "time limit": "time limit", "node limit": "work limit",
-    interrupted: "stopped", heuristic: "no proof", failed: "failed", unsolved: "not searched",
-  };
+  const TRUST_COLUMNS = [{ order: "refits_agree", falls: true }, { order: "warnings" }];
 
   /** A row's answer in words; "proven" only where the bound says so. */
   function answerTag(row) {
-    if (row.proven) return el("span", { class: "tag proven" }, "\u2713 proven best");
-    const words = row.status === "optimal" ? "not proven" : ANSWERS[row.status] || row.status || "not searched";
+    if (row.proven) return el("span", { class: "tag proven" }, ifonly.say("answer.proven"));
+    const words = ifonly.say(row.status === "optimal" ? "answer.not proven" : `answer.${row.status}`);
     return el(
       "span", { class: `tag ${row.status === "failed" ? "failed" : row.status === "unsolved" ? "" : "open"}` }, words,
     );
@@ -45,8 +34,8 @@
   function trustCells({ refits_agree: share, refits, warnings }) {
     const unknown = (value) => value === null || value === undefined;
     return [
-      el("td", {}, unknown(share) ? "\u2013" : `${Math.round(share * refits)} of ${refits}`),
-      el("td", {}, unknown(warnings) ? "\u2013" : warnings === 0 ? "none" : el("span", { class: "tag open" }, String(warnings))),
+      el("td", {}, unknown(share) ? "\u2013" : ifonly.say("column.agreeing", { helping: Math.round(share * refits), refits })),
+      el("td", {}, unknown(warnings) ? "\u2013" : warnings === 0 ? ifonly.say("page.none") : el("span", { class: "tag open" }, String(warnings))),
     ];
   }
 
@@ -72,7 +61,7 @@
         scope: "col", class: column.text ? "text" : "",
         "aria-sort": chosen ? (descending ? "descending" : "ascending") : "none",
       },
-        el("button", { type: "button", "data-order": column.order, on: { click: sort } }, column.title,
+        el("button", { type: "button", "data-order": column.order, on: { click: sort } }, ifonly.say(`column.${column.order}`),
           el("span", { class: "sign", "aria-hidden": "true" }, chosen ? (descending ? "\u25BE" : "\u25B4") : "")));
     }));
     if (focused) place.querySelector(`[data-order="${focused}"]`)?.focus();
@@ -94,5 +83,5 @@
     });
   }
 
-  Object.assign(ifonly, { COLUMNS, TRUST_COLUMNS, ANSWERS, cohortRow, cohortHead, openRows });
+  Object.assign(ifonly, { COLUMNS, TRUST_COLUMNS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

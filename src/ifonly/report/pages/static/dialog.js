@@ -17,7 +17,7 @@
   function openDoseDialog(at) {
     const { case: case_, step, axis } = at;
     const lane = ifonly.lanesOf(case_).find((one) => one.index === axis);
-    const unit = lane.unit ? ` ${lane.unit}` : "";
+    const unit = ifonly.spaced(lane.unit);
     const now = lane.level(at.current);
     const dialog = el("dialog", { "aria-labelledby": "dose-title" });
     let chosen = now;
@@ -53,23 +53,23 @@
       const recorded = lane.level(case_.observed.actions[step]) === level;
       const dose = ifonly.doseWords(case_, axis, level);
       rules.replaceChildren(
-        el("p", { class: "label" }, "Or set a rule for the next search"),
+        el("p", { class: "label" }, ifonly.say("dialog.rule")),
         at.locked
           ? el(
             "button", { type: "button", class: "link", on: { click: close(() => at.onUnrule(["lock", step])) } },
-            `Let ${when} be changed again`,
+            ifonly.say("dialog.unlock", { when }),
           )
-          : rule(`Leave ${when} as it was`, ["lock", step]),
+          : rule(ifonly.say("dialog.lock", { when }), ["lock", step]),
         rule(
-          `Require at ${when}: ${ifonly.pretty(case_, case_.treatments.actions[action].label)}`,
+          ifonly.say("dialog.require", { when, treatment: ifonly.treatment(case_, action) }),
           ["require", step, action],
         ),
         recorded
           ? el(
-            "span", { class: "note" }, `${ifonly.capital(dose)} was recorded at ${when}, so it stays possible there.`,
+            "span", { class: "note" }, ifonly.say("dialog.recorded", { dose: ifonly.capital(dose), when }),
           )
-          : rule(`Forbid ${dose} at ${when}`, ["forbid", step, axis, level]),
-        rule(`Forbid changing to ${dose} at any step`, ["forbid", null, axis, level]));
+          : rule(ifonly.say("dialog.forbid", { dose, when }), ["forbid", step, axis, level]),
+        rule(ifonly.say("dialog.forbid ever", { dose }), ["forbid", null, axis, level]));
     }
     choose(now);
     const form = el("form", { method: "dialog", on: { submit: (event) => {
@@ -77,10 +77,10 @@
       dialog.close();
       if (chosen !== now) at.onDose(withLevel(case_, at.current, axis, chosen));
     } } },
-      el("h2", { id: "dose-title" }, `${lane.name} at ${ifonly.moment(case_, step)}`),
-      el("fieldset", {}, el("legend", { class: "unseen" }, "Dose"), el("div", { class: "doses" }, choices)),
-      el("div", { class: "row" }, el("button", { type: "submit", class: "main" }, "Try this"),
-        el("button", { type: "button", on: { click: close() } }, "Cancel")),
+      el("h2", { id: "dose-title" }, ifonly.say("dialog.title", { lane: lane.name, when: ifonly.moment(case_, step) })),
+      el("fieldset", {}, el("legend", { class: "unseen" }, ifonly.say("dialog.dose")), el("div", { class: "doses" }, choices)),
+      el("div", { class: "row" }, el("button", { type: "submit", class: "main" }, ifonly.say("dialog.try")),
+        el("button", { type: "button", on: { click: close() } }, ifonly.say("page.cancel"))),
       rules);
     dialog.append(form);
     dialog.addEventListener("close", () => dialog.remove());

@@ -4,14 +4,13 @@
   const { el } = ifonly;
 
   const ARROWS = { up: "\u25B2", down: "\u25BC", other: "\u25C6" };
-  const MOVES = { up: "raised", down: "lowered", other: "changed" };
 
   /** The lanes of a case: its dose axes, or one lane of labels where actions have no order. */
   function lanesOf(case_) {
     const { axes, actions } = case_.treatments;
     if (!axes.length) {
       return [{
-        index: null, name: "Treatment", unit: "", levels: actions.length,
+        index: null, name: ifonly.say("lane.treatment"), unit: "", levels: actions.length,
         level: (action) => action, shown: (action) => actions[action].label,
       }];
     }
@@ -31,9 +30,11 @@
   /** A cell's name for those who cannot see its column and row. */
   function spoken(case_, lane, row, step, way) {
     const recorded = case_.observed.actions[step];
-    const dose = `${lane.shown(row.actions[step])}${lane.unit ? ` ${lane.unit}` : ""}`;
-    const moved = way ? `, ${MOVES[way]} from ${lane.shown(recorded)}` : "";
-    return `${ifonly.capital(ifonly.moment(case_, step))}, ${lane.name.toLowerCase()}, ${row.name}: ${dose}${moved}`;
+    return ifonly.say("lane.cell", {
+      when: ifonly.capital(ifonly.moment(case_, step)), lane: lane.name.toLowerCase(), course: row.name,
+      dose: `${lane.shown(row.actions[step])}${lane.unit ? ` ${lane.unit}` : ""}`,
+      moved: way ? ifonly.say("lane.moved", { moved: ifonly.say(`lane.${way}`), dose: lane.shown(recorded) }) : "",
+    });
   }
 
   function cell(case_, lane, row, step, options) {
@@ -52,7 +53,9 @@
         }, content)
       : el(
         "span", { class: "cell" }, content,
-        way && el("span", { class: "unseen" }, `${MOVES[way]} from ${lane.shown(case_.observed.actions[step])}`),
+        way && el("span", { class: "unseen" }, ifonly.say("lane.moved alone", {
+          moved: ifonly.say(`lane.${way}`), dose: lane.shown(case_.observed.actions[step]),
+        })),
       );
     return el(
       "td",

@@ -5,7 +5,7 @@
 
   const PAUSE = 200;
   const SIZE = 50;
-  const VERDICT = { order: "verdict", title: "Verdict", text: true };
+  const VERDICT = { order: "verdict", text: true };
   const FILTERS = ["search", "status", "verdict", "at_least", "warnings"].filter(
     (name) => document.getElementById(name), // warnings only where answers were examined
   );
@@ -34,7 +34,7 @@
         // An improvement that somebody wrote into the address by hand is offered as well.
         if (field.tagName === "SELECT" && value && ![...field.options].some((option) => option.value === value)) {
           field.append(el(
-            "option", { value }, name === "at_least" ? `at least ${ifonly.percent(Number(value))}` : value,
+            "option", { value }, name === "at_least" ? ifonly.say("list.at least", { percent: ifonly.percent(Number(value)) }) : value,
           ));
         }
         field.value = value;
@@ -79,7 +79,7 @@
       cohort.classList.add("busy");
       cohort.setAttribute("aria-busy", "true");
       trouble.replaceChildren();
-      const slow = setTimeout(() => ifonly.setText(count, "Loading …"), 400);
+      const slow = setTimeout(() => ifonly.setText(count, ifonly.say("page.loading")), 400);
       try {
         const found = await ifonly.ask(`/api/episodes?${parameters}`, { signal: this.running.signal });
         clearTimeout(slow);
@@ -88,10 +88,10 @@
       } catch (problem) {
         clearTimeout(slow);
         if (problem.name === "AbortError") return;
-        ifonly.setText(count, "The list could not be loaded.");
+        ifonly.setText(count, ifonly.say("list.failed"));
         trouble.replaceChildren(
           ifonly.problemBox(problem),
-          el("p", {}, el("button", { type: "button", on: { click: () => this.fetch() } }, "Try again")),
+          el("p", {}, el("button", { type: "button", on: { click: () => this.fetch() } }, ifonly.say("page.try again"))),
         );
       }
       cohort.classList.remove("busy");
@@ -104,18 +104,19 @@
       this.parts.cohort.tBodies[0].replaceChildren(...found.rows.map((row) => {
         const made = ifonly.cohortRow(row, largest, `/case?${ifonly.query({ episode: row.episode })}`, this.isExamined());
         made.append(el(
-          "td", { class: "text" }, row.verdict || (row.noted ? "note only" : el("span", { class: "unit" }, "\u2013")),
+          "td", { class: "text" }, (row.verdict && ifonly.say(`verdict.${row.verdict}`)) || (row.noted ? ifonly.say("list.note only") : el("span", { class: "unit" }, "\u2013")),
         ));
         return made;
       }));
       const filtered = FILTERS.some((name) => String(this.query[name]).trim());
       const total = found.total.toLocaleString("en-US").replaceAll(",", "\u202f");
-      ifonly.setText(this.parts.count, `${total} case${found.total === 1 ? "" : "s"}${filtered ? " found" : ""}`);
+      ifonly.setText(this.parts.count, ifonly.say("list.count", {
+        cases: ifonly.say("count.case", { count: found.total, number: total }), found: filtered ? ifonly.say("list.found") : "",
+      }));
       this.parts.cohort.hidden = !found.rows.length;
       this.parts.empty.hidden = found.rows.length > 0;
-      this.parts.empty.replaceChildren(filtered
-        ? "No case fits these filters. Clear some of them to see more."
-        : found.total ? "This page of the list is empty; go back to the first one." : "There are no cases in this cohort.");
+      this.parts.empty.replaceChildren(
+        ifonly.say(filtered ? "list.nothing fits" : found.total ? "list.empty page" : "list.empty"));
       this.drawPaging(found);
       this.keep(found);
     }
@@ -140,8 +141,8 @@
       const button = (words, page, off) => el(
         "button", { type: "button", disabled: off, on: { click: go(page) } }, words,
       );
-      this.parts.paging.replaceChildren(button("Previous", Math.min(found.page - 1, pages), found.page <= 1),
-        el("span", {}, `Page ${found.page} of ${pages}`), button("Next", found.page + 1, found.page >= pages));
+      this.parts.paging.replaceChildren(button(ifonly.say("page.previous"), Math.min(found.page - 1, pages), found.page <= 1),
+        el("span", {}, ifonly.say("page.page of", { page: found.page, pages })), button(ifonly.say("page.next"), found.page + 1, found.page >= pages));
       this.parts.paging.hidden = pages < 2 && found.page < 2;
     }
 
@@ -164,8 +165,7 @@
   /** What is asked, as far as the server says it. */
   function asked({ question }) {
     if (!question) return "";
-    return `Each case asks: ${ifonly.askedWords(question)} Choose a case to see what happened, what could have happened, ` +
-      "and how sure that is.";
+    return ifonly.say("list.asked", { question: ifonly.askedWords(question) });
   }
 
   document.addEventListener("DOMContentLoaded", () => {

@@ -3,7 +3,7 @@
   "use strict";
   const { el } = ifonly;
 
-  const VERDICTS = { plausible: "Plausible", implausible: "Implausible", unsure: "Unsure" };
+  const VERDICTS = ["plausible", "implausible", "unsure"];
   const NAME = "ifonly.reviewer";
 
   function remembered() {
@@ -22,13 +22,17 @@
     }
   }
 
+  function verdictWords(verdict) {
+    return ifonly.capital(ifonly.say(`verdict.${verdict}`));
+  }
+
   class NoteCard {
     /** `limits`: {note, reviewer}, the most characters that the server takes. */
     constructor(place, episode, note, limits) {
       this.episode = episode;
       this.saved = note;
-      this.radios = Object.entries(VERDICTS).map(([value, words]) =>
-        el("label", { class: "choice" }, el("input", { type: "radio", name: "verdict", value, on: { change: () => this.tell() } }), words));
+      this.radios = VERDICTS.map((value) =>
+        el("label", { class: "choice" }, el("input", { type: "radio", name: "verdict", value, on: { change: () => this.tell() } }), verdictWords(value)));
       this.note = el("textarea", { id: "note", rows: 5, maxlength: limits.note, on: { input: () => this.tell() } });
       this.reviewer = el(
         "input",
@@ -38,17 +42,17 @@
         },
       );
       this.state = el("p", { class: "saved", role: "status" });
-      this.button = el("button", { type: "submit", class: "main" }, "Save");
+      this.button = el("button", { type: "submit", class: "main" }, ifonly.say("note.save"));
       this.trouble = el("div", {});
       place.append(el("section", { class: "card", "aria-labelledby": "note-title" },
-        el("h2", { id: "note-title" }, "Your judgement"),
+        el("h2", { id: "note-title" }, ifonly.say("note.title")),
         el("form", { class: "card-form", on: { submit: (event) => { event.preventDefault(); this.save(); } } },
           el(
-            "fieldset", {}, el("legend", {}, "Is the other course plausible?"),
+            "fieldset", {}, el("legend", {}, ifonly.say("note.question")),
             el("div", { class: "verdicts" }, this.radios),
           ),
-          el("div", { class: "field" }, el("label", { for: "note" }, "Note"), this.note),
-          el("div", { class: "field" }, el("label", { for: "reviewer" }, "Reviewer"), this.reviewer),
+          el("div", { class: "field" }, el("label", { for: "note" }, ifonly.say("note.note")), this.note),
+          el("div", { class: "field" }, el("label", { for: "reviewer" }, ifonly.say("note.reviewer")), this.reviewer),
           this.trouble, el("div", { class: "row" }, this.button, this.state))));
       this.fill(note);
       window.addEventListener("beforeunload", (event) => {
@@ -82,14 +86,14 @@
       const { updated, reviewer } = this.saved;
       const when = updated ? new Date(updated) : null;
       const shown = when && when.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
-      const known = when ? `Saved ${shown}${reviewer ? ` by ${reviewer}` : ""}` : "Nothing saved yet";
-      ifonly.setText(this.state, unsaved ? "Not saved yet" : known);
+      const code = unsaved ? "unsaved" : !when ? "nothing" : reviewer ? "saved by" : "saved";
+      ifonly.setText(this.state, ifonly.say(`note.${code}`, { when: shown, reviewer }));
     }
 
     async save(over) {
       this.trouble.replaceChildren();
       this.button.disabled = true;
-      ifonly.setText(this.state, "Saving …");
+      ifonly.setText(this.state, ifonly.say("note.saving"));
       const name = this.reviewer.value.trim();
       remember(name);
       try {
@@ -114,22 +118,23 @@
       if (!theirs) {
         this.trouble.replaceChildren(el(
           "p", { class: "problem", role: "alert" },
-          "Somebody else saved a note for this case meanwhile. Nothing of yours was saved; try again.",
+          ifonly.say("note.conflict unknown"),
         ));
         return;
       }
-      const said = [
-        VERDICTS[theirs.verdict] || "no verdict", theirs.note && `“${theirs.note}”`,
-      ].filter(Boolean).join(", ");
+      const verdict = theirs.verdict ? verdictWords(theirs.verdict) : ifonly.say("note.no verdict");
+      const note = theirs.note && ifonly.say("note.quoted", { note: theirs.note });
+      const said = note ? ifonly.say("note.both", { verdict, note }) : verdict;
+      const reviewer = theirs.reviewer || ifonly.say("note.somebody");
       this.trouble.replaceChildren(el("div", { class: "problem", role: "alert" },
-        el("p", {}, `${theirs.reviewer || "Somebody else"} saved meanwhile: ${said}. Yours is not saved yet.`),
+        el("p", {}, ifonly.say("note.conflict", { reviewer, said })),
         el("div", { class: "row" },
           el(
             "button",
             { type: "button", on: { click: () => { this.trouble.replaceChildren(); this.save(theirs.revision); } } },
-            "Save mine over it",
+            ifonly.say("note.over"),
           ),
-          el("button", { type: "button", on: { click: () => { this.trouble.replaceChildren(); this.fill(theirs); } } }, "Take theirs"))));
+          el("button", { type: "button", on: { click: () => { this.trouble.replaceChildren(); this.fill(theirs); } } }, ifonly.say("note.theirs")))));
     }
   }
 

@@ -11,7 +11,7 @@
       this.cases = cases;
       this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0, warnings: "" };
       this.pages = cases.map((case_) => el(
-        "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": `Case ${case_.episode}` },
+        "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": ifonly.say("report.case", { episode: case_.episode }) },
       ));
       this.views = new Map();
       this.overview = summary ? this.buildSummary() : null;
@@ -41,7 +41,9 @@
       if (this.overview) this.overview.hidden = index >= 0;
       if (index >= 0) this.view(index).draw();
       else this.drawSummary();
-      document.title = `${index >= 0 ? this.cases[index].episode : this.summary.title} – ifonly`;
+      document.title = ifonly.say("report.document", {
+        title: index >= 0 ? this.cases[index].episode : ifonly.say("report.title"),
+      });
       if (moved) {
         window.scrollTo(0, 0);
         (index >= 0 ? this.pages[index] : this.overview).focus({ preventScroll: true });
@@ -61,9 +63,9 @@
     navigation(index) {
       if (!this.summary) return null;
       const link = (at, words) => (this.cases[at] ? el("a", { href: this.address(at) }, words) : null);
-      return el("nav", { class: "case-nav", "aria-label": "Report" }, el("a", { href: "#summary" }, "Summary"),
-        link(index - 1, "\u2039 Previous case"), link(index + 1, "Next case \u203a"),
-        el("span", { class: "unit" }, `Case ${index + 1} of ${this.cases.length}`));
+      return el("nav", { class: "case-nav", "aria-label": ifonly.say("report.nav") }, el("a", { href: "#summary" }, ifonly.say("report.summary")),
+        link(index - 1, ifonly.say("report.previous")), link(index + 1, ifonly.say("report.next")),
+        el("span", { class: "unit" }, ifonly.say("report.case of", { number: index + 1, count: this.cases.length })));
     }
 
     buildSummary() {
@@ -74,33 +76,33 @@
       this.count = el("p", { role: "status" });
       this.head = el("tr", {});
       this.body = el("tbody", {});
-      this.paging = el("nav", { class: "paging", "aria-label": "Pages of the table" });
+      this.paging = el("nav", { class: "paging", "aria-label": ifonly.say("report.pages") });
       ifonly.openRows(this.body);
       const asked = ifonly.capital(ifonly.askedWords(question));
-      return el("section", { class: "report-summary", tabindex: "-1", "aria-label": "Summary" },
-        el("div", { class: "case-head" }, el("h1", {}, summary.title),
+      return el("section", { class: "report-summary", tabindex: "-1", "aria-label": ifonly.say("report.summary") },
+        el("div", { class: "case-head" }, el("h1", {}, ifonly.say("report.title")),
           el("p", { class: "headline" }, asked), ifonly.cautionBox(summary.model.caution)),
         el("dl", { class: "report-counts" }, summary.counts.map((item) => el("div", {}, el(
-          "dt", {}, ifonly.capital(item.label),
+          "dt", {}, ifonly.capital(ifonly.say(item.label)),
         ),
           el("dd", {}, typeof item.value === "number" ? ifonly.number(item.value).replace(/\.0+$/, "") : String(item.value),
-            item.note ? el("span", { class: "note" }, item.note) : null)))),
+            item.note ? el("span", { class: "note" }, ifonly.say(item.note)) : null)))),
         el("div", { class: "overview" },
-          el("section", {}, el("h2", {}, "How much better it could have gone"), this.spread),
-          el("section", {}, el("h2", {}, "Improvement against the changes allowed"),
+          el("section", {}, el("h2", {}, ifonly.say("report.spread")), this.spread),
+          el("section", {}, el("h2", {}, ifonly.say("report.budgets")),
             el(
               "p", { class: "legend" },
-              el("span", { class: "key" }, ifonly.sample("observed"), "mean, with its 95 % interval"),
-              el("span", { class: "key" }, ifonly.sample("best"), "median"),
+              el("span", { class: "key" }, ifonly.sample("observed"), ifonly.say("report.mean legend")),
+              el("span", { class: "key" }, ifonly.sample("best"), ifonly.say("report.median")),
             ),
             this.budgets)),
-        el("section", { class: "summary-words" }, el("h2", {}, "What is proven"),
-          el("ul", {}, [...(summary.notes || []), ...question.rules].map((text) => el("li", {}, ifonly.capital(text))))),
+        el("section", { class: "summary-words" }, el("h2", {}, ifonly.say("report.proven")),
+          el("ul", {}, [...summary.notes, ...question.rules].map((note) => el("li", {}, ifonly.sentence(note))))),
         trustSummary(summary),
-        el("section", { class: "report-table" }, el("h2", {}, "Cases"),
+        el("section", { class: "report-table" }, el("h2", {}, ifonly.say("report.cases")),
           this.filters(), el("div", { class: "list-state" }, this.count),
           el("div", { class: "wide" }, el("table", { class: "figures cohort" },
-            el("caption", { class: "unseen" }, "Cases, one per row; column headings sort"), el("thead", {}, this.head), this.body)),
+            el("caption", { class: "unseen" }, ifonly.say("list.caption")), el("thead", {}, this.head), this.body)),
           this.paging));
     }
 
@@ -111,28 +113,28 @@
         "div", { class: id === "find" ? "field search" : "field" }, el("label", { for: id }, words), input,
       );
       return el("form", {
-        class: "filters", role: "search", "aria-label": "Cases", on: { submit: (event) => event.preventDefault() },
+        class: "filters", role: "search", "aria-label": ifonly.say("report.cases"), on: { submit: (event) => event.preventDefault() },
       },
         field(
-          "find", "Search",
+          "find", ifonly.say("list.search"),
           el(
             "input",
             {
-              type: "search", id: "find", placeholder: "Episode", autocomplete: "off",
+              type: "search", id: "find", placeholder: ifonly.say("list.search episodes"), autocomplete: "off",
               on: { input: change("search", (text) => text.trim().toLowerCase()) },
             },
           ),
         ),
-        field("ended", "Answer", el("select", {
+        field("ended", ifonly.say("list.answer"), el("select", {
           id: "ended", on: { change: change("status", String) },
-        }, el("option", { value: "" }, "all"),
-          statuses.map((status) => el("option", { value: status }, ifonly.ANSWERS[status] || status)))),
-        field("least", "Improvement", el("select", { id: "least", on: { change: change("least", Number) } },
+        }, el("option", { value: "" }, ifonly.say("page.all")),
+          statuses.map((status) => el("option", { value: status }, ifonly.say(`answer.${status}`))))),
+        field("least", ifonly.say("list.improvement"), el("select", { id: "least", on: { change: change("least", Number) } },
           [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5].map((share) =>
-            el("option", { value: share }, share ? `at least ${Math.round(100 * share)} %` : "any")))),
-        this.summary.trust && field("warned", "Warnings", el("select", {
+            el("option", { value: share }, share ? ifonly.say("list.at least", { percent: `${Math.round(100 * share)} %` }) : ifonly.say("page.any"))))),
+        this.summary.evidence && field("warned", ifonly.say("list.warnings"), el("select", {
           id: "warned", on: { change: change("warnings", String) },
-        }, [["", "all"], ["none", "none"], ["some", "some"]].map(([value, words]) => el("option", { value }, words)))));
+        }, ["all", "none", "some"].map((name) => el("option", { value: name === "all" ? "" : name }, ifonly.say(`page.${name}`))))));
     }
 
     drawSummary() {
@@ -141,13 +143,14 @@
       const size = (place) => ({ width: place.parentElement.clientWidth, height: 270 });
       this.spread.setAttribute("role", "img");
       this.spread.setAttribute(
-        "aria-label", "How many episodes improve by how much; the table below has every episode.",
+        "aria-label", ifonly.say("report.spread chart"),
       );
       this.budgets.setAttribute("role", "img");
       this.budgets.setAttribute(
         "aria-label",
-        summary.by_changes.map(({ max_changes: most, mean, median }) =>
-          `${ifonly.plural(most, "change")}: mean ${ifonly.percent(mean)}, median ${ifonly.percent(median)}`).join("; "),
+        summary.by_changes.map(({ max_changes: most, mean, median }) => ifonly.say("report.budget of", {
+          changes: ifonly.plural(most, "change"), mean: ifonly.percent(mean), median: ifonly.percent(median),
+        })).join("; "),
       );
       ifonly.spreadChart(
         this.spread, { improvements: summary.improvements, threshold: summary.threshold, ...size(this.spread) },
@@ -178,46 +181,54 @@
       const paged = new Map(this.cases.map((case_, index) => [case_.episode, index]));
       const largest = Math.max(0.1, ...this.summary.rows.map((row) => row.improvement || 0));
       ifonly.cohortHead(
-        this.head, [...ifonly.COLUMNS, ...(this.summary.trust ? ifonly.TRUST_COLUMNS : [])], query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
+        this.head, [...ifonly.COLUMNS, ...(this.summary.evidence ? ifonly.TRUST_COLUMNS : [])], query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
       );
       this.body.replaceChildren(...found.slice(start, start + SIZE).map((row) =>
         ifonly.cohortRow(
-          row, largest, paged.has(row.episode) ? this.address(paged.get(row.episode)) : null, Boolean(this.summary.trust),
+          row, largest, paged.has(row.episode) ? this.address(paged.get(row.episode)) : null, Boolean(this.summary.evidence),
         )));
-      const part = found.length > SIZE ? `, ${start + 1} to ${Math.min(start + SIZE, found.length)} shown` : "";
-      const count = ifonly.plural(found.length, "case");
-      ifonly.setText(this.count, `${ifonly.capital(count)}${part}; underlined ones have a page in this report`);
+      const part = found.length > SIZE
+        ? ifonly.say("report.count part", { first: start + 1, last: Math.min(start + SIZE, found.length) }) : "";
+      const cases = ifonly.capital(ifonly.plural(found.length, "case"));
+      ifonly.setText(this.count, ifonly.say("report.count", { cases, part }));
       const go = (page) => () => { query.page = page; this.drawTable(); };
       this.paging.hidden = pages < 2;
       this.paging.replaceChildren(el(
-        "button", { type: "button", disabled: query.page < 2, on: { click: go(query.page - 1) } }, "Previous",
+        "button", { type: "button", disabled: query.page < 2, on: { click: go(query.page - 1) } }, ifonly.say("page.previous"),
       ),
-        el("span", {}, `Page ${query.page} of ${pages}`),
-        el("button", { type: "button", disabled: query.page >= pages, on: { click: go(query.page + 1) } }, "Next"));
+        el("span", {}, ifonly.say("page.page of", { page: query.page, pages })),
+        el("button", { type: "button", disabled: query.page >= pages, on: { click: go(query.page + 1) } }, ifonly.say("page.next")));
     }
   }
 
   /** What is known of the model and, over all answers, of how far to trust them. */
-  function trustSummary({ model, trust }) {
+  function trustSummary({ model, evidence }) {
     const table = (titles, rows) => el("table", { class: "figures" },
-      el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))),
-      el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, ifonly.capital(name)),
+      el("thead", {}, el("tr", {}, titles.map((name) => el("th", { scope: "col" }, ifonly.say(`report.${name}`))))),
+      el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, ifonly.capital(ifonly.say(name))),
         cells.map((text) => el("td", {}, text))))));
-    const agreed = trust && trust.median_agreement !== null
-      ? ` In the median, ${ifonly.percent(trust.median_agreement)} of the refits agree that the changes help.` : "";
-    return el("section", { class: "trust-summary" }, el("h2", {}, "How far to trust it"),
-      el("p", {}, trust
-        ? `${model.said} ${trust.without_warnings} of ${ifonly.plural(trust.examined, "examined answer")} raise no warning.${agreed}`
-        : `${model.said} The answers of this run were not examined any further.`),
-      trust && el("div", { class: "overview" },
-        el("div", { class: "wide" }, table(["Answers", "Number", "Median improvement", "Quartiles"], trust.groups.map((group) => [
-          group.standing, String(group.episodes), ifonly.tenths(group.median),
-          `${ifonly.tenths(group.lower_quartile)} to ${ifonly.tenths(group.upper_quartile)}`,
+    const agreed = evidence && evidence.median_agreement !== null
+      ? ifonly.say("report.agreed", { percent: ifonly.percent(evidence.median_agreement) }) : "";
+    return el("section", { class: "trust-summary" }, el("h2", {}, ifonly.say("report.trust")),
+      el("p", {}, evidence
+        ? ifonly.say("report.examined", {
+            said: model.said, without: evidence.without_warnings,
+            answers: ifonly.plural(evidence.examined, "examined answer"), agreed,
+          })
+        : ifonly.say("report.not examined", { said: model.said })),
+      evidence && el("div", { class: "overview" },
+        el("div", { class: "wide" }, table(["answers", "number", "median improvement", "quartiles"], evidence.groups.map((group) => [
+          group.answers, String(group.episodes), ifonly.tenths(group.median),
+          ifonly.say("report.from to", { low: ifonly.tenths(group.lower_quartile), high: ifonly.tenths(group.upper_quartile) }),
         ]))),
-        trust.warnings.length > 0 && el("div", { class: "wide" }, table(["Warning", "Answers", "Of those examined"],
-          trust.warnings.map((item) => [item.warning, String(item.episodes), ifonly.percent(item.share)])))));
+        evidence.warnings.length > 0 && el("div", { class: "wide" }, table(["warning", "answers", "share"],
+          evidence.warnings.map((item) => [item.warning, String(item.episodes), ifonly.percent(item.share)])))));
   }
 
   const root = document.getElementById("report");
-  if (root) ifonly.report = new Report(root, ifonly.embedded("report-data"));
+  if (root) {
+    const content = ifonly.embedded("report-data");
+    ifonly.useSentences(content.sentences);
+    ifonly.report = new Report(root, content);
+  }
 })((window.ifonly = window.ifonly || {}));

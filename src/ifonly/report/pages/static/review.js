@@ -126,28 +126,27 @@
       const parts = [];
       if (state.solved) {
         const has = recorded.answer !== null;
-        const most = ifonly.plural(state.solved.case.question.max_changes, "change");
-        const rules = state.solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ");
+        const changes = ifonly.plural(state.solved.case.question.max_changes, "change");
+        const rules = state.solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ") || ifonly.say("page.none");
         parts.push(el("div", { class: "notice" },
-          el("p", {}, this.isOutdated()
-            ? `Shown: the answer with at most ${most} under your earlier rules (${rules || "none"}). Search again to use those set now.`
-            : `Shown: the answer under your rules, with at most ${most}.`),
+          el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules })),
           el("button", {
             type: "button", class: "no-print",
             on: { click: () => this.change({ solved: null, k: ifonly.firstView(recorded).k, alternative: null }) },
           },
-            has ? "Back to the first answer" : "Put it away")));
+            ifonly.say(has ? "review.back" : "review.put away"))));
       }
       if (state.actions) {
-        const shift = own && ifonly.moved(own.improvement, recorded.question);
         const words = own
-          ? `Your version: ${recorded.question.objective} ${ifonly.outcome(own.outcome)}${shift ? ` (${shift})` : ""} ` +
-            `with ${ifonly.plural(own.changes.length, "change")}. It is one sequence that you tried; others may be better.`
-          : "Working out your version …";
+          ? ifonly.say("review.own", {
+              outcome: recorded.question.outcome, shown: ifonly.outcome(own.outcome),
+              moved: ifonly.movedWords(own.improvement, recorded.question), changes: ifonly.plural(own.changes.length, "change"),
+            })
+          : ifonly.say("review.working");
         parts.push(el("div", { class: "notice" }, el("p", { role: "status" }, words),
           el("button", {
             type: "button", class: "no-print", on: { click: () => this.change({ actions: null }) },
-          }, "Discard my version")));
+          }, ifonly.say("review.discard"))));
       }
       view.slots.notice.replaceChildren(...parts);
     }
@@ -169,11 +168,11 @@
     }
 
     tools() {
-      this.undoButton = el("button", { type: "button", on: { click: () => this.undo() } }, "Undo");
-      this.resetButton = el("button", { type: "button", on: { click: () => this.reset() } }, "Reset");
+      this.undoButton = el("button", { type: "button", on: { click: () => this.undo() } }, ifonly.say("review.undo"));
+      this.resetButton = el("button", { type: "button", on: { click: () => this.reset() } }, ifonly.say("review.reset"));
       this.copied = el("span", { class: "note", role: "status" });
       this.exports = el("div", { class: "menu" });
-      const menu = el("details", {}, el("summary", {}, "Export"), this.exports);
+      const menu = el("details", {}, el("summary", {}, ifonly.say("review.export")), this.exports);
       document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
       menu.addEventListener("keydown", (event) => {
         if (event.key !== "Escape") return;
@@ -181,7 +180,7 @@
         menu.firstChild.focus();
       });
       this.view.slots.tools.append(this.undoButton, this.resetButton,
-        el("button", { type: "button", on: { click: () => this.copyLink() } }, "Copy link"), menu, this.copied);
+        el("button", { type: "button", on: { click: () => this.copyLink() } }, ifonly.say("review.copy")), menu, this.copied);
     }
 
     drawExports() {
@@ -190,9 +189,9 @@
         episode: this.recorded.episode, actions: state.actions && state.actions.join(","),
         job: state.solved && state.solved.job,
       };
-      const kinds = { html: "Page that opens anywhere (HTML)", png: "Picture (PNG)", json: "Data (JSON)" };
-      this.exports.replaceChildren(...Object.entries(kinds).map(([kind, words]) =>
-        el("a", { href: `/api/export?${ifonly.query({ ...parameters, kind })}`, download: "" }, words)));
+      this.exports.replaceChildren(...["html", "png", "json"].map((kind) => el(
+        "a", { href: `/api/export?${ifonly.query({ ...parameters, kind })}`, download: "" }, ifonly.say(`review.export.${kind}`),
+      )));
     }
 
     /** The view as an address; what is as it was at first is left out. */
@@ -254,10 +253,10 @@
       const address = location.href;
       try {
         await navigator.clipboard.writeText(address);
-        this.copied.textContent = "Link copied";
+        this.copied.textContent = ifonly.say("review.copied");
         setTimeout(() => { this.copied.textContent = ""; }, 4000);
       } catch {
-        const field = el("input", { type: "text", readonly: true, value: address, "aria-label": "Link to this view" });
+        const field = el("input", { type: "text", readonly: true, value: address, "aria-label": ifonly.say("review.link") });
         this.copied.replaceChildren(field);
         field.focus();
         field.select();
@@ -279,7 +278,7 @@
     const at = list.episodes.indexOf(episode);
     const link = (to, words) => to && el("a", { href: `/case?${ifonly.query({ episode: to })}` }, words);
     if (at >= 0) back.after(...[
-      link(list.episodes[at - 1], "\u2039 Previous"), link(list.episodes[at + 1], "Next \u203a"),
+      link(list.episodes[at - 1], ifonly.say("page.previous case")), link(list.episodes[at + 1], ifonly.say("page.next case")),
     ].filter(Boolean));
   }
 

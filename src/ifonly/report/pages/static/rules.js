@@ -22,20 +22,21 @@
   function doseWords(case_, axis, level) {
     if (axis === null) return case_.treatments.actions[level].label;
     const { name, unit, shown } = case_.treatments.axes[axis];
-    return ifonly.pretty(case_, `${name} ${shown[level]}${unit ? ` ${unit}` : ""}`);
+    return ifonly.say("dose.one", { name, dose: shown[level], unit: ifonly.spaced(unit) });
   }
 
   function levels(count) {
-    return count === 0 ? "no step up or down" : `at most ${count} level${count === 1 ? "" : "s"} up or down`;
+    return count === 0 ? ifonly.say("own rule.no levels") : ifonly.say("own rule.levels", { count });
   }
 
   function ruleWords(case_, [kind, first, second, third]) {
-    const when = (step) => (step === null ? "At every step" : ifonly.capital(ifonly.moment(case_, step)));
-    if (kind === "lock") return `${when(first)}: leave as it was`;
-    if (kind === "forbid") return `${when(first)}: not ${doseWords(case_, second, third)}`;
-    if (kind === "require") return `${when(first)}: give ${ifonly.pretty(case_, case_.treatments.actions[second].label)}`;
-    const name = ifonly.capital(case_.treatments.axes[first].name);
-    return kind === "jump" ? `${name}: ${levels(second)} from one step to the next` : `${name}: ${levels(second)} from the recorded dose`;
+    const when = (step) => (step === null ? ifonly.say("own rule.every step") : ifonly.capital(ifonly.moment(case_, step)));
+    if (kind === "lock") return ifonly.say("own rule.lock", { when: when(first) });
+    if (kind === "forbid") return ifonly.say("own rule.forbid", { when: when(first), dose: doseWords(case_, second, third) });
+    if (kind === "require") {
+      return ifonly.say("own rule.require", { when: when(first), treatment: ifonly.treatment(case_, second) });
+    }
+    return ifonly.say(`own rule.${kind}`, { axis: ifonly.capital(case_.treatments.axes[first].name), levels: levels(second) });
   }
 
   /** A word for the column of every step that has a rule of its own. */
@@ -43,9 +44,9 @@
     const marks = {};
     for (const [kind, step] of rules) {
       if (step === null) continue;
-      if (kind === "lock") marks[step] = "kept";
-      else if (kind === "require") marks[step] = "set";
-      else if (kind === "forbid" && !marks[step]) marks[step] = "limited";
+      if (kind === "lock" || kind === "require" || (kind === "forbid" && !marks[step])) {
+        marks[step] = ifonly.say(`own rule.mark.${kind}`);
+      }
     }
     return marks;
   }
@@ -66,7 +67,7 @@
 
   /** The rules of the question together with the reviewer's own, in the form that the search reads. */
   function toConstraints(case_, rules) {
-    const given = case_.question.constraints || {};
+    const given = case_.question.query.constraints;
     const locked = new Set(given.locked || []);
     const forbidden = Object.fromEntries(Object.entries(given.forbidden || {}).map(([step, actions]) => [step, new Set(actions)]));
     const required = { ...(given.required || {}) };
@@ -88,7 +89,7 @@
       locked: [...locked].sort((a, b) => a - b),
       forbidden: Object.fromEntries(Object.entries(forbidden).map(([step, actions]) => [step, [...actions]])),
       required, max_jump: limit(limits.max_jump), max_shift: limit(limits.max_shift),
-      last_action_fixed: Boolean(given.last_action_fixed),
+      choices: given.choices || {}, last_action_fixed: Boolean(given.last_action_fixed),
     };
   }
 

@@ -5,7 +5,6 @@
 
   const PAUSE = 350;
   const ENDED = ["finished", "stopped", "failed"];
-  const SAID = { waiting: "Waiting for a free place …", running: "Searching …", stopping: "Stopping …" };
 
   class RulesCard {
     /**
@@ -18,7 +17,7 @@
       this.seconds = seconds;
       this.job = null;
       this.list = el("ul", { class: "rules" });
-      this.none = el("p", { class: "note" }, "No rules of your own yet. Select a dose in the table to keep, require or forbid it.");
+      this.none = el("p", { class: "note" }, ifonly.say("search.no rules"));
       this.limits = el("div", { class: "fields" });
       this.most = el("input", {
         type: "number", id: "most", min: 0, max: case_.time.at.length, step: 1, inputmode: "numeric",
@@ -26,15 +25,15 @@
       });
       this.start = el(
         "button", { type: "button", class: "main", on: { click: () => this.solve() } },
-        "Find the best under these rules",
+        ifonly.say("search.start"),
       );
       this.progress = el("div", { class: "progress", hidden: true });
       this.status = el("p", { role: "status", class: "note" });
       this.trouble = el("div", {});
       place.append(el("section", { class: "card", "aria-labelledby": "rules-title" },
-        el("h2", { id: "rules-title" }, "Ask again under your rules"), this.list, this.none,
-        case_.treatments.axes.length ? el("details", {}, el("summary", {}, "Limits on doses"), this.limits) : null,
-        el("div", { class: "fields" }, el("label", { for: "most" }, "Changes allowed, at most"), this.most),
+        el("h2", { id: "rules-title" }, ifonly.say("search.title")), this.list, this.none,
+        case_.treatments.axes.length ? el("details", {}, el("summary", {}, ifonly.say("search.limits")), this.limits) : null,
+        el("div", { class: "fields" }, el("label", { for: "most" }, ifonly.say("search.most")), this.most),
         el("div", { class: "asking" }, this.start, this.progress, this.status, this.trouble)));
       window.addEventListener("pagehide", () => {
         if (this.job) ifonly.ask(
@@ -45,13 +44,13 @@
 
     draw() {
       const rules = this.hooks.rules();
-      const given = this.case.question.rules.map((text) => el("li", { class: "fixed" }, text));
+      const given = this.case.question.rules.map((rule) => el("li", { class: "fixed" }, ifonly.say(rule)));
       this.list.replaceChildren(...given, ...rules.map((rule) => {
         const words = ifonly.ruleWords(this.case, rule);
         return el("li", {}, el("span", {}, words), el("button", {
-          type: "button", class: "link", "aria-label": `Remove the rule: ${words}`,
+          type: "button", class: "link", "aria-label": ifonly.say("search.remove rule", { rule: words }),
           on: { click: () => { this.hooks.onRules(ifonly.without(this.hooks.rules(), rule)); this.start.focus(); } },
-        }, "Remove"));
+        }, ifonly.say("search.remove")));
       }));
       if (!this.job && !this.hooks.isAnswered()) this.tell("");
       this.list.hidden = !this.list.children.length;
@@ -61,9 +60,8 @@
     }
 
     drawLimits(rules) {
-      const kinds = { jump: "from one step to the next", shift: "from the recorded dose" };
       this.limits.replaceChildren(...this.case.treatments.axes.flatMap((axis, index) =>
-        Object.entries(kinds).flatMap(([kind, words]) => {
+        ["jump", "shift"].flatMap((kind) => {
           const id = `${kind}-${index}`;
           const set = rules.find((rule) => rule[0] === kind && rule[1] === index);
           const choose = (event) => {
@@ -74,9 +72,9 @@
           const option = (value, text) => el(
             "option", { value, selected: set ? set[2] === value : value === "" }, text,
           );
-          return [el("label", { for: id }, `${ifonly.capital(axis.name)}, levels ${words}`),
-            el("select", { id, on: { change: choose } }, option("", "no limit"),
-              axis.levels.slice(0, -1).map((_, most) => option(most, most === 0 ? "none" : `\u00b1 ${most}`)))];
+          return [el("label", { for: id }, ifonly.say(`search.${kind}`, { axis: ifonly.capital(axis.name) })),
+            el("select", { id, on: { change: choose } }, option("", ifonly.say("search.no limit")),
+              axis.levels.slice(0, -1).map((_, most) => option(most, most === 0 ? ifonly.say("page.none") : ifonly.say("search.levels", { most }))))];
         })));
     }
 
@@ -93,7 +91,7 @@
       const asked = earlier || { rules: this.hooks.rules(), most: this.hooks.most() };
       this.trouble.replaceChildren();
       this.start.disabled = true;
-      this.tell(SAID.waiting);
+      this.tell(ifonly.say("search.waiting"));
       try {
         const answer = (known && (await this.recall(known))) || (await ifonly.ask("/api/jobs", { method: "POST", body: {
           episode: this.case.episode, max_changes: asked.most, alternatives: 5, seconds: this.seconds,
@@ -101,7 +99,7 @@
         } }));
         this.job = answer.job;
         const ended = await this.follow(answer);
-        this.tell(ended.state === "stopped" ? "Stopped: shown is the best found so far." : "Done: the answer under your rules is shown.");
+        this.tell(ifonly.say(ended.state === "stopped" ? "search.stopped" : "search.done"));
         this.hooks.onSolved(ended.job, ended.case, asked);
       } catch (problem) {
         this.trouble.replaceChildren(ifonly.problemBox(problem));
@@ -131,24 +129,22 @@
         answer = await ifonly.ask(`/api/jobs/${encodeURIComponent(answer.job)}`);
       }
       if (answer.state === "failed" || !answer.case) {
-        const told = answer.error || "The search ended without an answer.";
-        throw new ifonly.Problem(500, told.what || told, told.do || "Change the rules, and try again.");
+        throw new ifonly.Problem(500, answer.error || ifonly.say("search.no answer"), ifonly.say("search.no answer.do"));
       }
       return answer;
     }
 
     drawProgress(answer) {
-      const said = SAID[this.stopping ? "stopping" : answer.state] || SAID.running;
-      this.tell(said);
+      this.tell(ifonly.say(`search.${this.stopping ? "stopping" : answer.state}`));
       const known = answer.progress || {};
       const entries = [
-        ["Found so far", ifonly.outcome(known.found)],
-        ["Best possible", ifonly.bestPossible(known, this.case.question)],
-        ["Gap", ifonly.gapWords(known.gap)], ["Seconds", known.seconds == null ? "–" : known.seconds.toFixed(0)],
+        [ifonly.say("search.found"), ifonly.outcome(known.found)],
+        [ifonly.say("search.best possible"), ifonly.bestPossible(known, this.case.question)],
+        [ifonly.say("search.gap"), ifonly.gapWords(known.gap)], [ifonly.say("search.seconds"), known.seconds == null ? "–" : known.seconds.toFixed(0)],
       ];
       if (this.progress.hidden) {
         this.stop = el(
-          "button", { type: "button", on: { click: () => this.stopJob() } }, "Stop and show the bracket so far",
+          "button", { type: "button", on: { click: () => this.stopJob() } }, ifonly.say("search.stop"),
         );
         this.figures = el("dl", {});
         this.progress.replaceChildren(el("div", { class: "working", "aria-hidden": "true" }), this.figures, this.stop);
@@ -163,7 +159,7 @@
     async stopJob() {
       this.stopping = true;
       this.stop.disabled = true;
-      this.tell(SAID.stopping);
+      this.tell(ifonly.say("search.stopping"));
       try {
         await ifonly.ask(`/api/jobs/${encodeURIComponent(this.job)}/stop`, { method: "POST" });
       } catch (problem) {

@@ -14,36 +14,37 @@
   /** Who the patient is, as far as it was recorded, and how long the record is. */
   function facts(case_) {
     const steps = case_.time.at.length;
-    const hours = ifonly.isHours(case_) ? `${ifonly.trimmed(steps * case_.time.step)} hours in ` : "";
-    return [...(case_.facts || []).map(ifonly.fact), `${hours}${steps} steps`].map((text) => el("span", {}, text));
+    const length = ifonly.say("fact.length", { steps });
+    const hours = ifonly.trimmed(steps * case_.time.step);
+    const lasted = ifonly.isHours(case_) ? ifonly.say("fact.hours", { hours, length }) : length;
+    return [...case_.facts.map(ifonly.fact), lasted].map((text) => el("span", {}, text));
   }
 
-  function changeWords(case_, change) {
-    return `${ifonly.moment(case_, change.step)}: ${ifonly.pretty(case_, change.words)}`;
+  function dated(case_, change) {
+    return ifonly.say("change.when", { when: ifonly.moment(case_, change.step), change: ifonly.changeWords(case_, change) });
   }
 
   /** The changes of the best sequence, with bars for what each brings. */
   function contributionsTable(case_) {
-    const { contributions, best, proven } = case_.answer;
+    const { contributions, best, claim } = case_.answer;
     if (!best.changes.length) {
-      return el("p", { class: "note" }, `The best sequence ${proven ? "" : "found "}is the recorded one: there is no change to weigh.`);
+      return el("p", { class: "note" }, ifonly.say(`table.nothing changed${claim.proven ? "" : " found"}`));
     }
     if (!contributions.length) {
-      return el("ul", {}, best.changes.map((change) => el("li", {}, ifonly.capital(changeWords(case_, change)))));
+      return el("ul", {}, best.changes.map((change) => el("li", {}, ifonly.capital(dated(case_, change)))));
     }
     const sizes = contributions.flatMap((item) => [item.alone, item.lost_without, item.share]).map(Math.abs);
     const largest = Math.max(...sizes, 1e-12);
-    const most = ifonly.plural(case_.question.max_changes, "change");
     return el("div", {},
       el("table", { class: "figures words contributions-table" },
-        head(["When", "Change", "Gain if only this is changed", "Loss if this one is left out", "Fair share of the gain"]),
-        el("tbody", {}, contributions.map((item) => el("tr", {},
+        head(["when", "change", "alone", "lost", "share"].map((name) => ifonly.say(`table.${name}`))),
+        el("tbody", {}, contributions.map((item, index) => el("tr", {},
           el("th", { scope: "row" }, ifonly.capital(ifonly.moment(case_, item.step))),
-          el("td", { class: "text" }, ifonly.pretty(case_, item.words)),
+          el("td", { class: "text" }, ifonly.changeWords(case_, best.changes[index])),
           [item.alone, item.lost_without, item.share].map((value) => barCell(value, largest)))))),
-      el("p", { class: "note" },
-        `Of the best sequence ${proven ? "" : "found "}with at most ${most}, in ${case_.question.objective}; more is better. `,
-        "Changes act on one another, so that gains alone do not add up; the fair shares do."));
+      el("p", { class: "note" }, ifonly.say(`table.of best${claim.proven ? "" : " found"}`, {
+        changes: ifonly.plural(case_.question.max_changes, "change"), outcome: case_.question.outcome,
+      })));
   }
 
   function barCell(value, largest) {
@@ -57,24 +58,26 @@
   /** A row per number of changes; `chosen` is the one shown, or null. */
   function frontierTable(case_, chosen) {
     const { budgets } = case_.answer;
-    const open = budgets.some((budget) => !budget.proven);
-    const titles = ["Changes allowed", ifonly.capital(case_.question.objective), "Improvement"];
-    return el("table", { class: "figures" }, head([...titles, ...(open ? ["Best possible"] : []), "Proven"]),
+    const open = budgets.some((budget) => !budget.claim.proven);
+    const titles = [ifonly.say("view.budget"), ifonly.capital(case_.question.outcome), ifonly.say("table.improvement")];
+    return el("table", { class: "figures" }, head([...titles, ...(open ? [ifonly.say("table.best possible")] : []), ifonly.say("table.proven")]),
       el("tbody", {}, budgets.map((budget) => el("tr", { class: budget.max_changes === chosen ? "chosen" : "" },
         el("th", { scope: "row" }, String(budget.max_changes)),
-        cells(budget.course ? ifonly.outcome(budget.course.outcome) : "none keeps the rules",
+        cells(budget.course ? ifonly.outcome(budget.course.outcome) : ifonly.say("table.no sequence"),
           ifonly.tenths(budget.course?.improvement)),
-        open && cells(ifonly.bestPossible(budget, case_.question)), cells(budget.proven ? "yes" : "no")))));
+        open && cells(ifonly.bestPossible(budget.claim, case_.question)), cells(ifonly.say(budget.claim.proven ? "page.yes" : "page.no"))))));
   }
 
   /** A row per alternative; `onChoose` is told the one to show. */
   function alternativesTable(case_, chosen, onChoose) {
-    const words = (course) => course.changes.map((change) => changeWords(case_, change)).join("; ") || "as recorded";
+    const words = (course) => course.changes.map((change) => dated(case_, change)).join("; ") || ifonly.say("view.recorded");
     return el("table", { class: "figures words" },
-      head(["No.", ifonly.capital(case_.question.objective), "Improvement", "Changes"]),
+      head([
+        ifonly.say("table.number"), ifonly.capital(case_.question.outcome), ifonly.say("table.improvement"), ifonly.say("table.changes"),
+      ]),
       el("tbody", {}, case_.answer.alternatives.map((course, index) => el("tr", { class: index === chosen ? "chosen" : "" },
         el("th", { scope: "row" }, el("button", {
-          type: "button", class: "link", "aria-label": `Show alternative ${index + 1}`, on: { click: () => onChoose(index) },
+          type: "button", class: "link", "aria-label": ifonly.say("table.show alternative", { number: index + 1 }), on: { click: () => onChoose(index) },
         }, String(index + 1))),
         cells(ifonly.outcome(course.outcome), ifonly.tenths(course.improvement)),
         el("td", { class: "text" }, words(course))))));
@@ -83,8 +86,8 @@
   /** Every value in figures; `lines`: [{feature, name (of the course), values}]. */
   function valuesTable(case_, lines) {
     const moments = case_.time.at.map((_, step) => ifonly.capital(ifonly.moment(case_, step)));
-    return el("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Values of all measurements, scrolls sideways" },
-      el("table", { class: "figures values" }, head(["Measurement", "Course", ...moments]),
+    return el("div", { class: "wide", tabindex: "0", role: "group", "aria-label": ifonly.say("view.values scroll") },
+      el("table", { class: "figures values" }, head([ifonly.say("view.measurement"), ifonly.say("view.course"), ...moments]),
         el("tbody", {}, lines.map(({ feature, name, values }) => el("tr", {},
           el("th", { scope: "row" }, `${feature.name} ${ifonly.unit(feature.unit)}`),
           el("td", { class: "text" }, name), cells(...values.map(ifonly.number)))))));
@@ -93,28 +96,44 @@
   /** How the answer came about, as pairs of a name and a text. */
   function methodLines(case_) {
     const { question, model, answer } = case_;
-    const better = question.lower_is_better ? "lower" : "higher";
+    const { say, capital, plural } = ifonly;
+    const asked = { outcome: capital(question.outcome), changes: plural(question.max_changes, "change") };
     const lines = [
-      ["Question", `${ifonly.capital(question.objective)}, ${better} is better; at most ${ifonly.plural(question.max_changes, "change")}`],
-      question.change_cost && ["Cost of a change", ifonly.number(question.change_cost)],
-      question.judged_by && ["What counts", `${ifonly.capital(question.judged_by)} of the model`],
-      ["Model", `${model.kind}${model.refits ? `, ${model.refits} refits` : ""}, fingerprint ${model.fingerprint}`],
-      ["Model check", model.check ? `${model.check.summary}; ${ifonly.plural(model.check.episodes, "episode")}` : "none"],
-      ...(answer ? [
-        ["Search", `${answer.work.method}; ${ifonly.number(answer.work.nodes)} nodes, ${ifonly.number(answer.work.seconds)} seconds`],
-        ["Ended", answer.status],
-        answer.gap !== null && ["Gap", ifonly.gapWords(answer.gap)],
-      ] : []),
-      ["Made with", `ifonly ${case_.ifonly}`],
+      ["question", say(`method.question.${question.lower_is_better ? "lower" : "higher"}`, asked)],
+      question.change_cost && ["cost", ifonly.number(question.change_cost)],
+      question.objective && ["counts", capital(say("method.counts of", { objective: question.objective }))],
+      ["model", say("method.model is", {
+        ...model, refits: model.refits ? say("method.refits", { refits: model.refits }) : "",
+      })],
+      ["check", model.check
+        ? say("method.check is", { verdict: model.check.verdict, episodes: plural(model.check.episodes, "episode") })
+        : say("page.none")],
+      ...(answer ? answerLines(answer) : []),
+      ["made with", say("method.version", { version: case_.ifonly })],
     ];
-    return lines.filter(Boolean);
+    return lines.filter(Boolean).map(([name, text]) => [say(`method.${name}`), text]);
+  }
+
+  function answerLines({ result, claim }) {
+    const { stats, certificate, status } = result;
+    const method = certificate.proven ? certificate.method : "no proof";
+    return [
+      ["search", ifonly.say("method.search is", {
+        method: ifonly.knows(`method.by.${method}`) ? ifonly.say(`method.by.${method}`) : method,
+        nodes: ifonly.number(stats.nodes_expanded), seconds: ifonly.number(stats.seconds_bounds + stats.seconds_search),
+      })],
+      ["ended", ifonly.say(`answer.${status}`)],
+      claim.gap !== null && ["gap", ifonly.gapWords(claim.gap)],
+    ];
   }
 
   /** A chart for those who cannot see it. */
   function chartWords(feature, series) {
-    const ends = series.map(({ name, values }) =>
-      `${name} from ${ifonly.number(values[0])} to ${ifonly.number(values[values.length - 1])}`);
-    return `${feature.name}${feature.unit ? ` in ${feature.unit}` : ""}: ${ends.join("; ")}.`;
+    const courses = series.map(({ name, values }) => ifonly.say("table.chart course", {
+      name, first: ifonly.number(values[0]), last: ifonly.number(values[values.length - 1]),
+    })).join("; ");
+    const name = feature.unit ? ifonly.say("table.feature in", { feature: feature.name, unit: feature.unit }) : feature.name;
+    return ifonly.say("table.chart", { feature: name, courses });
   }
 
   /** The plausible range, said where some value leaves it. */
@@ -122,16 +141,18 @@
     if (!feature.plausible) return "";
     const [low, high] = feature.plausible;
     const left = values.some((value) => value !== null && (value < low || value > high));
-    return left ? `plausible ${ifonly.trimmed(low)} to ${ifonly.trimmed(high)}` : "";
+    return left ? ifonly.say("table.plausible", { low: ifonly.trimmed(low), high: ifonly.trimmed(high) }) : "";
   }
 
   /** Which courses leave plausible ranges, and when. */
   function implausibleWords(case_, rows) {
-    const when = (steps) =>
-      steps.length > 4 ? `${steps.length} steps` : steps.map((step) => ifonly.moment(case_, step)).join(", ");
+    const when = (steps) => (steps.length > 4
+      ? ifonly.say("table.many steps", { steps: steps.length })
+      : steps.map((step) => ifonly.moment(case_, step)).join(", "));
     return rows.filter((row) => row.kind !== "observed" && row.course.implausible.length).map((row) => {
-      const left = row.course.implausible.map((item) => `${item.feature} at ${when(item.steps)}`);
-      return `Outside the plausible range, ${row.name}: ${left.join("; ")}.`;
+      const left = row.course.implausible.map(({ feature, steps }) =>
+        ifonly.say("table.outside one", { feature, when: when(steps) }));
+      return ifonly.say("table.outside", { course: row.name, features: left.join("; ") });
     }).join(" ");
   }
 

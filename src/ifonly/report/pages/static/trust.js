@@ -3,133 +3,122 @@
   "use strict";
   const { el } = ifonly;
 
-  const NOT_ASKED = {
-    refits: "Not asked: the model was fitted once, so that nothing is known of what refitting it would change.",
-    support: "Not asked: how usual the changes are takes a model of what clinicians do.",
-    sensitivity: "Not asked for this answer.",
-  };
-
   /** Beside the sentence: whether anything speaks against the answer, in a word; no calm one for an unchecked model. */
   function trustSeal({ examined, warnings }, { check }) {
     if (warnings.length) return el("span", { class: "seal open" }, ifonly.plural(warnings.length, "warning"));
-    return examined && check ? el("span", { class: "seal calm" }, "No warnings") : null;
+    return examined && check ? el("span", { class: "seal calm" }, ifonly.say("view.seal.no warnings")) : null;
   }
 
-  function list(texts, attributes) {
-    return el("ul", attributes || {}, texts.map((text) => el("li", {}, tidy(text))));
+  function list(messages, attributes) {
+    return el("ul", attributes || {}, messages.map((message) => el("li", {}, ifonly.sentence(message))));
   }
 
-  /** Sentences of the server with true minus signs and raised figures. */
-  function tidy(text) {
-    return ifonly.unit(text).replace(/(^|\s)-(?=\d)/g, "$1\u2212");
+  function paragraph(code, attributes) {
+    return el("p", attributes || {}, ifonly.say(code));
   }
 
   /** What a check of the model concluded, and on how many episodes. */
   function modelPart({ said, check }) {
-    if (!check) return [el("p", {}, `${said} How well it explains the data is not known.`)];
-    const found = check.summary.replace(new RegExp(`^${check.verdict}: `), "");
+    if (!check) return [el("p", {}, ifonly.say("trust.unchecked", { said }))];
+    const findings = [...new Set(check.findings)].map((kind) => ({ code: `concern.${kind}`, values: {} }));
+    const episodes = ifonly.plural(check.episodes, "recorded episode");
     return [
-      el("p", {}, `${said} ${ifonly.capital(found)}, on ${ifonly.plural(check.episodes, "recorded episode")}.`),
-      el("p", { class: "note" }, "A check tells how well the model explains what was recorded, not whether it is right about what was not."),
+      el("p", {}, ifonly.say(findings.length ? "trust.check found" : "trust.checked", { said, episodes, findings })),
+      paragraph("trust.check means", { class: "note" }),
     ];
   }
 
   /** In units of the outcome; more is better. */
   function gain(value) {
-    return value === null ? "no finite outcome" : ifonly.number(value);
+    return value === null ? ifonly.say("trust.not finite") : ifonly.number(value);
   }
 
-  function refitWords(refits, question) {
-    if (refits.refits < 2 || refits.median === null) return null;
-    const costs = question.change_cost ? ", the cost of changes counted" : "";
-    return `Improvement over refits, in ${question.objective}${costs}: median ${gain(refits.median)}, ` +
-      `${refits.between} between ${gain(refits.low)} and ${gain(refits.high)}.`;
+  function head(codes) {
+    return el("thead", {}, el("tr", {}, codes.map((code) => el("th", { scope: "col" }, ifonly.say(code)))));
   }
 
-  function refitsTable(refits) {
+  function refitsTable({ improvements }) {
     return el("table", { class: "figures refits-table" },
-      el("caption", { class: "unseen" }, "Improvement under every refit"),
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Refit"), el("th", { scope: "col" }, "Improvement"))),
-      el("tbody", {}, refits.improvements.map((value, index) => el("tr", {},
+      el("caption", { class: "unseen" }, ifonly.say("trust.every refit")), head(["trust.refit", "trust.improvement"]),
+      el("tbody", {}, improvements.map((value, index) => el("tr", {},
         el("th", { scope: "row" }, String(index + 1)), el("td", {}, gain(value))))));
   }
 
+  /** At which steps the refits would act alike, each in its own best sequence. */
   function stepsTable(case_, steps) {
-    const known = steps.some((step) => step.same_action !== null);
-    const titles = ["When", "Change", "Refits that change this step too", ...(known ? ["to the same treatment"] : [])];
+    const changes = new Map(case_.answer.best.changes.map((change) => [change.step, change]));
+    const share = (count, of) => ifonly.percent(of ? count / of : null);
     return el("div", { class: "wide" }, el("table", { class: "figures words" },
-      el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))),
-      el("tbody", {}, steps.map((step) => el("tr", {},
-        el("th", { scope: "row" }, ifonly.capital(ifonly.moment(case_, step.step))),
-        el("td", { class: "text" }, ifonly.pretty(case_, step.words)),
-        el("td", {}, ifonly.percent(step.same_step)), known && el("td", {}, ifonly.percent(step.same_action)))))));
+      head(["table.when", "table.change", "trust.same step", "trust.same action"]),
+      el("tbody", {}, steps.map(({ step, same_step: step_, same_action: action, of }) => el("tr", {},
+        el("th", { scope: "row" }, ifonly.capital(ifonly.moment(case_, step))),
+        el("td", { class: "text" }, ifonly.changeWords(case_, changes.get(step))),
+        el("td", {}, share(step_, of)), el("td", {}, share(action, of)))))));
   }
 
-  function refitsPart(case_, refits) {
-    if (!refits) return [el("p", {}, NOT_ASKED.refits)];
-    const words = refitWords(refits, case_.question);
-    const chart = el("div", {
-      class: "chart refits-chart", role: "img",
-      "aria-label": `${refits.summary} ${words || ""} The table below has every value.`,
-    });
-    const key = (sign, text) => el("span", { class: "key" }, el("span", { class: "sign", "aria-hidden": "true" }, sign), text);
+  function refitsPart(case_, { refits: messages, gains }) {
+    if (!gains) return [paragraph("trust.no refits")];
+    const { refits } = case_.answer.result.evidence;
+    const [summary, spread, ...more] = messages;
+    const text = `${ifonly.sentence(summary)} ${ifonly.sentence(spread)}`;
+    const key = (sign, words) =>
+      el("span", { class: "key" }, el("span", { class: "sign", "aria-hidden": "true" }, sign), words);
+    const others = more.filter((message) => message.code !== "refits.step"); // the table has them
+    const many = gains.improvements.length > 1;
     return [
-      el("p", {}, refits.summary, words && ` ${words}`),
-      el("p", { class: "legend" }, key("\u25CB", "a refit under which it helps"),
-        refits.helping < refits.refits && key("\u2715", "one under which it does not"), key("\u25C6", case_.question.judged_by || "the model itself"),
-        refits.refits > 1 && key("\u2500", `${refits.between} refits, and their median`)),
-      chart,
-      el("details", {}, el("summary", {}, "Every refit as a table"), refitsTable(refits)),
-      refits.steps
-        ? stepsTable(case_, refits.steps)
-        : el("p", { class: "note" }, "The refits were not searched themselves, so that how often they would make each change is not known."),
-      refits.unsolved > 0 && el("p", { class: "note" }, `Of the refits, ${refits.unsolved} could not be searched to the end and are not counted.`),
-      refits.notes.length > 0 && list(refits.notes.map(ifonly.capital), { class: "note" }),
+      el("p", {}, text),
+      el("p", { class: "legend" }, key("\u25CB", ifonly.say("trust.helps")),
+        refits.helping < gains.improvements.length && key("\u2715", ifonly.say("trust.does not help")),
+        key("\u25C6", case_.question.objective ? ifonly.say(case_.question.objective) : ifonly.say("trust.own model")),
+        many && key("\u2500", ifonly.say(gains.many ? "trust.nine of ten" : "trust.all"))),
+      el("div", { class: "chart refits-chart", role: "img", "aria-label": ifonly.say("trust.refit chart", { text }) }),
+      el("details", {}, el("summary", {}, ifonly.say("trust.refit table")), refitsTable(gains)),
+      refits.steps ? stepsTable(case_, refits.steps) : paragraph("trust.not searched", { class: "note" }),
+      others.length > 0 && list(others, { class: "note" }),
     ];
   }
 
   /** Sentences about steps; those beyond the data are marked in words. */
   function supportList(support) {
     return el("ul", { class: "support" }, support.steps.map((step) => el("li", {},
-      step.beyond && el("span", { class: "tag open" }, "beyond the data"), step.beyond && " ", step.words.join(" "))));
+      step.beyond && el("span", { class: "tag open" }, ifonly.say("trust.beyond")), step.beyond && " ",
+      step.messages.map(ifonly.sentence).join(" "))));
   }
 
   function supportPart(support) {
-    return support ? [el("p", {}, support.summary), supportList(support)] : [el("p", {}, NOT_ASKED.support)];
+    if (!support) return [paragraph("trust.no support")];
+    return [el("p", {}, ifonly.sentence(support.summary)), supportList(support)];
   }
 
-  function sensitivityPart(sensitivity) {
-    if (!sensitivity) return [el("p", {}, NOT_ASKED.sensitivity)];
-    return [
-      el("p", {}, sensitivity.summary), sensitivity.details.length > 0 && list(sensitivity.details),
-      el("p", { class: "note" }, "Sizes are standard deviations of what the model leaves unexplained. Smaller influences " +
-        "than those found may exist, but none below what is said to be harmless."),
-    ];
+  function sensitivityPart([summary, ...details]) {
+    if (!summary) return [paragraph("trust.no sensitivity")];
+    return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
   /** Everything that the sentence rests on; charts are drawn when the parts are in the page. `heading` makes titles. */
   function fillTrust(place, case_, heading) {
-    const { trust, model } = case_;
-    const part = (title, children) => el("section", {}, heading(title), children);
+    const { evidence, model, question, answer } = case_;
+    const part = (name, children) => el("section", {}, heading(ifonly.say(`trust.${name}`)), children);
     place.replaceChildren(...[
-      trust.warnings.length && part("Warnings", [list(trust.warnings)]),
-      trust.examined && !trust.warnings.length && el("p", { class: "note" }, "That nothing warns does not prove the answer right."),
-      part("The model", modelPart(model)),
-      case_.answer && part("Under refits of the model", refitsPart(case_, trust.refits)),
-      case_.answer && part("What the data supports", supportPart(trust.support)),
-      case_.answer && part("What would undo the gain", sensitivityPart(trust.sensitivity)),
+      evidence.warnings.length && part("warnings", [list(evidence.warnings)]),
+      evidence.examined && !evidence.warnings.length && paragraph("trust.no proof", { class: "note" }),
+      part("model", modelPart(model)),
+      answer && part("refits", refitsPart(case_, evidence)),
+      answer && part("support", supportPart(evidence.support)),
+      answer && part("sensitivity", sensitivityPart(evidence.sensitivity)),
     ].filter(Boolean));
     const chart = place.querySelector(".refits-chart");
     if (chart) {
-      ifonly.refitsChart(chart, {
-        ...trust.refits, width: Math.min(chart.clientWidth, 720), title: `improvement, in ${case_.question.objective}`,
-      });
+      const title = ifonly.say("trust.axis", { outcome: question.outcome });
+      ifonly.refitsChart(chart, { ...evidence.gains, width: Math.min(chart.clientWidth, 720), title });
     }
   }
 
   /** What everybody must see of a model that failed. */
   function cautionBox(caution) {
-    return caution ? el("p", { class: "problem grave", role: "note" }, el("strong", {}, "Caution. "), caution) : null;
+    if (!caution) return null;
+    return el("p", { class: "problem grave", role: "note" },
+      el("strong", {}, ifonly.say("page.caution")), ` ${ifonly.say(caution)}`);
   }
 
   Object.assign(ifonly, { trustSeal, fillTrust, supportList, cautionBox });

@@ -1,4 +1,4 @@
-// Elements, numbers and sentences: what every page has in common.
+// Elements, numbers, and sentences from the catalogue: what every page has in common.
 (function (ifonly) {
   "use strict";
 
@@ -88,12 +88,47 @@
     return text.charAt(0).toUpperCase() + text.slice(1);
   }
 
-  function uncapital(text) {
-    return text.charAt(0).toLowerCase() + text.slice(1);
+  /** Sentences by their codes, as the page brought them; reports hand theirs over. */
+  let sentences = null;
+
+  function useSentences(given) {
+    sentences = given;
   }
 
+  /**
+   * The sentence of a code with its values, or of a message ({code, values}). {name} stands for a value, {name|one|many}
+   * for "one" where the value is 1 and for "many" otherwise; values may be messages themselves, or lists of them.
+   */
+  function say(what, given) {
+    const { code, values } = typeof what === "string" ? { code: what, values: given || {} } : what;
+    if (!knows(code)) throw new Error(`no sentence for ${code}`);
+    return sentences[code].replace(/\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}/g, (_, name, one, many) => {
+      if (!Object.hasOwn(values, name)) throw new Error(`${code}: no value for ${name}`);
+      return one === undefined ? shown(values[name]) : values[name] === 1 ? one : many;
+    });
+  }
+
+  /** Whether there is a sentence for a code. */
+  function knows(code) {
+    sentences = sentences || embedded("sentences-data");
+    return Object.hasOwn(sentences, code);
+  }
+
+  function shown(value) {
+    if (!Array.isArray(value)) return value !== null && typeof value === "object" ? say(value) : String(value);
+    const words = value.map(shown);
+    return words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words[words.length - 1]}` : words.join("");
+  }
+
+  /** A message as a sentence of its own, with true minus signs and raised figures. */
+  function sentence(message) {
+    const text = unit(capital(say(message))).replace(/(^|\s)-(?=\d)/g, `$1${MINUS}`);
+    return /[.!?]\)?$/.test(text) ? text : say("page.sentence", { text });
+  }
+
+  /** "no changes", "1 change", "2 changes"; of what is counted, `noun`, the catalogue has both forms. */
   function plural(count, noun) {
-    return `${count === 0 ? "no" : count} ${noun}${count === 1 ? "" : "s"}`;
+    return say(`count.${noun}`, { count, number: count === 0 ? say("count.none") : count });
   }
 
   function isHours(case_) {
@@ -102,13 +137,13 @@
 
   /** A moment in words: "hour 8", or "step 3" where steps have no known length. */
   function moment(case_, step) {
-    const at = case_.time.at[step];
-    if (isHours(case_)) return `hour ${trimmed(at)}`;
-    return case_.time.unit ? `${case_.time.unit} ${trimmed(at)}` : `step ${step + 1}`;
+    const time = trimmed(case_.time.at[step]);
+    if (isHours(case_)) return say("moment.hour", { time });
+    return case_.time.unit ? say("moment.unit", { unit: case_.time.unit, time }) : say("moment.step", { time: step + 1 });
   }
 
   function timeTitle(case_) {
-    return isHours(case_) ? "Hour" : capital(case_.time.unit || "step");
+    return isHours(case_) ? say("moment.title.hour") : capital(case_.time.unit || say("moment.title.step"));
   }
 
   function trimmed(value) {
@@ -119,9 +154,11 @@
   function fact(item) {
     const coded = /^1\s*=\s*(.+)$/.exec(item.unit || "");
     if (coded && (item.value === 0 || item.value === 1)) {
-      return `${coded[1] === "yes" ? item.name : coded[1]}: ${item.value === 1 ? "yes" : "no"}`;
+      const name = coded[1] === say("page.yes") ? item.name : coded[1];
+      return say("fact.coded", { name, answer: say(item.value === 1 ? "page.yes" : "page.no") });
     }
-    return `${item.name} ${number(item.value).replace(/\.0+$/, "")}${item.unit ? ` ${unit(item.unit)}` : ""}`;
+    const value = number(item.value).replace(/\.0+$/, "");
+    return say("fact.value", { name: item.name, value, unit: spaced(item.unit) });
   }
 
   /** A unit for the eye: "10^9/L" with a raised nine. */
@@ -130,41 +167,59 @@
     return (text || "").replace(/\^(-?\d+)/g, (_, digits) => [...digits].map((digit) => raised[digit]).join(""));
   }
 
-  /** Words of the server about doses, with true arrows, raised figures, and units that stay with their number. */
-  function pretty(case_, text) {
-    const fixed = (words) => words.replaceAll(" ", "\u00a0");
+  /** The same after a number, to which it is tied. */
+  function spaced(text) {
+    return text ? `\u00a0${unit(text).replaceAll(" ", "\u00a0")}` : "";
+  }
+
+  /** A change of treatment, naming only the doses that differ. */
+  function changeWords(case_, { observed, counterfactual }) {
+    const { axes, actions } = case_.treatments;
+    const [old, now] = [actions[observed], actions[counterfactual]];
+    if (!axes.length) return say("dose.other", { before: old.label, after: now.label });
+    return axes.map((axis, index) => old.levels[index] !== now.levels[index] && say("dose.change", {
+      name: axis.name, before: axis.shown[old.levels[index]], after: axis.shown[now.levels[index]], unit: spaced(axis.unit),
+    })).filter(Boolean).join(", ");
+  }
+
+  /** A treatment's label, with units that stay with their number. */
+  function treatment(case_, action) {
     const units = case_.treatments.axes.map((axis) => axis.unit).filter(Boolean);
-    const tied = units.reduce((words, one) => words.replaceAll(` ${one}`, fixed(` ${one}`)), text);
-    return unit(tied).replaceAll(" -> ", " \u2192 ");
+    return units.reduce((text, one) => text.replaceAll(` ${one}`, spaced(one)), case_.treatments.actions[action].label);
   }
 
   /** The question of a cohort, as a question. */
-  function askedWords({ max_changes: most, lower_is_better: lower, objective, judged_by: judges }) {
-    const allowed = most === null ? "any number of changes" : `at most ${plural(most, "change")}`;
-    return `with ${allowed} of treatment, how much ${lower ? "lower" : "higher"} could ${objective} have been` +
-      `${judges ? `, by ${judges} of the model` : ""}?`;
+  function askedWords({ max_changes: most, lower_is_better: lower, outcome: label, objective }) {
+    return say("list.question", {
+      allowed: most === null ? say("list.any number") : say("count.at most", { count: plural(most, "change") }),
+      better: say(lower ? "list.lower" : "list.higher"), outcome: label,
+      judged: objective ? say("list.judged", { objective }) : "",
+    });
   }
 
   /** The whole case in one sentence; `course` is the one shown, or null where none is known. */
   function headline(case_, course, allowed) {
-    const question = case_.question;
-    const recorded = `${capital(question.objective)} ${outcome(case_.observed.outcome)} as recorded`;
-    if (course === null) return `${recorded}.`;
-    if (course.changes.length === 0) {
-      return allowed > 0 ? `${recorded}; nothing better found with at most ${plural(allowed, "change")}.` : `${recorded}.`;
-    }
-    const shift = moved(course.improvement, question);
-    return (
-      `${recorded}; ${outcome(course.outcome)} with ${plural(course.changes.length, "change")}` +
-      `${shift ? ` (${shift})` : ""}.`
-    );
+    const { question } = case_;
+    const values = { outcome: capital(question.outcome), recorded: outcome(case_.observed.outcome) };
+    if (course === null || (!course.changes.length && allowed === 0)) return say("view.headline", values);
+    if (!course.changes.length) return say("view.headline nothing", { ...values, changes: plural(allowed, "change") });
+    return say("view.headline changed", {
+      ...values, shown: outcome(course.outcome), changes: plural(course.changes.length, "change"),
+      moved: movedWords(course.improvement, question),
+    });
   }
 
-  /** What is claimed about the budget shown: the server's own sentence. */
+  /** How an improvement moves the outcome, in brackets; nothing where that is not known. */
+  function movedWords(improvement, question) {
+    const text = moved(improvement, question);
+    return text ? say("view.moved", { moved: text }) : "";
+  }
+
+  /** What is claimed about the budget shown, as a message. */
   function certificate(case_, budget) {
-    if (case_.answer === null) return "Whether another treatment would have done better is not known yet.";
-    if (budget === null) return case_.answer.statement;
-    return budget.max_changes === 0 && budget.course ? "This is the course as it was recorded." : budget.statement;
+    if (case_.answer === null) return { code: "case.unanswered", values: {} };
+    if (budget === null) return case_.answer.claim.statement;
+    return budget.max_changes === 0 && budget.course ? { code: "case.recorded", values: {} } : budget.claim.statement;
   }
 
   /** Text that is announced only when it changes; an empty place is hidden. */
@@ -180,8 +235,8 @@
   }
 
   Object.assign(ifonly, {
-    el, number, outcome, bestPossible, gapWords, percent, tenths, moved, capital, uncapital, plural, moment, timeTitle, isHours, trimmed, fact, unit, pretty,
-    askedWords, headline,
-    certificate, embedded, setText,
+    el, number, outcome, bestPossible, gapWords, percent, tenths, moved, movedWords, capital, plural, moment, timeTitle,
+    isHours, trimmed, fact, unit, spaced, changeWords, treatment, askedWords, headline, certificate, embedded, setText, say, knows,
+    sentence, useSentences,
   });
 })((window.ifonly = window.ifonly || {}));

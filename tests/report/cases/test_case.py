@@ -1,4 +1,4 @@
-"""Cases against results, rows, frontiers and figures that are computed elsewhere; claims against certificates."""
+"""Cases against results, frontiers and figures that are computed elsewhere; claims against certificates."""
 
 import json
 import math
@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from dosed_problems import dosed
-from ifonly.runs.rows import COLUMNS, failed_row, row_of
 
-from ifonly.cases import Case, case_from_row, case_of, course_of, observed_case, words
 from ifonly.constraints import Constraints
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.query import Limits
-from ifonly.report.improvements import Asked, improvements, improvements_by_budget
+from ifonly.records import from_plain, to_plain
+from ifonly.report.cases import Case, case_of, course_of, observed_case
+from ifonly.report.cases.case import CaseAnswer
 from ifonly.result import Certificate, Result, Status
+from ifonly.result.table import from_row, to_row
 from ifonly.rewards import Custom, Linear
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.branch_and_bound import BranchAndBound
@@ -27,6 +27,7 @@ from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
+from ifonly.text.cases import times_message
 
 
 def drawn(seed: int) -> Problem:
@@ -35,41 +36,50 @@ def drawn(seed: int) -> Problem:
 
 def plain(case: Case) -> dict[str, Any]:
     """As it is read back from JSON, which knows neither NaN nor infinity."""
-    content: dict[str, Any] = json.loads(json.dumps(case.to_dict(), allow_nan=False))
+    content: dict[str, Any] = json.loads(json.dumps(to_plain(case), allow_nan=False))
     return content
 
 
-def table_of(problem: Problem, result: Result) -> tuple[pl.DataFrame, Asked]:
-    asked = Asked(problem.reward, 1, problem.max_changes, problem.change_cost)
-    return pl.DataFrame([row_of(problem, result)], schema=COLUMNS), asked
+def answer_to(problem: Problem, result: Result) -> CaseAnswer:
+    answer = case_of(problem, result).answer
+    assert answer is not None
+    return answer
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_row_and_result_give_the_same_case(seed: int) -> None:
     problem = drawn(seed)
     result = solve(problem)
-    table, _ = table_of(problem, result)
-    from_result, from_row = plain(case_of(problem, result)), plain(case_from_row(problem, table.to_dicts()[0]))
-    assert from_result == from_row
-    assert from_result["answer"]["proven"]
+    again = from_row(to_row(result), result.provenance)
+    from_result, from_table = plain(case_of(problem, result)), plain(case_of(problem, again))
+    assert from_result == from_table
+    assert from_result["answer"]["claim"]["proven"]
     assert from_result["observed"]["states"] == problem.episode.states.tolist()
     assert from_result["answer"]["best"]["actions"] == result.actions.tolist()
     assert from_result["answer"]["best"]["admissible"]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_case_comes_back_from_json(seed: int) -> None:
+    problem = drawn(seed)
+    content = plain(case_of(problem, solve(problem, BranchAndBound(alternatives=3))))
+    again = from_plain(Case, content, what="case")
+    assert plain(again) == content
+    assert again.answer is not None
+    assert str(again.answer.claim.statement) == str(case_of(problem, solve(problem)).answer.claim.statement)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_improvements_are_those_of_the_summary(seed: int) -> None:
+def test_improvements_are_those_of_the_run_table(seed: int) -> None:
     problem = drawn(seed)
     result = solve(problem, limits=Limits(nodes=1) if seed % 2 else None)
-    table, asked = table_of(problem, result)
-    answer = case_of(problem, result).answer
-    assert answer is not None
-    expected = improvements(table, asked)["improvement"][0]
+    answer, expected = answer_to(problem, result), to_row(result)["improvement"]
     assert answer.best.improvement == (expected if expected is None else pytest.approx(expected, abs=1e-7))
-    by_budget = dict(improvements_by_budget(table, asked).select("max_changes", "improvement").iter_rows())
-    for budget in answer.budgets:
-        if budget.max_changes in by_budget and budget.course is not None:
-            assert budget.course.improvement == pytest.approx(by_budget[budget.max_changes], abs=1e-7)
+    observed = result.observed_clipped_outcome
+    for budget, found in zip(answer.budgets, result.frontier, strict=True):
+        if budget.course is not None and budget.course.improvement is not None:
+            gained = (found.clipped_outcome - observed) / abs(observed)  # type: ignore[operator]
+            assert budget.course.improvement == pytest.approx(gained, abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -77,23 +87,22 @@ def test_contributions_add_up_to_the_gain(seed: int) -> None:
     problem = drawn(seed)
     case = case_of(problem, solve(problem))
     assert case.answer is not None
-    better = -1.0 if case.question["lower_is_better"] else 1.0
+    better = -1.0 if case.question.lower_is_better else 1.0
     gain = better * (case.answer.best.outcome - case.observed.outcome)  # type: ignore[operator]
     assert sum(one.share for one in case.answer.contributions) == pytest.approx(gain, abs=1e-6)
     for one, change in zip(case.answer.contributions, case.answer.best.changes, strict=True):
         alone = problem.episode.actions.copy()
-        alone[one.step] = change.after
+        alone[one.step] = change.counterfactual
         shown = course_of(problem, alone).outcome
         assert one.alone == pytest.approx(better * (shown - case.observed.outcome), abs=1e-6)  # type: ignore[operator]
-        assert (one.words, one.at) == (change.words, change.at)
+        assert one.step == change.step
 
 
 def test_many_changes_are_not_shared_out() -> None:
     problem = random_problem(1, horizon=14, max_changes=None, model_kind="linear", reward_kind="linear", masked=False)
     result = solve(problem, Greedy())
     more = replace(result, actions=(problem.episode.actions + 1) % problem.action_count)
-    answer = case_of(problem, more).answer
-    assert answer is not None
+    answer = answer_to(problem, more)
     assert len(answer.best.changes) == 14
     assert answer.contributions == ()
 
@@ -102,15 +111,14 @@ def test_many_changes_are_not_shared_out() -> None:
 def test_budgets_and_alternatives_are_those_of_the_search(seed: int) -> None:
     problem = drawn(seed)
     result = solve(problem, BranchAndBound(alternatives=4))
-    answer = case_of(problem, result).answer
-    assert answer is not None
+    answer = answer_to(problem, result)
     assert [budget.max_changes for budget in answer.budgets] == list(range(problem.max_changes + 1))
     for budget, found in zip(answer.budgets, result.frontier, strict=True):
-        assert budget.proven
+        assert budget.claim.proven
         assert (budget.course is None) == (found.actions is None)
         if budget.course is not None and found.actions is not None:
             assert budget.course.actions == tuple(found.actions.tolist())
-            assert budget.best_possible == budget.course.outcome
+            assert budget.claim.best_possible == budget.course.outcome
     assert [course.actions for course in answer.alternatives] == [
         tuple(o.actions.tolist()) for o in result.alternatives
     ]
@@ -142,31 +150,30 @@ STRONG = re.compile(r"no sequence .* does better|searched exactly|gap 0\b", re.I
 def test_no_claim_is_stronger_than_its_certificate(
     status: Status, gap: float, proven: bool, rules: Constraints | None, cost: float
 ) -> None:
-    problem = dosed(constraints=rules, change_cost=cost)
+    problem = dosed(constraints=rules or Constraints(), change_cost=cost)
     result = with_certificate(solve(problem), status, gap, proven=proven and math.isfinite(gap))
     case = case_of(problem, result)
     answer = case.answer
     assert answer is not None
+    claim, statement = answer.claim, str(answer.claim.statement)
     really = status is Status.OPTIMAL and proven and gap == 0
-    assert answer.proven == really
-    assert bool(STRONG.search(answer.statement)) == really
-    assert ("not proven" in answer.statement.lower()) != really
-    assert ("The answer is not proven to be the best." in case.cautions) != really
-    assert answer.budgets[-1].proven == really
-    assert ("keeps the rules" in answer.statement) == (rules is not None)
-    assert "under this model" in answer.statement or not math.isfinite(gap) or not proven
+    assert claim.proven == really
+    assert bool(STRONG.search(statement)) == really
+    assert ("not proven" in statement.lower()) != really
+    assert ("The answer is not proven to be the best." in map(str, case.cautions)) != really
+    assert answer.budgets[-1].claim == claim
+    assert ("keeps the rules" in statement) == (rules is not None)
+    assert "under this model" in statement or not math.isfinite(gap) or not proven
     known = proven and math.isfinite(gap)
-    assert (answer.gap is not None) == known
-    assert (answer.best_possible is not None) == known
+    assert (claim.gap is not None) == known
+    assert (claim.best_possible is not None) == known
     if known and not really:
-        (said,) = re.findall(r"by no more than ([\d.e+]+)", answer.statement)
+        (said,) = re.findall(r"by no more than ([\d.e+]+)", statement)
         assert float(said.rstrip(".")) >= gap
         # Lower is better: nothing admissible gets below this, with costs or without.
-        assert answer.best_possible <= answer.best.outcome - gap + 1e-9  # type: ignore[operator]
+        assert claim.best_possible <= answer.best.outcome - gap + 1e-9  # type: ignore[operator]
     if known:
-        assert ("counted as a loss of 0.25" in answer.statement) == bool(cost)
-    from_row = case_from_row(problem, row_of(problem, result))
-    assert plain(from_row) == plain(case)
+        assert ("counted as a loss of 0.25" in statement) == bool(cost)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -179,20 +186,18 @@ def test_the_best_possible_outcome_is_possible_at_best(seed: int) -> None:
             result = solve(problem, solver, limits=limits)
         except IfonlyError:  # A* needs Lipschitz constants
             continue
-        answer = case_of(problem, result).answer
-        assert answer is not None
-        if answer.best_possible is not None and not answer.proven:
+        answer = answer_to(problem, result)
+        claim = answer.claim
+        if claim.best_possible is not None and not claim.proven:
             better = 1 if truth.higher_is_better else -1
-            assert better * answer.best_possible >= better * truth.value - 1e-6
-        if answer.proven and not problem.change_cost:
+            assert better * claim.best_possible >= better * truth.value - 1e-6
+        if claim.proven and not problem.change_cost:
             assert answer.best.outcome == pytest.approx(truth.value, abs=1e-6)
 
 
 def test_statements_in_full() -> None:
     def said(problem: Problem, **more: Any) -> str:
-        answer = case_of(problem, solve(problem, **more)).answer
-        assert answer is not None
-        return answer.statement
+        return str(answer_to(problem, solve(problem, **more)).claim.statement)
 
     exactly = "searched exactly, gap 0."
     assert said(dosed()) == f"No sequence with at most 2 changes does better under this model: {exactly}"
@@ -220,13 +225,13 @@ def test_what_is_asked_and_recorded() -> None:
         max_jump={"drug": 2},
         last_action_fixed=True,
     )
-    content = plain(observed_case(dosed(constraints=rules)))
+    problem = dosed(constraints=rules)
+    case = observed_case(problem)
+    content = plain(case)
     assert content["answer"] is None
-    assert content["question"] == {
-        "max_changes": 2,
-        "objective": "cumulative SOFA",
-        "lower_is_better": True,
-        "rules": [
+    rules_and_query = [str(rule) for rule in case.question.rules], content["question"].pop("query")
+    assert rules_and_query == (
+        [
             "Left as it was: the treatment at hour 0.",
             "Left as it was: the last treatment.",
             "Not to be changed to: drug 20 mg, fluid 80 mL.",
@@ -235,9 +240,15 @@ def test_what_is_asked_and_recorded() -> None:
             "Every dose: at most 1 level away from what was given at that step.",
             "drug: at most 2 levels away from the step before, except where it was recorded so.",
         ],
-        "constraints": rules.to_dict(),
+        json.loads(json.dumps(problem.query.to_dict())),
+    )
+    del content["question"]["rules"]
+    assert content["question"] == {
+        "max_changes": 2,
+        "outcome": "cumulative SOFA",
+        "lower_is_better": True,
         "change_cost": 0.0,
-        "judged_by": None,
+        "objective": None,
     }
     assert content["time"] == {"unit": "hour", "step": 4.0, "at": [0.0, 4.0, 8.0, 12.0]}
     assert content["facts"] == [{"name": "age", "unit": "years", "value": 63.0}]
@@ -258,15 +269,16 @@ def test_what_is_asked_and_recorded() -> None:
     }
     levels = [action["levels"] for action in content["treatments"]["actions"]]
     assert levels == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
-    assert any("ventilated" in sentence for sentence in content["assumptions"])
+    assert any("ventilated" in str(sentence) for sentence in case.assumptions)
 
 
 def test_a_mask_is_a_rule_too_and_higher_may_be_better() -> None:
     allowed = np.ones((4, 6), dtype=bool)
     allowed[0, 5] = False
-    content = plain(observed_case(dosed(allowed=allowed, reward=Linear({"MAP": 1.0}))))
-    assert content["question"]["rules"] == ["At some steps only some treatments were considered."]
-    assert (content["question"]["objective"], content["question"]["lower_is_better"]) == ("cumulative MAP", False)
+    rules = Constraints().restricted_to(allowed, dosed().episode)
+    question = observed_case(dosed(constraints=rules, reward=Linear({"MAP": 1.0}))).question
+    assert [str(rule) for rule in question.rules] == ["At some steps only some treatments were considered."]
+    assert (question.outcome, question.lower_is_better) == ("cumulative MAP", False)
 
 
 class _Nothing:
@@ -282,9 +294,10 @@ class _Nothing:
 def test_support_is_a_rule_too() -> None:
     problem = dosed(support=_Nothing())
     case = case_of(problem, solve(problem))
-    assert case.question["rules"] == ["Only changes to treatments that the data supports at the state then reached."]
+    (rule,) = case.question.rules
+    assert str(rule) == "Only changes to treatments that the data supports at the state then reached."
     assert case.answer is not None
-    assert "that keeps the rules does better than what was done" in case.answer.statement
+    assert "that keeps the rules does better than what was done" in str(case.answer.claim.statement)
 
 
 def test_unordered_treatments_have_no_levels() -> None:
@@ -295,7 +308,7 @@ def test_unordered_treatments_have_no_levels() -> None:
 
 def test_cautions_are_about_this_case() -> None:
     cautions = case_of(dosed(max_changes=None), solve(dosed(max_changes=None))).cautions
-    assert cautions == (
+    assert tuple(map(str, cautions)) == (
         "Under the other treatment, SOFA lies outside its plausible range, 0 to 10 at hours 8 and 12.",
         "The relative improvement counts such values only up to the limits of their ranges.",
         "drug: the dose differs by more than half of its scale at hour 0.",
@@ -316,27 +329,13 @@ def test_cautions_are_about_this_case() -> None:
     ],
 )
 def test_many_steps_in_a_row_are_said_as_one(steps: list[int], said: str) -> None:
-    assert words.times(dosed().episode.schema, steps) == said
+    assert str(times_message(dosed().episode.schema, steps)) == said
 
 
-def test_a_failed_row_has_no_answer() -> None:
-    problem = dosed()
-    case = case_from_row(problem, failed_row(problem.episode, InputError("something")))
+def test_a_failed_episode_has_no_answer() -> None:
+    case = observed_case(dosed(), failed=True)
     assert case.answer is None
-    assert case.cautions[0] == "This episode has no answer: solving it failed."
-
-
-def test_alternatives_join_a_row() -> None:
-    problem = drawn(4)
-    result = solve(problem, BranchAndBound(alternatives=3))
-    row = row_of(problem, result)
-    known = [one.actions for one in result.alternatives]
-    answer = case_from_row(problem, row, alternatives=known).answer
-    assert answer is not None
-    assert [course.actions for course in answer.alternatives] == [tuple(actions.tolist()) for actions in known]
-    others = case_from_row(problem, row, alternatives=known[1:]).answer
-    assert others is not None
-    assert [course.actions for course in others.alternatives] == [tuple(a.tolist()) for a in (known[0], known[1])]
+    assert str(case.cautions[0]) == "This episode has no answer: solving it failed."
 
 
 def test_alternatives_that_are_not_proven_are_said_to_be_so() -> None:
@@ -346,12 +345,10 @@ def test_alternatives_that_are_not_proven_are_said_to_be_so() -> None:
     case = case_of(problem, result)
     assert case.answer is not None
     assert not case.answer.alternatives_proven
-    assert "The alternatives are those found so far; others may be better." in case.cautions
+    assert "The alternatives are those found so far; others may be better." in map(str, case.cautions)
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
     problem, other = dosed(), drawn(1)
     with pytest.raises(InputError, match="the result is about episode"):
         case_of(problem, solve(other))
-    with pytest.raises(InputError, match="the row is about episode"):
-        case_from_row(problem, row_of(other, solve(other)))

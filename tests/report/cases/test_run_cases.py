@@ -9,20 +9,18 @@ import pytest
 import torch
 
 import ifonly
-from ifonly.cases.case import case_from_row
-from ifonly.cases.opening import open_run
-from ifonly.cases.selection import cases_of_run
 from ifonly.constraints import Constraints
 from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError, StoreError
 from ifonly.models import LinearModel
 from ifonly.progress import Tick
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
+from ifonly.records import to_plain
+from ifonly.report.cases import case_of, cases_of_run, open_run
 from ifonly.rewards import Custom
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.runs.manifest import MANIFEST
 from ifonly.search.branch_and_bound import BranchAndBound
-from ifonly.search.heuristics import Greedy
 from ifonly.simulate import simulate_cohort
 
 REWARD = ifonly.minus("SOFA")
@@ -53,16 +51,15 @@ def own(tree: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tree, tmp_path / "moved"))
 
 
-def asked(tree: Path, out: Path, **settings: Any) -> Run:
+def asked(tree: Path, out: Path, **question: Any) -> Run:
     cohort = ifonly.load(tree / "data" / "cohort")
     sources = {"episodes": tree / "data" / "cohort", "model": tree / "model"}
     return solve_cohort(
         cohort,
         ifonly.load_model(tree / "model"),
-        REWARD,
-        max_changes=2,
+        Query(REWARD, 2, **question),
         out=out,
-        settings=RunSettings(workers=1, episodes=cohort.ids[1:6], sources=sources, **settings),
+        settings=RunSettings(workers=1, episodes=cohort.ids[1:6], sources=sources),
     )
 
 
@@ -90,7 +87,7 @@ def test_sources_are_no_part_of_the_question(own: Path, tree: Path) -> None:
     def again(**settings: Any) -> Run:
         settings = {"workers": 1, "episodes": cohort.ids[1:6]} | settings
         out = own / "runs" / "k2"
-        return solve_cohort(cohort, model, REWARD, max_changes=2, out=out, settings=RunSettings(**settings))
+        return solve_cohort(cohort, model, Query(REWARD, 2), out=out, settings=RunSettings(**settings))
 
     again()  # says nothing about sources, and leaves them
     assert manifest_of(own)["sources"] == manifest_of(tree)["sources"]
@@ -143,15 +140,16 @@ def test_runs_that_cannot_be_shown(own: Path, tmp_path: Path) -> None:
 def test_a_reward_that_is_code_must_be_given(tree: Path, tmp_path: Path) -> None:
     cohort, model = ifonly.load(tree / "data" / "cohort"), ifonly.load_model(tree / "model")
     reward = Custom(lambda states, actions: -states[..., 0] + 0 * actions, {"FiO2": 1.0}, name="oxygen")
-    settings = RunSettings(workers=1, episodes=cohort.ids[:1], solver=Greedy())
-    run = solve_cohort(cohort, model, reward, max_changes=1, out=tmp_path / "run", settings=settings)
+    settings = RunSettings(workers=1, episodes=cohort.ids[:1])
+    query = Query(reward, 1, solver={"name": "greedy"})
+    run = solve_cohort(cohort, model, query, out=tmp_path / "run", settings=settings)
     with pytest.raises(InputError, match="pass reward="):
         open_run(run, episodes=cohort, model=model)
     with pytest.raises(InputError, match="the reward given is not the one"):
         open_run(run, episodes=cohort, model=model, reward=REWARD)
     (case,) = cases_of_run(open_run(run, episodes=cohort, model=model, reward=reward), cohort.ids[:1])
     assert case.answer is not None
-    assert case.answer.proven, "solved again, since the run had no proof"
+    assert case.answer.claim.proven, "solved again, since the run had no proof"
 
 
 def test_cases_have_the_runs_answers_and_their_alternatives(tree: Path) -> None:
@@ -162,29 +160,46 @@ def test_cases_have_the_runs_answers_and_their_alternatives(tree: Path) -> None:
     assert [case.episode for case in cases] == ids
     assert [(tick.done, tick.total) for tick in ticks] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     for case in cases:
-        problem, row = opened.problem(case.episode), opened.row(case.episode)
+        problem, known = opened.problem(case.episode), opened.run.result(case.episode)
         assert case.answer is not None
-        assert list(case.answer.best.actions) == row["actions"]
-        assert case.answer.work["seconds"] == row["seconds"]
+        assert list(case.answer.best.actions) == known.actions.tolist()
+        assert case.answer.result.stats == known.stats, "nothing that the run knew is solved again"
         best = ifonly.solve(problem, BranchAndBound(alternatives=3))
         listed = [one.outcome for one in case.answer.alternatives]
         assert listed == pytest.approx([problem.reward.show(one.outcome).value for one in best.alternatives])
         assert case.answer.alternatives_proven
     alone = cases_of_run(opened, ids, alternatives=1)
-    assert [case.to_dict() for case in alone] == [
-        case_from_row(opened.problem(id), opened.row(id)).to_dict() for id in ids
+    assert [to_plain(case) for case in alone] == [
+        to_plain(case_of(opened.problem(id), opened.result(id))) for id in ids
     ]
 
 
-def test_a_row_is_a_result_again(tree: Path) -> None:
+def test_what_the_run_knew_is_not_solved_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_run(asked(tree, tmp_path / "more", solver={"name": "branch-and-bound", "alternatives": 3}))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("solved again")
+
+    monkeypatch.setattr("ifonly.report.cases.opening.solve", refuse)
+    monkeypatch.setattr("ifonly.report.cases.opening.examine", refuse)
+    for case in cases_of_run(opened, opened.cohort.ids, alternatives=3):
+        known = opened.run.result(case.episode)
+        assert case.answer is not None
+        assert case.answer.alternatives_proven
+        assert [list(one.actions) for one in case.answer.alternatives] == [
+            one.actions.tolist() for one in known.alternatives
+        ]
+
+
+def test_an_opened_runs_result_is_what_solve_gives(tree: Path) -> None:
     opened = open_run(tree / "runs" / "k2")
     for id in opened.cohort.ids:
-        again, row = opened.result(id), opened.row(id)
-        solved = ifonly.solve(opened.problem(id))
-        assert again.actions.tolist() == row["actions"]
-        assert again.stats.seconds == row["seconds"]
-        for name in ("status", "outcome", "upper_bound", "shown", "solver", "model_fingerprint", "constraints"):
+        again, solved = opened.result(id), ifonly.solve(opened.problem(id))
+        assert again.actions.tolist() == solved.actions.tolist()
+        for name in ("status", "outcome", "upper_bound", "shown"):
             assert getattr(again, name) == getattr(solved, name), name
+        assert again.provenance.solver == solved.provenance.solver
+        assert again.provenance.model == solved.provenance.model
         assert len(again.frontier) == 3
         assert ifonly.Result.from_json(again.to_json()).outcome == again.outcome
 
@@ -193,7 +208,7 @@ def test_alternatives_that_take_too_long_are_left_out(tree: Path) -> None:
     opened = open_run(tree / "runs" / "k2")
     (case,) = cases_of_run(opened, opened.cohort.ids[:1], seconds=0.0)
     assert case.answer is not None
-    assert case.answer.proven, "the run's own proof stands"
+    assert case.answer.claim.proven, "the run's own proof stands"
     assert case.answer.alternatives == ()
 
 
@@ -205,7 +220,7 @@ def test_the_question_is_the_runs(tree: Path, tmp_path: Path) -> None:
     assert (problem.constraints, problem.change_cost) == (rules, 0.25)
     (case,) = cases_of_run(opened, opened.cohort.ids[:1], alternatives=1)
     assert case.answer is not None
-    assert not case.answer.proven
+    assert not case.answer.claim.proven
 
 
 def test_ids_without_an_answer_are_refused_before_any_work(tree: Path, tmp_path: Path) -> None:

@@ -38,5 +38,6 @@ def dosed(*, plausible: tuple[float, float] | None = (0.0, 10.0), max_changes: i
         actions=[0, 3, 5, 0],
         context=[[63, 1], [63, 1], [63, 0], [63, 0]],
     )
+    support = more.pop("support", None)
     query = Query(more.pop("reward", minus("SOFA")), max_changes, **more)
-    return Problem.from_episode(episode, model, query)
+    return Problem.from_episode(episode, model, query, support=support)

@@ -9,14 +9,16 @@ import pytest
 import torch
 from dosed_problems import dosed
 
-from ifonly.cases import course_of
-from ifonly.cases.courses import courses_of
 from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
 from ifonly.query import Query
+from ifonly.records import to_plain
+from ifonly.report.cases import course_of
+from ifonly.report.cases.courses import courses_of
+from ifonly.result import Change
 from ifonly.rewards import Linear, minus
 from ifonly.testing.instances import random_problem
 
@@ -65,34 +67,9 @@ def test_the_recorded_course_is_the_recording_to_the_last_bit(seed: int) -> None
     assert np.array_equal(later.states[:4], problem.episode.states[:4])
 
 
-def test_changes_in_words_and_directions() -> None:
+def test_changes_are_those_of_the_sequence() -> None:
     course = course_of(dosed(), [5, 0, 5, 1])
-    assert [change.to_dict() for change in course.changes] == [
-        {
-            "step": 0,
-            "at": 0.0,
-            "from": 0,
-            "to": 5,
-            "words": "drug 0 -> 20 mg, fluid 0 -> 80 mL",
-            "directions": {"drug": "up", "fluid": "up"},
-        },
-        {
-            "step": 1,
-            "at": 4.0,
-            "from": 3,
-            "to": 0,
-            "words": "drug 5 -> 0 mg, fluid 80 -> 0 mL",
-            "directions": {"drug": "down", "fluid": "down"},
-        },
-        {
-            "step": 3,
-            "at": 12.0,
-            "from": 0,
-            "to": 1,
-            "words": "fluid 0 -> 80 mL",
-            "directions": {"drug": "same", "fluid": "up"},
-        },
-    ]
+    assert course.changes == (Change(0, 0, 5), Change(1, 3, 0), Change(3, 0, 1))
 
 
 def test_outcomes_are_shown_with_their_own_sign_and_without_costs() -> None:
@@ -149,7 +126,7 @@ def test_numbers_that_json_does_not_know_become_null() -> None:
     assert course.outcome is None
     assert course.improvement is None
     assert {one.feature: one.steps for one in course.implausible}["SOFA"] == (2, 3)
-    json.dumps(course.to_dict(), allow_nan=False)
+    json.dumps(to_plain(course), allow_nan=False)
     assert all(math.isfinite(value) for value in course.states[0] if value is not None)
 
 

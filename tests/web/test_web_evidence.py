@@ -8,20 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 import ifonly
-from ifonly.cases.question import CaseQuestion
 from ifonly.errors import FailedModelError, InputError
 from ifonly.evidence.behaviour import load_behaviour, save_behaviour
 from ifonly.models.standing import Standing
+from ifonly.problem import build_problem
+from ifonly.records import from_plain, to_plain
+from ifonly.report.cases import Case
+from ifonly.text.catalogue import Message
 from ifonly.web.app import create_app
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings
 from ifonly.web.worker import Setup, Work, _Bench
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "trust"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "evidence"))
 from random_behaviour import made_behaviour
 
 REWARD = ifonly.minus("SOFA")
@@ -49,13 +51,9 @@ def ground(place: Any, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     ifonly.save_model(model, folder / "model")
     behaviour = made_behaviour(ifonly.Problem.from_episode(cohort[0], model, ifonly.Query(REWARD, 1)), seed=0)
     save_behaviour(behaviour, folder / "behaviour")
-    settings = ifonly.RunSettings(
-        workers=1,
-        episodes=cohort.ids[:SOLVED],
-        behaviour=behaviour,
-        sources={"behaviour": folder / "behaviour"},
-    )
-    ifonly.solve_cohort(cohort, model, REWARD, max_changes=1, out=folder / "run", settings=settings)
+    settings = ifonly.RunSettings(workers=1, episodes=cohort.ids[:SOLVED], sources={"behaviour": folder / "behaviour"})
+    query = ifonly.Query(REWARD, 1)
+    ifonly.solve_cohort(cohort, model, query, out=folder / "run", behaviour=behaviour, settings=settings)
     return Ground(folder, cohort)
 
 
@@ -66,18 +64,19 @@ def examined(ground: Ground, tmp_path: Path, client_of: Callable[..., Any]) -> A
 
 def test_the_list_shows_agreement_and_is_filtered_by_warnings(examined: Any, ground: Ground) -> None:
     assert examined.get("/api/about").json()["run"]["examined"]
-    table = {row["episode"]: row for row in ifonly.load_run(ground.folder / "run").table().to_dicts()}
+    run = ifonly.load_run(ground.folder / "run")
+    known_evidence = {id: run.result(id).evidence for id in run.table()["episode"]}
 
     def listed(**query: Any) -> dict[str, Any]:
         rows = examined.get("/api/episodes", params={"size": 200, **query}).json()["rows"]
         return {row["episode"]: row for row in rows}
 
     for episode, row in listed().items():
-        known = table.get(episode)
-        assert row["refits_agree"] == (known and known["refits_agree"])
-        assert (row["refits"], row["warnings"]) == ((3, len(known["warnings"])) if known else (None, None))
+        known = known_evidence.get(episode)
+        assert row["refits_agree"] == (known and known.refits and known.refits.share)
+        assert (row["refits"], row["warnings"]) == ((3, len(known.warnings)) if known else (None, None))
     clean, warned = listed(warnings="none"), listed(warnings="some")
-    assert set(clean) | set(warned) == set(table)
+    assert set(clean) | set(warned) == set(known_evidence)
     assert {row["warnings"] for row in clean.values()} <= {0}
     assert all(row["warnings"] for row in warned.values())
     page = examined.get("/").text
@@ -85,28 +84,21 @@ def test_the_list_shows_agreement_and_is_filtered_by_warnings(examined: Any, gro
     assert "The model was not checked." in page
 
 
-def test_a_case_is_told_by_the_limits_of_its_run(ground: Ground, tmp_path: Path) -> None:
-    review = Review.load(ground.settings(tmp_path / "notes.sqlite"))
-    assert review.run is not None
-    assert review._table is not None
-    review.run.manifest["question"]["examination"]["limits"]["far"] = 80.0
-    last = review._table.with_columns(unsupported_steps=pl.concat_list(pl.col("horizon") - 1))
-    review._table = last.with_columns(pl.col("change_support").list.eval(pl.lit(0.5)))
-    (*_, step) = review.case(ground.cohort.ids[0])["trust"]["support"]["steps"]
-    assert "farther from the data than 80 % of recorded states" in step["words"][0]
+def said(message: dict[str, Any]) -> str:
+    """A message of the API in words."""
+    return str(from_plain(Message, message, what="message"))
 
 
 def test_a_case_and_what_is_tried_tell_of_support(examined: Any, client: Any, ground: Ground, place: Any) -> None:
     episode = ground.cohort.ids[0]
     case = examined.get("/api/case", params={"episode": episode}).json()
-    assert "of 3 refits agree" in case["trust"]["statement"]
-    assert len(case["trust"]["refits"]["improvements"]) == 3
+    assert "of 3 refits agree" in said(case["evidence"]["statement"])
+    assert len(case["evidence"]["gains"]["improvements"]) == 3
     actions = case["observed"]["actions"]
     actions[1] = (actions[1] + 7) % 25
     tried = examined.post("/api/course", json={"episode": episode, "actions": actions}).json()
-    (step,) = (step for step in tried["support"]["steps"] if step["changed"])
-    assert step["step"] == 1
-    assert "at hour 4" in step["words"][0].lower()
+    (step,) = (step for step in tried["support"]["steps"] if step["step"] == 1)
+    assert "at hour 4" in said(step["messages"][0]).lower()
     same = examined.post("/api/course", json={"episode": episode, "actions": case["observed"]["actions"]}).json()
     assert (same["support"] is None) == (not same["changes"])
     plain = client.post("/api/course", json={"episode": place.cohort.ids[0], "actions": actions}).json()
@@ -122,51 +114,84 @@ class Deaf:
         return False
 
 
+def test_cases_come_back_from_the_api(examined: Any, ground: Ground) -> None:
+    for episode in ground.cohort.ids[: SOLVED + 1]:
+        content = examined.get("/api/case", params={"episode": episode}).json()
+        case = from_plain(Case, content, what="case")
+        assert to_plain(case) == content
+        if case.answer is not None:
+            kept = ifonly.load_run(ground.folder / "run").result(episode)
+            assert case.answer.result.own_part() == kept.own_part(), "nothing is lost on the way"
+
+
 def test_live_answers_are_examined_and_keep_support(ground: Ground) -> None:
     behaviour = load_behaviour(ground.folder / "behaviour")
     fingerprint = ifonly.load_model(ground.folder / "model").fingerprint()
-    standing = Standing("pass", "pass: fine", 24, "c")
-    question = CaseQuestion(REWARD, max_changes=1, objective="mean", min_support=0.05)
-    setup = Setup(ground.folder / "model", fingerprint, question, behaviour, standing)
-    work = Work(ground.cohort[0], 1, None, 2, 60.0)
-    message = _Bench(setup).solve("job", work, Deaf())  # type: ignore[arg-type]
-    case = message.case
+    setup = Setup(ground.folder / "model", fingerprint, behaviour, Standing("pass", (), 24, "c"))
+    query = ifonly.Query(REWARD, 1, objective="mean", min_support=0.05, limits=ifonly.Limits(seconds=60.0))
+    work = Work(ground.cohort[0], query)
+    case = _Bench(setup).solve("job", work, Deaf()).case  # type: ignore[arg-type]
     assert case is not None
-    assert "for the mean over 3 refits of this model" in case["answer"]["statement"]
-    assert case["trust"]["statement"].startswith("Model check: pass. ")
-    assert case["trust"]["examined"] == bool(case["answer"]["best"]["changes"])
-    assert any("at least 5 % of situations" in rule for rule in case["question"]["rules"])
-    alone = replace(setup, question=replace(question, objective=None, min_support=None), standing=None)
-    case = _Bench(alone).solve("job", work, Deaf()).case  # type: ignore[arg-type]
+    assert case.answer is not None
+    assert "for the mean over 3 refits of this model" in str(case.answer.claim.statement)
+    assert str(case.evidence.statement).startswith("Model check: pass")
+    assert case.evidence.examined == bool(case.answer.best.changes)
+    assert any("at least 5 % of situations" in str(rule) for rule in case.question.rules)
+    alone = replace(work, query=replace(query, objective=None, min_support=None))
+    case = _Bench(replace(setup, standing=None)).solve("job", alone, Deaf()).case  # type: ignore[arg-type]
     assert case is not None
-    assert case["trust"]["statement"].startswith("The model was not checked; ")
-    assert {case["trust"]["refits"]["refits"], len(case["trust"]["refits"]["improvements"])} == {3}
-    assert case["trust"]["support"]["steps"]
+    assert case.answer is not None
+    assert str(case.evidence.statement).startswith("The model was not checked; ")
+    assert case.evidence.gains is not None
+    assert len(case.evidence.gains.improvements) == 3
+    assert case.evidence.support is not None
+    assert case.evidence.support.steps
+
+
+def test_an_episode_is_abducted_once_whatever_the_rules(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def counting(episode: Any, *arguments: Any, **more: Any) -> Any:
+        built.append(episode.id)
+        return build_problem(episode, *arguments, **more)
+
+    monkeypatch.setattr("ifonly.web.worker.build_problem", counting)
+    fingerprint = ifonly.load_model(ground.folder / "model").fingerprint()
+    bench = _Bench(Setup(ground.folder / "model", fingerprint))
+    query = ifonly.Query(REWARD, 1, limits=ifonly.Limits(seconds=60.0))
+    for most, rules in ((1, {}), (1, {"locked": [0]}), (2, {"locked": [1]}), (1, {})):
+        asked = replace(query, max_changes=most, constraints=ifonly.Constraints.from_dict(rules))
+        news = bench.solve("job", Work(ground.cohort[0], asked), Deaf())  # type: ignore[arg-type]
+        assert news.case is not None
+        assert news.case.answer is not None
+        assert news.case.answer.result.query.constraints == asked.constraints
+        fresh = ifonly.solve(build_problem(ground.cohort[0], bench._model, asked))
+        assert news.case.answer.result.outcome == pytest.approx(fresh.outcome, abs=1e-7)
+    assert built == [ground.cohort[0].id]
 
 
 def test_a_failed_model_needs_permission_and_is_named_on_every_page(
     ground: Ground, tmp_path: Path, client_of: Callable[..., Any]
 ) -> None:
     model = Path(shutil.copytree(ground.folder / "model", tmp_path / "model"))
-    check = Standing("fail", "fail: of 9 checks 2 failed", 24, "c").to_dict()
+    findings = [{"kind": "noise_by_action", "level": "fail"}]
+    check = {"verdict": "fail", "findings": findings, "episodes": 24, "cohort": "c"}
     (model / "check.json").write_text(json.dumps(check | {"model": ifonly.load_model(model).fingerprint()}))
     settings = ground.settings(tmp_path / "notes.sqlite", model=model)
     with pytest.raises(FailedModelError, match="--allow-failed-model"):
         Review.load(settings)
     with pytest.raises(FailedModelError, match="--allow-failed-model"):
-        Review.load(replace(settings, run=None, question=CaseQuestion(REWARD)))
+        Review.load(replace(settings, run=None, query=ifonly.Query(REWARD)))
     client = client_of(create_app(replace(settings, allow_failed_model=True)))
     assert "<strong>Caution.</strong> The model failed its check" in client.get("/").text
     case = client.get("/api/case", params={"episode": ground.cohort.ids[0]}).json()
-    assert "It was asked all the same" in case["model"]["caution"]
+    assert "It was asked all the same" in said(case["model"]["caution"])
     assert case["model"]["check"]["verdict"] == "fail"
 
 
 def test_support_takes_a_behaviour_model(ground: Ground, tmp_path: Path) -> None:
-    question = CaseQuestion(REWARD, min_support=0.05)
+    query = ifonly.Query(REWARD, min_support=0.05)
     with pytest.raises(InputError, match="pass one \\(--behaviour\\)"):
-        ground.settings(tmp_path / "n", run=None, question=question)
-    review = Review.load(
-        ground.settings(tmp_path / "n", run=None, question=question, behaviour=ground.folder / "behaviour")
-    )
+        ground.settings(tmp_path / "n", run=None, query=query)
+    review = Review.load(ground.settings(tmp_path / "n", run=None, query=query, behaviour=ground.folder / "behaviour"))
     assert review.problem(ground.cohort.ids[0]).support is not None

@@ -1,0 +1,330 @@
+"""Cases from problems and results: nothing is solved here, sequences are only replayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ifonly.data.schema import ActionSpace, unit_of_time
+from ifonly.errors import InputError
+from ifonly.problem import BaseProblem, EnsembleProblem
+from ifonly.records import finite
+from ifonly.report.cases.case import (
+    BudgetCourse,
+    Case,
+    CaseAnswer,
+    CaseQuestion,
+    CaseTime,
+    ChangeContribution,
+    Claim,
+    CourseSupport,
+    DoseAxis,
+    EvidencePage,
+    Fact,
+    MeasuredFeature,
+    ModelAbout,
+    RefitGains,
+    SupportNote,
+    Treatment,
+    Treatments,
+)
+from ifonly.report.cases.courses import Course, courses_of
+from ifonly.result import Result, Status, SupportReport
+from ifonly.rewards import Reward, declared_constants
+from ifonly.search.contributions import MOST_CHANGES, contributions
+from ifonly.text import cases as text
+from ifonly.text.catalogue import Message
+from ifonly.text.evidence import (
+    caution_message,
+    evidence_messages,
+    model_message,
+    step_support_messages,
+    support_messages,
+)
+
+ROUNDING = 1e-7
+"""Gaps of at most this size, relative to the outcome, are none."""
+
+
+def observed_case(problem: BaseProblem, *, failed: bool = False) -> Case:
+    """The case as it was recorded, with what is asked about it and no answer; `failed`: solving it did."""
+    (observed,) = courses_of(problem, [problem.episode.actions])
+    cautions = [Message("case.failed")] if failed else []
+    return _case(problem, observed, None, cautions + _cautions(problem, observed, None))
+
+
+def case_of(problem: BaseProblem, result: Result) -> Case:
+    """The case with an answer to `problem`: a result of `solve`, or a run's. Its sequences are replayed together."""
+    if result.episode != problem.episode.id or len(result.actions) != problem.horizon:
+        raise InputError(
+            f"a case of episode {problem.episode.id!r}: the result is about episode {result.episode!r}; pass the "
+            "problem that was solved."
+        )
+    known = [budget.actions for budget in result.frontier if budget.actions is not None]
+    others = [one.actions for one in result.alternatives]
+    observed, best, *courses = courses_of(problem, [problem.episode.actions, result.actions, *known, *others])
+    claim = _claim(problem, result.status, best, _Bracket.of_result(result), problem.max_changes)
+    answer = CaseAnswer(
+        result=result,
+        claim=claim,
+        best=best,
+        budgets=_budgets(problem, result, courses[: len(known)]),
+        alternatives=tuple(courses[len(known) :]),
+        alternatives_proven=bool(result.certificate.details.get("alternatives_proven")) and claim.proven,
+        contributions=_contributions(problem, best),
+    )
+    return _case(problem, observed, answer, _cautions(problem, observed, answer))
+
+
+def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cautions: Sequence[Message]) -> Case:
+    episode, schema, query = problem.episode, problem.episode.schema, problem.query
+    return Case(
+        episode=episode.id,
+        subject=episode.subject,
+        time=CaseTime(
+            unit_of_time(schema), schema.step_length, tuple(step * schema.step_length for step in range(len(episode)))
+        ),
+        facts=tuple(
+            Fact(feature.name, feature.unit, float(values[0]))
+            for feature, values in zip(schema.context, episode.context.T, strict=True)
+            if feature.kind == "static"
+        ),
+        features=_features(problem),
+        treatments=_treatments(schema.actions),
+        question=_question(problem),
+        observed=observed,
+        answer=answer,
+        evidence=_evidence(problem, answer),
+        assumptions=text.assumption_messages(schema, query.objective, len(problem.models)),
+        cautions=tuple(cautions),
+        model=_model(problem),
+    )
+
+
+def _features(problem: BaseProblem) -> tuple[MeasuredFeature, ...]:
+    episode, schema = problem.episode, problem.episode.schema
+    columns = [
+        *zip(schema.dynamic, episode.states.T, strict=True),
+        *zip(schema.context, episode.context.T, strict=True),
+    ]
+    return tuple(
+        MeasuredFeature(
+            name=feature.name,
+            unit=feature.unit,
+            label=feature.label,
+            kind="dynamic" if feature.kind == "dynamic" else "contextual",
+            plausible=feature.plausible,
+            observed=tuple(values.tolist()),
+        )
+        for feature, values in columns
+        if feature.kind != "static"
+    )
+
+
+def _treatments(space: ActionSpace) -> Treatments:
+    return Treatments(
+        axes=tuple(
+            DoseAxis(axis.name, axis.unit, tuple(axis.levels), tuple(axis.show(level) for level in axis.levels))
+            for axis in space.axes
+        ),
+        actions=tuple(
+            Treatment(number, label, levels)
+            for number, (label, levels) in enumerate(zip(space.labels, space.levels, strict=True))
+        ),
+    )
+
+
+def _question(problem: BaseProblem) -> CaseQuestion:
+    query, shown = problem.query, problem.reward.show(0.0)
+    return CaseQuestion(
+        max_changes=problem.max_changes,
+        outcome=shown.label,
+        lower_is_better=not shown.higher_is_better,
+        change_cost=query.change_cost,
+        rules=tuple(
+            text.rule_messages(
+                query.constraints,
+                problem.episode.schema,
+                support=problem.support is not None,
+                min_support=None if problem.support is None else problem.support.settings().get("min_support"),
+            )
+        ),
+        objective=_objective(problem),
+        query=query.to_dict(),
+    )
+
+
+def _objective(problem: BaseProblem) -> Message | None:
+    if not isinstance(problem, EnsembleProblem):
+        return None
+    return text.objective_message(problem.objective.goal, len(problem.models))
+
+
+def _model(problem: BaseProblem) -> ModelAbout:
+    first = problem.models[0]
+    return ModelAbout(
+        kind=first.kind or type(first).__qualname__,
+        fingerprint=problem.fingerprint(),
+        refits=len(problem.models) if isinstance(problem, EnsembleProblem) else None,
+        check=problem.standing,
+        said=model_message(problem.standing),
+        caution=caution_message(problem.standing),
+    )
+
+
+# Claims
+
+
+def _asked(problem: BaseProblem, max_changes: int) -> text.AskedFacts:
+    return text.AskedFacts(
+        horizon=problem.horizon,
+        max_changes=max_changes,
+        has_rules=problem.is_restricted or problem.support is not None or not bool(problem.allowed.all()),
+        change_cost=problem.change_cost,
+        declared=bool(declared_constants(problem.reward)),
+        objective=_objective(problem),
+    )
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """What is known of the best outcome, in the reward's units: it lies at most `gap` above `outcome`."""
+
+    outcome: float
+    gap: float
+    """Infinite where nothing is known."""
+    proven: bool
+
+    @classmethod
+    def of_result(cls, result: Result) -> _Bracket:
+        gap = result.gap if result.certificate.proven else math.inf
+        return cls(result.outcome, gap, result.proven and _is_closed(gap, result.outcome))
+
+    @classmethod
+    def of_budget(cls, outcome: float, upper_bound: float) -> _Bracket:
+        gap = max(0.0, upper_bound - outcome)
+        return cls(outcome, gap, _is_closed(gap, outcome))
+
+
+def _is_closed(gap: float, outcome: float) -> bool:
+    """Whether a gap is mere rounding: of the search, of replaying, of leaving out changes that bring nothing."""
+    return gap <= ROUNDING * max(1.0, abs(outcome))
+
+
+def _claim(problem: BaseProblem, status: Status, course: Course, known: _Bracket, max_changes: int) -> Claim:
+    """How sure it is that nothing is better than `course` with at most `max_changes` changes."""
+    # Bounds count the cost of changes, outcomes as shown do not.
+    bound = problem.reward.show(known.outcome + known.gap + problem.change_cost * max_changes).value
+    asked, differs = _asked(problem, max_changes), bool(course.changes)
+    return Claim(
+        proven=known.proven,
+        best_possible=course.outcome if known.proven else finite(bound),
+        gap=0.0 if known.proven else finite(known.gap),
+        statement=text.claim_message(asked, status, known.gap, proven=known.proven, differs=differs),
+    )
+
+
+def _budgets(problem: BaseProblem, result: Result, courses: Sequence[Course]) -> tuple[BudgetCourse, ...]:
+    remaining = iter(courses)
+    fewest = int(problem.changes(problem.nearest_actions))
+    listed = []
+    for budget in result.frontier:
+        most = budget.max_changes
+        if budget.actions is None or budget.outcome is None:
+            said = text.no_sequence_message(_asked(problem, most))
+            listed.append(BudgetCourse(most, None, Claim(most < fewest, None, None, said)))
+            continue
+        course = next(remaining)
+        is_answer = most == problem.max_changes  # of which no more is said than of the answer itself
+        known = _Bracket.of_result(result) if is_answer else _Bracket.of_budget(budget.outcome, budget.upper_bound)
+        listed.append(BudgetCourse(most, course, _claim(problem, result.status, course, known, most)))
+    return tuple(listed)
+
+
+def _shown_size(reward: Reward) -> float:
+    """What one unit of the reward is in units of the outcome as shown."""
+    return abs(reward.show(1.0).value - reward.show(0.0).value)
+
+
+def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContribution, ...]:
+    """Shared out without the cost of changes, as outcomes are shown."""
+    if len(best.changes) > MOST_CHANGES:
+        return ()
+    try:
+        shared = contributions(problem.with_query(change_cost=0.0), best.actions)
+    except InputError:  # a part of the changes alone has no finite outcome
+        return ()
+    if not all(math.isfinite(value) for value in shared.outcomes.values()):
+        return ()
+    size = _shown_size(problem.reward)
+    return tuple(
+        ChangeContribution(one.step, size * one.alone, size * one.lost_without, size * one.share)
+        for one in shared.changes
+    )
+
+
+# Evidence and cautions
+
+
+def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
+    if answer is None:
+        return EvidencePage(model_message(problem.standing))
+    result = answer.result
+    said, evidence = evidence_messages(result), result.evidence
+    changed = bool(evidence.changed_steps)
+    return EvidencePage(
+        statement=said.statement,
+        examined=evidence.examined,
+        warnings=said.warnings,
+        refits=said.refits,
+        gains=_gains(problem.reward, result) if changed else None,
+        support=None if evidence.support is None or not changed else course_support(problem, evidence.support),
+        sensitivity=said.sensitivity,
+    )
+
+
+def _gains(reward: Reward, result: Result) -> RefitGains | None:
+    refits, size = result.evidence.refits, _shown_size(reward)
+    if refits is None:
+        return None
+    low, high = refits.spread
+    return RefitGains(
+        improvements=tuple(finite(size * value) for value in refits.improvements.tolist()),
+        own=finite(size * result.improvement),
+        median=finite(size * refits.median),
+        low=finite(size * low),
+        high=finite(size * high),
+        many=refits.many,
+    )
+
+
+def course_support(problem: BaseProblem, support: SupportReport) -> CourseSupport:
+    """What a report on support says of changed and of flagged steps."""
+    schema = problem.episode.schema
+    return CourseSupport(
+        summary=support_messages(support, schema)[0],
+        steps=tuple(
+            SupportNote(step.step, bool(step.flags), step_support_messages(step, schema))
+            for step in support.steps
+            if step.flags or step.changed
+        ),
+    )
+
+
+def _cautions(problem: BaseProblem, observed: Course, answer: CaseAnswer | None) -> list[Message]:
+    """What to be careful with in this case."""
+    schema = problem.episode.schema
+    found = [] if answer is None or answer.claim.proven else [Message("caution.not proven")]
+    if observed.improvement is None:
+        found.append(Message("caution.no improvement"))
+    recorded = {one.feature: one.steps for one in observed.implausible}
+    found += text.range_messages("caution.recorded", schema, recorded)
+    if answer is not None and answer.best.changes:
+        left = {one.feature: one.steps for one in answer.best.implausible}
+        beyond = text.range_messages("caution.counterfactual", schema, left, but=recorded)
+        found += [*beyond, *([Message("caution.clipped")] if beyond else [])]
+        found += text.change_cautions(schema, answer.best.changes, problem.horizon)
+    if answer is not None and answer.alternatives and not answer.alternatives_proven:
+        found.append(Message("caution.alternatives"))
+    return found

@@ -1,0 +1,112 @@
+"""The course of an episode under one sequence of treatments: states, outcome, and what differs from the recording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ifonly.data.episode import FloatArray, IntArray, as_actions
+from ifonly.data.schema import Feature
+from ifonly.errors import InputError
+from ifonly.problem import BaseProblem
+from ifonly.records import finite
+from ifonly.result import Change
+from ifonly.result.result import ZERO
+from ifonly.search.build_result import clipped_outcomes
+
+ROUNDING = 1e-9
+"""Values that leave a plausible range by no more than this share of its width have not left it."""
+
+
+@dataclass(frozen=True)
+class Implausible:
+    """The steps at which a feature lies outside its plausible range, or has no finite value."""
+
+    feature: str
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How an episode went, or would have gone under the model, in original units."""
+
+    actions: tuple[int, ...]  # [T]
+    states: tuple[tuple[float | None, ...], ...]  # [T][D]
+    """Dynamic features; None where the model gives no finite value."""
+    outcome: float | None
+    """As people read it, without the cost of changes; None where it is not finite."""
+    improvement: float | None
+    """Relative to the recorded outcome, values brought back into their plausible ranges; None where that is zero."""
+    changes: tuple[Change, ...]
+    implausible: tuple[Implausible, ...]
+    admissible: bool
+    """Whether the course keeps the rules and the number of changes of the question."""
+
+
+def course_of(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Course:
+    """The course under `actions` [T], whether or not they keep the rules of the question."""
+    given = actions.tolist() if isinstance(actions, Tensor) else actions
+    sequence = as_actions("a course", given, locate=lambda step: f"a course, step {step}")
+    if len(sequence) != problem.horizon or not ((sequence >= 0) & (sequence < problem.action_count)).all():
+        raise InputError(
+            f"a course of episode {problem.episode.id!r} takes {problem.horizon} actions, numbered from 0 to "
+            f"{problem.action_count - 1}; found others, or another number of them."
+        )
+    return courses_of(problem, [sequence])[0]
+
+
+@torch.no_grad()
+def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Course]:
+    """The courses under several sequences [T] of actions, replayed together."""
+    recorded = problem.episode
+    batch = torch.as_tensor(np.stack([recorded.actions, *sequences]), device=problem.device)
+    states, totals = problem.replay(batch)
+    outcomes = problem.counted(totals)
+    clipped = clipped_outcomes(problem, states, batch)
+    # Whole numbers times a number would be of single precision.
+    without_cost = (outcomes + problem.change_cost * problem.changes(batch).to(outcomes.dtype)).tolist()
+    fine = problem.admissible(batch).tolist()
+    shown = problem.decode(problem.shown_states(states, totals))
+    found = []
+    for place, (actions, path) in enumerate(zip(sequences, shown[1:], strict=True), start=1):
+        changes = tuple(
+            Change(int(step), int(recorded.actions[step]), int(actions[step]))
+            for step in np.flatnonzero(actions != recorded.actions)
+        )
+        # Up to the first change the course is the recorded one: what replaying loses to rounding is given back.
+        same = changes[0].step + 1 if changes else len(recorded)
+        reached = np.concatenate([recorded.states[:same], path[same:]])
+        found.append(
+            Course(
+                actions=tuple(actions.tolist()),
+                states=tuple(tuple(finite(value) for value in row) for row in reached.tolist()),
+                outcome=finite(problem.reward.show(without_cost[place]).value),
+                improvement=_relative(clipped[place], clipped[0]),
+                changes=changes,
+                implausible=_implausible(recorded.schema.dynamic, reached),
+                admissible=fine[place],
+            )
+        )
+    return found
+
+
+def _implausible(features: Sequence[Feature], states: FloatArray) -> tuple[Implausible, ...]:
+    found = []
+    for feature, values in zip(features, states.T, strict=True):
+        low, high = feature.plausible or (-math.inf, math.inf)
+        slack = ROUNDING * (high - low) if feature.plausible else 0.0
+        outside = ~np.isfinite(values) | (values < low - slack) | (values > high + slack)
+        if outside.any():
+            found.append(Implausible(feature.name, tuple(np.flatnonzero(outside).tolist())))
+    return tuple(found)
+
+
+def _relative(value: float, observed: float) -> float | None:
+    """By how much an outcome is better, relative to the size of the recorded one."""
+    return finite((value - observed) / abs(observed)) if abs(observed) > ZERO else None

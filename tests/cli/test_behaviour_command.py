@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from ifonly.evidence.behaviour import load_behaviour
+from ifonly.records import to_plain
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_json_and_no_states(run, cohort_folder: Path, tmp_path: Path) -> None:
     assert learned.neighbours is None
     assert learned.hidden == ()
     assert content["fingerprint"] == learned.fingerprint
-    assert content["report"] == json.loads(json.dumps(learned.report.to_dict()))
+    assert content["report"] == to_plain(learned.report)
     again = run("behaviour", "--episodes", cohort_folder, "--out", out)
     assert (again.exit_code, "--force" in again.stderr) == (3, True)
 

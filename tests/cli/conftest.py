@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from ifonly.cli import app
@@ -19,6 +21,18 @@ def run() -> Run:
         return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False, prog_name="ifonly")
 
     return invoke
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Callable[..., tuple[str, Path]]:
+    """The option that names a query file with these entries."""
+
+    def write(**entries: Any) -> tuple[str, Path]:
+        file = tmp_path / f"query-{abs(hash(repr(entries)))}.yaml"
+        file.write_text(yaml.safe_dump(entries))
+        return "--query", file
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -48,20 +62,7 @@ def model_folder(run: Run, workplace: Path, cohort_folder: Path) -> Path:
 def answers(run: Run, workplace: Path, cohort_folder: Path, model_folder: Path) -> Path:
     """A file with the results of two episodes, not to be altered."""
     file = workplace / "answers.json"
-    episodes = ("--episode", "patient-00001", "--episode", "patient-00002")
-    result = run(
-        "solve",
-        "--episodes",
-        cohort_folder,
-        "--model",
-        model_folder,
-        *episodes,
-        "-k",
-        2,
-        "--samples",
-        50,
-        "--out",
-        file,
-    )
+    asked = ("--episodes", cohort_folder, "--model", model_folder, "--only", "patient-00001", "--only", "patient-00002")
+    result = run("solve", *asked, "-k", 2, "--out", file)
     assert result.exit_code == 0, result.output
     return file

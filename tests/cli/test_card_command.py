@@ -53,8 +53,9 @@ def test_bad_requests_leave_nothing_behind(run, tmp_path: Path, cohort_folder: P
     out = ("--out", tmp_path / "card")
     for options, code, expected in (
         (("--severity", "age"), 3, "not a dynamic feature"),
-        (("--outcome", "died"), 3, "--outcome-table"),
-        (("--outcome-table", "x.csv"), 2, "--outcome"),
+        (("--outcome", "died"), 3, "name a table: died@FILE"),
+        (("--outcome", "@x.csv"), 2, "--outcome"),
+        (("--outcome", "died@x.csv"), 3, "x.csv"),
         (("--grid", tmp_path / "none.parquet"), 3, "cannot be read"),
         (("--smallest-cell", 0), 2, "smallest-cell"),
     ):

@@ -8,6 +8,7 @@ import pytest
 import ifonly
 from ifonly.errors import FitError
 from ifonly.evidence.check.model_check import ModelCheck, stored_check
+from ifonly.text.results import statement
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +41,17 @@ def test_a_bad_model_fails_and_the_check_is_kept(run, own: Path, others: Path, t
     assert {part.grouping for part in check.figures.parts} == {"action", "age (years)"}
     assert (out / "noise.png").exists()
     assert "ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model" in words
-    asked = ("solve", "--episodes", others, "--model", own, "--episode", "patient-00001", "-k", 1)
+    asked = ("solve", "--episodes", others, "--model", own, "--only", "patient-00001", "-k", 1)
     refused = run(*asked)
     assert refused.exit_code == 3
     assert "the model failed its check" in refused.stderr
     assert "--allow-failed-model" in refused.stderr
     allowed = run(*asked, "--allow-failed-model", "--json")
     assert allowed.exit_code == 0, allowed.output
-    content = json.loads(allowed.stdout)
-    assert content["model_check"]["used_although_failed"] is True
-    assert content["model_check"]["cohort"] == check.cohort
-    assert "the model failed its check" in content["statement"]
-    assert "the model failed its check" in content["trust"]["summary"]
+    content = ifonly.Result.from_json(allowed.stdout)
+    assert content.evidence.check == check.standing
+    assert "the model failed its check" in statement(content)
+    assert content.evidence.verdict is ifonly.Verdict.NOT_BELIEVABLE
 
 
 def bytes_in(folder: Path) -> dict[str, bytes]:
@@ -70,11 +70,11 @@ def a_damaged_cohort(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
 
 
 def a_fit_that_fails(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.models.fit.fit", FitError("the loss is not finite"), patch, 3)
+    return _failing("ifonly.study.stages.fit", FitError("the loss is not finite"), patch, 3)
 
 
 def a_fit_that_is_interrupted(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.models.fit.fit", KeyboardInterrupt(), patch, 130)
+    return _failing("ifonly.study.stages.fit", KeyboardInterrupt(), patch, 130)
 
 
 def a_disk_that_is_full(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
@@ -116,7 +116,7 @@ def test_a_refused_fit_leaves_the_old_model_and_its_check(
     assert result.exit_code == code, result.output
     assert bytes_in(own) == before
     assert "check.json" in before
-    asked = run("solve", "--episodes", others, "--model", own, "--episode", "patient-00001", "-k", 1)
+    asked = run("solve", "--episodes", others, "--model", own, "--only", "patient-00001", "-k", 1)
     assert asked.exit_code == 3
     assert "the model failed its check" in asked.stderr
 

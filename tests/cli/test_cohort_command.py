@@ -10,7 +10,6 @@ from test_processes import on_a_terminal, read_until
 
 import ifonly
 from ifonly.cli.frame import ExitCode
-from ifonly.evidence import Examination
 
 SMALL = ("-k", 1, "--workers", 1)
 
@@ -35,7 +34,10 @@ def test_a_run_and_its_figures(cohort, cohort_folder: Path, model_folder: Path, 
     assert document["results"] == str(out / "results.parquet")
     relative = (pl.col("clipped_outcome") - pl.col("observed_clipped_outcome")) / -pl.col("observed_clipped_outcome")
     assert document["median_improvement"] == pytest.approx(table.select(relative.median()).item())
-    assert document["seconds"]["total"] == pytest.approx(table["seconds"].sum())
+    stats = table["stats"].struct
+    assert document["seconds"]["total"] == pytest.approx(
+        stats.field("seconds_bounds").sum() + stats.field("seconds_search").sum()
+    )
     again = cohort(*SMALL, "--out", out)
     assert again.exit_code == 0
     words = " ".join(again.stdout.split())
@@ -59,9 +61,9 @@ def test_another_question_is_refused_unless_forced(cohort, tmp_path: Path) -> No
     assert cohort(*SMALL, *one).exit_code == 0
     refused = cohort("-k", 2, "--workers", 1, *one)
     assert refused.exit_code == ExitCode.BAD_INPUT
-    assert "question.max_changes: 1 there, 2 now" in refused.stderr
+    assert "query.max_changes: 1 there, 2 now" in refused.stderr
     assert cohort("-k", 2, "--workers", 1, *one, "--force").exit_code == 0
-    assert ifonly.load_run(tmp_path).manifest["question"]["max_changes"] == 2
+    assert ifonly.load_run(tmp_path).query.max_changes == 2
     assert (
         cohort("-k", 2, "--workers", 1, "--out", tmp_path / "new", "--only", "patient-00003", "--force").exit_code == 0
     )
@@ -75,7 +77,7 @@ def test_force_after_summarize(cohort, run, tmp_path: Path) -> None:
     forced = cohort("-k", 2, *one, "--force")
     assert forced.exit_code == 0, forced.output
     assert "is about the run before" in " ".join(forced.stderr.split())
-    assert ifonly.load_run(tmp_path).manifest["question"]["max_changes"] == 2
+    assert ifonly.load_run(tmp_path).query.max_changes == 2
     (tmp_path / "run.json").write_text("")
     damaged = cohort("-k", 2, *one)
     assert damaged.exit_code == ExitCode.BAD_INPUT
@@ -83,41 +85,42 @@ def test_force_after_summarize(cohort, run, tmp_path: Path) -> None:
     assert cohort("-k", 2, *one, "--force").exit_code == 0
 
 
-def test_a_selection_and_all_that_can_be_asked(cohort, tmp_path: Path) -> None:
+def test_a_selection_and_all_that_can_be_asked(cohort, query, tmp_path: Path) -> None:
     ids = tmp_path / "ids"
     ids.write_text("patient-00005\n\npatient-00002\n")
-    options = ("--only", "patient-00007", "--only", "patient-00002", "--only-in", ids, "--solver", "greedy")
-    rules = ("--maximize", "MAP", "--change-cost", 0.5, "--lock", 0, "--forbid", 24, "--max-jump", 1, "--nodes", 500)
-    result = cohort("-k", "none", "--workers", 1, *options, *rules, "--out", tmp_path / "run")
+    chosen = ("--only", "patient-00007", "--only", "patient-00002", "--only", f"@{ids}")
+    rules = {"locked": [0], "forbidden": {"every": [24]}, "max_jump": 1}
+    asked = query(maximize="MAP", change_cost=0.5, constraints=rules, limits={"nodes": 500}, solver="greedy")
+    result = cohort("-k", "none", "--workers", 1, *chosen, *asked, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     run = ifonly.load_run(tmp_path / "run")
     assert run.table()["episode"].to_list() == ["patient-00002", "patient-00005", "patient-00007"]
     assert run.counts == {"heuristic": 3}
-    assert run.manifest["question"] == {
-        "reward": {"kind": "linear", "weights": {"MAP": 1.0}, "constant": 0.0},
-        "max_changes": None,
-        "change_cost": 0.5,
-        "constraints": ifonly.Constraints(locked=[0], forbidden={None: [24]}, max_jump=1).to_dict(),
-        "objective": None,
-        "support": None,
-        "examination": Examination().to_dict(),
-    }
-    assert run.manifest["limits"]["nodes"] == 500
-    assert all(0 not in steps for steps in run.table()["changed_steps"].to_list())
+    assert run.query == ifonly.Query(
+        ifonly.rewards.Linear({"MAP": 1.0}),
+        None,
+        constraints=ifonly.Constraints(locked=[0], forbidden={None: [24]}, max_jump=1),
+        change_cost=0.5,
+        limits=ifonly.Limits(nodes=500),
+        solver={"name": "greedy"},
+    )
+    for id in run.table()["episode"]:
+        assert 0 not in [change.step for change in run.result(id).changes]
 
 
-def test_limits_and_failures_have_their_exit_codes(cohort, tmp_path: Path) -> None:
+def test_limits_and_failures_have_their_exit_codes(cohort, query, tmp_path: Path) -> None:
     one = ("--only", "patient-00003", "--only", "patient-00004")
-    limited = cohort("-k", 2, "--workers", 1, *one, "--out", tmp_path / "limited", "--nodes", 0)
+    nodes, beyond = query(limits={"nodes": 0}), query(constraints={"locked": [17]})
+    limited = cohort("-k", 2, "--workers", 1, *one, *nodes, "--out", tmp_path / "limited")
     assert limited.exit_code == ExitCode.LIMIT_REACHED
     assert ifonly.load_run(tmp_path / "limited").counts == {"node limit": 2}
-    failed = cohort(*SMALL, *one, "--lock", 17, "--out", tmp_path / "failed", "--json")
+    failed = cohort(*SMALL, *one, *beyond, "--out", tmp_path / "failed", "--json")
     assert failed.exit_code == ExitCode.BAD_INPUT
     assert set(json.loads(failed.stdout)["failed"]) == {"patient-00003", "patient-00004"}
     assert json.loads(failed.stdout)["median_improvement"] is None
     assert "step 17" in failed.stderr
     assert "and 1 more" in failed.stderr
-    shown = cohort(*SMALL, *one, "--lock", 17, "--out", tmp_path / "failed")
+    shown = cohort(*SMALL, *one, *beyond, "--out", tmp_path / "failed")
     assert "failed 2" in " ".join(shown.stdout.split())
 
 
@@ -125,13 +128,14 @@ def test_limits_and_failures_have_their_exit_codes(cohort, tmp_path: Path) -> No
     ("args", "code", "message"),
     [
         (("--only", "nobody"), 3, "no episode 'nobody'"),
-        (("--only-in", "nowhere"), 3, "--only-in nowhere: cannot be read"),
-        (("--only-in", "/dev/null"), 3, "names no episode"),
-        (("--device", "abacus"), 3, "'abacus' cannot be used here"),
-        (("--workers", 2, "--scheduler", "tcp://localhost:1"), 2, "exclude each other"),
+        (("--only", "@nowhere"), 3, "--only @nowhere: cannot be read"),
+        (("--only", "@/dev/null"), 3, "names no episode"),
+        (("--only", "patient-0003"), 3, "Did you mean 'patient-00003'?"),
+        (("--device", "abacus"), 3, "--device abacus cannot be used here"),
+        (("--workers", "many"), 2, "give a whole number from 1, or an address"),
         (("--workers", 0), 2, "--workers"),
         (("--minimize", "pain"), 3, "'pain' is not a dynamic feature"),
-        (("--seconds", "inf"), 3, "limit seconds=inf: must be zero or positive, and finite; leave it out for none"),
+        (("--seconds", "inf"), 3, "--seconds inf: must be zero or positive, and finite; leave it out for none"),
     ],
     ids=str,
 )

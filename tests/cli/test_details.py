@@ -17,7 +17,7 @@ def solve(run, cohort_folder: Path, model_folder: Path):
     """`ifonly solve` for one episode."""
 
     def invoke(*options: object, episode: str = "patient-00001"):
-        return run("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", episode, *options)
+        return run("solve", "--episodes", cohort_folder, "--model", model_folder, "--only", episode, *options)
 
     return invoke
 
@@ -42,66 +42,46 @@ def words_of(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("entries", "name"),
     [
-        ([], "branch-and-bound"),
-        (["--lock", 3], "branch-and-bound"),
-        (["--max-shift", 2], "branch-and-bound"),
-        (["--samples", 20], "anchor-astar"),
-        (["--anchors", 20], "anchor-astar"),
-        (["--anchor-strategy", "uniform"], "anchor-astar"),
-        (["--shared-anchors"], "anchor-astar"),
-        (["--max-jump", 3], "branch-and-bound"),
-        (["--alternatives", 2], "branch-and-bound"),
-        (["--within", 0.1], "branch-and-bound"),
-        (["--all-budgets"], "branch-and-bound"),
-        (["--target", 30], "branch-and-bound"),
-        (["--memory", 100], "branch-and-bound"),
-        (["--contributions"], "branch-and-bound"),
-        (["--solver", "branch-and-bound"], "branch-and-bound"),
+        ({}, "branch-and-bound"),
+        ({"constraints": {"locked": [3]}}, "branch-and-bound"),
+        ({"constraints": {"max_jump": 3}}, "branch-and-bound"),
+        ({"solver": {"name": "branch-and-bound", "alternatives": 2}}, "branch-and-bound"),
+        ({"limits": {"memory": 100}}, "branch-and-bound"),
+        ({"solver": {"name": "anchor-astar", "samples": 20}}, "anchor-astar"),
     ],
 )
-def test_the_solver_that_fits(solve, options: list[object], name: str) -> None:
-    assert read(solve("-k", 1, *options, "--json")).solver["name"] == name
+def test_the_solver_is_the_query_s(solve, query, entries: dict[str, object], name: str) -> None:
+    assert read(solve("-k", 1, *query(**entries), "--json")).provenance.solver["name"] == name
 
 
-def test_required_changes_choose_branch_and_bound(solve, cohort_folder: Path) -> None:
+def test_required_changes_are_made(solve, query, cohort_folder: Path) -> None:
     other = (int(load_cohort(cohort_folder)["patient-00001"].actions[2]) + 1) % 25
-    assert read(solve("-k", 2, "--require", f"2={other}", "--json")).solver["name"] == "branch-and-bound"
-
-
-def test_the_seed_reaches_the_automatic_choice(solve) -> None:
-    assert read(solve("-k", 1, "--samples", 20, "--seed", 5, "--json")).solver["seed"] == 5
+    assert read(solve("-k", 2, *query(constraints={"required": {2: other}}), "--json")).actions[2] == other
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "entries", "code", "message"),
     [
-        (["--alternatives", 2, "--solver", "greedy"], "--alternatives means nothing to the solver greedy"),
-        (["--within", 1, "--solver", "anchor-astar"], "--within means nothing to the solver anchor-astar"),
-        (["--all-budgets", "--solver", "exhaustive"], "--all-budgets means nothing to the solver exhaustive"),
-        (["--target", 1, "--solver", "beam"], "--target means nothing to the solver beam"),
-        (["--memory", 1, "--solver", "top"], "--memory means nothing to the solver top"),
-        (["--samples", 9, "--solver", "branch-and-bound"], "--samples means nothing to the solver branch-and-bound"),
-        (["--samples", 9, "--alternatives", 2], "--samples means nothing to the solver branch-and-bound"),
-        (["--alternatives", 0], "--alternatives"),
-        (["--within", 0], "--within 0.0: give a positive number"),
-        (["--within", "inf"], "--within inf: give a positive number"),
-        (["--target", "nan"], "--target nan: give a finite number"),
-        (["--target", 1, "--change-cost", 0.5], "leave --change-cost out"),
-        (["--memory", -1], "--memory"),
+        ([], {"solver": {"name": "greedy", "alternatives": 2}}, 3, "solver greedy: unknown setting 'alternatives'"),
+        ([], {"solver": {"name": "anchor-astar", "within": 1}}, 3, "solver anchor-astar: unknown setting 'within'"),
+        (["--all-budgets"], {"solver": "exhaustive"}, 2, "--all-budgets means nothing to the solver exhaustive"),
+        (["--target", 1], {"solver": "beam"}, 2, "--target means nothing to the solver beam"),
+        ([], {"solver": {"name": "branch-and-bound", "samples": 9}}, 3, "unknown setting 'samples'"),
+        ([], {"solver": {"name": "branch-and-bound", "alternatives": 0}}, 3, "alternatives"),
+        ([], {"solver": {"name": "branch-and-bound", "within": -1}}, 3, "within"),
+        (["--target", "nan"], {}, 2, "--target nan: give a finite number"),
+        (["--target", 1], {"change_cost": 0.5}, 2, "leave change_cost out of the query file"),
+        ([], {"limits": {"memory": -1}}, 3, "memory: -1"),
     ],
 )
-def test_options_that_mean_nothing(solve, options: list[object], message: str) -> None:
-    result = solve(*options)
-    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+def test_what_means_nothing(
+    solve, query, options: list[object], entries: dict[str, object], code: int, message: str
+) -> None:
+    result = solve(*options, *query(**entries))
+    assert (result.exit_code, result.stdout) == (code, "")
     assert message in words_of(result.stderr)
-
-
-def test_anchors_do_not_fit_rules_that_tie_steps(solve) -> None:
-    result = solve("--max-jump", 1, "--samples", 9)
-    assert result.exit_code == ExitCode.BAD_INPUT
-    assert "anchor-astar cannot keep" in result.stderr
 
 
 def test_all_budgets(solve, optima: list[ifonly.Result]) -> None:
@@ -112,12 +92,12 @@ def test_all_budgets(solve, optima: list[ifonly.Result]) -> None:
         assert re.search(rf"^ *{budget} +{best.shown[1].value:.6g} +0 ", text, flags=re.MULTILINE)
     for change in optima[1].changes:
         assert f"step {change.step}:" in text
-    assert "every number of changes" not in solve("-k", 2, "--solver", "branch-and-bound").stdout
+    assert "every number of changes" not in solve("-k", 2).stdout
 
 
-def test_a_budget_too_small_for_the_rules(solve, cohort_folder: Path) -> None:
+def test_a_budget_too_small_for_the_rules(solve, query, cohort_folder: Path) -> None:
     other = (int(load_cohort(cohort_folder)["patient-00001"].actions[2]) + 1) % 25
-    text = solve("-k", 1, "--all-budgets", "--require", f"2={other}").stdout
+    text = solve("-k", 1, "--all-budgets", *query(constraints={"required": {2: other}})).stdout
     assert re.search(r"^ *0 +- +- +no admissible sequence", text, flags=re.MULTILINE)
 
 
@@ -150,19 +130,23 @@ def test_a_target_to_rise_to(solve) -> None:
     assert "cumulative MAP of at least" in text
 
 
-def test_a_target_that_the_search_did_not_decide(solve, optima: list[ifonly.Result]) -> None:
-    content, text = target_of(solve, optima[2].shown[1].value + 1e-3, "--nodes", 0)
+def test_a_target_that_the_search_did_not_decide(solve, query, optima: list[ifonly.Result]) -> None:
+    content, text = target_of(solve, optima[2].shown[1].value + 1e-3, *query(limits={"nodes": 0}))
     assert content["proven"] is False
     assert "the search ended before that was decided" in text
 
 
-def test_alternatives(solve, optima: list[ifonly.Result]) -> None:
-    found = read(solve("-k", 1, "--alternatives", 3, "--json"))
+def best(**settings: object) -> dict[str, object]:
+    return {"name": "branch-and-bound", **settings}
+
+
+def test_alternatives(solve, query, optima: list[ifonly.Result]) -> None:
+    found = read(solve("-k", 1, *query(solver=best(alternatives=3)), "--json"))
     outcomes = [one.outcome for one in found.alternatives]
     assert len(outcomes) == 3
     assert outcomes == sorted(outcomes, reverse=True)
     assert outcomes[0] == pytest.approx(optima[1].outcome)
-    text = solve("-k", 1, "--alternatives", 3).stdout
+    text = solve("-k", 1, *query(solver=best(alternatives=3))).stdout
     assert "patient-00001, the 3 best sequences:" in text
     for rank, one in enumerate(found.alternatives, start=1):
         assert re.search(rf"^ *{rank} +{-one.outcome:.6g} ", text, flags=re.MULTILINE)
@@ -171,47 +155,48 @@ def test_alternatives(solve, optima: list[ifonly.Result]) -> None:
         assert change.split(", ")[0] in text
 
 
-def test_alternatives_within_a_distance(solve) -> None:
-    ranked = read(solve("-k", 1, "--alternatives", 20, "--json")).alternatives
+def test_alternatives_within_a_distance(solve, query) -> None:
+    ranked = read(solve("-k", 1, *query(solver=best(alternatives=20)), "--json")).alternatives
     distance = ranked[0].outcome - (ranked[4].outcome + ranked[5].outcome) / 2
-    near = read(solve("-k", 1, "--within", distance, "--json")).alternatives
+    near = read(solve("-k", 1, *query(solver=best(within=distance)), "--json")).alternatives
     assert [one.outcome for one in near] == pytest.approx([one.outcome for one in ranked[:5]])
     assert "the 2 best sequences (there are more as close):" in (
-        solve("-k", 1, "--within", distance, "--alternatives", 2).stdout
+        solve("-k", 1, *query(solver=best(within=distance, alternatives=2))).stdout
     )
 
 
-def test_alternatives_of_a_search_that_ended_early_are_not_called_the_best(solve) -> None:
-    result = solve("-k", 2, "--alternatives", 3, "--nodes", 1)
+def test_alternatives_of_a_search_that_ended_early_are_not_called_the_best(solve, query) -> None:
+    result = solve("-k", 2, *query(solver=best(alternatives=3), limits={"nodes": 1}))
     assert result.exit_code == ExitCode.LIMIT_REACHED
     assert "found (others as good may exist):" in result.stdout
 
 
 def test_contributions(solve, tmp_path: Path, run, cohort_folder: Path, model_folder: Path) -> None:
     out = tmp_path / "result.json"
-    shown = solve("-k", 2, "--samples", 50, "--contributions", "--out", out)
+    shown = solve("-k", 2, "--contributions", "--out", out)
     content = json.loads(out.read_text())
-    found, shares = ifonly.Result.from_dict(content), content["contributions"]["changes"]
+    shares = content.pop("contributions")["changes"]
+    found = ifonly.Result.from_dict(content)
     assert [share["step"] for share in shares] == [change.step for change in found.changes]
     assert sum(share["share"] for share in shares) == pytest.approx(found.improvement)
     for share, change in zip(shares, found.changes, strict=True):
         figures = " +".join(f"{share[name]:.4g}" for name in ("lost_without", "alone", "share"))
         assert re.search(rf"step {change.step}: .* {figures}", shown.stdout)
     assert re.search(rf"^together +{found.improvement:.4g}", shown.stdout, flags=re.MULTILINE)
-    assert "contributions" not in json.loads(solve("-k", 1, "--samples", 50, "--json").stdout)
+    assert "contributions" not in json.loads(solve("-k", 1, "--json").stdout)
     assert run("verify", out, "--episodes", cohort_folder, "--model", model_folder).exit_code == 0
 
 
-def test_too_many_changes_to_share_out_keep_their_result(solve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_changes_to_share_out_keep_their_result(solve, query, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.search.contributions.MOST_CHANGES", 1)
-    result = solve("-k", 2, "--solver", "greedy", "--contributions", "--json")
+    result = solve("-k", 2, *query(solver="greedy"), "--contributions", "--json")
     assert result.exit_code == ExitCode.BAD_INPUT
     assert "2 changes have 2^2 subsets" in result.stderr
     assert len(ifonly.Result.from_json(result.stdout).changes) == 2
 
 
 def test_details_of_several_episodes_name_them(run, cohort_folder: Path, model_folder: Path) -> None:
-    ids = ("--episode", "patient-00001", "--episode", "patient-00002")
+    ids = ("--only", "patient-00001", "--only", "patient-00002")
     options = ("-k", 1, "--all-budgets", "--target", 30, "--contributions")
     text = run("solve", "--episodes", cohort_folder, "--model", model_folder, *ids, *options).stdout
     for id in ids[1::2]:
@@ -223,15 +208,15 @@ def test_details_of_several_episodes_name_them(run, cohort_folder: Path, model_f
             assert f"{id}, {what}" in text
 
 
-def test_a_limit_on_memory_is_kept_and_harmless(solve, optima: list[ifonly.Result]) -> None:
-    found = read(solve("-k", 2, "--memory", 0, "--json"))
-    assert found.limits["memory"] == 0
+def test_a_limit_on_memory_is_kept_and_harmless(solve, query, optima: list[ifonly.Result]) -> None:
+    found = read(solve("-k", 2, *query(limits={"memory": 0}), "--json"))
+    assert found.query.limits.memory == 0
     assert found.outcome == pytest.approx(optima[2].outcome)
 
 
 @pytest.mark.parametrize("solver", ["branch-and-bound", "anchor-astar"])
-def test_the_log_is_told_on_stderr(solve, solver: str) -> None:
-    result = solve("-k", 2, "--solver", solver, "--log", "--json")
+def test_the_log_is_told_on_stderr(solve, query, solver: str) -> None:
+    result = solve("-k", 2, *query(solver=solver), "--log", "--json")
     assert read(result).status is ifonly.Status.OPTIMAL
     subject, header, *lines = result.stderr.splitlines()
     assert subject == "Searching patient-00001"

@@ -29,7 +29,7 @@ def test_missing_folders(refused, cohort_folder: Path, model_folder: Path, tmp_p
     nowhere = tmp_path / "nowhere"
     assert "nowhere" in refused("info", nowhere)
     assert "nowhere" in refused("fit", "--episodes", nowhere, "--out", tmp_path / "m")
-    episode = ("--episode", "patient-00001")
+    episode = ("--only", "patient-00001")
     assert "nowhere" in refused("solve", "--episodes", nowhere, "--model", model_folder, *episode)
     assert "nowhere" in refused("solve", "--episodes", cohort_folder, "--model", nowhere, *episode, "--json")
     assert "nowhere" in refused("verify", nowhere, "--episodes", cohort_folder, "--model", model_folder)
@@ -38,18 +38,18 @@ def test_missing_folders(refused, cohort_folder: Path, model_folder: Path, tmp_p
 
 def test_unknown_episode(refused, cohort_folder: Path, model_folder: Path) -> None:
     command = ("solve", "--episodes", cohort_folder, "--model", model_folder)
-    assert "'patient-99999'" in refused(*command, "--episode", "patient-99999")
+    assert "'patient-99999'" in refused(*command, "--only", "patient-99999")
 
 
-def test_a_wrong_step_is_noticed_before_any_search(refused, cohort_folder: Path, model_folder: Path) -> None:
-    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", "patient-00001")
-    assert "numbered 0 to 5" in refused(*command, "--lock", 6)
+def test_a_wrong_step_is_noticed_before_any_search(refused, query, cohort_folder: Path, model_folder: Path) -> None:
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--only", "patient-00001")
+    assert "numbered 0 to 5" in refused(*command, *query(constraints={"locked": [6]}))
     assert "is not a dynamic feature" in refused(*command, "--minimize", "age")
     assert "--device warp" in refused(*command, "--device", "warp")
 
 
 def test_broken_models(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
-    command = ("solve", "--episodes", cohort_folder, "--episode", "patient-00001", "--model")
+    command = ("solve", "--episodes", cohort_folder, "--only", "patient-00001", "--model")
     for name, damage in (("model.safetensors", b"\0"), ("model.json", b"{")):
         broken = tmp_path / name
         shutil.copytree(model_folder, broken)
@@ -62,7 +62,7 @@ def test_model_of_another_schema(refused, run, cohort_folder: Path, tmp_path: Pa
     schema = ifonly.Schema((ifonly.Feature("pain", "dynamic"),), ifonly.ActionSpace.categories(["wait", "treat"]))
     ifonly.save_model(ifonly.LocationScale(schema, hidden=(2,), lipschitz=(1.0, 0.1)), tmp_path / "other")
     command = ("solve", "--episodes", cohort_folder, "--model", tmp_path / "other")
-    message = refused(*command, "--episode", "patient-00001")
+    message = refused(*command, "--only", "patient-00001")
     assert "different schemas" in message
     assert "number of actions" in message or "gender" in message, "both sides must be shown"
     assert "Use a model that was made for the schema of these episodes" in message
@@ -85,11 +85,12 @@ def test_a_result_of_another_model_is_not_verified(run, answers: Path, cohort_fo
     assert "fingerprint" in json.loads(result.stdout)[0]["statement"]
 
 
-def test_an_unconstrained_model_has_no_anchor_bound(run, refused, cohort_folder: Path, tmp_path: Path) -> None:
+def test_an_unconstrained_model_has_no_anchor_bound(run, query, cohort_folder: Path, tmp_path: Path) -> None:
     """It has constants, only large ones: the search works, or says that they are too large."""
     command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
-    assert run(*command, "--unconstrained").exit_code == 0
-    options = ("--episode", "patient-00001", "-k", 1, "--samples", 20, "--seconds", 20, "--json")
+    assert run(*command, "--lipschitz", "none").exit_code == 0
+    astar = {"name": "anchor-astar", "samples": 20}
+    options = ("--only", "patient-00001", "-k", 1, *query(solver=astar), "--seconds", 20, "--json")
     result = run("solve", "--episodes", cohort_folder, "--model", tmp_path / "m", *options)
     assert result.exit_code == 0
     assert ifonly.Result.from_json(result.stdout).certificate.proven
@@ -107,15 +108,16 @@ def test_places_that_cannot_be_written(
         ("fit", *episodes, "--out", inside),
         ("fit", *episodes, "--out", tmp_path / "m", "--plot", inside.with_suffix(".png")),
         ("crossval", *episodes, "--out", inside),
-        ("solve", *episodes, "--model", "m", "--episode", "patient-00001", "--out", inside),
-        ("accuracy", "--out", inside),
+        ("solve", *episodes, "--model", "m", "--only", "patient-00001", "--out", inside),
+        ("split", *episodes, "--out", inside),
+        ("init", cohort_folder, "--out", inside.with_suffix(".yaml")),
     ):
         message = refused(*command)
         assert message.startswith(f"error: {inside.with_suffix('')}")
         assert "cannot be written" in message
         assert ".out" not in message.replace(str(inside.with_suffix("")), "")
     (tmp_path / "folder").mkdir()
-    solve = ("solve", *episodes, "--model", "m", "--episode", "patient-00001", "--force")
+    solve = ("solve", *episodes, "--model", "m", "--only", "patient-00001", "--force")
     assert "is a folder" in refused(*solve, "--out", tmp_path / "folder")
     assert "is a file" in refused("fit", *episodes, "--out", tmp_path / "file", "--force")
     assert (tmp_path / "file").read_text() == "in the way"
@@ -129,22 +131,23 @@ def test_places_that_cannot_be_written(
         "simulate --out c --unknown 3",
         "simulate",
         "fit --episodes c --out m --kind quadratic",
-        "fit --episodes c --out m --prior cauchy",
+        "fit --episodes c --out m --set prior=cauchy",
+        "fit --episodes c --out m --set speed=9",
+        "fit --episodes c --out m --set batch_size=few",
+        "fit --episodes c --out m --set batch_size",
         "fit --episodes c --out m --lipschitz 1.0",
         "fit --episodes c --out m --lipschitz 1.0,fast",
-        "fit --episodes c --out m --lipschitz 1.0,0.1 --unconstrained",
         "fit --episodes c --out m --hidden 0",
         "fit --episodes c --out m --plot loss.doc",
         "solve --episodes c --model m",
-        "solve --episodes c --model m --episode e -k -1",
-        "solve --episodes c --model m --episode e --solver greedy --samples 20",
-        "solve --episodes c --model m --episode e --solver beam --shared-anchors",
-        "solve --episodes c --model m --episode e --samples 20 --anchors 20",
-        "solve --episodes c --model m --episode e --samples 20 --anchor-strategy facility",
-        "solve --episodes c --model m --episode e --plot course",
-        "solve --episodes c --model m --episode e --gap -1",
-        "solve --episodes c --model m --episode e --minimize SOFA --weight MAP=1",
-        "solve --episodes c --model m --episode e --episode f --allowed a.json",
+        "solve --episodes c --model m --only e -k -1",
+        "solve --episodes c --model m --only e --solver greedy",
+        "solve --episodes c --model m --only e --plot course",
+        "solve --episodes c --model m --only e --seconds -1",
+        "solve --episodes c --model m --only e --minimize SOFA --maximize MAP",
+        "serve --episodes c --model m --run r -k 2",
+        "init log.csv --out study.json",
+        "init log.csv --column day=d",
         "crossval --episodes c --out t.json --folds 1",
         "optimise",
     ],
@@ -159,5 +162,5 @@ def test_usage_errors(run, line: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_minimize_and_maximize_exclude_each_other(run, cohort_folder: Path, model_folder: Path) -> None:
-    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", "patient-00001")
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--only", "patient-00001")
     assert run(*command, "--minimize", "SOFA", "--maximize", "MAP").exit_code == ExitCode.USAGE

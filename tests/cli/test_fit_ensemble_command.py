@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from ifonly.models import Ensemble, load_model
+from ifonly.records import to_plain
 
 
 def test_fit_makes_an_ensemble_that_info_describes(
@@ -28,7 +29,7 @@ def test_fit_makes_an_ensemble_that_info_describes(
     assert content["kind"] == "ensemble"
     assert set(content["exact_norms"]) == {"location", "scale"}
     assert len(content["fit_report"]["members"]) == 3
-    assert content["fit_report"]["notes"] == list(model.notes)
+    assert content["fit_report"]["notes"] == [to_plain(note) for note in model.notes]
 
 
 def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
 def test_an_ensemble_answers_questions(run, cohort_folder: Path, tmp_path: Path) -> None:
     command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
     assert run(*command, "--ensemble", 2).exit_code == 0
-    asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--episode", "patient-00001", "-k", 1)
+    asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--only", "patient-00001", "-k", 1)
     solved = run("solve", *asked)
     assert solved.exit_code == 0, solved.output
 

@@ -1,10 +1,13 @@
+import json
 import shlex
+from dataclasses import fields
 
 import pytest
 from typer.main import get_command
 
 from ifonly.cli import app
 from ifonly.cli.frame import EXIT_CODES
+from ifonly.cli.queries import QueryOptions
 from ifonly.version import __version__
 
 GROUP = get_command(app)
@@ -26,7 +29,7 @@ def test_help_lists_commands_and_exit_codes(run) -> None:
     result = run("--help")
     words = " ".join(result.stdout.split())
     assert result.exit_code == 0
-    assert {"demo", "simulate", "import", "fit", "crossval", "solve", "verify", "info", "accuracy"} <= set(COMMANDS)
+    assert {"demo", "simulate", "import", "fit", "crossval", "solve", "verify", "info", "init", "run"} <= set(COMMANDS)
     for name in COMMANDS:
         assert f"│ {name} " in words
     for code, meaning in EXIT_CODES.items():
@@ -59,8 +62,40 @@ def test_help_of_every_command_shows_an_example(run, name: str) -> None:
 def test_examples_parse(name: str, line: str) -> None:
     program, command, *arguments = shlex.split(line)
     assert (program, command) == ("ifonly", name)
-    context = GROUP.commands[name].make_context(name, arguments)  # raises on an unknown option or a wrong value
-    assert context.params
+    known = [argument for argument in arguments if argument != "--json"]  # which is read before the command
+    context = GROUP.commands[name].make_context(name, known)  # raises on an unknown option or a wrong value
+    assert context.params or name == "demo"
+
+
+def options_of(name: str) -> list:
+    return [p for p in GROUP.commands[name].params if p.param_type_name == "option" and p.name != "help"]
+
+
+def test_the_command_line_can_be_learned() -> None:
+    assert sum(len(options_of(name)) for name in COMMANDS) < 145
+    for name in COMMANDS:
+        shown_first = [one for one in options_of(name) if not getattr(one, "rich_help_panel", None)]
+        assert len(shown_first) <= 15, name
+        assert not {"--episode"} & {word for one in options_of(name) for word in one.opts}, name
+
+
+def test_commands_that_ask_share_their_options() -> None:
+    shared = [{one.name: (one.opts, one.help) for one in options_of(name)} for name in ("solve", "cohort", "serve")]
+    common = {field.name for field in fields(QueryOptions)}
+    assert len(common) >= 9
+    for name in common:
+        assert shared[0][name] == shared[1][name] == shared[2][name]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_json_may_stand_anywhere(run, cohort_folder, place: int) -> None:
+    words = ["info", cohort_folder]
+    result = run(*words[:place], "--json", *words[place:])
+    assert json.loads(result.stdout)["holds"] == "cohort"
+
+
+def test_json_is_refused_where_there_is_none(run) -> None:
+    assert run("demo", "--json").exit_code == 2
 
 
 def test_the_parser_of_examples_notices() -> None:

@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 
 import ifonly
-from ifonly.cli import models
+from ifonly.cli.learning import Kind
 from ifonly.data.store import load_cohort
 from ifonly.data.tables import cohort_to_frame
 from ifonly.report.overview import Overview
+from ifonly.study.plan import MODELS, FitPlan
 
 
 def test_simulate_stores_what_the_library_simulates(cohort_folder: Path) -> None:
@@ -51,6 +52,20 @@ def test_force_does_not_delete_other_things(run, tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert "diary.txt" in result.stderr
     assert (tmp_path / "c" / "diary.txt").read_text() == "dear diary"
+
+
+def test_split_keeps_subjects_together(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out = tmp_path / "parts"
+    command = ("split", "--episodes", cohort_folder, "--out", out, "--test", 0.25, "--seed", 2)
+    result = run(*command, "--json")
+    assert result.exit_code == 0, result.output
+    train, test = load_cohort(cohort_folder).split(test=0.25, seed=2)
+    for name, part in (("train", train), ("test", test)):
+        assert load_cohort(out / name).fingerprint() == part.fingerprint()
+        assert json.loads(result.stdout)[name]["episodes"] == len(part)
+    assert run(*command).exit_code == 3
+    assert f"ifonly fit --episodes {out / 'train'}" in run(*command, "--force").stdout
+    assert "--test 1.5" in run(*command[:-4], "--test", 1.5, "--force").stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -120,17 +135,17 @@ def test_fit_makes_the_model_that_was_asked_for(cohort_folder: Path, model_folde
 @pytest.mark.parametrize(
     ("options", "kind", "limits"),
     [
-        (["--unconstrained"], "location-scale", None),
+        (["--lipschitz", "none"], "location-scale", None),
         (["--lipschitz", "0.9,none"], "location-scale", [0.9, None]),
         (["--kind", "additive"], "additive", 1.0),
-        (["--kind", "additive", "--unconstrained"], "additive", None),
+        (["--kind", "additive", "--lipschitz", "none"], "additive", None),
         (["--kind", "post-nonlinear", "--lipschitz", "0.8"], "post-nonlinear", 0.8),
         (["--kind", "monotone-flow"], "monotone-flow", [1.0, 0.1, 0.1, 0.1]),
     ],
 )
 def test_fit_of_every_kind(run, tmp_path: Path, cohort_folder: Path, options: list[str], kind: str, limits) -> None:
     command = ["fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", "4,4", "--json"]
-    result = run(*command, "--prior", "laplace", *options)
+    result = run(*command, "--set", "prior=laplace", *options)
     assert result.exit_code == 0, result.output
     content, model = json.loads(result.stdout), ifonly.load_model(tmp_path / "m")
     assert set(content) == {"model", "fingerprint", "fit_report"}
@@ -149,9 +164,9 @@ def test_fit_draws_its_losses(run, tmp_path: Path, cohort_folder: Path) -> None:
 
 def test_every_kind_has_as_many_limits_as_its_model_takes() -> None:
     schema = ifonly.simulate.sepsis_schema()
-    for kind, limits in models.DEFAULT_LIMITS.items():
-        choice = models.ModelChoice(kind, limits, (4,), models.Prior.GAUSSIAN)
-        assert choice.build(schema).kind == kind.value
+    assert {kind.value for kind in Kind} == set(MODELS)
+    for kind, (_, limits) in MODELS.items():
+        assert FitPlan(kind, limits, (4,)).untrained(schema).kind == kind
 
 
 def test_crossval_resumes(run, tmp_path: Path, cohort_folder: Path) -> None:
@@ -280,9 +295,9 @@ def test_implausible_values_are_reported_where_values_matter(
         assert "SOFA 1" in run(*command).stderr
     assert "SOFA 1" in run("info", odd).stderr
     answer = tmp_path / "answer.json"
-    solve = ("solve", "--episodes", odd, "--model", model_folder, "--episode", "patient-00001", "-k", 1)
+    solve = ("solve", "--episodes", odd, "--model", model_folder, "--only", "patient-00001", "-k", 1)
     for quiet in (
-        (*solve, "--solver", "greedy", "--out", answer),
+        (*solve, "--out", answer),
         ("verify", answer, "--episodes", odd, "--model", model_folder),
     ):
         result = run(*quiet)

@@ -25,7 +25,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(run, release: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("built") / "sepsis"
-    result = run("mimic", "build", "--source", release, "--out", folder, "--threads", 1, "--json")
+    result = run("mimic", "build", "--source", release, "--out", folder, "--set", "threads=1", "--json")
     assert result.exit_code == 0, result.output
     return folder, json.loads(result.stdout)
 
@@ -55,7 +55,7 @@ def test_ranges_rest_on_enough_subjects(built: tuple[Path, dict]) -> None:
 
 def test_what_people_are_told(run, release: Path, tmp_path: Path) -> None:
     command = ("mimic", "build", "--source", release, "--out", tmp_path / "all", "--cohort", "all-adults")
-    result = run(*command, "--horizon", "4-8", "--levels", "paper", "--threads", 1)
+    result = run(*command, "--horizon", "4-8", "--levels", "paper", "--set", "threads=1")
     assert result.exit_code == 0, result.output
     assert "adults (18 years or older)" in result.stdout
     assert "fluids: 0, 30, 80, 279, 850 mL/4 h" in result.stdout
@@ -71,14 +71,14 @@ def test_the_other_commands_take_it(run, built: tuple[Path, dict], tmp_path: Pat
     fitted = run("fit", "--episodes", folder, "--out", tmp_path / "model", "--epochs", 2, "--hidden", 8)
     assert fitted.exit_code == 0, fitted.output
     first = load_cohort(folder).ids[0]
-    question = ("--episodes", folder, "--model", tmp_path / "model", "--episode", first, "-k", 1)
+    question = ("--episodes", folder, "--model", tmp_path / "model", "--only", first, "-k", 1)
     solved = run("solve", *question, "--seconds", 20, "--json")
     assert solved.exit_code in (0, 4), solved.output
 
 
 def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
     pl.concat([rows_of(stay, list(range(1, 13))) for stay in range(6)]).write_csv(tmp_path / "mimic-table.csv")
-    command = ("mimic", "build", "--table", tmp_path / "mimic-table.csv", "--out", tmp_path / "cohort")
+    command = ("mimic", "build", "--source", tmp_path / "mimic-table.csv", "--out", tmp_path / "cohort")
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert "subject of its own" in result.stderr
@@ -86,12 +86,12 @@ def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
     assert len(load_cohort(tmp_path / "cohort")) == 6
     refused = run(*command, "--cohort", "all-adults", "--force")
     assert refused.exit_code == 2
-    assert "--cohort goes with --source" in refused.stderr
+    assert "--cohort goes with MIMIC's tables" in refused.stderr
 
 
 def test_no_sepsis_at_all(run, tmp_path: Path) -> None:
     folder = invented_patients(2, hours=50, infected=False).write(tmp_path / "release")
-    result = run("mimic", "build", "--source", folder, "--out", tmp_path / "sepsis", "--threads", 1)
+    result = run("mimic", "build", "--source", folder, "--out", tmp_path / "sepsis", "--set", "threads=1")
     assert result.exit_code == 3
     assert "'suspected infection (antibiotic and culture close in time)' removed the last 2" in result.stderr
     assert "--cohort all-adults" in result.stderr
@@ -105,14 +105,12 @@ def test_no_sepsis_at_all(run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "either --source"),
-        (("--source", "here", "--table", "there"), 2, "either --source"),
-        (("--source", "nowhere"), 3, "is not a folder"),
-        (("--table", "nowhere.csv"), 3, "is not a file"),
+        ((), 2, "--source"),
+        (("--source", "nowhere"), 3, "nowhere does not exist"),
         (("--source", ".", "--horizon", "20-10"), 3, "the fewest come first"),
         (("--source", ".", "--horizon", "1-5"), 3, "at least 2"),
         (("--source", ".", "--levels", "none.yaml"), 3, "none.yaml"),
-        (("--source", ".", "--test", "1.5"), 3, "strictly between 0 and 1"),
+        (("--source", ".", "--set", "test=1.5"), 3, "strictly between 0 and 1"),
         (("--source", "."), 3, "MIMIC"),
         (("--source", ".", "--cohort", "everyone"), 2, "everyone"),
     ],

@@ -78,9 +78,13 @@ def test_ctrl_c_during_fit_leaves_nothing(long_cohort: Path, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_during_solve_gives_the_bracket(long_cohort: Path, model_folder: Path, tmp_path: Path) -> None:
-    args = ("solve", "--episodes", long_cohort, "--model", model_folder, "--episode", "patient-00004", "-k", 8)
-    with on_a_terminal(*args, "--samples", 30, "--out", tmp_path / "r.json", "--json") as (process, terminal):
+def test_ctrl_c_during_solve_gives_the_bracket(
+    long_cohort: Path, model_folder: Path, workplace: Path, tmp_path: Path
+) -> None:
+    query = workplace / "astar.yaml"
+    query.write_text("solver: {name: anchor-astar, samples: 30}\n")
+    args = ("solve", "--episodes", long_cohort, "--model", model_folder, "--only", "patient-00004", "-k", 8)
+    with on_a_terminal(*args, "--query", query, "--out", tmp_path / "r.json", "--json") as (process, terminal):
         assert "patient-00004" in read_until(terminal, "Searching")
         process.send_signal(signal.SIGINT)
         drawn = read_until(terminal, "no such word")

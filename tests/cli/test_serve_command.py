@@ -19,7 +19,6 @@ import pytest
 
 from ifonly.cli.frame import ExitCode
 from ifonly.models import load_model
-from ifonly.models.standing import Standing
 
 PROGRAM = """
 import signal
@@ -80,7 +79,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def server_arguments(cohort_folder: Path, model_folder: Path, tmp_path: Path) -> list[object]:
-    return ["--episodes", cohort_folder, "--model", model_folder, "--notes", tmp_path / "n.sqlite", "--jobs", 1]
+    return ["--episodes", cohort_folder, "--model", model_folder, "--notes", tmp_path / "n.sqlite", "--workers", 1]
 
 
 def test_it_serves_and_ends_with_ctrl_c(server_arguments: list[object], tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ def test_killed_it_leaves_nobody_behind(server_arguments: list[object], tmp_path
     assert TOKEN not in stdout + stderr
 
 
-def test_what_it_refuses(run, server_arguments: list[object], tmp_path: Path) -> None:
+def test_what_it_refuses(run, query, server_arguments: list[object], tmp_path: Path) -> None:
     def words(*more: object) -> str:
         result = run("serve", *server_arguments, *more)
         assert result.exit_code in (ExitCode.BAD_INPUT, ExitCode.USAGE), result.output
@@ -138,10 +137,10 @@ def test_what_it_refuses(run, server_arguments: list[object], tmp_path: Path) ->
     assert "chmod 600" in words("--host", "0.0.0.0", "--token-file", token)
     assert "--run says what is asked" in words("--run", tmp_path, "-k", 2)
     assert "--run says what is asked" in words("--run", tmp_path, "--minimize", "SOFA")
-    assert "--run says what is asked" in words("--run", tmp_path, "--objective", "mean")
+    assert "--run says what is asked" in words("--run", tmp_path, *query(objective="mean"))
     assert "is no run" in words("--run", tmp_path)
-    assert "--min-support needs --behaviour" in words("--min-support", 0.1)
-    assert "has no refits to compare" in words("--objective", "worst", "--port", 0)
+    assert "needs --behaviour FOLDER" in words(*query(min_support=0.1), "--port", 0)
+    assert "has no refits" in words(*query(objective="worst"), "--port", 0)
     assert "not a dynamic feature" in words("--minimize", "wealth", "--port", 0)
     assert "is no address" in words("--host", "no.such.host.invalid", "--token-file", _private(token))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -153,11 +152,11 @@ def test_a_failed_model_is_served_only_with_permission(
     run, server_arguments, model_folder: Path, tmp_path: Path
 ) -> None:
     failed = Path(shutil.copytree(model_folder, tmp_path / "failed"))
-    check = Standing("fail", "fail: of 9 checks 2 failed", 40, "c0").to_dict()
+    check = {"verdict": "fail", "findings": [{"kind": "noise", "level": "fail"}], "episodes": 40, "cohort": "c0"}
     (failed / "check.json").write_text(json.dumps(check | {"model": load_model(failed).fingerprint()}))
     result = run("serve", *server_arguments, "--model", failed, "--port", 0)
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert "of 9 checks 2 failed" in result.output
+    assert "the model failed its check" in result.output
     assert "--allow-failed-model" in result.output
 
 
@@ -168,7 +167,7 @@ def _private(token: Path) -> Path:
 
 def test_missing_packages_are_named(run, server_arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr("ifonly.cli.frame.find_spec", lambda name: None if name == "uvicorn" else object())
     result = run("serve", *server_arguments)
     assert result.exit_code == ExitCode.BAD_INPUT
     assert "needs uvicorn" in result.output

@@ -1,30 +1,32 @@
 """`solve` and `verify`."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ifonly.cli.answers import Answers, ask
-from ifonly.cli.questions import Question, action_number
 
 import ifonly
-from ifonly.cli import search
+from ifonly.cli import solve as solving
 from ifonly.cli.frame import ExitCode
+from ifonly.cli.solve import ask
 from ifonly.data import Episode
 from ifonly.data.store import load_cohort
-from ifonly.errors import InputError, ReplayError
+from ifonly.errors import ReplayError
 from ifonly.problem import Problem
 from ifonly.progress import silent
 from ifonly.rewards import ActionCost, Linear
+from ifonly.runs.task import Task
+from ifonly.text.results import statement
 
 
 @pytest.fixture
 def solve(run, cohort_folder: Path, model_folder: Path):
-    """`ifonly solve` for one episode, with a small anchor set unless another solver is asked for."""
+    """`ifonly solve` for one episode, by branch and bound unless a query file says otherwise."""
 
     def invoke(*options: object, episode: str = "patient-00001"):
-        return run("solve", "--episodes", cohort_folder, "--model", model_folder, "--episode", episode, *options)
+        return run("solve", "--episodes", cohort_folder, "--model", model_folder, "--only", episode, *options)
 
     return invoke
 
@@ -34,7 +36,7 @@ def read(result) -> ifonly.Result:
 
 
 def test_the_answer_is_the_library_s(solve, cohort_folder: Path, model_folder: Path) -> None:
-    shown = solve("-k", 2, "--samples", 50, "--json")
+    shown = solve("-k", 2, "--json")
     assert shown.exit_code == 0, shown.output
     assert shown.stderr == ""
     episode, model = load_cohort(cohort_folder)["patient-00001"], ifonly.load_model(model_folder)
@@ -45,85 +47,100 @@ def test_the_answer_is_the_library_s(solve, cohort_folder: Path, model_folder: P
 
 
 def test_the_answer_in_words(solve) -> None:
-    result, document = solve("-k", 2, "--samples", 50), read(solve("-k", 2, "--samples", 50, "--json"))
+    result, document = solve("-k", 2), read(solve("-k", 2, "--json"))
     assert "patient-00001: optimal | 2 changes (at most 2) | cumulative SOFA" in result.stdout
-    assert document.status.sentence in result.stdout
+    assert statement(document) in result.stdout
+    describe = document.schema.actions.describe_change
     for change in document.changes:
-        assert f"step {change.step} (hour {4 * change.step}): {change.words}" in result.stdout
+        words = describe(change.observed, change.counterfactual)
+        assert f"step {change.step} (hour {4 * change.step}): {words}" in result.stdout
+    assert "patient-00001, evidence: The model was not checked" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["exhaustive", "greedy", "beam", "top", "random"])
-def test_every_solver(solve, name: str) -> None:
-    optimum = read(solve("-k", 2, "--samples", 50, "--json")).outcome
-    result = solve("-k", 2, "--solver", name, "--json")
+def test_every_solver(solve, query, name: str) -> None:
+    optimum = read(solve("-k", 2, "--json")).outcome
+    result = solve("-k", 2, *query(solver=name), "--json")
     assert result.exit_code == 0
     assert read(result).observed_outcome <= read(result).outcome <= optimum + 1e-9
     assert read(result).status is (ifonly.Status.OPTIMAL if name == "exhaustive" else ifonly.Status.HEURISTIC)
 
 
 @pytest.mark.parametrize(
-    ("options", "settings"),
+    ("given", "settings"),
     [
-        (["--samples", 40], "MonteCarlo(samples=40, size=None, weighting='lipschitz')"),
-        (["--anchors", 90], "MonteCarlo(samples=None, size=90, weighting='lipschitz')"),
-        (["--samples", 40, "--anchor-strategy", "uniform"], "MonteCarlo(samples=40, size=None, weighting='uniform')"),
-        (["--anchor-strategy", "facility", "--anchors", 30], "FacilityLocation(size=30, pool=[240 states, "),
+        ({"samples": 40}, "MonteCarlo(samples=40, size=None, weighting='lipschitz')"),
+        ({"anchors": 90}, "MonteCarlo(samples=None, size=90, weighting='lipschitz')"),
+        ({"samples": 40, "strategy": "uniform"}, "MonteCarlo(samples=40, size=None, weighting='uniform')"),
+        ({"strategy": "facility", "anchors": 30}, "FacilityLocation(size=30, pool=[240 states, "),
     ],
 )
-def test_anchor_strategies(solve, options: list[object], settings: str) -> None:
-    result = solve("-k", 1, *options, "--json")
+def test_anchor_strategies(solve, query, given: dict[str, object], settings: str) -> None:
+    result = solve("-k", 1, *query(solver={"name": "anchor-astar", **given}), "--json")
     assert result.exit_code == 0, result.output
-    assert read(result).solver["anchors"].startswith(settings)
-    assert read(result).outcome == pytest.approx(read(solve("-k", 1, "--solver", "exhaustive", "--json")).outcome)
+    assert read(result).provenance.solver["anchors"].startswith(settings)
+    exhaustive = read(solve("-k", 1, *query(solver="exhaustive"), "--json"))
+    assert read(result).outcome == pytest.approx(exhaustive.outcome)
 
 
-def test_shared_anchors_and_seed(solve) -> None:
-    solver = read(solve("-k", 1, "--samples", 10, "--shared-anchors", "--seed", 5, "--json")).solver
+def test_shared_anchors_and_seed(solve, query) -> None:
+    asked = query(solver={"name": "anchor-astar", "samples": 10, "shared": True, "seed": 5})
+    solver = read(solve("-k", 1, *asked, "--json")).provenance.solver
     assert (solver["shared"], solver["seed"]) == (True, 5)
 
 
-def test_features_to_improve(solve) -> None:
-    lowest = read(solve("-k", 1, "--solver", "exhaustive", "--minimize", "MAP", "--json"))
-    highest = read(solve("-k", 1, "--solver", "exhaustive", "--maximize", "MAP", "--json"))
+def test_features_to_improve(solve, query) -> None:
+    lowest = read(solve("-k", 1, "--minimize", "MAP", "--json"))
+    highest = read(solve("-k", 1, "--maximize", "MAP", "--json"))
     assert lowest.shown[1].value <= lowest.shown[0].value <= highest.shown[1].value
     assert [lowest.shown[1].label, highest.shown[1].label] == ["cumulative MAP", "cumulative MAP"]
 
 
-def test_locked_steps_stay(solve) -> None:
-    free = read(solve("-k", 6, "--solver", "greedy", "--json"))
+def test_options_count_before_the_file(solve, query) -> None:
+    file = query(minimize="SOFA", max_changes=2, limits={"seconds": 50, "nodes": 10**6}, sensitivity=True)
+    kept = read(solve(*file, "--json")).query
+    assert (kept.max_changes, kept.limits.seconds, kept.reward) == (2, 50, ifonly.minus("SOFA"))
+    other = read(solve(*file, "-k", 1, "--maximize", "MAP", "--seconds", 40, "--json")).query
+    assert (other.max_changes, other.limits, other.reward) == (1, ifonly.Limits(40.0, 10**6), Linear({"MAP": 1.0}))
+    assert other.sensitivity is True
+
+
+def test_locked_steps_stay(solve, query) -> None:
+    free = read(solve("-k", 6, *query(solver="greedy"), "--json"))
     changed = [change.step for change in free.changes]
-    locks = [option for step in changed[:2] for option in ("--lock", step)]
-    locked = read(solve("-k", 6, "--solver", "greedy", *locks, "--json"))
+    locked = read(solve("-k", 6, *query(solver="greedy", constraints={"locked": changed[:2]}), "--json"))
     assert len(changed) > 2
     assert not {change.step for change in locked.changes} & set(changed[:2])
     assert locked.outcome < free.outcome
 
 
-def test_the_last_action_is_fixed(solve) -> None:
-    result = read(solve("-k", 1, "--solver", "greedy", "--fix-last-action", "--json"))
-    assert result.allowed is not None
-    assert result.allowed[-1] == (result.observed_actions[-1],)
+def test_the_last_action_is_fixed(solve, query) -> None:
+    result = read(solve("-k", 6, *query(solver="greedy", constraints={"last_action_fixed": True}), "--json"))
+    assert result.actions[-1] == result.observed_actions[-1]
+    assert result.query.constraints.last_action_fixed
 
 
-@pytest.mark.parametrize(("limit", "status"), [(["--nodes", 1], "node limit"), (["--seconds", 0], "time limit")])
-def test_a_limit_gives_a_bracket_and_code_4(solve, tmp_path: Path, limit: list[object], status: str) -> None:
-    result = solve("-k", 2, "--samples", 1, *limit, "--out", tmp_path / "r.json", "--json")
+@pytest.mark.parametrize(("limits", "status"), [({"nodes": 1}, "node limit"), ({"seconds": 0}, "time limit")])
+def test_a_limit_gives_a_bracket_and_code_4(
+    solve, query, tmp_path: Path, limits: dict[str, float], status: str
+) -> None:
+    result = solve("-k", 2, *query(limits=limits), "--out", tmp_path / "r.json", "--json")
     assert result.exit_code == ExitCode.LIMIT_REACHED
     assert read(result).status.value == status
-    optimum = read(solve("-k", 2, "--solver", "exhaustive", "--json")).outcome
+    optimum = read(solve("-k", 2, *query(solver="exhaustive"), "--json")).outcome
     assert read(result).outcome <= optimum <= read(result).upper_bound
     assert json.loads((tmp_path / "r.json").read_text()) == json.loads(result.stdout)
 
 
-def test_a_gap_that_is_reached_is_success(solve) -> None:
-    result = solve("-k", 3, "--samples", 20, "--gap", 1000, "--json")
+def test_a_gap_that_is_reached_is_success(solve, query) -> None:
+    result = solve("-k", 3, *query(limits={"gap": 1000}), "--json")
     assert result.exit_code == 0
     assert read(result).status in (ifonly.Status.GAP_REACHED, ifonly.Status.OPTIMAL)
 
 
 def test_several_episodes_are_a_list_and_a_table(run, answers: Path) -> None:
     content = json.loads(answers.read_text())
-    assert [ifonly.Result.from_dict(item).episode_id for item in content] == ["patient-00001", "patient-00002"]
+    assert [ifonly.Result.from_dict(item).episode for item in content] == ["patient-00001", "patient-00002"]
     table = run("info", answers).stdout
     assert "patient-00001" in table
     assert "patient-00002" in table
@@ -132,11 +149,11 @@ def test_several_episodes_are_a_list_and_a_table(run, answers: Path) -> None:
 
 def test_plots(run, solve, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plots" / "course.png"
-    assert solve("-k", 1, "--solver", "greedy", "--plot", plot).exit_code == 0
+    assert solve("-k", 1, "--plot", plot).exit_code == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert solve("-k", 1, "--solver", "greedy", "--plot", plot).exit_code == 3
-    assert solve("-k", 1, "--solver", "greedy", "--plot", plot, "--force").exit_code == 0
-    both = ("--episode", "patient-00001", "--episode", "patient-00002", "--solver", "greedy")
+    assert solve("-k", 1, "--plot", plot).exit_code == 3
+    assert solve("-k", 1, "--plot", plot, "--force").exit_code == 0
+    both = ("--only", "patient-00001", "--only", "patient-00002", "-k", 1)
     result = run("solve", "--episodes", cohort_folder, "--model", model_folder, *both, "--plot", plot)
     assert result.exit_code == 0
     assert sorted(p.name for p in plot.parent.iterdir()) == [
@@ -146,21 +163,28 @@ def test_plots(run, solve, cohort_folder: Path, model_folder: Path, tmp_path: Pa
     ]
 
 
+def test_ids_from_a_file(run, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("patient-00002\n\npatient-00003\n")
+    asked = ("--episodes", cohort_folder, "--model", model_folder, "-k", 1, "--only", "patient-00002")
+    found = json.loads(run("solve", *asked, "--only", f"@{tmp_path / 'ids'}", "--json").stdout)
+    assert [item["episode"] for item in found] == ["patient-00002", "patient-00003"]
+
+
 def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, model_folder: Path) -> None:
     cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder).for_search()
-    question = Question(ifonly.minus("SOFA"), 1, None, ifonly.Limits(), "cpu")
+    task = Task(model, ifonly.Query(ifonly.minus("SOFA"), 1), ifonly.Greedy())
 
     class Impatient:
         """Bars that are interrupted when the second episode begins."""
 
-        def about(self, subject: str):
+        def about(self, subject: str, stage: str = "search"):
             if subject == "patient-00002":
                 raise KeyboardInterrupt
             return silent
 
     episodes = [cohort["patient-00001"], cohort["patient-00002"], cohort["patient-00003"]]
-    found = ask(question, episodes, model, ifonly.Greedy(), shown=Impatient())
-    assert [result.episode_id for result in found.results] == ["patient-00001"]
+    found = ask(task, episodes, shown=Impatient())
+    assert [result.episode for result in found.results] == ["patient-00001"]
     assert found.missing == ("patient-00002", "patient-00003")
     assert found.exit_code == ExitCode.INTERRUPTED
 
@@ -168,74 +192,79 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
 def test_episodes_without_a_result_are_named(
     run, cohort_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(question, episodes, model, solver, *, shown):
-        answers = ask(question, episodes[:1], model, solver, shown=shown)
-        return Answers(answers.results, {}, True, tuple(episode.id for episode in episodes[1:]))
+    def interrupted(task, episodes, **options):
+        answers = ask(task, episodes[:1], **options)
+        return dataclasses.replace(answers, interrupted=True, missing=tuple(episode.id for episode in episodes[1:]))
 
-    monkeypatch.setattr(search, "ask", interrupted)
-    ids = [part for number in (1, 7, 8) for part in ("--episode", f"patient-0000{number}")]
-    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, *ids, "--solver", "greedy", "--json")
+    monkeypatch.setattr(solving, "ask", interrupted)
+    ids = [part for number in (1, 7, 8) for part in ("--only", f"patient-0000{number}")]
+    command = ("solve", "--episodes", cohort_folder, "--model", model_folder, *ids, "-k", 1, "--json")
     result = run(*command)
     assert result.exit_code == ExitCode.INTERRUPTED
     assert result.stderr == "interrupted: not solved: patient-00007, patient-00008\n"
     assert [item["episode"] for item in json.loads(result.stdout)] == ["patient-00001"]
 
 
-def test_weights_and_costs(solve, cohort_folder: Path, model_folder: Path) -> None:
+def test_weights_and_costs(solve, query, cohort_folder: Path, model_folder: Path) -> None:
     cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder)
     label = cohort.schema.actions.labels[2]
-    options = ("--weight", "SOFA=-1", "--weight", "MAP=0.05", "--cost", f"{label}=0.5", "--cost", "24=1e3")
-    found = read(solve("-k", 1, "--solver", "exhaustive", *options, "--json"))
-    reward = Linear({"SOFA": -1.0, "MAP": 0.05}) + ActionCost({2: 0.5, 24: 1000.0})
+    asked = query(weights={"SOFA": -1, "MAP": 0.05}, costs={label: 0.5, 24: 1e3})
+    found = read(solve("-k", 1, *asked, "--json"))
+    reward = Linear({"SOFA": -1.0, "MAP": 0.05}) + ActionCost({label: 0.5, 24: 1000.0})
     problem = ifonly.Problem.from_episode(cohort["patient-00001"], model, ifonly.Query(reward, 1))
     assert found.outcome == pytest.approx(ifonly.solve(problem, ifonly.Exhaustive()).outcome)
-    assert found.reward == reward.to_dict()
-    assert read(solve("-k", 1, "--solver", "greedy", "--weight", "MAP=1", "--json")).shown[0].feature == "MAP"
+    assert found.query.reward == reward
+    assert read(solve("-k", 1, *query(weights={"MAP": 1}), "--json")).shown[0].feature == "MAP"
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("entries", "message"),
     [
-        (["--weight", "SOFA"], 2, "give FEATURE=NUMBER"),
-        (["--weight", "SOFA=much"], 2, "give FEATURE=NUMBER"),
-        (["--weight", "SOFA=inf"], 2, "give FEATURE=NUMBER"),
-        (["--weight", "SOFA=1", "--weight", "SOFA=2"], 2, "given twice"),
-        (["--weight", "age=1"], 3, "not a dynamic feature"),
-        (["--cost", "25=1"], 3, "no action '25'"),
-        (["--cost", "aspirin=1"], 3, "no action 'aspirin'"),
-        (["--minimize", ""], 3, "not a dynamic feature"),
+        ({"weights": "SOFA"}, "must be a mapping from features to numbers"),
+        ({"weights": {"SOFA": "much"}}, "is not a finite number"),
+        ({"weights": {"SOFA": float("inf")}}, "is not a finite number"),
+        ({"weights": {"SOFA": 1}, "minimize": "MAP"}, "say what counts as better, once"),
+        ({"weights": {"age": 1}}, "not a dynamic feature"),
+        ({"costs": {25: 1}}, "action 25 is unknown"),
+        ({"costs": {"aspirin": 1}}, "no action 'aspirin'"),
+        ({"minimize": ""}, "not a dynamic feature"),
+        ({"max_change": 2}, "Did you mean 'max_changes'?"),
+        ({"minimize": "sofa"}, "Did you mean 'SOFA'?"),
+        ({"costs": {"vasopressors 0.04 mcg/kg/min; fluids 0 mL/4 h": 1}}, "Did you mean 'vasopressors 0.04"),
+        ({"min_support": 0.1}, "needs --behaviour FOLDER"),
+        ({"each_refit": True}, "no refits"),
+        ({"objective": "worst"}, "no refits"),
+        ({"objective": "best"}, "choose 'mean', 'worst'"),
+        ({"limits": {"gap": -1}}, "gap: -1"),
+        ({"change_cost": -1}, "change_cost in the query file: -1"),
+        ({"solver": {"name": "greedy", "samples": 20}}, "unknown setting 'samples'"),
+        ({"solver": "quantum"}, "solver 'quantum' is unknown"),
+        ({"solver": {"name": "anchor-astar", "samples": 20, "anchors": 20}}, "exclude each other"),
     ],
 )
-def test_wrong_weights_and_costs(solve, options: list[str], code: int, message: str) -> None:
-    result = solve(*options)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.stderr.replace("│", "").split())
+def test_wrong_entries(solve, query, entries: dict[str, object], message: str) -> None:
+    result = solve(*query(**entries))
+    assert result.exit_code == ExitCode.BAD_INPUT, result.output
+    assert message in " ".join(result.stderr.split())
 
 
-def test_rules(solve, cohort_folder: Path, model_folder: Path) -> None:
+def test_rules(solve, query, cohort_folder: Path, model_folder: Path) -> None:
     cohort = load_cohort(cohort_folder)
     episode, labels = cohort["patient-00001"], cohort.schema.actions.labels
     pinned = int(episode.actions[2] + 1) % len(labels)
-    options = (
-        "--require",
-        f"2={labels[pinned]}",
-        "--forbid",
-        24,
-        "--forbid",
-        f"0:{labels[(episode.actions[0] + 5) % 25]}",
-    )
-    options += ("--max-shift", "fluids=3", "--max-jump", 3, "--change-cost", 0.25, "--lock", 4, "--fix-last-action")
-    found = read(solve("-k", 2, "--solver", "exhaustive", *options, "--json"))
-    rules = ifonly.Constraints(
-        locked=[4],
-        forbidden={None: [24], 0: [int(episode.actions[0] + 5) % 25]},
-        required={2: pinned},
-        max_shift={"fluids": 3},
-        max_jump=3,
-        last_action_fixed=True,
-    )
-    assert found.constraints == rules.to_dict()
-    assert found.change_cost == 0.25
+    entries = {
+        "locked": [4],
+        "forbidden": {"every": [24], 0: [labels[(episode.actions[0] + 5) % 25]]},
+        "required": {2: labels[pinned]},
+        "choices": {1: [3, 4]},
+        "max_shift": {"fluids": 3},
+        "max_jump": 3,
+        "last_action_fixed": True,
+    }
+    found = read(solve("-k", 2, *query(constraints=entries, change_cost=0.25, solver="exhaustive"), "--json"))
+    rules = ifonly.Constraints.from_dict(entries)
+    assert found.query.constraints == rules
+    assert found.query.change_cost == 0.25
     problem = ifonly.Problem.from_episode(
         episode,
         ifonly.load_model(model_folder),
@@ -245,82 +274,60 @@ def test_rules(solve, cohort_folder: Path, model_folder: Path) -> None:
     assert found.actions[2] == pinned
 
 
-def test_no_limit_on_changes(solve) -> None:
-    result = read(solve("-k", "none", "--solver", "greedy", "--json"))
+def test_no_limit_on_changes(solve, query) -> None:
+    result = read(solve("-k", "none", *query(solver="greedy"), "--json"))
     assert result.max_changes == len(result.actions)
-    assert (result.constraints, result.change_cost) == (None, 0.0)
+    assert result.query.max_changes is None
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("entries", "message"),
     [
-        (["-k", "-1"], 2, "give a whole number from 0, or none"),
-        (["-k", "few"], 2, "give a whole number from 0, or none"),
-        (["--require", "7"], 2, "give STEP=ACTION"),
-        (["--require", "last=7"], 2, "give STEP=ACTION"),
-        (["--require", "2=7", "--require", "2=8"], 2, "step 2 is given twice"),
-        (["--require", "2=aspirin"], 3, "--require: no action 'aspirin'"),
-        (["--require", "9=7"], 3, "there is no step 9"),
-        (["--require", "2=7", "--lock", "2"], 3, "step 2 is locked and has a required action"),
-        (["--forbid", "aspirin"], 3, "--forbid: no action 'aspirin'"),
-        (["--forbid", "2:aspirin"], 3, "--forbid: no action 'aspirin'"),
-        (["--lock", "6"], 3, "numbered 0 to 5"),
-        (["--max-shift", "much"], 2, "--max-shift 'much': give N"),
-        (["--max-shift", "-1"], 2, "give N"),
-        (["--max-jump", "1", "--max-jump", "2"], 2, "every axis is given twice"),
-        (["--max-jump", "1", "--max-jump", "fluids=2"], 2, "not both"),
-        (["--max-jump", "oxygen=2"], 3, "there is no axis 'oxygen'"),
-        (["--max-jump", "1", "--solver", "anchor-astar"], 3, "anchor-astar cannot keep"),
-        (["--change-cost", "-1"], 2, "change-cost"),
+        ({"required": {"last": 7}}, "must be a whole number from 0"),
+        ({"required": {2: "aspirin"}}, "no action 'aspirin'"),
+        ({"required": {9: 7}}, "there is no step 9"),
+        ({"required": {2: 7}, "locked": [2]}, "step 2 is locked and has a required action"),
+        ({"forbidden": {"every": ["aspirin"]}}, "no action 'aspirin'"),
+        ({"forbidden": {2: ["aspirin"]}}, "no action 'aspirin'"),
+        ({"choices": {2: [1], "2": [2]}}, "names a step twice"),
+        ({"choices": {2: ["aspirin"]}}, "no action 'aspirin'"),
+        ({"choices": {2: 1}}, "must be a list"),
+        ({"choices": {6: [1]}}, "numbered 0 to 5"),
+        ({"locked": [6]}, "numbered 0 to 5"),
+        ({"max_shift": "much"}, "must be a whole number of levels"),
+        ({"max_shift": -1}, "must be a whole number of levels"),
+        ({"max_jump": {"oxygen": 2}}, "there is no axis 'oxygen'"),
+        ({"max_jump": {"fluid": 2}}, "Did you mean 'fluids'?"),
     ],
 )
-def test_wrong_rules(solve, options: list[str], code: int, message: str) -> None:
-    result = solve(*options)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.stderr.replace("│", "").split())
+def test_wrong_rules(solve, query, entries: dict[str, object], message: str) -> None:
+    result = solve(*query(constraints=entries))
+    assert result.exit_code == ExitCode.BAD_INPUT, result.output
+    assert message in " ".join(result.stderr.split())
 
 
-def test_allowed_actions(solve, tmp_path: Path, cohort_folder: Path) -> None:
-    episode = load_cohort(cohort_folder)["patient-00001"]
-    labels = episode.schema.actions.labels
-    file = tmp_path / "allowed.json"
-    file.write_text(json.dumps({"0": [3, labels[4], "5"], "2": [], "4": [0]}))
-    result = read(solve("-k", 1, "--solver", "greedy", "--allowed", file, "--lock", 4, "--json"))
-    assert result.allowed is not None
-    every = set(range(len(labels)))
-    wanted = [{3, 4, 5}, every, set(), every, set(), every]
-    assert [set(step) for step in result.allowed] == [
-        actions | {int(taken)} for actions, taken in zip(wanted, episode.actions, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[]", "expected a mapping from steps to lists of actions"),
-        ('{"3": 1}', "step '3': expected a list of actions"),
-        ('{"3": [true]}', "step '3': expected a list of actions"),
-        ('{"last": [1]}', "step 'last': steps are whole numbers"),
-        ('{"3": [1], "03": [2]}', "each given once"),
-        ('{"3": ["aspirin"]}', "step '3': no action 'aspirin'"),
-        ('{"3": [-1]}', "step '3': no action -1"),
-        ('{"6": [1]}', "numbered 0 to 5"),
-        ("{", "not valid JSON"),
-    ],
-)
-def test_wrong_allowed_actions(solve, tmp_path: Path, content: str, message: str) -> None:
-    file = tmp_path / "allowed.json"
-    file.write_text(content)
-    result = solve("--allowed", file)
+def test_a_solver_that_cannot_keep_a_rule_says_so(solve, query) -> None:
+    result = solve(*query(constraints={"max_jump": 1}, solver="anchor-astar"))
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert message in result.stderr
+    assert "anchor-astar cannot keep" in " ".join(result.stderr.split())
 
 
-def test_a_label_that_reads_like_another_action_s_number_is_ambiguous() -> None:
-    schema = ifonly.Schema((ifonly.Feature("x", "dynamic"),), ifonly.ActionSpace.categories(["1", "0", "9", "3"]))
-    assert [action_number(schema, name, "here") for name in ("9", "3", 2)] == [2, 3, 2]
-    with pytest.raises(InputError, match="here: '1' is the label of action 0 and the number of another"):
-        action_number(schema, "1", "here")
+@pytest.mark.parametrize("changes", ["-1", "few"])
+def test_wrong_numbers_of_changes(solve, changes: str) -> None:
+    result = solve("-k", changes)
+    assert result.exit_code == ExitCode.USAGE
+    assert "give a whole number from 0, or none" in " ".join(result.stderr.replace("│", "").split())
+
+
+def test_a_first_query_file_asks_what_it_says(run, solve, cohort_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "query.yaml"
+    assert run("query", file, "--episodes", cohort_folder).exit_code == 0
+    assert run("query", file).exit_code == ExitCode.BAD_INPUT, "it would be replaced"
+    text = file.read_text()
+    for word in (*ifonly.Query.__dataclass_fields__, *ifonly.Constraints.__dataclass_fields__, "weights", "costs"):
+        assert word in text or word in ("reward",), word
+    assert ifonly.Query.load(file) == ifonly.Query(ifonly.minus("SOFA"), 3)
+    assert read(solve("--query", file, "-k", 1, "--json")).max_changes == 1
 
 
 def test_verify(run, answers: Path, cohort_folder: Path, model_folder: Path) -> None:
@@ -364,7 +371,7 @@ def test_the_default_reward_needs_a_severity_score(run, tmp_path: Path) -> None:
     assert (
         run("fit", "--episodes", tmp_path / "c", "--out", tmp_path / "m", "--epochs", 1, "--hidden", 2).exit_code == 0
     )
-    command = ("solve", "--episodes", tmp_path / "c", "--model", tmp_path / "m", "--episode", "e1")
+    command = ("solve", "--episodes", tmp_path / "c", "--model", tmp_path / "m", "--only", "e1")
     result = run(*command)
     assert result.exit_code == 2
     assert "pain, mood" in " ".join(result.stderr.replace("│", "").split())
@@ -384,13 +391,13 @@ def test_an_episode_that_fails_costs_no_other(
 
     monkeypatch.setattr(Problem, "from_episode", failing)
     out = tmp_path / "results.json"
-    wanted = [part for id in ids for part in ("--episode", id)]
-    sources = ["--episodes", cohort_folder, "--model", model_folder]
-    result = run("solve", *sources, *wanted, "--solver", "greedy", "--out", out)
+    wanted = [part for id in ids for part in ("--only", id)]
+    sources = ["--episodes", cohort_folder, "--model", model_folder, "-k", 1]
+    result = run("solve", *sources, *wanted, "--out", out)
     assert result.exit_code == 3
     assert "cannot be replayed" in result.stderr
     assert [item["episode"] for item in json.loads(out.read_text())] == [ids[0], ids[2]]
-    result = run("solve", *sources, "--episode", ids[1], "--solver", "greedy")
+    result = run("solve", *sources, "--only", ids[1])
     assert result.exit_code == 3
     assert "cannot be replayed" in result.stderr
 

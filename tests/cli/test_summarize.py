@@ -19,9 +19,9 @@ def finished(cohort_folder: Path, model_folder: Path, tmp_path_factory: pytest.T
     """A run of twelve episodes, not to be altered."""
     folder = tmp_path_factory.mktemp("runs") / "k2"
     cohort = ifonly.load(cohort_folder)
-    settings = RunSettings(workers=1, limits=ifonly.Limits(nodes=200))
+    query = ifonly.Query(ifonly.minus("SOFA"), 2, limits=ifonly.Limits(nodes=200))
     model = ifonly.load_model(model_folder)
-    solve_cohort(cohort[:EPISODES], model, ifonly.minus("SOFA"), max_changes=2, out=folder, settings=settings)
+    solve_cohort(cohort[:EPISODES], model, query, out=folder, settings=RunSettings(workers=1))
     return folder
 
 
@@ -99,13 +99,13 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
     """Of an answer that is not proven: the same run, asked with and without a cost of changes."""
     rows = [json.loads(line) for line in lines(run_folder)]
     for row in rows:
-        row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1}
+        row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1, "proven": False}
     unfinished(run_folder, [json.dumps(row) + "\n" for row in rows])
     found = []
     for cost in (0.0, 3.0):
         manifest = json.loads((run_folder / MANIFEST).read_text())
-        assert manifest["question"]["max_changes"] == 2
-        manifest["question"]["change_cost"] = cost
+        assert manifest["query"]["max_changes"] == 2
+        manifest["query"]["change_cost"] = cost
         (run_folder / MANIFEST).write_text(json.dumps(manifest))
         assert run("summarize", run_folder, "--out", tmp_path / "summary").exit_code == 0
         found.append(pl.read_csv(tmp_path / "summary" / "episodes.csv")["upper_improvement"])
@@ -115,7 +115,7 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
 
 def test_an_outcome_that_is_unknown_is_no_crash(run, run_folder: Path) -> None:
     rows = [json.loads(line) for line in lines(run_folder)]
-    rows[0]["clipped_outcome"] = None
+    rows[0] |= {"clipped_outcome": None, "improvement": None}
     result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
     assert result.exit_code == 0, result.output
     assert "1 answer without a known outcome within the features' ranges is not in averages." in result.stdout
@@ -192,7 +192,7 @@ def test_other_peoples_folders_are_left_alone(run, run_folder: Path, tmp_path: P
 
 def test_a_reward_that_is_code_is_shown_as_an_outcome(run, run_folder: Path) -> None:
     manifest = json.loads((run_folder / MANIFEST).read_text())
-    manifest["question"]["reward"] = {"kind": "total", "parts": [{"kind": "custom", "name": "mine"}]}
+    manifest["query"]["reward"] = {"kind": "total", "parts": [{"kind": "custom", "name": "mine"}]}
     (run_folder / MANIFEST).write_text(json.dumps(manifest))
     result = run("summarize", run_folder)
     assert result.exit_code == 0, result.output

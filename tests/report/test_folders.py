@@ -12,10 +12,14 @@ from rich.console import Console
 from ifonly.errors import InputError, StoreError
 from ifonly.query import Query
 from ifonly.report import folders
+from ifonly.report.card import data_card
 from ifonly.report.folders import write_summary
 from ifonly.report.summary import RunSummary, summarize
 from ifonly.report.tables import summary_tables
 from ifonly.rewards import minus
+from ifonly.simulate import simulate_cohort
+from ifonly.text import catalogue
+from ifonly.text.cards import card_lines
 
 TABLES = {
     "episodes.csv",
@@ -65,6 +69,15 @@ def test_everything_is_there_and_can_be_read(summary: RunSummary, tmp_path: Path
     stored = (written.path / "summary.json").read_text()
     assert "statement" not in stored  # numbers and codes, from which words are made anew
     assert summary.statement not in stored
+
+
+def test_other_words_change_nothing_that_is_stored(summary: RunSummary, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = data_card(simulate_cohort(20, seed=0, horizon=4), model_size=1000)
+    stored, said = (summary.to_json(), card.to_dict()), (str(summary), card_lines(card))
+    words = {code: f"another way to say {sentence}" for code, sentence in catalogue.catalogue().items()}
+    monkeypatch.setattr(catalogue, "catalogue", lambda: words)
+    assert (str(summary), card_lines(card)) != said
+    assert (summary.to_json(), card.to_dict()) == stored
 
 
 def test_a_later_summary_replaces_the_earlier_one(summary: RunSummary, grouped: RunSummary, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from table_problems import table_problem
 from torch import Tensor
 
+from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.models.analytic import LinearModel
@@ -23,7 +24,7 @@ def batch_of(seed: int, count: int = 3) -> ProblemBatch:
     """Problems under one model that differ in rules, cost and recording; every third time put to an ensemble."""
     make = random_panel if seed % 3 == 0 else random_problem
     first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
-    return ProblemBatch([first, first.with_constraints(None), first][:count])
+    return ProblemBatch([first, first.with_constraints(Constraints()), first][:count])
 
 
 def some_sequences(batch: ProblemBatch, count: int, seed: int) -> tuple[Tensor, Tensor]:

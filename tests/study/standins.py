@@ -1,4 +1,4 @@
-"""Stand-ins for the stages that draw: that is tested elsewhere, and takes most of a small study's time."""
+"""Stand-ins for the stages that draw: what they draw is tested elsewhere, and takes most of a small study's time."""
 
 import dataclasses
 from pathlib import Path

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 BRANCH_AND_BOUND = "branch-and-bound"
 
+BESIDE = ("target", "contributions")
+"""Entries of a document that are not the result's own."""
+
 
 @dataclass(frozen=True)
 class Details:

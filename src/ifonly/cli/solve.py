@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from ifonly.cli import options
-from ifonly.cli.details import Details, show_evidence
+from ifonly.cli.details import BESIDE, Details, show_evidence
 from ifonly.cli.drawing import Watching, progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, in_options, note, require_free
 from ifonly.cli.queries import QueryOptions
@@ -319,8 +319,9 @@ def results_from(path: Path, content: Any) -> list[Result]:
     items = content if isinstance(content, list) else [content]
     if not items or not all(isinstance(item, dict) for item in items):
         raise StoreError(f"{path}: holds no result; expected what `ifonly solve --out` writes.")
+    own = [{name: value for name, value in item.items() if name not in BESIDE} for item in items]
     try:
-        return [Result.from_dict(item) for item in items]
+        return [Result.from_dict(item) for item in own]
     except StoreError as error:
         raise StoreError(f"{path}: {error}") from None
 

@@ -80,7 +80,7 @@ def init(
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
         _write_schema(draft, schema, source)
-        document |= {"schema": str(schema), "table": str(source), **draft.to_dict()}
+        document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     elif not (source / "metadata.json").is_file():
         from ifonly.clinical.sources import find_source
 

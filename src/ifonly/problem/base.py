@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from ifonly.models.standing import Standing
 from ifonly.problem.support import Support
 from ifonly.query import Query
 from ifonly.rewards import BoundReward, Reward
+
+if TYPE_CHECKING:
+    from ifonly.problem.batch import ProblemBatch
 
 
 def array_scale(device: torch.device) -> int:
@@ -235,13 +238,20 @@ class BaseProblem(ABC):
         links = None if self.links is None else self.links.cpu().numpy()
         return self.allowed.cpu().numpy(), links, self.episode.actions
 
+    @cached_property
+    def _batch(self) -> ProblemBatch:
+        """This problem as a batch of one: what is true of many problems is computed there, for one, too."""
+        from ifonly.problem.batch import ProblemBatch
+
+        return ProblemBatch([self])
+
+    def _rows(self, sequences: Tensor) -> Tensor:
+        """The index [B] of the only problem of the batch, for each of the sequences."""
+        return torch.zeros(len(sequences), dtype=torch.int64, device=self.device)
+
     def obey_rules(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] use allowed actions and links only, and no more than `max_changes` changes [B]."""
-        steps = torch.arange(self.horizon, device=self.device)
-        fine = self.allowed[steps, sequences].all(-1) & (self.changes(sequences) <= self.max_changes)
-        if self.links is not None:
-            fine &= self.links[steps[1:], sequences[:, :-1], sequences[:, 1:]].all(-1)
-        return fine
+        return self._batch.obey_rules(self._rows(sequences), sequences)
 
     def admissible(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] obey the rules and change to supported actions only [B].
@@ -256,10 +266,7 @@ class BaseProblem(ABC):
 
     def have_support(self, sequences: Tensor, states: Tensor) -> Tensor:
         """Whether every change of sequences [B, T], which reach states [B, T, (M,) D], is supported [B]."""
-        fine = torch.ones(len(sequences), dtype=torch.bool, device=self.device)
-        for t in range(self.horizon):
-            fine &= self.may_take(t, states[:, t], sequences[:, t])
-        return fine
+        return self._batch.have_support(self._rows(sequences), sequences, states)
 
     def may_take(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
         """Whether each of `actions` [N] is the observed one at step t or supported at states [N, (M,) D] [N]."""
@@ -278,17 +285,13 @@ class BaseProblem(ABC):
 
     def replay(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and sums of rewards [B, (M,)] of action sequences [B, T]."""
-        path = [self.first_states.expand(len(actions), *self.first_states.shape)]
-        for t, taken in enumerate(actions[:, :-1].unbind(1)):
-            path.append(self.step(t, path[-1], taken))
-        states = torch.stack(path, dim=1)
-        first, *rest = self.rewards(slice(None), states, actions).unbind(1)
-        return states, sum(rest, first)
+        paths = self._batch.rollout(self._rows(actions), actions)
+        return paths.states, paths.totals
 
     def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and outcomes [B] of action sequences [B, T]."""
-        states, totals = self.replay(actions)
-        return states, self.counted(totals)
+        paths = self._batch.rollout(self._rows(actions), actions)
+        return paths.states, paths.outcomes
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
         """The outcome of one action sequence [T], in the reward's units."""

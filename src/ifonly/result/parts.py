@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -103,6 +104,10 @@ class Budget:
     actions: Integers | None  # [T]
     upper_bound: UpperBound
     member_outcomes: Outcomes | None = None  # [M], of an ensemble problem
+
+    def __post_init__(self) -> None:
+        if self.actions is None:  # JSON tells one infinity only
+            object.__setattr__(self, "upper_bound", -math.inf)
 
 
 @dataclass(frozen=True, eq=False)

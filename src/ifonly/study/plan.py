@@ -271,15 +271,8 @@ class Study:
         if content["format"] != FORMAT or content["version"] != VERSION:
             found = f"{content['format']!r}, version {content['version']!r}"
             raise InputError(f"study: expected format {FORMAT!r}, version {VERSION}; found {found}.")
-        kinds: dict[str, type] = {
-            "split": SplitPlan,
-            "fit": FitPlan,
-            "check": CheckPlan,
-            "cohort": CohortPlan,
-            "outputs": OutputsPlan,
-        }
         given: dict[str, Any] = {
-            name: _section(kind, content.get(name) or {}, name, folder) for name, kind in kinds.items()
+            name: _section(kind, content.get(name) or {}, name, folder) for name, kind in PARTS.items()
         }
         data = _data(content, folder)
         if isinstance(data, ClinicalData) and data.test is None:

@@ -275,9 +275,8 @@ def test_what_is_asked_and_recorded() -> None:
 def test_a_mask_is_a_rule_too_and_higher_may_be_better() -> None:
     allowed = np.ones((4, 6), dtype=bool)
     allowed[0, 5] = False
-    question = observed_case(
-        dosed(constraints=Constraints().restricted_to(allowed), reward=Linear({"MAP": 1.0}))
-    ).question
+    rules = Constraints().restricted_to(allowed, dosed().episode)
+    question = observed_case(dosed(constraints=rules, reward=Linear({"MAP": 1.0}))).question
     assert [str(rule) for rule in question.rules] == ["At some steps only some treatments were considered."]
     assert (question.outcome, question.lower_is_better) == ("cumulative MAP", False)
 

@@ -270,6 +270,6 @@ def _schema(features: tuple[FeatureGuess, ...], actions: ActionGuess, length: fl
     if not any(guess.feature.kind == "dynamic" for guess in features):
         raise InputError(
             "table: no column is left that could be a dynamic feature, a number that changes within episodes; are ids, "
-            "steps and actions the right columns (--episode, --step, --subject, --action)?"
+            "steps and actions the right columns (--column episode=NAME and so on)?"
         )
     return Schema(tuple(guess.feature for guess in features), actions.space, step_length=length, step_unit=unit)

@@ -77,7 +77,7 @@ def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
     if reading.missing.all():
         return "holds no value at all"
     if 1 < reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
-        return "text, one per episode; if it says whom or what episodes are about, name it with --subject"
+        return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
     return "text, no number"
 
 
@@ -214,7 +214,7 @@ def _categories(reading: Reading) -> ActionGuess:
     if len(labels) > MOST_LABELS:
         raise InputError(
             f"table: column {reading.name!r} holds {len(labels)} different texts; actions are a finite set of at most "
-            f"{MOST_LABELS}. Group them, or name another column with --action."
+            f"{MOST_LABELS}. Group them, or name another column: --column action=NAME."
         )
     counts = found.replace_strict(labels, list(range(len(labels)))).to_numpy()
     return ActionGuess(

@@ -240,8 +240,8 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
     if best is None or scores[best] <= 0:
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
-            f"--episode COLUMN and --step COLUMN (found {list(readings)[:30]}). A table holds one row per step, and "
-            "steps count 0, 1, 2, ... within each episode, or hours or the like at equal distances."
+            f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "
+            "step, and steps count 0, 1, 2, ... within each episode, or hours or the like at equal distances."
         )
     return best
 
@@ -307,8 +307,8 @@ def _actions(readings: Mapping[str, Reading], taken: set[str]) -> tuple[str, ...
     chosen = (exact or labels)[:1] or found
     if not chosen:
         raise InputError(
-            "table: no column's name speaks of an action; name the column of labels or numbers with --action COLUMN, "
-            f"or the columns of doses, --action once for each (found {list(readings)[:30]})."
+            "table: no column's name speaks of an action; name the column of labels or numbers with --column "
+            f"action=NAME, or the columns of doses, one such option for each (found {list(readings)[:30]})."
         )
     return tuple(reading.name for reading in chosen)
 

@@ -1,4 +1,4 @@
-"""From somebody's table to an answer: `schema init`, editing, `import`, `fit`, `solve`."""
+"""From somebody's table to an answer: `init`, editing, `import`, `fit`, `solve`."""
 
 import json
 from pathlib import Path
@@ -34,14 +34,14 @@ def table(tmp_path: Path) -> Path:
 
 
 def init(run, table: Path, *options: object):
-    return run("schema", "init", table, "--out", table.parent / "schema.yaml", *options)
+    return run("init", table, "--out", table.parent / "study.yaml", *options)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_from_a_table_to_an_answer(run, tmp_path: Path, kind: str) -> None:
     frame, table, schema = battery_log(), tmp_path / f"log.{kind}", tmp_path / "schema.yaml"
     frame.write_csv(table) if kind == "csv" else frame.write_parquet(table)
-    made = init(run, table, "--action", "drain", "--subject", "battery")
+    made = init(run, table, "--column", "action=drain", "--column", "subject=battery")
     assert made.exit_code == 0, made.output
     importing = ("import", table, "--schema", schema, "--out", tmp_path / "cohort")
     refused = run(*importing)
@@ -60,18 +60,18 @@ def test_from_a_table_to_an_answer(run, tmp_path: Path, kind: str) -> None:
     model = tmp_path / "model"
     fitted = run("fit", "--episodes", tmp_path / "cohort", "--out", model, "--epochs", 2, "--hidden", 8)
     assert fitted.exit_code == 0, fitted.output
-    asked = ("--maximize", "charge_kWh", "-k", 1, "--episode", "d3", "--json")
+    asked = ("--maximize", "charge_kWh", "-k", 1, "--only", "d3", "--json")
     answer = run("solve", "--episodes", tmp_path / "cohort", "--model", model, *asked)
     assert answer.exit_code == 0, answer.output
 
 
 def test_as_json(run, table: Path) -> None:
-    result = init(run, table, "--action", "drain", "--json")
+    result = init(run, table, "--column", "action=drain", "--json")
     content = json.loads(result.stdout)
     assert content["schema"]["table"]["episode"] == "day"
     assert [feature["name"] for feature in content["schema"]["features"]] == ["charge_kWh", "price"]
     assert content["left_out"]["weather"] == "text, no number"
-    assert "--subject" in content["left_out"]["battery"]
+    assert "--column subject=NAME" in content["left_out"]["battery"]
     assert (content["rows"], content["episodes"], content["subjects"], content["problems"]) == (300, 60, 60, [])
 
 
@@ -80,7 +80,7 @@ def test_problems_are_listed_and_nothing_is_quoted(run, table: Path) -> None:
     frame[4, "price"] = "secret"
     frame[5, "charge_kWh"] = 987654.0
     frame.write_csv(table)
-    result = init(run, table, "--action", "drain")
+    result = init(run, table, "--column", "action=drain")
     assert result.exit_code == 0
     assert "! price: 1 cell of 300 (the first in row 5) hold text that is no number" in result.stdout
     assert "- charge_kWh: 1 value far away from the others" in result.stdout
@@ -90,11 +90,11 @@ def test_problems_are_listed_and_nothing_is_quoted(run, table: Path) -> None:
 
 
 def test_nothing_is_replaced_without_force(run, table: Path) -> None:
-    assert init(run, table, "--action", "drain").exit_code == 0
+    assert init(run, table, "--column", "action=drain").exit_code == 0
     (table.parent / "schema.yaml").write_text("my work")
-    refused = init(run, table, "--action", "drain")
+    refused = init(run, table, "--column", "action=drain")
     assert (refused.exit_code, (table.parent / "schema.yaml").read_text()) == (3, "my work")
-    assert init(run, table, "--action", "drain", "--force").exit_code == 0
+    assert init(run, table, "--column", "action=drain", "--force").exit_code == 0
 
 
 BAD = {
@@ -104,8 +104,8 @@ BAD = {
     "twice": (b"day,hour,hour\na,0,0\n", "columns ['hour'] occur more than once"),
     "ragged": (b"day,hour\na,0,secret\n", "not a readable CSV"),
     "not text": (b"\xff\xfe\x00\x01", "UTF-8"),
-    "no action": (b"day,hour,heat\na,0,1.5\na,1,2.5\nb,0,3\nb,1,4\n", "--action"),
-    "no episodes": (b"heat,action\n1.5,a\n2.5,b\n1.7,a\n", "--episode COLUMN"),
+    "no action": (b"day,hour,heat\na,0,1.5\na,1,2.5\nb,0,3\nb,1,4\n", "--column action=NAME"),
+    "no episodes": (b"heat,action\n1.5,a\n2.5,b\n1.7,a\n", "--column episode=NAME"),
 }
 
 
@@ -129,7 +129,7 @@ def test_a_cut_off_parquet_file_is_refused(run, tmp_path: Path) -> None:
     assert "not a complete Parquet file" in result.stderr
 
 
-def test_a_schema_is_written_as_yaml(run, table: Path) -> None:
-    result = run("schema", "init", table, "--out", table.parent / "schema.json")
+def test_a_study_is_written_as_yaml(run, table: Path) -> None:
+    result = run("init", table, "--out", table.parent / "study.json")
     assert result.exit_code == 2
-    assert not (table.parent / "schema.json").exists()
+    assert not (table.parent / "study.json").exists()

@@ -48,7 +48,7 @@ def test_noise_that_is_surely_not_predicted_is_no_reason_to_warn(checked: Checke
 
     def judged(share: Estimate) -> Level:
         features = tuple(replace(item, **{field: share}) for item in check.figures.features)
-        judge = Judge(worlds.SCHEMA, replace(check.figures, features=features), default_thresholds())
+        judge = Judge(replace(check.figures, features=features), default_thresholds(), 2)
         (finding,) = (finding for finding in judge.findings() if finding.kind == kind)
         return finding.level
 
@@ -203,14 +203,6 @@ def test_a_negative_explained_share_is_no_evidence(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["noise_lasting", "noise_together", "coverage", "bias_of_part"])
 def test_other_figures_are_evidence_on_both_sides_of_zero(kind: str) -> None:
     assert explained(kind, Estimate(-0.9, -0.95, -0.85)) is explained(kind, Estimate(0.9, 0.85, 0.95)) is Level.FAIL
-
-
-def test_a_check_does_not_warn_of_negative_shares(checked: Checked) -> None:
-    figures = checked("right").figures
-    worse = Estimate(-0.6, -0.7, -0.5)
-    features = tuple(replace(item, by_state=worse, by_action=worse, varying_size=worse) for item in figures.features)
-    findings = Judge(replace(figures, features=features), default_thresholds(), 2).findings()
-    assert {finding.level for finding in findings} == {Level.PASS}
 
 
 # Degenerate input

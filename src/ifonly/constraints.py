@@ -150,7 +150,7 @@ class Constraints:
             if not mask[step, number]:
                 raise InputError(
                     f"constraints: action {number} ({space.labels[number]}) is required at step {step} of episode "
-                    f"{episode.id!r}, but another rule (such as forbidden, max_shift or last_action_fixed) excludes it; "
+                    f"{episode.id!r}, but another rule (forbidden, max_shift, last_action_fixed, ...) excludes it; "
                     "drop one of the two."
                 )
             mask[step] = False

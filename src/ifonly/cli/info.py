@@ -10,7 +10,7 @@ import typer
 
 from ifonly.cli.details import show_evidence
 from ifonly.cli.frame import ExitCode, Output
-from ifonly.cli.learning import members_of
+from ifonly.cli.learning import member_lines_of
 from ifonly.cli.solve import read_json, results_from, show_results
 from ifonly.errors import StoreError
 
@@ -114,7 +114,7 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"settings: {_inline(model.settings())}",
         f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
         "not trained here" if report is None else str(report),
-        *members_of(model),
+        *member_lines_of(model),
         str(model_message(model.standing)),
         f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
         f"context: {', '.join(feature.name for feature in model.schema.context) or 'none'}",

@@ -111,16 +111,19 @@ def fit(
     output = Output()
     output.document({"model": str(out), "fingerprint": model.fingerprint(), "fit_report": model.describe_fit()})
     output.show(
-        str(report), *members_of(model), f"{kind.value} {'model' if ensemble is None else 'ensemble'} stored in {out}"
+        str(report),
+        *member_lines_of(model),
+        f"{kind.value} {'model' if ensemble is None else 'ensemble'} stored in {out}",
     )
     return ExitCode.DONE
 
 
-def members_of(model: TransitionModel) -> list[str]:
+def member_lines_of(model: TransitionModel) -> list[str]:
     """What there is to say about an ensemble's members; nothing about other models."""
     from ifonly.models.ensemble import Ensemble
+    from ifonly.text.evidence import member_lines
 
-    return [model.describe_members()] if isinstance(model, Ensemble) else []
+    return member_lines(model) if isinstance(model, Ensemble) else []
 
 
 CROSSVAL_SETTINGS = {"batch_size": int, "learning_rate": float, "device": str}

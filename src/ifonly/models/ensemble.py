@@ -17,7 +17,6 @@ from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
 from ifonly.models.standing import EnsembleNote
 from ifonly.records import from_plain, to_plain
-from ifonly.text.evidence import note_message
 
 
 class Ensemble(TrainableModel):
@@ -154,18 +153,6 @@ class Ensemble(TrainableModel):
     def fit_report(self) -> FitReport | None:  # type: ignore[override]  # the centre holds it
         """How the centre's training went; the members have reports of their own."""
         return self.centre.fit_report
-
-    def describe_members(self) -> str:
-        """How the members' training went, and the notes, in a few lines."""
-        reports = [member.fit_report for member in self.members if member.fit_report is not None]
-        lines = [f"{len(self)} {self.centre.kind} member{'s' if len(self) > 1 else ''}"]
-        held_out = [report.validation_loss[report.kept_epoch - 1] for report in reports if report.validation_loss]
-        if held_out:
-            kept = [report.kept_epoch for report in reports]
-            lines[0] += (
-                f": validation loss {min(held_out):.4f} to {max(held_out):.4f}, epoch {min(kept)} to {max(kept)} kept"
-            )
-        return "\n".join([*lines, *(str(note_message(note)) for note in self.notes)])
 
     def _models(self) -> list[TrainableModel]:
         """The centre, then the members; none while the ensemble is being built."""

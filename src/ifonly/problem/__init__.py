@@ -1,6 +1,7 @@
 """The counterfactual question: put to one model (`Problem`), to several at once (`EnsembleProblem`), or in batches."""
 
-from ifonly.problem.base import BaseProblem, array_scale, checked_standing
+from ifonly.problem.base import BaseProblem, checked_standing
+from ifonly.problem.batch import ProblemBatch, array_scale
 from ifonly.problem.ensemble import EnsembleProblem, HasMembers, build_problem, members_fingerprint, members_of
 from ifonly.problem.problem import REPLAY_TOLERANCE, Problem
 from ifonly.problem.support import Support, SupportSource, support_for
@@ -11,6 +12,7 @@ __all__ = [
     "EnsembleProblem",
     "HasMembers",
     "Problem",
+    "ProblemBatch",
     "Support",
     "SupportSource",
     "array_scale",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,11 @@ from ifonly.data.episode import Episode, FloatArray, IntArray
 from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
+from ifonly.problem.batch import ProblemBatch
 from ifonly.problem.support import Support
 from ifonly.query import Query
-from ifonly.rewards import BoundReward, Reward
-
-if TYPE_CHECKING:
-    from ifonly.problem.batch import ProblemBatch
-
-
-def array_scale(device: torch.device) -> int:
-    """How many times larger arrays may be than is best on a processor, whose caches are small."""
-    return 1 if device.type == "cpu" else 64
+from ifonly.rewards import Reward
+from ifonly.rewards.bound import BoundReward
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -241,8 +235,6 @@ class BaseProblem(ABC):
     @cached_property
     def _batch(self) -> ProblemBatch:
         """This problem as a batch of one: what is true of many problems is computed there, for one, too."""
-        from ifonly.problem.batch import ProblemBatch
-
         return ProblemBatch([self])
 
     def _rows(self, sequences: Tensor) -> Tensor:

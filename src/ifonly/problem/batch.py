@@ -7,14 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ifonly.problem import BaseProblem, array_scale
+if TYPE_CHECKING:
+    from ifonly.problem.base import BaseProblem
 
 ROWS = 4096
 """Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
+
+
+def array_scale(device: torch.device) -> int:
+    """How many times larger arrays may be than is best on a processor, whose caches are small."""
+    return 1 if device.type == "cpu" else 64
+
 
 Keep = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """`keep(t, rows [n], states [n, (M,) D], earned [n, (M,)])` says which rows [n] to follow beyond step t."""

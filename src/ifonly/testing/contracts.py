@@ -22,8 +22,7 @@ from ifonly.search.exhaustive import Exhaustive, best_values
 from ifonly.search.heuristics import random_sequences
 from ifonly.search.solve import solve
 
-_ROUNDING = 1e-9
-"""Relative differences up to this size, in float64, are rounding."""
+_ROUNDING = 1e-9  # relative differences up to this size, in float64, are rounding
 
 
 def check_model(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ifonly.data.schema import moment
-from ifonly.text.catalogue import Message
+from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema
+    from ifonly.models.ensemble import Ensemble
     from ifonly.models.standing import EnsembleNote, Standing
     from ifonly.query import Query
     from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
@@ -359,3 +360,15 @@ def rounded_up(value: float) -> str:
     '1.21'
     """
     return f"{math.ceil(value * 100) / 100:.2f}"
+
+
+def member_lines(ensemble: Ensemble) -> list[str]:
+    """How the training of an ensemble's members went, and what limits what their agreement can mean."""
+    reports = [member.fit_report for member in ensemble.members if member.fit_report is not None]
+    held_out = [report.validation_loss[report.kept_epoch - 1] for report in reports if report.validation_loss]
+    head = say("ensemble.members", count=len(ensemble), kind=ensemble.centre.kind)
+    if held_out:
+        kept = [report.kept_epoch for report in reports]
+        ends = {"low": f"{min(held_out):.4f}", "high": f"{max(held_out):.4f}", "first": min(kept), "last": max(kept)}
+        head += say("ensemble.losses", **ends)
+    return [head, *(str(note_message(note)) for note in ensemble.notes)]

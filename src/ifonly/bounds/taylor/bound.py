@@ -46,7 +46,7 @@ from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.value_expansion import ValueExpansion, expand_values
 from ifonly.errors import InputError
 from ifonly.problem import Problem, array_scale
-from ifonly.rewards import BoundReward
+from ifonly.rewards.bound import BoundReward
 
 NEAR = 2
 """Steps whose changes are examined one by one before all are."""

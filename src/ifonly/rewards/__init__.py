@@ -10,7 +10,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,15 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
+from ifonly.rewards.bound import (
+    BoundCustom,
+    BoundHinges,
+    BoundLinear,
+    BoundReward,
+    BoundTable,
+    BoundTotal,
+    as_float64,
+)
 
 
 @dataclass(frozen=True)
@@ -33,25 +42,6 @@ class Shown:
     higher_is_better: bool
     feature: str | None = None
     """The dynamic feature whose sum this is; None where it is no single feature's."""
-
-
-class BoundReward(ABC):
-    """A reward in a model's scaled coordinates, on one device, in float64."""
-
-    lipschitz: Tensor
-    """C_a for every action [A]."""
-
-    @abstractmethod
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
-
-    def tangents(self, states: Tensor) -> Tensor | None:
-        """Slopes [..., D] of linear functions that touch the reward at states [..., D] and are nowhere below it.
-
-        They must not depend on the action. For a reward that is linear in the state these are its weights; where it
-        bends upwards there are none (None).
-        """
-        return None
 
 
 class Reward(ABC):
@@ -93,7 +83,7 @@ class Linear(Reward):
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Weights times scales; features on a logarithmic scale are refused."""
         weights, constant = _scaled_weights(self.weights, self.constant, schema, scaler)
-        return _BoundLinear(_tensor(weights, device), constant, len(schema.actions))
+        return BoundLinear(as_float64(weights, device), constant, len(schema.actions))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -134,7 +124,7 @@ class ActionCost(Reward):
                 )
             named[action] = key
             table[action] = -cost
-        return _BoundTable(table.to(device))
+        return BoundTable(table.to(device))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -182,10 +172,10 @@ class PiecewiseLinear(Reward):
             largest = np.linalg.norm(patterns @ slopes, axis=1).max()
         else:
             largest = np.linalg.norm(slopes, axis=1).sum()
-        return _BoundHinges(
-            _tensor(np.array(rows), device),
-            _tensor(np.array(constants), device),
-            _tensor(factors, device),
+        return BoundHinges(
+            as_float64(np.array(rows), device),
+            as_float64(np.array(constants), device),
+            as_float64(factors, device),
             torch.full((len(schema.actions),), float(largest) * (1 + ROUNDING), dtype=torch.float64, device=device),
         )
 
@@ -234,7 +224,7 @@ class Custom(Reward):
             raise InputError(f"{self.name}: space {self.space!r} is unknown; choose 'original' or 'scaled'.")
         if not (np.isfinite(constants).all() and (constants >= 0).all()):
             raise InputError(f"{self.name}: Lipschitz constants must be finite and not negative.")
-        return _BoundCustom(self, scaler, _tensor(constants, device))
+        return BoundCustom(self, scaler, as_float64(constants, device))
 
     def to_dict(self) -> dict[str, Any]:
         """A function cannot be stored: only its name is."""
@@ -254,7 +244,7 @@ class Total(Reward):
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Constants add up."""
-        return _BoundTotal([part.bind(schema, scaler, device) for part in self.parts])
+        return BoundTotal([part.bind(schema, scaler, device) for part in self.parts])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -307,104 +297,6 @@ def reward_from_dict(content: Mapping[str, Any]) -> Reward:
     raise InputError(f"reward of kind {kind!r} is unknown.")
 
 
-@dataclass(frozen=True)
-class _BoundLinear(BoundReward):
-    weights: Tensor  # [D]
-    constant: float
-    actions: int
-    lipschitz: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        norm = torch.linalg.vector_norm(self.weights) * (1 + ROUNDING)
-        object.__setattr__(self, "lipschitz", norm.expand(self.actions))
-
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        values = states @ self.weights + self.constant
-        return values.expand(np.broadcast_shapes(values.shape, actions.shape))
-
-    def tangents(self, states: Tensor) -> Tensor:
-        return self.weights.expand_as(states)
-
-
-@dataclass(frozen=True)
-class _BoundTable(BoundReward):
-    table: Tensor  # [A]
-    lipschitz: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lipschitz", torch.zeros_like(self.table))
-
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        values = self.table[actions]
-        return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
-
-    def tangents(self, states: Tensor) -> Tensor:
-        return torch.zeros_like(states)
-
-
-@dataclass(frozen=True)
-class _BoundHinges(BoundReward):
-    weights: Tensor  # [J, D]
-    constants: Tensor  # [J]
-    factors: Tensor  # [J]
-    lipschitz: Tensor  # [A]
-
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        values = torch.relu(states @ self.weights.mT + self.constants) @ self.factors
-        return values.expand(np.broadcast_shapes(values.shape, actions.shape))
-
-    def tangents(self, states: Tensor) -> Tensor | None:
-        """Penalties (negative factors) bend downwards, so each side of a hinge continues above the other."""
-        if bool((self.factors > 0).any()):
-            return None
-        beyond = states @ self.weights.mT + self.constants > 0
-        return (beyond * self.factors) @ self.weights
-
-
-class _BoundCustom(BoundReward):
-    def __init__(self, reward: Custom, scaler: Scaler, lipschitz: Tensor) -> None:
-        self.reward = reward
-        self.lipschitz = lipschitz
-        columns = scaler.states
-        self.scale, self.offset = (_tensor(v, lipschitz.device) for v in (columns.scale, columns.offset))
-        self.log = torch.as_tensor(columns.log, device=lipschitz.device)
-        self.log_offset = _tensor(columns.log_offset, lipschitz.device)
-
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        if self.reward.space == "original":
-            linked = states * self.scale + self.offset
-            states = torch.where(self.log, linked.exp() - self.log_offset, linked)
-        values = self.reward.function(states, actions)
-        wanted = np.broadcast_shapes(states.shape[:-1], actions.shape)
-        if not isinstance(values, Tensor):
-            raise InputError(f"{self.reward.name}: returned {type(values).__name__}; it must return a torch tensor.")
-        if not _expands_to(values.shape, wanted):
-            raise InputError(
-                f"{self.reward.name}: returned shape {list(values.shape)} for states {list(states.shape)} and actions "
-                f"{list(actions.shape)}; expected one number each, {list(wanted)}."
-            )
-        return values.to(torch.float64).expand(wanted)
-
-
-def _expands_to(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
-
-
-class _BoundTotal(BoundReward):
-    def __init__(self, parts: list[BoundReward]) -> None:
-        self.parts = parts
-        self.lipschitz = torch.stack([part.lipschitz for part in parts]).sum(0)
-
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        return torch.stack([part(states, actions) for part in self.parts]).sum(0)
-
-    def tangents(self, states: Tensor) -> Tensor | None:
-        slopes = [part.tangents(states) for part in self.parts]
-        known = [slope for slope in slopes if slope is not None]
-        return torch.stack(known).sum(0) if len(known) == len(slopes) else None
-
-
 def _check_finite(what: str, numbers: Mapping[Any, float]) -> None:
     """Refuse what is not a mapping to finite numbers."""
     if not isinstance(numbers, Mapping):
@@ -425,10 +317,6 @@ def _plain_weights(weights: Mapping[str, float]) -> dict[str, float]:
 
 def _parts(reward: Reward) -> tuple[Reward, ...]:
     return reward.parts if isinstance(reward, Total) else (reward,)
-
-
-def _tensor(values: np.ndarray[Any, np.dtype[np.float64]], device: torch.device | str) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float64, device=device)
 
 
 def _scaled_weights(

@@ -1,6 +1,7 @@
 """`ifonly demo` and `ifonly run`: a study from the command line, its answers, and what is said when it stops."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import yaml
 import ifonly
 from ifonly.cli import study as commands
 from ifonly.cli.frame import ExitCode
+from ifonly.evidence.check.model_check import Level
+from ifonly.study import stages
 from ifonly.study.templates import Sizes, simulated_text, study_text
 from ifonly.text.evidence import evidence_line
 
@@ -100,12 +103,19 @@ def test_a_wrong_stage_is_named(shown, run) -> None:
     assert "Did you mean 'check'?" in result.stderr
 
 
-def test_a_failed_model_stops_it(run, tmp_path: Path) -> None:
+def test_a_failed_model_stops_it(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = stages.check_model
+
+    def failing(*args: object, **options: object):
+        return replace(original(*args, **options), verdict=Level.FAIL)
+
+    monkeypatch.setattr(stages, "check_model", failing)
     write(tmp_path / "study.yaml", query={"minimize": "SOFA", "max_changes": 1})
     result = run("run", tmp_path / "study.yaml")
     assert result.exit_code == ExitCode.NOT_PASSED, result.output
     words = " ".join(result.stderr.split())
-    assert "stopped: the study stops before the cohort" in words
+    assert "stopped: The model failed its check (" in words
+    assert "the study stops before the cohort" in words
     assert "allow_failed_model: true" in words
     assert not (tmp_path / "cohort").exists()
 

@@ -45,7 +45,9 @@ def test_json_and_a_choice_of_cases(run, finished: Path, tmp_path: Path) -> None
     document = json.loads(result.stdout)
     assert document["report"] == str(out)
     assert document["bytes"] == out.stat().st_size
-    assert document["cases"] == ["patient-00002", "patient-00001"]
+    assert [case["episode"] for case in document["cases"]] == ["patient-00002", "patient-00001"]
+    assert all(case["statement"].startswith("No admissible sequence does better") for case in document["cases"])
+    assert all(case["evidence"].startswith("The model was not checked") for case in document["cases"])
     assert '"threshold":0.0' in out.read_text(encoding="utf-8")
 
 
@@ -78,7 +80,7 @@ def test_moved_sources(run, finished: Path, cohort_folder: Path, model_folder: P
         (("--only", "nobody"), 3, "has no episode 'nobody'"),
         (("--cases", 0), 2, "--cases"),
         (("--alternatives", 0), 2, "--alternatives"),
-        (("--threshold", "inf"), 3, "threshold=inf"),
+        (("--threshold", "inf"), 3, "--threshold inf"),
     ],
     ids=str,
 )

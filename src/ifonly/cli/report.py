@@ -155,6 +155,8 @@ def report(
     """
     from ifonly.report.case_report import ReportSettings, write_report
     from ifonly.report.cases.opening import open_run
+    from ifonly.text.evidence import caution_message
+    from ifonly.text.results import statement
 
     target = run / "report.html" if out is None else out
     require_free(target, force=force)
@@ -162,14 +164,34 @@ def report(
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
         written = write_report(opened, target, settings, overwrite=force, progress=bars)
+    answers = {case.episode: case.answer for case in written.cases if case.answer is not None}
+    lines = {case.episode: str(case.evidence.statement) for case in written.cases}
     document: dict[str, Any] = {
         "report": str(target),
         "bytes": target.stat().st_size,
-        "cases": [case.episode for case in written.cases],
+        "cases": [
+            {
+                "episode": id,
+                "improvement": answer.result.relative_improvement,
+                "statement": statement(answer.result),
+                "evidence": lines[id],
+                "verdict": answer.result.evidence.verdict.value,
+                "warnings": [warning.code.value for warning in answer.result.evidence.warnings],
+            }
+            for id, answer in answers.items()
+        ],
+        "without_alternatives": [id for id, answer in answers.items() if not answer.alternatives],
     }
+    if caution := caution_message(opened.run.check):
+        note("caution", str(caution), style="bold red")
+    if alternatives > 1 and document["without_alternatives"]:
+        note(
+            "note",
+            f"{len(document['without_alternatives'])} of {len(answers)} cases have no alternatives: finding them takes "
+            "longer than --seconds allows.",
+            style="bold yellow",
+        )
     output = Output()
     output.document(document)
-    output.show(
-        f"{len(written.cases)} cases", f"written: {target} ({document['bytes'] / 1e6:.1f} MB, with patients' data)"
-    )
+    output.show(f"{len(answers)} cases", f"written: {target} ({document['bytes'] / 1e6:.1f} MB, with patients' data)")
     return ExitCode.DONE

@@ -250,16 +250,13 @@ def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCod
 def _say_failed(study: Study) -> ExitCode:
     """That the model failed its check, and what to do about it."""
     from ifonly.models.checkpoint import load_model
-    from ifonly.text.evidence import caution_message
+    from ifonly.text.catalogue import say
+    from ifonly.text.checks import concern_message
 
     standing = load_model(study.folder / "fit").standing
-    note("caution", str(caution_message(standing)), style="bold red")
-    note(
-        "stopped",
-        f"the study stops before the cohort; {study.folder / 'check' / 'check.txt'} says what was found. Fit a better "
-        "model, or ask this one all the same: allow_failed_model: true in the study's query.",
-        style="bold red",
-    )
+    assert standing is not None
+    reasons = [concern_message(kind) for kind in dict.fromkeys(standing.findings)]
+    note("stopped", say("study.stopped", reasons=reasons, file=study.folder / "check" / "check.txt"), style="bold red")
     return ExitCode.NOT_PASSED
 
 

@@ -40,6 +40,7 @@ max_changes: 3
 #   choices: {{3: [0, 5]}}        # the only actions allowed at a step, beside the recorded one
 #   max_shift: 2                # levels away from the dose recorded, on every axis or on some: {{fluids: 2}}
 #   max_jump: 1                 # levels away from the dose of the step before
+#   window: [2, 5]              # changes only at these steps, first and last
 #   last_action_fixed: true     # the last action, such as a discharge, stays
 
 # Whom to ask of an ensemble: its centre alone (no objective), the mean over its refits, the worst of them, or a lower

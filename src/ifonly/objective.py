@@ -1,4 +1,4 @@
-"""What a panel maximises: the mean over its members' outcomes, the worst of them, or a lower quantile."""
+"""What an ensemble problem maximises: the mean over its members' outcomes, the worst of them, or a lower quantile."""
 
 from __future__ import annotations
 

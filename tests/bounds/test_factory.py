@@ -16,7 +16,7 @@ from ifonly.constraints import Constraints
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
 from ifonly.testing import check_child_bound
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
 
 Maker = Callable[[Sequence[Problem]], ChildBound]
 
@@ -177,7 +177,9 @@ def test_the_check_notices_what_is_said_of_what_follows(change: Callable[..., to
 
 
 def test_the_check_notices_a_member_whose_bound_on_what_follows_is_too_low() -> None:
-    panel = random_panel(7, members=3, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
+    panel = random_ensemble(
+        7, members=3, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2
+    )
     bounds: list[ChildBound] = [TaylorChildBound([member]) for member in panel.members]
     check_child_bound(EnsembleChildBound(panel.objective, bounds), [panel], samples=4)
     kind = type("Altered", (AlteredFuture,), {"change": staticmethod(lambda bounds, cutoff: bounds - 10.0)})
@@ -187,7 +189,9 @@ def test_the_check_notices_a_member_whose_bound_on_what_follows_is_too_low() -> 
 
 
 def test_ensembles_bound_the_reward_to_go_where_every_member_does() -> None:
-    panel = random_panel(7, members=2, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2)
+    panel = random_ensemble(
+        7, members=2, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2
+    )
     expanded, plain = ([make([member]) for member in panel.members] for make in (TaylorChildBound, NoChildBound))
     assert EnsembleChildBound(panel.objective, expanded).has_reward_to_go
     assert not EnsembleChildBound(panel.objective, [expanded[0], plain[1]]).has_reward_to_go

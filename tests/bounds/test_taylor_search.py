@@ -58,7 +58,7 @@ def siblings(problem: Problem, count: int, seed: int) -> list[Problem]:
             Query(
                 problem.reward,
                 problem.max_changes,
-                constraints=Constraints().restricted_to(allowed if rng.random() < 0.3 else None, episode),
+                constraints=Constraints().restricted_to(allowed, episode) if rng.random() < 0.3 else Constraints(),
                 change_cost=problem.change_cost,
             ),
         )

@@ -26,7 +26,7 @@ from ifonly.result.table import COLUMNS, from_row, to_row, with_check
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 from ifonly.text.evidence import evidence_line, evidence_lines, evidence_messages, messages_of
 
 SMALL = {"horizon": 5, "actions": 3, "max_changes": 2, "rules": False, "masked": False}
@@ -126,7 +126,7 @@ def test_what_is_infinite_or_unknown_is_null() -> None:
 
 
 def test_nothing_changed_is_said_once() -> None:
-    panel = random_panel(2, members=2, **SMALL)
+    panel = random_ensemble(2, members=2, **SMALL)
     found = examine(
         panel, panel.observed_actions, behaviour=made_behaviour(panel, 1), each_refit=True, sensitivity=True
     )
@@ -138,7 +138,7 @@ def test_nothing_changed_is_said_once() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_a_panel_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
-    panel = random_panel(seed, members=4, objective="mean", **SMALL)
+    panel = random_ensemble(seed, members=4, objective="mean", **SMALL)
     actions = solve(panel).actions
     found = examine(panel, actions, sensitivity=True)
     gains = [member.outcome(actions) - member.observed_outcome for member in panel.members]
@@ -150,7 +150,7 @@ def test_of_a_panel_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
 
 
 def test_a_panel_of_which_no_member_gains() -> None:
-    panel = random_panel(1, members=2, objective="worst", **SMALL)
+    panel = random_ensemble(1, members=2, objective="worst", **SMALL)
     every = torch.cartesian_prod(*[torch.arange(3)] * 5)
     totals = panel.replay(every)[1]
     worst = every[totals.amax(1).argmin()]
@@ -162,7 +162,7 @@ def test_a_panel_of_which_no_member_gains() -> None:
 
 
 def test_refits_may_be_given_for_any_question() -> None:
-    panel = random_panel(3, members=3, **SMALL)
+    panel = random_ensemble(3, members=3, **SMALL)
     problem, result = panel.members[0], solve(panel.members[0])
     found = examine(problem, result, refits=panel.models[1:])
     assert found.refits is not None

@@ -23,7 +23,7 @@ from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_half_spaces, random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_half_spaces, random_problem
 from ifonly.text.evidence import agreeing_message, lines_of, refit_messages
 
 SMALL = {"horizon": 4, "actions": 3, "max_changes": 2}
@@ -64,7 +64,7 @@ def in_words(found: Agreement, query: Query = SOFA) -> str:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_improvements_are_those_of_every_member_alone(seed: int) -> None:
-    panel = random_panel(seed, members=4, rules=seed % 2 == 0, **SMALL)
+    panel = random_ensemble(seed, members=4, rules=seed % 2 == 0, **SMALL)
     problem, actions = panel.members[0], solve(panel).actions
     found = agreement(problem, actions, panel.models)
     alone = [put_to(problem, model) for model in panel.models]
@@ -78,7 +78,7 @@ def test_improvements_are_those_of_every_member_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_own_answers_improve_as_their_solves_say(seed: int) -> None:
-    panel = random_panel(seed, members=3, rules=True, **SMALL)
+    panel = random_ensemble(seed, members=3, rules=True, **SMALL)
     for number, model in enumerate(panel.models):
         result = solve(put_to(panel.members[0], model))
         found = agreement(panel.members[0], result.actions, panel.models)
@@ -87,7 +87,7 @@ def test_own_answers_improve_as_their_solves_say(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_steps_are_counted_as_exhaustive_search_finds_them(seed: int) -> None:
-    panel = random_panel(seed, members=3, rules=seed % 2 == 0, **SMALL)
+    panel = random_ensemble(seed, members=3, rules=seed % 2 == 0, **SMALL)
     problem = panel.members[0]
     if seed % 4 == 1:
         problem = replace(problem, support=random_half_spaces(problem, seed))
@@ -109,7 +109,7 @@ def test_steps_are_counted_as_exhaustive_search_finds_them(seed: int) -> None:
 
 def test_most_random_problems_have_one_best_sequence() -> None:
     """Otherwise the test above would compare nothing."""
-    panels = [random_panel(seed, members=3, rules=seed % 2 == 0, **SMALL) for seed in range(6)]
+    panels = [random_ensemble(seed, members=3, rules=seed % 2 == 0, **SMALL) for seed in range(6)]
     ties = [len(own_best(member)) > 1 for panel in panels for member in panel.members]
     assert np.mean(ties) < 0.2
 
@@ -142,7 +142,7 @@ def test_one_refit_shows_no_spread() -> None:
 
 
 def test_refits_that_disagree_on_everything() -> None:
-    panel = random_panel(6, members=5, rules=False, **SMALL)
+    panel = random_ensemble(6, members=5, rules=False, **SMALL)
     answers = [solve(member).actions for member in panel.members]
     assert len({tuple(actions) for actions in answers}) > 2
     found = agreement(panel.members[0], answers[0], panel.models, each_refit=True)
@@ -152,7 +152,7 @@ def test_refits_that_disagree_on_everything() -> None:
 
 
 def test_the_recorded_sequence_changes_nothing() -> None:
-    panel = random_panel(1, members=3, rules=False, **SMALL)
+    panel = random_ensemble(1, members=3, rules=False, **SMALL)
     found = agreement(panel, panel.observed_actions, panel.models, each_refit=True)
     assert found.steps == ()
     assert not found.improvements.any()
@@ -173,7 +173,7 @@ def test_numbers_are_shown_in_the_outcomes_direction() -> None:
 
 
 def test_rounding_is_no_improvement() -> None:
-    panel = random_panel(4, members=3, rules=False, model_kind="linear", **SMALL)
+    panel = random_ensemble(4, members=3, rules=False, model_kind="linear", **SMALL)
     problem = panel.members[0]
     idle = put_to(problem, problem.model, reward=Linear({SCHEMA.dynamic[0].name: 0.0}))
     actions = (problem.observed_actions + 1) % 3
@@ -183,7 +183,7 @@ def test_rounding_is_no_improvement() -> None:
 
 
 def test_outcomes_that_are_not_finite_do_not_help() -> None:
-    panel = random_panel(2, members=4, rules=False, **SMALL)
+    panel = random_ensemble(2, members=4, rules=False, **SMALL)
     problem = panel.members[0]
     actions = solve(panel).actions
     states = panel.replay(torch.as_tensor(actions)[None])[0][0]  # [T, M, D]
@@ -216,7 +216,7 @@ def test_quantiles_of_infinite_losses(infinite: int) -> None:
 
 
 def test_limits_leave_refits_unsolved() -> None:
-    panel = random_panel(5, members=3, rules=False, horizon=6, actions=4, max_changes=3)
+    panel = random_ensemble(5, members=3, rules=False, horizon=6, actions=4, max_changes=3)
     actions = solve(panel).actions
     found = agreement(panel, actions, panel.models, each_refit=True, solver=Exhaustive(), limits=Limits(seconds=0.0))
     assert found.unsolved == 3
@@ -226,7 +226,7 @@ def test_limits_leave_refits_unsolved() -> None:
 
 
 def test_refits_without_any_answer_are_unsolved() -> None:
-    panels = (random_panel(seed, members=3, rules=True, **SMALL) for seed in range(50))
+    panels = (random_ensemble(seed, members=3, rules=True, **SMALL) for seed in range(50))
     panel = next(panel for panel in panels if panel.must_change.any())
     nothing = replace(random_half_spaces(panel, 0), offsets=torch.full((3,), -torch.inf, dtype=torch.float64))
     problem = replace(panel.members[0], support=nothing)
@@ -248,13 +248,13 @@ class StoppedByHand(Solver):
 
 @pytest.mark.parametrize("raising", [True, False])
 def test_ctrl_c_is_passed_on(raising: bool) -> None:
-    panel = random_panel(1, members=2, rules=False, **SMALL)
+    panel = random_ensemble(1, members=2, rules=False, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         agreement(panel, panel.observed_actions, panel.models, each_refit=True, solver=StoppedByHand(raising))
 
 
 def test_progress_counts_the_refits() -> None:
-    panel = random_panel(1, members=3, rules=False, **SMALL)
+    panel = random_ensemble(1, members=3, rules=False, **SMALL)
     ticks: list[Tick] = []
     agreement(panel, panel.observed_actions, panel.models, each_refit=True, progress=ticks.append)
     assert [(tick.stage, tick.done, tick.total) for tick in ticks] == [("refits", n, 3) for n in range(4)]
@@ -264,7 +264,7 @@ def test_progress_counts_the_refits() -> None:
 
 
 def test_wrong_input_is_refused() -> None:
-    panel = random_panel(1, members=2, rules=False, **SMALL)
+    panel = random_ensemble(1, members=2, rules=False, **SMALL)
     problem = panel.members[0]
     with pytest.raises(InputError, match="proves nothing"):
         agreement(panel, panel.observed_actions, panel.models, each_refit=True, solver=Greedy())
@@ -290,7 +290,7 @@ def test_notes_of_an_ensemble_are_told() -> None:
 
 
 def test_gains_within_rounding_are_none() -> None:
-    panel = random_panel(3, members=3, rules=False, **SMALL)
+    panel = random_ensemble(3, members=3, rules=False, **SMALL)
     actions = solve(panel).actions
     largest = float(np.abs(agreement(panel, actions, panel.models).improvements).max())
     panel.__dict__["tolerance"] = largest  # as if rewards were so large
@@ -299,7 +299,7 @@ def test_gains_within_rounding_are_none() -> None:
 
 
 def test_other_members_than_the_panels_may_be_asked() -> None:
-    panel = random_panel(3, members=3, rules=False, **SMALL)
+    panel = random_ensemble(3, members=3, rules=False, **SMALL)
     actions = solve(panel).actions
     found = agreement(panel, actions, panel.models[1:])
     np.testing.assert_allclose(found.improvements, agreement(panel, actions, panel.models).improvements[1:])

@@ -18,7 +18,7 @@ from ifonly.query import Query
 from ifonly.records import from_plain, to_plain
 from ifonly.result import Evidence, Sensitivity
 from ifonly.rewards import ActionCost, Custom, Linear
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
 from ifonly.text.evidence import lines_of, sensitivity_messages
 
 
@@ -318,7 +318,7 @@ def test_it_is_told_in_words_and_in_original_units() -> None:
 def test_bad_requests() -> None:
     problem = linear_problem(1)
     with pytest.raises(InputError, match="panel"):
-        sensitivity(random_panel(7), problem.observed_actions)
+        sensitivity(random_ensemble(7), problem.observed_actions)
     with pytest.raises(InputError, match="largest"):
         sensitivity(problem, problem.observed_actions, largest=math.inf)
     with pytest.raises(InputError, match="action sequence"):

@@ -17,7 +17,7 @@ from ifonly.result import SupportReport, Thresholds
 from ifonly.result.evidence import SupportFlag
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.verify import verify
-from ifonly.testing.instances import random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 from ifonly.text.evidence import share_message, step_support_messages, support_messages
 
 
@@ -135,7 +135,7 @@ def test_a_state_that_is_not_finite_is_flagged(with_states: bool, monkeypatch: p
 
 
 def test_of_a_panel_the_least_supported_member_counts() -> None:
-    panel = random_panel(7, members=3, model_kind="linear", rules=False, masked=False, actions=3)
+    panel = random_ensemble(7, members=3, model_kind="linear", rules=False, masked=False, actions=3)
     behaviour = made_behaviour(panel, 1)
     sequence = (panel.observed_actions + 1) % 3
     report = support_of(panel, sequence, behaviour)

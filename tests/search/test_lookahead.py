@@ -25,7 +25,7 @@ from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import best_values, outcome_frontier
 from ifonly.search.lookahead import Replayed, one_step_bounds, replay_or_fathom
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 
 SHAPE = {"horizon": 6, "actions": 3, "max_changes": 3, "rules": False, "strength": 0.4}
 
@@ -61,7 +61,7 @@ def groups() -> Iterator[list[BaseProblem]]:
     for number, problem in enumerate(smooth(4, start=40)):
         yield [problem] if number % 2 else several(problem)
     for seed, goal in enumerate(("mean", "worst", 0.4)):
-        for panel in (random_panel(70 + 10 * seed + more, members=3, objective=goal, **SHAPE) for more in range(10)):
+        for panel in (random_ensemble(70 + 10 * seed + more, members=3, objective=goal, **SHAPE) for more in range(10)):
             if all(can_expand(member) for member in panel.members):
                 yield [panel]
                 break
@@ -241,7 +241,7 @@ def test_a_search_refuses_what_is_no_number(bound: Any) -> None:
 def panels_and_problems(start: int) -> Iterator[BaseProblem]:
     yield from smooth(5, start=start, strength=0.8)
     for seed in range(start, start + 4):
-        panel = random_panel(seed, members=2, objective=("mean", "worst")[seed % 2], model_kind="additive", **SHAPE)
+        panel = random_ensemble(seed, members=2, objective=("mean", "worst")[seed % 2], model_kind="additive", **SHAPE)
         if all(can_expand(member) for member in panel.members):
             yield panel
 

@@ -33,7 +33,7 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_child_bound, check_solver
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_panel, random_problem
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
 from ifonly.text.results import statement
 
 GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
@@ -52,7 +52,7 @@ def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[Ensemb
             "members": 1 + seed // 2 % 5,
             "objective": GOALS[seed // 4 % len(GOALS)],
         }
-        yield random_panel(seed, **{**drawn, **given_settings})
+        yield random_ensemble(seed, **{**drawn, **given_settings})
 
 
 def check_answer(result: Result, panel: EnsembleProblem, every: Truth, *, proven: bool = True) -> None:
@@ -140,7 +140,7 @@ def test_bounds_are_above_the_truth_at_every_node(bound: str) -> None:
 
 def test_too_low_a_bound_of_one_member_is_noticed() -> None:
     """Of the member that counts, that is: the check of bounds can fail."""
-    panel = random_panel(3, members=2, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    panel = random_ensemble(3, members=2, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
     bound = make_child_bound([panel], "lipschitz")
     low = bound._bounds[0]  # type: ignore[attr-defined]
     children, root = low.children, low.root
@@ -229,7 +229,7 @@ def test_a_session_gives_the_answers_of_solve() -> None:
 
 def test_panels_are_searched_together_like_one_by_one() -> None:
     """Several episodes, the same members."""
-    panel = random_panel(11, members=3, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    panel = random_ensemble(11, members=3, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
     others = [random_problem(seed, model_kind="linear", reward_kind="linear", rules=False) for seed in range(3)]
     together = [panel]
     for other in others:
@@ -273,7 +273,7 @@ def of_other(result: Result, **changes: Any) -> Result:
     ],
 )
 def test_falsehoods_are_named(falsify: Any, complaint: str) -> None:
-    panel = random_panel(5, members=3, model_kind="location-scale", reward_kind="linear", masked=False)
+    panel = random_ensemble(5, members=3, model_kind="location-scale", reward_kind="linear", masked=False)
     result = solve(panel)
     assert result.improvement > 0.1
     verify(result, panel.episode, panel.models)
@@ -282,7 +282,7 @@ def test_falsehoods_are_named(falsify: Any, complaint: str) -> None:
 
 
 def test_one_model_is_not_taken_for_several() -> None:
-    panel = random_panel(5, members=2, rules=False, reward_kind="linear")
+    panel = random_ensemble(5, members=2, rules=False, reward_kind="linear")
     with pytest.raises(VerificationError, match="list of at least one model"):
         verify(solve(panel), panel.episode, panel.models[0])
     problem = panel.members[0]
@@ -291,7 +291,7 @@ def test_one_model_is_not_taken_for_several() -> None:
 
 
 def test_what_is_said_about_the_answer() -> None:
-    panel = random_panel(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
+    panel = random_ensemble(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
     result = solve(panel)
     words = "the lower 0.5-quantile of 3 members (number 2 from below)"
     assert statement(result) == f"No admissible sequence does better for {words}."
@@ -303,7 +303,7 @@ def test_what_is_said_about_the_answer() -> None:
 
 def test_states_are_those_of_the_member_that_counts_or_the_mean() -> None:
     for goal in GOALS:
-        panel = random_panel(8, members=4, objective=goal, rules=False, reward_kind="linear", max_changes=3)
+        panel = random_ensemble(8, members=4, objective=goal, rules=False, reward_kind="linear", max_changes=3)
         result = solve(panel)
         states, totals = panel.replay(torch.tensor(result.actions).unsqueeze(0))
         if goal == "mean":
@@ -321,7 +321,7 @@ def test_states_are_those_of_the_member_that_counts_or_the_mean() -> None:
 
 
 def test_shares_of_the_gain_add_up() -> None:
-    panel = random_panel(8, members=4, objective="worst", rules=False, max_changes=3)
+    panel = random_ensemble(8, members=4, objective="worst", rules=False, max_changes=3)
     result = solve(panel)
     shared = contributions(panel, result.actions)
     assert sum(change.share for change in shared.changes) == pytest.approx(result.improvement)
@@ -393,7 +393,7 @@ def test_an_ensemble_is_asked_for_its_members() -> None:
 
 
 def test_stored_members_must_fit_together() -> None:
-    panel = random_panel(5, members=3, reward_kind="linear")
+    panel = random_ensemble(5, members=3, reward_kind="linear")
     content = solve(panel).to_dict()
     with pytest.raises(StoreError, match="one outcome for each member"):
         Result.from_dict(content | {"member_outcomes": [1.0, 2.0]})

@@ -8,12 +8,12 @@ from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.search import prefix_cache
 from ifonly.search.prefix_cache import PrefixCache
-from ifonly.testing.instances import random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 
 
 def batch_of(seed: int) -> ProblemBatch:
     """Two batch under different rules, every third time put to a panel."""
-    make = random_panel if seed % 3 == 0 else random_problem
+    make = random_ensemble if seed % 3 == 0 else random_problem
     first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
     return ProblemBatch([first, first.with_constraints(Constraints())])
 

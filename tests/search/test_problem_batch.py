@@ -17,12 +17,12 @@ from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import Branches, ProblemBatch, drop_idle_changes, ranks_within
 from ifonly.query import Query
 from ifonly.rewards import minus
-from ifonly.testing.instances import random_panel, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 
 
 def batch_of(seed: int, count: int = 3) -> ProblemBatch:
     """Problems under one model that differ in rules, cost and recording; every third time put to an ensemble."""
-    make = random_panel if seed % 3 == 0 else random_problem
+    make = random_ensemble if seed % 3 == 0 else random_problem
     first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
     return ProblemBatch([first, first.with_constraints(Constraints()), first][:count])
 

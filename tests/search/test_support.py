@@ -29,7 +29,13 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_solver
-from ifonly.testing.instances import MODEL_KINDS, HalfSpaces, random_half_spaces, random_panel, random_problem
+from ifonly.testing.instances import (
+    MODEL_KINDS,
+    HalfSpaces,
+    random_ensemble,
+    random_half_spaces,
+    random_problem,
+)
 from ifonly.text.results import statement
 
 
@@ -63,7 +69,7 @@ def questions(count: int, start: int = 0, **given: Any) -> Iterator[BaseProblem]
         base: BaseProblem = random_problem(seed, **settings)
         if seed % 3 == 2:
             goal, members = ("mean", "worst", 0.5)[seed % 9 // 3], 1 + seed % 4
-            base = random_panel(seed, members=members, objective=goal, **settings)
+            base = random_ensemble(seed, members=members, objective=goal, **settings)
             base = base.with_query(support_share=(1.0, 0.5)[seed % 2])
         seed += 1
         question = replace(base, support=random_half_spaces(base, seed))

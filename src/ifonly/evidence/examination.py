@@ -43,10 +43,10 @@ def examine(
     """How far to trust an answer to `problem`: a result, or its actions [T].
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
-    of a panel or of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement`
-    for `solver` and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of
-    a panel, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
-    said in a warning (`Evidence.failures`), and costs nothing else.
+    of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
+    and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of an ensemble
+    problem, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
+    kept in `Evidence.failures`, and costs nothing else.
     """
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
@@ -113,7 +113,7 @@ def _check_same_episode(problem: BaseProblem, result: Result) -> None:
 
 
 def _own_refits(problem: BaseProblem) -> Sequence[TransitionModel] | HasMembers | None:
-    """The members of a panel, or the ensemble that is asked."""
+    """The members of an ensemble problem, or the ensemble that is asked."""
     if isinstance(problem, EnsembleProblem):
         return problem.models
     model: Any = problem.models[0]
@@ -129,11 +129,11 @@ def _what_would_undo(problem: BaseProblem, sequence: Tensor) -> Sensitivity:
     return sensitivity_of(problem, sequence)
 
 
-def _weakest_member(panel: EnsembleProblem, sequence: Tensor) -> int:
+def _weakest_member(ensemble: EnsembleProblem, sequence: Tensor) -> int:
     """The member that gains least of those that gain anything; where none does, the one that loses least."""
-    totals = panel.replay(torch.stack([panel.observed_actions, sequence]))[1]
+    totals = ensemble.replay(torch.stack([ensemble.observed_actions, sequence]))[1]
     gains = (totals[1] - totals[0]).nan_to_num(nan=-torch.inf)
-    helps = gains > panel.tolerance
+    helps = gains > ensemble.tolerance
     return int(torch.where(helps, gains, torch.inf).argmin() if helps.any() else gains.argmax())
 
 

@@ -39,23 +39,23 @@ def agreement(
     would change the same steps. Ctrl-C ends it with KeyboardInterrupt.
     """
     sequence = checked_sequence(problem, actions)
-    panel = _asked(problem, members)
-    totals = panel.replay(torch.stack([panel.observed_actions, sequence]))[1]  # [2, M]
+    ensemble = _asked(problem, members)
+    totals = ensemble.replay(torch.stack([ensemble.observed_actions, sequence]))[1]  # [2, M]
     gains = totals[1] - totals[0]
     gains = torch.where(gains.isfinite(), gains, -torch.inf)
-    gains = torch.where(gains.abs() <= panel.tolerance, 0.0, gains)  # rounding
-    own = _own_answers(panel, solver, limits or problem.query.limits, progress) if each_refit else None
+    gains = torch.where(gains.abs() <= ensemble.tolerance, 0.0, gains)  # rounding
+    own = _own_answers(ensemble, solver, limits or problem.query.limits, progress) if each_refit else None
     return Agreement(
         improvements=gains.cpu().numpy(),
         helping=int((gains > 0).sum()),
-        steps=None if own is None else _step_agreement(panel, sequence, own),
-        unsolved=0 if own is None else len(panel.models) - len(own),
-        notes=panel.notes,
+        steps=None if own is None else _step_agreement(ensemble, sequence, own),
+        unsolved=0 if own is None else len(ensemble.models) - len(own),
+        notes=ensemble.notes,
     )
 
 
 def _asked(problem: BaseProblem, members: Sequence[TransitionModel] | HasMembers) -> EnsembleProblem:
-    """The question put to every member; of a panel that asks them already, the panel."""
+    """The question put to every member; of an ensemble problem that asks them already, the ensemble problem."""
     if isinstance(problem, EnsembleProblem):
         return problem if members is problem.models else EnsembleProblem.from_problem(problem.members[0], members)
     assert isinstance(problem, Problem)
@@ -71,17 +71,17 @@ def require_exact(solver: Solver) -> None:
         )
 
 
-def _own_answers(panel: EnsembleProblem, solver: Solver | None, limits: Limits, progress: Progress) -> list[Result]:
+def _own_answers(ensemble: EnsembleProblem, solver: Solver | None, limits: Limits, progress: Progress) -> list[Result]:
     """The proven best sequences of those members that have one."""
     solver = BranchAndBound() if solver is None else solver
     require_exact(solver)
     proven = []
-    for number, problem in enumerate(panel.members):
-        progress(Tick("refits", number, len(panel.models)))
+    for number, problem in enumerate(ensemble.members):
+        progress(Tick("refits", number, len(ensemble.models)))
         result = _own_answer(problem, solver, limits)
         if result is not None:
             proven.append(result)
-    progress(Tick("refits", len(panel.models), len(panel.models)))
+    progress(Tick("refits", len(ensemble.models), len(ensemble.models)))
     return proven
 
 
@@ -96,8 +96,8 @@ def _own_answer(problem: Problem, solver: Solver, limits: Limits) -> Result | No
     return result if result.status is Status.OPTIMAL else None
 
 
-def _step_agreement(panel: EnsembleProblem, sequence: Tensor, own: list[Result]) -> tuple[StepAgreement, ...]:
-    observed = panel.observed_actions.tolist()
+def _step_agreement(ensemble: EnsembleProblem, sequence: Tensor, own: list[Result]) -> tuple[StepAgreement, ...]:
+    observed = ensemble.observed_actions.tolist()
     return tuple(
         StepAgreement(
             step=step,

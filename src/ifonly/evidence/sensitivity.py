@@ -30,7 +30,7 @@ def sensitivity(problem: Problem, actions: npt.ArrayLike | Tensor, *, largest: f
     are proven where the model's constants allow it. Everything rests on the model: a wrong one may be wrong about this.
     """
     if not isinstance(problem, Problem):
-        raise InputError("sensitivity: ask it of one model's problem; a panel has one in `members` for each model.")
+        raise InputError("sensitivity: ask it of one model's problem: one of the `members` of an ensemble problem.")
     if not (math.isfinite(largest) and largest > 0):
         raise InputError(f"sensitivity: largest={largest} must be a positive number of standard deviations.")
     course = ShiftedCourse.of(problem, checked_sequence(problem, actions))

@@ -50,7 +50,7 @@ class BaseProblem(ABC):
     @property
     @abstractmethod
     def models(self) -> tuple[TransitionModel, ...]:
-        """The models that are asked: one, or the members of a panel."""
+        """The models that are asked: one, or the members of an ensemble problem."""
 
     @property
     def members_shape(self) -> tuple[int, ...]:

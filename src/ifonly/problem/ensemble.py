@@ -211,7 +211,7 @@ def _notes(models: Any) -> tuple[EnsembleNote, ...]:
 
 
 def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:
-    """The models of a panel, from a list or an ensemble; all must share their scaling."""
+    """The models of an ensemble problem, from a list or an ensemble; all must share their scaling."""
     given = models if isinstance(models, Sequence) else getattr(models, "members", None)
     if not given:
         raise InputError(

@@ -56,7 +56,7 @@ class AnchorAStar(Solver):
         """Build the bound, then search best-first until the bound meets the incumbent."""
         if not isinstance(problem, Problem):
             raise InputError(
-                f"episode {problem.episode.id!r}: {self.name} answers for one model, not for a panel of them; "
+                f"episode {problem.episode.id!r}: {self.name} answers for one model, not for an ensemble; "
                 "BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
             )
         if problem.is_restricted:

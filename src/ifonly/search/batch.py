@@ -55,8 +55,8 @@ def solve_batch(
 ) -> list[Result] | list[Result | IfonlyError]:
     """What `solve` gives for each problem, in their order, but much faster for many problems with one model.
 
-    Problems with the same model, reward, horizon and budget are searched together, and so are panels with the same
-    members and objective; a support must be the same object. (Freeze the model once, with
+    Problems with the same model, reward, horizon and budget are searched together, and so are ensemble problems with
+    the same members and objective; a support must be the same object. (Freeze the model once, with
     `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
     Solver and limits are those of the first problem's query unless others are given; solvers other than branch and
     bound solve one problem after the other.

@@ -57,8 +57,8 @@ class Contributions:
 def contributions(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Contributions:
     """Replay every subset of the changes of `actions` [T], a result's for instance, and share the gain out.
 
-    The cost of changes, if the question has one, is part of the outcomes; those of a panel are its objective's. More
-    than 12 changes are refused.
+    The cost of changes, if the question has one, is part of the outcomes; those of an ensemble problem are its
+    objective's. More than 12 changes are refused.
     """
     sequence = torch.as_tensor(np.array(actions) if not isinstance(actions, Tensor) else actions, device=problem.device)
     problem.outcome(sequence)  # refuses what is no sequence of actions

@@ -86,7 +86,7 @@ def best_values(
 ) -> Tensor:
     """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, (M,) D] at step t with `changes_used` [N] so far.
 
-    Rewards `earned` [N, (M,)] before step t are counted in; a panel's outcome is no sum of what was and what comes.
+    Rewards `earned` [N, (M,)] before step t are counted in: an ensemble's outcome is no sum of what was and what comes.
     Every continuation with at most `max_changes - changes_used` further changes is enumerated: for small problems.
     Where links restrict what may follow, `last_actions` [N] are the actions of step t-1; without them anything may
     follow at step t. Minus infinity where no admissible continuation exists.

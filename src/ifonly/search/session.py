@@ -18,7 +18,7 @@ from ifonly.search.solve import result_of
 
 
 class Session:
-    """One problem (or panel), solved under one set of rules after another, as in a conversation with an expert.
+    """One problem (or ensemble), solved under one set of rules after another, as in a conversation with an expert.
 
     The bound is built once, without rules: it stays valid since rules only remove sequences. Every good sequence found
     is remembered, and those that the current rules admit are where a search starts. The answers are those of `solve`.

@@ -77,9 +77,9 @@ def verify(
     million), by all of them; only then is the proof repeated, and the verification says so, and only then are proven
     budgets and proven alternatives compared with all sequences. Evidence is not checked, which `examine` tells anew;
     what the result says of the model's check is compared with what the model keeps.
-    A panel's result needs all of its members, a list or an ensemble. A custom reward is code and was not stored: hand
-    it over again as `reward`; so is what changes had to have behind them: hand it, or the behaviour model that it came
-    from, over as `support`.
+    An ensemble problem's result needs all of its members, a list or an ensemble. A custom reward is code and was not
+    stored: hand it over again as `reward`; so is what changes had to have behind them: hand it, or
+    the behaviour model that it came from, over as `support`.
     """
     problem = _rebuild(result, episode, model, reward=reward, support=support)
     with torch.no_grad():
@@ -197,7 +197,7 @@ def _replay(result: Result, problem: BaseProblem) -> Iterator[Check]:
 
 
 def _member_outcomes(result: Result, problem: BaseProblem) -> Iterator[Check]:
-    """What is said about each member of a panel."""
+    """What is said about each member of an ensemble problem."""
     if result.member_outcomes is None:
         return
     same = result.provenance.model.members == tuple(model.fingerprint() for model in problem.models)

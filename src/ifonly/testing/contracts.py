@@ -79,7 +79,7 @@ def check_bound(bound: UpperBound, problem: Problem, *, samples: int = 64, seed:
 
 @torch.no_grad()
 def check_child_bound(bound: ChildBound, problems: Sequence[BaseProblem], *, samples: int = 16, seed: int = 0) -> None:
-    """Test that a bound on children, made for these (small) problems or panels, is nowhere below the truth.
+    """Test that a bound on children, made for these (small) problems or ensemble problems, is nowhere below the truth.
 
     The root, and on every level up to `samples` nodes per problem with random changes: every further change with every
     number of changes left is compared with the exact value, found by enumeration. Where there is nothing to change the
@@ -110,7 +110,7 @@ def check_child_bound(bound: ChildBound, problems: Sequence[BaseProblem], *, sam
 
 
 def check_solver(solver: Solver, problems: Iterable[BaseProblem]) -> None:
-    """Test a solver against exhaustive enumeration on (small) problems or panels.
+    """Test a solver against exhaustive enumeration on (small) problems or ensemble problems.
 
     Its sequence must be admissible, not worse than the observed one, and inside a true bracket, also when it is
     stopped at once; an exact solver must find the optimum and say so, and the others must not say so.
@@ -221,7 +221,7 @@ def _best_after_change(problem: BaseProblem, nodes: Tensor, t: int, most: int) -
     earned = sum(
         (problem.rewards(s, states[:, s], nodes[:, s]) for s in range(t)), torch.zeros_like(states[:, 0, ..., 0])
     )
-    earned = earned.unsqueeze(1) + problem.rewards_all(t, states[:, t])  # [n, A], or [n, A, M] of a panel
+    earned = earned.unsqueeze(1) + problem.rewards_all(t, states[:, t])  # [n, A], or [n, A, M] of an ensemble problem
     values = problem.counted(earned).unsqueeze(1).repeat(1, most, 1)
     if t < problem.horizon - 1:
         following = problem.step(t, states[:, t].unsqueeze(1), every).flatten(0, 1)

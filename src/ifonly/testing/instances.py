@@ -162,7 +162,7 @@ def random_problem(seed: int, settings: RandomProblemSettings | None = None, **c
     return _with_random_rules(problem, rng) if settings.rules else problem
 
 
-def random_panel(
+def random_ensemble(
     seed: int,
     settings: RandomProblemSettings | None = None,
     *,
@@ -175,8 +175,8 @@ def random_panel(
     They are of the kind asked for, or each of any kind, so they disagree on everything but the recording. Those for
     which the recording is a wild coincidence (noise of more than `LARGEST_NOISE`) are drawn again.
 
-    >>> panel = random_panel(7, members=4, objective="worst", model_kind="linear")
-    >>> len(panel.models), panel.noise.shape
+    >>> ensemble = random_ensemble(7, members=4, objective="worst", model_kind="linear")
+    >>> len(ensemble.models), ensemble.noise.shape
     (4, torch.Size([4, 4, 2]))
     """
     problem = random_problem(seed, settings, **changes)

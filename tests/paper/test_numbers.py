@@ -296,6 +296,6 @@ def test_the_case_shown_is_the_one_that_improves_most(bench: Bench) -> None:
     ].abs()
     assert case["improvement"][0] == pytest.approx(relative.max())
     chosen = everyone.row(int(relative.arg_max()), named=True)
-    assert case.filter(pl.col("arrows") != "")["step"].to_list() == chosen["changed_steps"]
+    assert case.filter(pl.col("arrows") != "")["step"].to_list() == chosen["evidence"]["changed_steps"]
     assert -case["counterfactual"].sum() == pytest.approx(chosen["clipped_outcome"])
     assert -case["observed"].sum() == pytest.approx(chosen["observed_clipped_outcome"])

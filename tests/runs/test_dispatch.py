@@ -61,7 +61,7 @@ def answers_of(executor: Executor, size: int, most_running: int = 3) -> dict[int
     dispatch = Dispatch(TASK, COHORT, Staff(executor, most_running, size))
     found = [answer for part in dispatch.answers(range(9)) for answer in part]
     assert sorted(answer.position for answer in found) == list(range(9)), "one answer each"
-    return {answer.position: json.loads(answer.line) | {"seconds": None} for answer in found}
+    return {answer.position: json.loads(answer.line) | {"stats": None} for answer in found}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_the_model_travels_once_per_worker(expected) -> None:
 def test_a_worker_keeps_few_models() -> None:
     placed = [(0, COHORT[0])]
     for budget in range(6):
-        parcel = parcels.pack(replace(TASK, max_changes=budget))
+        parcel = parcels.pack(replace(TASK, query=Query(REWARD, budget)))
         assert parcels.solve_parcel(parcel.name, None, placed, ifonly.__version__, 0) is None
         assert parcels.solve_parcel(parcel.name, parcel.content, placed, ifonly.__version__, 1)
         assert parcels.solve_parcel(parcel.name, None, placed, ifonly.__version__, 2)

@@ -109,7 +109,7 @@ def test_killed_parent(whole, tmp_path: Path, script: Path) -> None:
     assert without_seconds(resumed).equals(without_seconds(whole))
     assert len(second.read_text().split()) == 24 - kept.height
     again = resumed.table().join(kept.select("episode"), on="episode", how="semi")
-    assert again["seconds"].equals(kept["seconds"]), "finished episodes were solved again"
+    assert again["stats"].equals(kept["stats"]), "finished episodes were solved again"
 
 
 def test_workers_deep_in_a_search_end_with_their_parent(tmp_path: Path, script: Path) -> None:

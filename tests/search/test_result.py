@@ -21,8 +21,9 @@ from ifonly.errors import InputError, StoreError
 from ifonly.models.analytic import LinearModel
 from ifonly.problem import Problem
 from ifonly.query import Query
-from ifonly.result import Certificate, Change, Result, Stats, Status
+from ifonly.result import Budget, Certificate, Change, Result, Stats, Status
 from ifonly.result.parts import effective_branching_factor
+from ifonly.result.table import from_row, to_row
 from ifonly.rewards import minus
 from ifonly.search.base import Solution
 from ifonly.search.build_result import build_result, provenance_of
@@ -250,3 +251,13 @@ def test_the_effective_branching_factor_inverts_its_definition(base: float, hori
 def test_the_effective_branching_factor_of_tiny_searches() -> None:
     assert effective_branching_factor(0, 5) is None
     assert effective_branching_factor(3, 5) == 1.0
+
+
+@pytest.mark.parametrize("bound", [-math.inf, -50.0, math.inf])
+def test_budgets_without_a_sequence_keep_their_bound(result: Result, bound: float) -> None:
+    """Proven to have none, none found yet with a bound, and none found yet at all: three things to say."""
+    empty = Budget(0, None, None, None, bound)
+    known = [Budget(k, -32.0, -32.0, result.actions, -32.0) for k in (1, 2)]
+    kept = dataclasses.replace(result, frontier=(empty, *known))
+    assert Result.from_json(kept.to_json()).frontier[0].upper_bound == bound
+    assert from_row(to_row(kept), kept.provenance).frontier[0].upper_bound == bound

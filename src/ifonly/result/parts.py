@@ -95,7 +95,8 @@ def effective_branching_factor(nodes: int, horizon: int) -> float | None:
 class Budget:
     """The best sequence with at most `max_changes` changes.
 
-    Where no admissible sequence has so few, `actions` and outcomes are None and `upper_bound` is minus infinity.
+    Where no admissible sequence has so few it is not feasible: `actions` and outcomes are None and `upper_bound` is
+    minus infinity. Where none was found yet, they are None, too, and the bound is what it is.
     """
 
     max_changes: int
@@ -104,9 +105,13 @@ class Budget:
     actions: Integers | None  # [T]
     upper_bound: UpperBound
     member_outcomes: Outcomes | None = None  # [M], of an ensemble problem
+    feasible: bool | None = None
+    """Told by the bound where it is left out; files need it, since JSON tells no infinity from the other."""
 
     def __post_init__(self) -> None:
-        if self.actions is None:  # JSON tells one infinity only
+        if self.feasible is None:
+            object.__setattr__(self, "feasible", self.upper_bound > -math.inf)
+        elif not self.feasible:
             object.__setattr__(self, "upper_bound", -math.inf)
 
 

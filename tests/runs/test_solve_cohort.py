@@ -58,7 +58,7 @@ def test_every_row_is_what_solve_gives(whole) -> None:
     assert table.schema == COLUMNS
     assert tuple(table["episode"]) == COHORT.ids
     for row, episode in zip(table.iter_rows(named=True), COHORT, strict=True):
-        problem = ifonly.Problem.from_episode(episode, MODEL.for_search(), ifonly.Query(QUERY))
+        problem = ifonly.Problem.from_episode(episode, MODEL.for_search(), QUERY)
         expected = to_row(ifonly.solve(problem))
         assert row | {"stats": None} == expected | {"stats": None}
         assert row["stats"]["nodes_expanded"] == expected["stats"]["nodes_expanded"]

@@ -51,7 +51,7 @@ def solve_asked(out: Path, query: Query = ASKED, **more: object) -> Run:
 
 
 def question(position: int) -> EnsembleProblem:
-    return EnsembleProblem.from_episode(COHORT[position], MODEL, Query(ASKED), support=BEHAVIOUR)
+    return EnsembleProblem.from_episode(COHORT[position], MODEL, ASKED, support=BEHAVIOUR)
 
 
 def test_rows_are_what_solve_and_examine_give(whole: Run) -> None:

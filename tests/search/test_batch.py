@@ -206,7 +206,14 @@ def test_session_adds_rules_one_by_one() -> None:
 
 def test_session_needs_a_solver_that_can_start_anywhere() -> None:
     with pytest.raises(InputError, match="keeps nothing"):
-        Session(random_problem(1), Greedy())  # type: ignore[arg-type]
+        Session(random_problem(1), Greedy())
+
+
+def test_a_session_asks_the_solver_of_the_query() -> None:
+    problem = random_problem(7, model_kind="linear", horizon=4)
+    asked = problem.with_query(solver={"name": "branch-and-bound", "alternatives": 3})
+    same(Session(asked).solve(), solve(asked))
+    assert len(Session(asked).solve().alternatives) == 3
 
 
 def test_what_a_session_knows_from_other_rules_is_no_alternative() -> None:

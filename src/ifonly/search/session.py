@@ -12,9 +12,10 @@ from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits
 from ifonly.result import Result
-from ifonly.search.base import Monitor
+from ifonly.search.base import Monitor, Solver
 from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.solve import result_of
+from ifonly.search.solvers import make_solver
 
 
 class Session:
@@ -33,8 +34,9 @@ class Session:
     True
     """
 
-    def __init__(self, problem: BaseProblem, solver: BranchAndBound | None = None) -> None:
-        solver = BranchAndBound() if solver is None else solver
+    def __init__(self, problem: BaseProblem, solver: Solver | None = None) -> None:
+        """The solver is the query's unless another is given; only branch and bound keeps what it computed."""
+        solver = make_solver(problem.query.solver) if solver is None else solver
         if not isinstance(solver, BranchAndBound):
             raise InputError(f"session: {solver!r} keeps nothing for the next question; pass BranchAndBound(...).")
         self.solver = solver

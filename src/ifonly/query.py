@@ -45,6 +45,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("seconds", "nodes", "gap", "memory"):
             value = getattr(self, name)
+            if isinstance(value, str | np.generic):  # YAML takes 1e-3 for text
+                value = as_number(f"limit {name}", value)
+                object.__setattr__(self, name, int(value) if name == "nodes" and value.is_integer() else value)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (is_number and 0 <= value < math.inf):
                 raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
@@ -98,12 +101,9 @@ class Query:
         object.__setattr__(self, "change_cost", _checked_cost(self.change_cost))
         if self.objective is not None:
             object.__setattr__(self, "objective", Objective(self.objective).goal)
-        if self.min_support is not None and not 0 < as_number("min_support", self.min_support) <= 1:
-            raise InputError(f"query: min_support={self.min_support!r} must be a probability, above 0 and up to 1.")
-        if not 0 < as_number("support_share", self.support_share) <= 1:
-            raise InputError(
-                f"query: support_share={self.support_share!r} must be a share of the members, above 0 and up to 1."
-            )
+        if self.min_support is not None:
+            object.__setattr__(self, "min_support", _share("min_support", self.min_support, "a probability"))
+        object.__setattr__(self, "support_share", _share("support_share", self.support_share, "a share of the members"))
         object.__setattr__(self, "solver", _checked_solver(self.solver))
 
     def budget(self, horizon: int) -> int:
@@ -230,6 +230,13 @@ def _checked_changes(max_changes: Any) -> int | None:
     if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
         raise InputError(f"max_changes={max_changes!r}: must be a whole number of at least 0, or None for no limit.")
     return int(max_changes)
+
+
+def _share(name: str, value: Any, kind: str) -> float:
+    share = as_number(f"query: {name}", value)
+    if not 0 < share <= 1:
+        raise InputError(f"query: {name}={value!r} must be {kind}, above 0 and up to 1.")
+    return share
 
 
 def _checked_cost(change_cost: Any) -> float:

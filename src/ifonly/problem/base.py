@@ -117,7 +117,12 @@ class BaseProblem(ABC):
         return self.query.budget(self.horizon)
 
     def with_query(self, **changes: Any) -> Self:
-        """The same episode and noise under a query with some entries changed; the reward stays what it is."""
+        """The same episode and noise under a query with some entries changed.
+
+        Reward and support were bound when the problem was built: to change them, build another.
+        """
+        if bound := sorted({"reward", "min_support"} & set(changes)):
+            raise InputError(f"with_query: {bound[0]} was bound when the problem was built; build another problem.")
         changed = replace(self, query=self.query.with_changes(**changes))
         return changed if not {"constraints", "max_changes"} & set(changes) else changed._ruled()
 

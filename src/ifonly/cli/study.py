@@ -221,6 +221,10 @@ def _tree(planned: Sequence[Planned], title: str) -> Tree:
     return root
 
 
+AFTER_CHECK = ("cohort", "summary", "report")
+"""Stages with answers to show."""
+
+
 def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCode:
     """Do what is to be done, and show what came out."""
     from ifonly.study import plan, run_study
@@ -242,7 +246,7 @@ def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCod
         note("note", "everything is up to date.", style="bold green")
     if done.stopped is not None:
         return _say_failed(study)
-    if (study.folder / "cohort").is_dir():
+    if until in (None, *AFTER_CHECK) and (study.folder / "cohort").is_dir():
         _show_answers(study, output)
     return ExitCode.DONE
 

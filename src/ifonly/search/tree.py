@@ -38,8 +38,8 @@ class Tree:
 
     Functions change it in place and in such an order that `upper_bounds` holds at every moment: an interruption
     anywhere leaves a valid bracket. Counters are int64, bounds and outcomes float64, though the Taylor bound evaluates
-    some of its terms in float32, with margins (docs/theory.md, "Rounding"). NaN never gets in: bounds pass
-    `unknown_as_infinite`, so that NaN bounds are never pruned, and NaN outcomes are refused.
+    some of its terms in float32, with margins (docs/theory.md, "Precision and rounding"). NaN never gets in: bounds
+    pass `unknown_as_infinite`, so that NaN bounds are never pruned, and NaN outcomes are refused.
     """
 
     monitor: Monitor

@@ -110,9 +110,7 @@ def use(ensemble: Ensemble, *, stays: int, changes: int) -> list[dict[str, Any]]
         problem = Problem.from_episode(asked[number], members[0], Query(minus("SOFA"), changes))
         row = {"alone": _solved(problem)}
         for objective in OBJECTIVES:
-            row[str(objective)] = _solved(
-                EnsembleProblem.from_problem(problem.with_query(objective=objective), members)
-            )
+            row[str(objective)] = _solved(EnsembleProblem.from_problem(problem, members, objective=objective))
         rows.append(row)
     return rows
 

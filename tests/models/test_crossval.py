@@ -204,7 +204,7 @@ def test_tables_survive_json(table):
     assert content["provenance"].keys() == {"ifonly", "schema", "cohort", "model"}
     assert content["provenance"]["model"] == {"kind": "location-scale", "settings": factory(None).settings()}
     del content["counts"]
-    with pytest.raises(InputError, match="counts"):
+    with pytest.raises(StoreError, match="counts"):
         CrossValidation.from_dict(content)
 
 

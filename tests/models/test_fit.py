@@ -22,7 +22,7 @@ from fitted_cohorts import (
 
 import ifonly.models
 from ifonly import ActionSpace, Cohort, Episode, Feature, LocationScale, Scaler, Schema
-from ifonly.errors import FitError, InputError, SchemaMismatchError
+from ifonly.errors import FitError, InputError, SchemaMismatchError, StoreError
 from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import DataCounts, FitReport, FitSettings, evaluate, fit
@@ -363,5 +363,5 @@ def test_reports_survive_json_and_print_themselves(cohort):
 def test_a_damaged_report_is_refused(cohort):
     content = fit(small(), cohort, epochs=1).fit_report.to_dict()
     del content["training"]
-    with pytest.raises(InputError, match="training"):
+    with pytest.raises(StoreError, match="training"):
         FitReport.from_dict(content)

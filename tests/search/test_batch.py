@@ -232,3 +232,20 @@ def test_node_limits_hold_when_memory_is_short() -> None:
         problem = random_problem(seed, horizon=6, actions=4, max_changes=3)
         result = solve(problem, BranchAndBound(bound="none"), limits=Limits(memory=0.0, nodes=2))
         assert result.stats.nodes_expanded <= 2
+
+
+def test_every_problem_is_solved_as_its_own_query_says() -> None:
+    base = random_problem(6, rules=False, reward_kind="linear")
+    asked = [
+        base.with_query(limits=Limits(nodes=1)),
+        base.with_query(solver="greedy"),
+        base,
+        base.with_query(solver={"name": "branch-and-bound", "alternatives": 2}),
+    ]
+    for order in (asked, asked[::-1]):
+        for problem, result in zip(order, solve_batch(order), strict=True):
+            alone = solve(problem)
+            assert result.query == problem.query
+            assert result.provenance.solver == alone.provenance.solver
+            assert (result.status, result.actions.tolist()) == (alone.status, alone.actions.tolist())
+            assert len(result.alternatives) == len(alone.alternatives)

@@ -58,7 +58,7 @@ def test_between_observed_and_optimal(solver: Solver, seed: int) -> None:
     assert result.status is Status.HEURISTIC
     assert math.isinf(result.upper_bound)
     assert not result.certificate.proven
-    assert Result.from_json(result.to_json()).solver == {"name": solver.name, **solver.settings()}
+    assert Result.from_json(result.to_json()).provenance.solver == {"name": solver.name, **solver.settings()}
 
 
 @by_name

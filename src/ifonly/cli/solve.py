@@ -201,8 +201,6 @@ def _answer(task: Task, episode: Episode, answers: Answers, *, contributions: bo
             problem,
             result,
             behaviour=task.behaviour,
-            each_refit=query.each_refit,
-            sensitivity=query.sensitivity,
             solver=task.solver,
             progress=shown.about(episode.id, "refits") if query.each_refit else silent,
         )

@@ -34,8 +34,8 @@ def examine(
     *,
     behaviour: BehaviourModel | None = None,
     refits: Sequence[TransitionModel] | HasMembers | None = None,
-    each_refit: bool = False,
-    sensitivity: bool = False,
+    each_refit: bool | None = None,
+    sensitivity: bool | None = None,
     solver: Solver | None = None,
     limits: Limits | None = None,
     progress: Progress = silent,
@@ -46,8 +46,11 @@ def examine(
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
     and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of an ensemble
     problem, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
-    kept in `Evidence.failures`, and costs nothing else.
+    kept in `Evidence.failures`, and costs nothing else. `each_refit` and `sensitivity` are as the query says,
+    unless they are given.
     """
+    each_refit = problem.query.each_refit if each_refit is None else each_refit
+    sensitivity = problem.query.sensitivity if sensitivity is None else sensitivity
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
         answer = answer.actions

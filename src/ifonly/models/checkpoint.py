@@ -108,7 +108,7 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
         model.load_state_dict(weights)
         if report is not None and isinstance(model, TrainableModel):
             model.recall_fit(report)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, StoreError) as error:
         raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({error}).") from None
     if model.fingerprint() != expected:
         raise StoreError(

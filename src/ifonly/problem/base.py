@@ -119,9 +119,11 @@ class BaseProblem(ABC):
     def with_query(self, **changes: Any) -> Self:
         """The same episode and noise under a query with some entries changed.
 
-        Reward and support were bound when the problem was built: to change them, build another.
+        Reward and support were bound when the problem was built, and one model has no objective: to change them, build
+        another.
         """
-        if bound := sorted({"reward", "min_support"} & set(changes)):
+        fixed = {"reward", "min_support"} if self.members_shape else {"reward", "min_support", "objective"}
+        if bound := sorted(fixed & set(changes)):
             raise InputError(f"with_query: {bound[0]} was bound when the problem was built; build another problem.")
         changed = replace(self, query=self.query.with_changes(**changes))
         return changed if not {"constraints", "max_changes"} & set(changes) else changed._ruled()

@@ -72,11 +72,15 @@ class EnsembleProblem(BaseProblem):
 
     @classmethod
     def from_problem(
-        cls, problem: Problem, models: Sequence[TransitionModel] | HasMembers | TransitionModel
+        cls,
+        problem: Problem,
+        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
+        *,
+        objective: str | float = "mean",
     ) -> EnsembleProblem:
         """The question of `problem` put to each of `models`, which share the scaling of its own model.
 
-        Without an objective in its query the mean counts. With what a check concluded about these models: those that
+        With what a check concluded about these models: those that
         failed are not refused, and results say so.
         """
         members = members_of([problem.model, *members_of(models)])[1:]
@@ -85,8 +89,7 @@ class EnsembleProblem(BaseProblem):
             "noise": torch.stack([problem.noise for problem in problems], dim=1),
             "standing": _standing(models),
         }
-        if problem.query.objective is None:
-            shared["query"] = problem.query.with_changes(objective="mean")
+        shared["query"] = problem.query.with_changes(objective=objective)
         return cls(**shared, member_models=tuple(problem.model for problem in problems), notes=_notes(models))
 
     @cached_property

@@ -47,7 +47,14 @@ def support_for(query: Query, model: TransitionModel, given: Support | SupportSo
             f"the query admits only changes with a support of at least {query.min_support:g}, which takes a behaviour "
             "model to judge by (fit_behaviour, `ifonly behaviour`)."
         )
-    return given.with_threshold(query.min_support, model) if isinstance(given, SupportSource) else given
+    if isinstance(given, Support) and given.settings().get("min_support") == query.min_support:
+        return given
+    if not isinstance(given, SupportSource):
+        raise InputError(
+            f"the query asks for a min_support of {query.min_support:g}, which {type(given).__name__} cannot judge by; "
+            "pass a behaviour model, or leave min_support out of the query."
+        )
+    return given.with_threshold(query.min_support, model)
 
 
 def _is_source(given: object) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.models.standing import EnsembleNote, Standing
-from ifonly.records import LowerBound, Outcomes, UpperBound
+from ifonly.records import KnownNumber, LowerBound, MaybeNumber, Outcomes, UpperBound
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
@@ -169,7 +169,7 @@ class StepSupport:
     changed: bool
     probability: float | None
     """How likely the action is at the counterfactual state; None where that is not finite."""
-    percentile: float | None
+    percentile: MaybeNumber
     """The share of recorded states, in percent, that lie nearer to the data; None where none were kept."""
     flags: tuple[SupportFlag, ...] = ()
 
@@ -208,9 +208,9 @@ class StepSensitivity:
     """No smaller shift undoes the gain: proven; 0 where nothing is, infinity where no shift at all does."""
     undone_by: float | None
     """The size of a shift that does: the smallest found; None where none was found up to the limit."""
-    effect: tuple[float, ...]
+    effect: tuple[KnownNumber, ...]
     """What that shift adds to each dynamic feature of the next state, in original units; zeros where there is none."""
-    scaled_effect: tuple[float, ...]
+    scaled_effect: tuple[KnownNumber, ...]
     """The same in the model's scaled coordinates, in which features can be compared."""
 
 
@@ -225,7 +225,7 @@ class FeatureSensitivity:
     harmless_below: UpperBound
     undone_by: float | None
     """With its sign; None where none was found up to the limit."""
-    effect: float
+    effect: KnownNumber
     """What that shift adds to the feature from one step to the next, on average, in original units."""
 
 

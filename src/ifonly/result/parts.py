@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from ifonly.records import Integers, Outcomes, UpperBound
+from ifonly.records import Integers, MaybeNumber, Outcomes, UpperBound
 
 
 class Status(StrEnum):
@@ -101,7 +101,7 @@ class Budget:
 
     max_changes: int
     outcome: float | None
-    clipped_outcome: float | None
+    clipped_outcome: MaybeNumber
     actions: Integers | None  # [T]
     upper_bound: UpperBound
     member_outcomes: Outcomes | None = None  # [M], of an ensemble problem

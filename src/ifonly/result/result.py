@@ -20,7 +20,7 @@ from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.query import Query
-from ifonly.records import Integers, Outcomes, States, UpperBound, finite, from_plain, to_plain
+from ifonly.records import Integers, KnownNumber, Outcomes, States, UpperBound, finite, from_plain, to_plain
 from ifonly.result.evidence import Evidence
 from ifonly.result.parts import Alternative, Budget, Certificate, Change, ModelReference, Stats, Status
 from ifonly.rewards import Shown
@@ -82,9 +82,9 @@ class Result:
     observed_states: States  # [T, D]
     outcome: float
     observed_outcome: float
-    clipped_outcome: float
+    clipped_outcome: KnownNumber
     """The outcome with every state first brought back into its feature's plausible range; no cost of changes."""
-    observed_clipped_outcome: float
+    observed_clipped_outcome: KnownNumber
     upper_bound: UpperBound
     certificate: Certificate
     stats: Stats

@@ -14,7 +14,17 @@ import polars as pl
 from ifonly.data.episode import Episode
 from ifonly.errors import IfonlyError
 from ifonly.models.standing import Standing
-from ifonly.records import Integers, LowerBound, Outcomes, States, UpperBound, finite, to_plain
+from ifonly.records import (
+    Integers,
+    KnownNumber,
+    LowerBound,
+    MaybeNumber,
+    Outcomes,
+    States,
+    UpperBound,
+    finite,
+    to_plain,
+)
 from ifonly.result.evidence import Verdict, WarningCode
 from ifonly.result.result import Provenance, Result
 
@@ -33,6 +43,8 @@ def _column_type(hint: Any) -> pl.DataType:
         Outcomes: pl.List(pl.Float64()),
         States: pl.List(pl.List(pl.Float64())),
         UpperBound: pl.Float64(),
+        KnownNumber: pl.Float64(),
+        MaybeNumber: pl.Float64(),
         LowerBound: pl.Float64(),
     }
     for known, kind in simple.items():

@@ -135,10 +135,9 @@ class Task:
     def _alone(self, position: int, episode: Episode) -> Answer:
         try:
             problem = self._problem(episode)
-            row = self._row(problem, solve(self._moved(problem), self.solver))
+            return answer_of(position, self._row(problem, solve(self._moved(problem), self.solver)))
         except Exception as error:  # whatever a model or a reward of somebody else raises
-            row = failed_row(episode, error)
-        return answer_of(position, row)
+            return answer_of(position, failed_row(episode, error))
 
     def _together(self, episodes: Sequence[Placed]) -> Iterator[Answer]:
         problems: dict[int, Problem | EnsembleProblem] = {}
@@ -155,10 +154,10 @@ class Task:
             return
         for (position, problem), result in zip(problems.items(), results, strict=True):
             try:
-                row = self._row(problem, result)
+                answer = answer_of(position, self._row(problem, result))
             except Exception as error:
-                row = failed_row(problem.episode, error)
-            yield answer_of(position, row)
+                answer = answer_of(position, failed_row(problem.episode, error))
+            yield answer
 
     def _row(self, problem: Problem | EnsembleProblem, result: Result | Exception) -> dict[str, Any]:
         if isinstance(result, Exception):
@@ -176,8 +175,6 @@ class Task:
                 asked,
                 result,
                 behaviour=self.behaviour,
-                each_refit=self.query.each_refit,
-                sensitivity=self.query.sensitivity,
                 solver=self.solver,
             )
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, overload
@@ -58,32 +59,28 @@ def solve_batch(
     Problems with the same model, reward, horizon and budget are searched together, and so are ensemble problems with
     the same members and objective; a support must be the same object. (Freeze the model once, with
     `model.for_search()`: problems made from an unfrozen one hold a copy each, which must be compared.)
-    Solver and limits are those of the first problem's query unless others are given; solvers other than branch and
-    bound solve one problem after the other.
+    Solver and limits are those of each problem's query unless others are given; solvers other than branch and bound
+    solve one problem after the other.
     `limits` are per problem, but problems searched together have their seconds together, and `memory` is for the open
     nodes of all of them; `stats` then tell each one's equal share of the time. Ctrl-C ends the search and leaves the
     brackets found so far. A problem that fails costs no other one: with `on_error="return"` its exception takes its
     place.
     """
     questions = list(problems)
-    if solver is None:
-        solver = make_solver(questions[0].query.solver) if questions else BranchAndBound()
     if on_error not in ("raise", "return"):
         raise InputError(f"solve_batch: on_error={on_error!r}; choose 'raise' or 'return'.")
-    if not isinstance(solver, Solver):
+    if solver is not None and not isinstance(solver, Solver):
         raise InputError(
             f"solve_batch: {solver!r} is not a solver; pass one with its settings, such as BranchAndBound()."
         )
-    if limits is None:
-        limits = questions[0].query.limits if questions else Limits()
     answers: dict[int, Result | IfonlyError] = {}
     interrupted = False
-    for chunk in _chunks(questions, solver):
+    for chunk, used, stop in _asked_alike(questions, solver, limits):
         members = [questions[number] for number in chunk]
         if interrupted:
-            found = [_not_begun(answer, limits) for answer in _solve_chunk(members, solver, Limits(seconds=0.0))]
+            found = [_not_begun(answer, stop) for answer in _solve_chunk(members, used, Limits(seconds=0.0))]
         else:
-            found = _solve_chunk(members, solver, limits)
+            found = _solve_chunk(members, used, stop)
         interrupted |= any(isinstance(one, Result) and one.status is Status.INTERRUPTED for one in found)
         if on_error == "raise":
             for answer in found:
@@ -100,6 +97,20 @@ def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyE
         query = answer.query.with_changes(limits=limits)
         return replace(answer, status=Status.INTERRUPTED, provenance=replace(answer.provenance, query=query))
     return answer
+
+
+def _asked_alike(
+    problems: Sequence[BaseProblem], solver: Solver | None, limits: Limits | None
+) -> Iterator[tuple[list[int], Solver, Limits]]:
+    """Numbers of problems that are searched together, by which solver, and when it stops."""
+    groups: dict[tuple[str, Limits], list[int]] = {}
+    for number, problem in enumerate(problems):
+        named = "" if solver is not None else json.dumps(problem.query.solver, sort_keys=True)
+        groups.setdefault((named, problem.query.limits if limits is None else limits), []).append(number)
+    for (_, stop), numbers in groups.items():
+        used = make_solver(problems[numbers[0]].query.solver) if solver is None else solver
+        for chunk in _chunks([problems[number] for number in numbers], used):
+            yield [numbers[place] for place in chunk], used, stop
 
 
 def _chunks(problems: Sequence[BaseProblem], solver: Solver) -> Iterator[list[int]]:

@@ -190,7 +190,7 @@ def random_ensemble(
             other = problem.put_to(model)
             if other.noise.abs().max() <= LARGEST_NOISE:
                 models.append(other.model)
-    return EnsembleProblem.from_problem(problem.with_query(objective=objective), models)
+    return EnsembleProblem.from_problem(problem, models, objective=objective)
 
 
 @dataclass(frozen=True, eq=False)

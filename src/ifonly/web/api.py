@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
-from ifonly.query import BRANCH_AND_BOUND, Limits
+from ifonly.query import BRANCH_AND_BOUND
 from ifonly.records import adapter
 from ifonly.report.cases.case import Case, CaseQuestion, FeatureKind, ModelAbout, Treatments, TriedCourse
 from ifonly.version import __version__
@@ -234,10 +235,15 @@ class Desk:
             self.review.cohort[body.episode],
             replace(
                 query,
-                solver={"name": BRANCH_AND_BOUND, "alternatives": body.alternatives},
-                limits=Limits(seconds=min(body.seconds, self.seconds)),
+                solver=_exact(query.solver) | {"alternatives": body.alternatives},
+                limits=replace(query.limits, seconds=min(body.seconds, self.seconds)),
             ),
         )
+
+
+def _exact(solver: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a query's solver where that is branch and bound, which live searches use."""
+    return dict(solver) if solver["name"] == BRANCH_AND_BOUND else {"name": BRANCH_AND_BOUND}
 
 
 def _constraints(rules: RuleSet) -> Constraints:

@@ -225,6 +225,6 @@ def _with_alternatives(
 def _examined(opened: OpenedRun, problem: BaseProblem, result: Result) -> Evidence:
     """What the run had examined, of an answer that it did not know; refits are only replayed."""
     try:
-        return examine(problem, result, behaviour=opened.behaviour, sensitivity=opened.query.sensitivity)
+        return examine(problem, result, behaviour=opened.behaviour, each_refit=False)
     except IfonlyError as error:
         return unexamined(problem, result, str(error))

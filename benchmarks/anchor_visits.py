@@ -13,6 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import clone  # noqa: F401
 import torch
 from paper.asking import Question
 from paper.bench import read_header

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import clone  # noqa: F401
 import torch
 from paper.accuracy import LEARNED, counterfactual_accuracy, recommendation_quality, true_optima
 from rich.console import Console

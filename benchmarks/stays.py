@@ -44,13 +44,11 @@ class Question:
         model = ifonly.load_model(self.model).for_search(self.device)
         reward = ifonly.minus(self.feature)
         for episode in self.episodes():
-            allowed = None if self.actions is None else _following(episode, self.actions)
-            yield Problem.from_episode(
-                episode,
-                model,
-                Query(reward, self.changes, constraints=Constraints().restricted_to(allowed, episode)),
-                device=self.device,
-            )
+            rules = Constraints()
+            if self.actions is not None:
+                rules = rules.restricted_to(_following(episode, self.actions), episode)
+            query = Query(reward, self.changes, constraints=rules)
+            yield Problem.from_episode(episode, model, query, device=self.device)
 
     def episodes(self) -> Iterator[Episode]:
         """The stays asked about."""

@@ -258,7 +258,7 @@ def test_questions_with_one_support_are_searched_together() -> None:
     support = random_half_spaces(base, 5)
     together = [replace(base, support=support).with_max_changes(2) for _ in range(3)] + [base]
     results = solve_batch(together)
-    assert [one.support is None for one in results] == [False, False, False, True]
+    assert [one.provenance.support is None for one in results] == [False, False, False, True]
     for question, result in zip(together, results, strict=True):
         check_against(result, question, truth(question))
 
@@ -282,7 +282,8 @@ def test_an_unsupported_answer_is_not_verified() -> None:
     problem = ladder()
     free = solve(replace(problem, support=None))
     assert problem.support is not None
-    false = replace(free, support=problem.support.settings())
+    asked = replace(free.provenance, support=problem.support.settings())
+    false = replace(free, provenance=asked)
     with pytest.raises(VerificationError, match="support of changes"):
         verify(false, problem.episode, problem.model, support=problem.support)
     with pytest.raises(VerificationError, match="no support was asked for"):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
-from ifonly.models.standing import Standing
+from ifonly.models.standing import EnsembleNote, Standing
 from ifonly.query import Query
 from ifonly.records import to_plain
 from ifonly.report.cases import Case, Course
@@ -100,7 +100,7 @@ def made_result(schema: Schema, courses: tuple[Course, Course, Course], *, prove
                 helping=4,
                 steps=tuple(StepAgreement(change.step, change.counterfactual, 4, 3, 5) for change in best.changes),
                 unsolved=1,
-                notes=("only 7 subjects",),
+                notes=(EnsembleNote("few subjects", count=7, of=20),),
             ),
             support=SupportReport(
                 "behaviour",

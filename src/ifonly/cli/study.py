@@ -244,11 +244,19 @@ def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCod
         note(name, f"done in {done.seconds[name]:.1f} s", style="bold green")
     if not done.done:
         note("note", "everything is up to date.", style="bold green")
-    if done.stopped is not None:
+    if done.stopped is not None or (until in ("check", "behaviour") and _has_failed(study)):
         return _say_failed(study)
     if until in (None, *AFTER_CHECK) and (study.folder / "cohort").is_dir():
         _show_answers(study, output)
     return ExitCode.DONE
+
+
+def _has_failed(study: Study) -> bool:
+    """Whether the model failed its check, which `--until` lets nobody overlook."""
+    from ifonly.models.checkpoint import load_model
+
+    standing = load_model(study.folder / "fit").standing
+    return standing is not None and standing.failed
 
 
 def _say_failed(study: Study) -> ExitCode:

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from ifonly.search.result import Status
 from smooth_problems import full_size_problem, smooth_problems
 from taylor_oracles import excess, future_excess, moved
 
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.constraints import Constraints
 from ifonly.problem import Problem
+from ifonly.result import Status
 from ifonly.search.batch import solve_batch
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.solve import solve

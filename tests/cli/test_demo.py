@@ -1,7 +1,8 @@
 """`ifonly demo` and `ifonly run`: a study from the command line, its answers, and what is said when it stops."""
 
 import json
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import ifonly
 from ifonly.cli import study as commands
 from ifonly.cli.frame import ExitCode
 from ifonly.evidence.check.model_check import Level
-from ifonly.study import stages
+from ifonly.study import load_study, run_study, stages
 from ifonly.study.templates import Sizes, simulated_text, study_text
 from ifonly.text.evidence import evidence_line
 
@@ -135,3 +136,69 @@ def test_a_folder_of_other_things_is_refused(run, tmp_path: Path) -> None:
     result = run("demo", "--out", tmp_path)
     assert result.exit_code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["diary.txt"]
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """What README's table says of one episode, but for the seconds."""
+
+    observed: float
+    found: float
+    changes: tuple[str, ...]
+    status: str
+    gap: str
+    nodes: int
+
+
+def rows_of_readme() -> dict[str, ShownRow]:
+    """The rows of the output of `make demo` as README.md shows it; the line above the rule says where columns begin."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^make demo$.*?^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert block, "README.md shows no output of `make demo`"
+    lines = block[1].splitlines()
+    rule = next(number for number, line in enumerate(lines) if line.startswith("───"))
+    begin, end = (lines[rule - 1].index(column) for column in ("changes", "status"))
+    rows: dict[str, list[str]] = {}
+    for line in lines[rule + 1 :]:
+        if re.match(r"patient-\d+ ", line):
+            rows[line.split()[0]] = []
+        if line.startswith("patient-") and ", evidence:" in line:
+            break
+        if line.strip():
+            rows[next(reversed(rows))].append(line)
+    return {id: shown_row(row, begin, end) for id, row in rows.items()}
+
+
+def shown_row(lines: list[str], begin: int, end: int) -> ShownRow:
+    first, second = lines[:2]
+    _, observed, _, found = first[:begin].split()
+    status, _, nodes = first[end:].split()
+    changes = tuple(change for line in lines if (change := line[begin:end].strip()))
+    return ShownRow(
+        observed=float(observed),
+        found=float(found),
+        changes=changes,
+        status=status,
+        gap=second[end:].split()[0],
+        nodes=int(nodes.replace(",", "")),
+    )
+
+
+def test_the_readme_shows_what_the_demo_finds(tmp_path: Path) -> None:
+    """The same changes, outcomes, status and gap; nodes up to a factor of two, since training rounds differently
+    elsewhere."""
+    file = tmp_path / "study.yaml"
+    commands._write_demo(file)
+    run_study(load_study(file), until="cohort")
+    run = ifonly.load_run(tmp_path / "cohort")
+    shown = rows_of_readme()
+    assert len(shown) == 2
+    for id, row in shown.items():
+        result = run.result(id)
+        observed, found = result.shown
+        assert (row.observed, row.found) == pytest.approx((observed.value, found.value), abs=0.11)
+        space = result.schema.actions
+        told = [f"step {one.step}: {space.describe_change(one.observed, one.counterfactual)}" for one in result.changes]
+        assert " ".join(" ".join(row.changes).split()) == " ".join(" ".join(told).replace(",", "").split())
+        assert (row.status, row.gap) == (result.status.value, f"{result.gap:g}")
+        assert row.nodes / 2 <= result.stats.nodes_expanded <= 2 * row.nodes

@@ -317,7 +317,7 @@ def test_it_is_told_in_words_and_in_original_units() -> None:
 
 def test_bad_requests() -> None:
     problem = linear_problem(1)
-    with pytest.raises(InputError, match="panel"):
+    with pytest.raises(InputError, match="of an ensemble problem"):
         sensitivity(random_ensemble(7), problem.observed_actions)
     with pytest.raises(InputError, match="largest"):
         sensitivity(problem, problem.observed_actions, largest=math.inf)

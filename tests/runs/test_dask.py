@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ifonly.cli.cohort import cluster_at
 from small_runs import small_cohort, small_model, solve_small, without_seconds
 from typer.testing import CliRunner
 
 import ifonly
 from ifonly.cli import app
+from ifonly.cli.cohorts import cluster_at
 from ifonly.errors import IfonlyError, InputError
 from ifonly.progress import Tick
 from ifonly.runs import RunSettings, load_run

@@ -29,7 +29,7 @@ distributed = pytest.importorskip("distributed", reason="needs Dask: pip install
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
     with distributed.LocalCluster(
-        processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+        processes=True, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs="CRITICAL"
     ) as found:
         yield found
 
@@ -77,7 +77,7 @@ def test_the_command_line_finds_the_scheduler(cluster, tmp_path: Path) -> None:
     ifonly.save_model(ifonly.LocationScale(cohort.schema, hidden=(4,)), tmp_path / "model")
     args = ["cohort", "--episodes", tmp_path / "cohort", "--model", tmp_path / "model", "-k", 1]
     results = {}
-    for name, options in {"there": ["--scheduler", cluster.scheduler_address], "here": ["--workers", 1]}.items():
+    for name, options in {"there": ["--workers", cluster.scheduler_address], "here": ["--workers", 1]}.items():
         done = CliRunner().invoke(app, [str(arg) for arg in [*args, "--out", tmp_path / name, *options]])
         assert done.exit_code == 0, done.output
         results[name] = without_seconds(ifonly.load_run(tmp_path / name))

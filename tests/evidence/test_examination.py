@@ -296,3 +296,16 @@ def test_without_recorded_states_nothing_is_said_of_distances() -> None:
     assert statement(problem, Evidence(changed, support=unknown)).endswith(
         "; every change was made in comparable situations."
     )
+
+
+def test_what_is_examined_is_what_the_query_says_unless_told_otherwise() -> None:
+    problem = ensemble_problem(1).with_query(sensitivity=True, each_refit=True)
+    result = solve(problem)
+    found = examine(problem, result)
+    assert found.sensitivity is not None
+    assert found.refits is not None
+    assert found.refits.steps is not None
+    less = examine(problem, result, sensitivity=False, each_refit=False)
+    assert less.sensitivity is None
+    assert less.refits is not None
+    assert less.refits.steps is None

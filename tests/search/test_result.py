@@ -271,3 +271,11 @@ def test_budgets_without_a_sequence_keep_their_bound(result: Result, bound: floa
     kept = dataclasses.replace(result, frontier=(empty, *known))
     assert Result.from_json(kept.to_json()).frontier[0].upper_bound == bound
     assert from_row(to_row(kept), kept.provenance).frontier[0].upper_bound == bound
+
+
+def test_numbers_that_json_lacks_cost_no_answer(result: Result) -> None:
+    odd = dataclasses.replace(result, clipped_outcome=math.nan)
+    assert to_row(odd)["clipped_outcome"] is None
+    assert to_row(odd)["improvement"] is None
+    assert math.isnan(Result.from_json(odd.to_json()).clipped_outcome)
+    assert math.isnan(from_row(to_row(odd), odd.provenance).clipped_outcome)

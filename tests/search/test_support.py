@@ -338,3 +338,19 @@ def test_supports_that_break_their_promise_are_refused() -> None:
     for share in (0.0, 1.5, -1.0):
         with pytest.raises(InputError, match="support_share"):
             EnsembleProblem.from_problem(problem.with_query(support_share=share), [problem.model])
+
+
+def test_a_support_that_knows_no_probabilities_cannot_answer_for_them() -> None:
+    problem = random_problem(5, rules=False, max_changes=2)
+    query = problem.query.with_changes(min_support=0.5)
+    with pytest.raises(InputError, match=r"min_support of 0\.5, which \w+ cannot judge by"):
+        Problem.from_episode(problem.episode, problem.model, query, support=random_half_spaces(problem, 5))
+    with pytest.raises(InputError, match="takes a behaviour model"):
+        Problem.from_episode(problem.episode, problem.model, query)
+
+
+@pytest.mark.parametrize("change", [{"reward": minus("x")}, {"min_support": 0.1}, {"objective": "worst"}])
+def test_what_was_bound_to_a_problem_is_not_changed_by_its_query(change: dict[str, Any]) -> None:
+    problem = random_problem(5, rules=False, max_changes=2)
+    with pytest.raises(InputError, match="was bound when the problem was built"):
+        problem.with_query(**change)

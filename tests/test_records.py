@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ifonly.data.plain import check_whole, json_text, read_document, read_mapping
+from ifonly.data.plain import check_keys, check_whole, json_text, read_document, read_mapping
 from ifonly.errors import InputError, StoreError
 from ifonly.records import KnownNumber, MaybeNumber, finite, from_plain, to_plain
 
@@ -118,3 +118,8 @@ def test_whole_numbers_are_checked(value: object) -> None:
     with pytest.raises(InputError, match="whole number of at least 2"):
         check_whole("bins", value, least=2)
     check_whole("bins", 2, least=2)
+
+
+def test_a_misspelt_key_is_named_where_another_is_missing() -> None:
+    with pytest.raises(InputError, match=r"study: missing \['query'\]\. Unknown are \['qury'\]\. Did you mean 'query'"):
+        check_keys("study", {"qury": 1}, required={"query"}, optional={"fit"})

@@ -168,9 +168,10 @@ def check_keys(where: str, content: Any, *, required: set[str], optional: set[st
     """Refuse what is not a mapping, lacks a required key or has an unknown one."""
     check_mapping(where, content)
     missing, unknown = required - set(content), set(content) - required - optional
+    strange, known = sorted(map(str, unknown)), sorted(required | optional)
     if missing:
-        raise InputError(f"{where}: missing {sorted(missing)}.")
+        # What is missing is often there, misspelt.
+        also = f" Unknown are {strange}.{did_you_mean(strange[0], known)}" if strange else ""
+        raise InputError(f"{where}: missing {sorted(missing)}.{also}")
     if unknown:
-        first = sorted(map(str, unknown))
-        known = sorted(required | optional)
-        raise InputError(f"{where}: unknown {first}; known are {known}.{did_you_mean(first[0], known)}")
+        raise InputError(f"{where}: unknown {strange}; known are {known}.{did_you_mean(strange[0], known)}")

@@ -9,8 +9,8 @@ import pytest
 from ai_clinician_rows import rows_of
 
 from ifonly.clinical.ai_clinician import FEATURE_COLUMNS, read_ai_clinician
-from ifonly.clinical.build import BuildOptions, build_cohort
-from ifonly.clinical.inclusion import Window
+from ifonly.clinical.build import Build, BuildOptions, build_cohort
+from ifonly.clinical.inclusion import Selection, Window
 from ifonly.clinical.levels import LevelChoice
 from ifonly.data.store import load_cohort, load_metadata
 from ifonly.errors import InputError, StoreError
@@ -98,7 +98,7 @@ def test_values_that_no_logarithm_takes_are_raised_and_counted(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.drop("GCS", "bloc"), r"columns \['bloc', 'GCS'\] are missing"),
+        (lambda t: t.drop("GCS", "bloc"), "columns bloc, GCS are missing"),
         (lambda t: t.with_columns(MeanBP=pl.Series([70.0, None, 80.0])), r"'MeanBP', row 2 .* 1 of 3 rows"),
         (lambda t: t.with_columns(MeanBP=pl.Series([70.0, 70.0, float("nan")])), r"'MeanBP', row 3"),
         (lambda t: t.with_columns(SOFA=pl.Series(["3", "x9", "4"])), r"'SOFA', row 2 "),
@@ -140,3 +140,67 @@ def test_a_cohort_out_of_the_table(tmp_path: Path) -> None:
     doses = np.array(stored.schema.actions.vectors)[stored.actions]
     assert ((doses[:, 0] > 0) == (made.grid["vasopressor"].to_numpy() > 0)).all()
     assert {path.name for path in tmp_path.iterdir()} == {"cohort", "mimic-table.csv"}
+
+
+def built(folder: Path, table: pl.DataFrame, levels: str = "learned") -> Build:
+    options = BuildOptions(selection=Selection(window=WINDOW), levels=LevelChoice(levels=levels))
+    return build_cohort(written(folder, table), folder / "cohort", options)
+
+
+def stays(count: int = 20) -> pl.DataFrame:
+    return pl.concat([rows_of(stay, [1, 2, 3, 4]) for stay in range(1, count + 1)])
+
+
+def with_dose(table: pl.DataFrame, column: str, stay: int, dose: float) -> pl.DataFrame:
+    place = (pl.col("icustayid") == stay) & (pl.col("bloc") == 2)
+    return table.with_columns(pl.when(place).then(dose).otherwise(pl.col(column)).alias(column))
+
+
+def test_the_table_has_no_masks_and_no_origins(tmp_path: Path) -> None:
+    assert built(tmp_path, stays()).cohort.origins is None
+
+
+def test_stays_with_an_impossible_dose_are_left_out_and_counted(tmp_path: Path) -> None:
+    slips = with_dose(with_dose(stays(), "input_4hourly", 3, 2_500_000.0), "max_dose_vaso", 5, 40.0)
+    made = built(tmp_path, slips)
+    assert {"3", "5"}.isdisjoint(made.cohort.ids)
+    assert len(made.cohort) == 18
+    last = made.flow.steps[-1]
+    assert (last.stays, last.removed_stays) == (18, 2)
+    assert "10 mcg/kg/min of vasopressors and 10,000 mL/4 h of fluids" in last.rule
+    assert "vasopressors in 1, fluids in 1; their 2 stays" in " ".join(made.remarks)
+    axes = made.cohort.schema.actions.axes
+    assert [axis.plausible for axis in axes] == [(0, 10), (0, 10_000)]
+    assert axes[1].levels[-1] < 1000  # the slip has not shaped the levels
+
+
+def test_without_slips_the_flow_says_nothing_of_them(tmp_path: Path) -> None:
+    assert "dose" not in str(built(tmp_path, stays()).flow)
+
+
+@pytest.mark.parametrize("levels", ["learned", "paper"])
+@pytest.mark.parametrize(
+    ("column", "factor"), [("max_dose_vaso", 1e3), ("input_4hourly", 1e-3), ("input_4hourly", 1e3)]
+)
+def test_a_column_in_another_unit_is_refused(tmp_path: Path, column: str, factor: float, levels: str) -> None:
+    with pytest.raises(InputError, match=r"far too (large|small) to be in .*convert the column"):
+        built(tmp_path, stays().with_columns(pl.col(column) * factor), levels)
+    assert not (tmp_path / "cohort").exists()
+
+
+def test_values_outside_a_score_are_brought_to_its_ends_and_counted(tmp_path: Path) -> None:
+    """A bounded scale has no place for them."""
+    table = stays().with_columns(
+        GCS=pl.when(pl.col("bloc") == 2).then(2.5).otherwise(pl.col("GCS")),
+        FiO2_1=pl.when(pl.col("icustayid") == 4).then(1.02).otherwise(pl.col("FiO2_1")),
+    )
+    made = built(tmp_path, table)
+    assert made.grid["GCS"].min() == 3
+    assert made.grid["FiO2"].max() == 100
+    assert "GCS: 20 values outside 3 to 15 were brought to its ends." in made.remarks
+    assert "FiO2_1: 4 values outside 20 to 100 were brought to its ends." in made.remarks
+
+
+def test_a_score_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="column 'SOFA': 80 of 80 values lie outside 0 to 24"):
+        built(tmp_path, stays().with_columns(SOFA=pl.lit(75.0)))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ifonly.data import ActionSpace, Axis, Cohort, Feature, Schema
-from ifonly.data.schema import TABLE_COLUMNS
+from ifonly.data.schema import MARGIN, TABLE_COLUMNS
 
 PRINTABLE = st.characters(categories=("L", "N", "P", "S", "M")) | st.just(" ")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -21,17 +21,20 @@ names = (
 ids = st.text(PRINTABLE, min_size=1, max_size=8).filter(str.isprintable)
 ranges = st.lists(MODERATE, min_size=2, max_size=2, unique=True).map(lambda pair: (min(pair), max(pair)))
 
+hard_ranges = st.tuples(st.floats(-100, 100), st.floats(0.1, 1e3)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
 
 @st.composite
 def features(draw, kind=KINDS):
-    scaling = draw(st.sampled_from(["linear", "log", "none"]))
+    scaling = draw(st.sampled_from(["linear", "log", "bounded", "none"]))
     return Feature(
         name=draw(names),
         kind=draw(kind),
         unit=draw(st.text(PRINTABLE, max_size=5)),
         scaling=scaling,
-        plausible=draw(st.none() | ranges),
+        plausible=draw(hard_ranges if scaling == "bounded" else st.none() | ranges),
         log_offset=draw(st.floats(0, 10)) if scaling == "log" else 0.0,
+        margin=draw(st.floats(1e-3, 0.2)) if scaling == "bounded" else MARGIN,
     )
 
 
@@ -74,6 +77,8 @@ def cohorts(draw, values=FINITE, positive=POSITIVE):
 
     def column(feature):
         source = positive if feature.scaling == "log" else values
+        if feature.hard_range is not None:
+            source = st.floats(*feature.hard_range)
         if feature.kind == "static":
             return np.repeat([draw(source) for _ in episode_ids], lengths)
         return draw(hnp.arrays(np.float64, total, elements=source))

@@ -69,7 +69,7 @@ def test_other_peoples_files_are_not_overwritten(tmp_path):
     make(target)
     (target / "thesis.txt").write_text("years of work")
     with (
-        pytest.raises(StoreError, match=r"also holds \['thesis.txt'\].*would delete"),
+        pytest.raises(StoreError, match=r"also holds thesis.txt,.*would delete"),
         atomic_folder(target, overwrite=True) as folder,
     ):
         fill(folder, "new")
@@ -88,7 +88,7 @@ def test_what_is_outdated_goes_with_the_old_folder_and_stays_with_it(tmp_path, m
             fill(folder, "new")
 
     (target / "thesis.txt").write_text("years of work")
-    with pytest.raises(StoreError, match=r"also holds \['thesis.txt'\]"):
+    with pytest.raises(StoreError, match=r"also holds thesis.txt,"):
         replaced()
     (target / "thesis.txt").unlink()
     assert contents(target) == before

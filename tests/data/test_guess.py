@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from made_logs import DOSES, workshop
 
 from ifonly.data import Feature, Schema, load_schema, read_table
+from ifonly.data.doses import plausible_doses
 from ifonly.data.drafts import Hints, draft_text, guess_schema
-from ifonly.data.drafts.guesses import guess_actions
+from ifonly.data.drafts.actions import guess_actions
 from ifonly.data.drafts.roles import read_column
 from ifonly.data.store import load_schema_and_columns, read_frame
 from ifonly.errors import InputError, PlausibilityWarning
@@ -135,7 +136,10 @@ def test_levels_of_doses_fit_their_bins(values):
     dose.require_fit(axis)
     levels = dose.levels_of(np.array(values), axis)
     assert set(levels) == set(range(len(axis.levels)))
-    assert guess.counts.tolist() == np.bincount(levels).tolist()
+    low, high = plausible_doses(axis)
+    possible = (low <= np.array(values)) & (np.array(values) <= high)
+    assert guess.counts.tolist() == np.bincount(levels[possible], minlength=len(axis.levels)).tolist()
+    assert sum(guess.beyond.values()) == (~possible).sum()
     assert all(axis.levels[level] <= max(values) * 1.01 for level in levels)
 
 
@@ -206,6 +210,14 @@ PROBLEMS = {
     "single step": (lambda f: pl.concat([f[:1], f[6:]]), None, 1, True),
     "not sorted": (lambda f: pl.concat([f[6:12], f[:6], f[12:]])[[0, 2, 1, *range(3, 240)]], None, 2, True),
     "rare actions": (lambda f: change(change(f, "grease", 0, 5.0), "grease", 1, 5.0), None, 5, False),
+    "negative doses": (lambda f: change(f, "coolant dose", 7, -91357.0), "coolant dose", 1, True),
+    "impossible doses": (lambda f: change(f, "coolant dose", 7, SECRET), "coolant dose", 1, True),
+    "repeats": (
+        lambda f: f.with_columns(pl.col("heat").gather_every(4).repeat_by(4).explode().alias("heat")),
+        None,
+        1,
+        False,
+    ),
     "unbalanced actions": (
         lambda f: change(f.with_columns(**dict.fromkeys(DOSES, pl.lit(0.0))), "grease", 0, 1.0).with_columns(
             pl.Series("coolant dose", [1.0] + [0.0] * 239)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from random_cohorts import MODERATE, cohorts
 
 from ifonly.data import ActionSpace, Axis, Cohort, Feature, Scaler, Schema
+from ifonly.data.scaling import Columns
 from ifonly.errors import InputError
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=80)
@@ -30,7 +31,7 @@ def test_decoding_undoes_encoding(cohort):
             before = values.copy()
             scaled = columns.encode(values)
             back = columns.decode(scaled)
-            size = np.abs(values).max(axis=0, initial=1.0) + columns.log_offset
+            size = np.abs(values).max(axis=0, initial=1.0) + columns.link.log_offset
             assert (np.abs(back - values) <= 1e-11 * size).all()
             np.testing.assert_array_equal(values, before)
             np.testing.assert_allclose(columns.encode(back), scaled, rtol=0, atol=1e-6)
@@ -44,8 +45,9 @@ def test_a_scaler_survives_json_in_every_bit(cohort):
     copy = Scaler.from_dict(cohort.schema, json.loads(json.dumps(scaler.to_dict())))
     for name in ("states", "context", "actions"):
         left, right = getattr(scaler, name), getattr(copy, name)
-        for part in ("offset", "scale", "log", "log_offset"):
+        for part in ("offset", "scale"):
             assert getattr(left, part).tobytes() == getattr(right, part).tobytes()
+        assert left.link.same_as(right.link)
 
 
 @quiet
@@ -126,3 +128,29 @@ def test_broken_scalings_are_refused(change, expected):
     content = {**Scaler.identity(schema).to_dict(), **change}
     with pytest.raises(InputError, match=expected):
         Scaler.from_dict(schema, content)
+
+
+def test_a_bounded_scale_reaches_its_ends_and_never_passes_them():
+    cohort = one_feature_cohort([0.0, 24.0, 12.0], scaling="bounded", plausible=(0, 24))
+    columns = Scaler.identity(cohort.schema).states
+    scaled = columns.encode(cohort.states)
+    np.testing.assert_allclose(scaled[:, 0], [-np.log(24.24 / 0.24), np.log(24.24 / 0.24), 0.0], atol=1e-12)
+    np.testing.assert_allclose(columns.decode(scaled), cohort.states, atol=1e-12)
+    assert columns.decode([[-1e6], [-5.0], [1e6]])[:, 0].tolist() == [0.0, 0.0, 24.0]
+
+
+def test_values_outside_a_bounded_scale_are_refused_with_their_place():
+    with pytest.raises(InputError, match="x lies outside the range of its bounded scale"):
+        one_feature_cohort([0.0, 25.0], scaling="bounded", plausible=(0, 24))
+
+
+def test_the_slope_of_a_link_is_its_derivative():
+    features = (
+        Feature("a", "dynamic", scaling="bounded", plausible=(1, 3)),
+        Feature("b", "dynamic", scaling="log", log_offset=0.5),
+        Feature("c", "dynamic"),
+    )
+    link = Columns.identity(features).link
+    values, step = np.array([[1.2, 2.0, -1.0], [2.9, 0.1, 4.0]]), 1e-6
+    slopes = (link.forward(values + step) - link.forward(values - step)) / (2 * step)
+    np.testing.assert_allclose(link.log_slopes(values), np.log(slopes), atol=1e-6)

@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from random_cohorts import action_spaces, names, ranges, schemas
 
 from ifonly.data import ActionSpace, Axis, Feature, Schema
+from ifonly.data.schema import MARGIN
 from ifonly.errors import InputError, SchemaMismatchError
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=100)
@@ -37,7 +38,11 @@ def test_a_schema_survives_plain_types_json_and_yaml(schema):
 @given(schemas(), ranges)
 @relaxed
 def test_plausible_ranges_do_not_change_the_fingerprint(schema, plausible):
-    changed = [dataclasses.replace(feature, plausible=plausible) for feature in schema.features]
+    """But those of bounded scales, by which models see their features."""
+    changed = [
+        feature if feature.scaling == "bounded" else dataclasses.replace(feature, plausible=plausible)
+        for feature in schema.features
+    ]
     other = dataclasses.replace(schema, features=tuple(changed))
     assert other.fingerprint == schema.fingerprint
     schema.require_same(other, here="the model", there="the cohort")
@@ -48,7 +53,11 @@ def _changed_features(feature):
     yield dataclasses.replace(feature, unit=feature.unit + "x")
     yield dataclasses.replace(feature, kind="static" if feature.kind == "contextual" else "contextual")
     scaling = "none" if feature.scaling != "none" else "linear"
-    yield dataclasses.replace(feature, scaling=scaling, log_offset=0.0)
+    yield dataclasses.replace(feature, scaling=scaling, log_offset=0.0, margin=MARGIN)
+    if feature.scaling == "bounded":
+        low, high = feature.plausible
+        yield dataclasses.replace(feature, plausible=(low, high + 1))
+        yield dataclasses.replace(feature, margin=feature.margin / 2)
     if feature.scaling == "log":
         yield dataclasses.replace(feature, log_offset=feature.log_offset + 1)
 

@@ -43,6 +43,8 @@ NEVER_NEGATIVE = ("urine", "vasopressor", "fluid")
 YES_OR_NO = ("gender", "readmission", "ventilation")
 OLDEST = 150.0
 """Ages whose median is above this are days, as the AI Clinician keeps them."""
+MOST_OUTSIDE = 0.5
+"""If more values of a column lie outside what is possible, the column is another one, or in another unit."""
 LARGEST_FRACTION = 1.5
 """FiO2 whose median is above this is a percentage."""
 
@@ -112,7 +114,8 @@ def _found_columns(source: Path, found: list[str]) -> dict[str, str]:
     if missing:
         hint = " Are its columns separated by commas?" if len(found) == 1 else ""
         raise InputError(
-            f"{source}: columns {missing} are missing; the AI Clinician's table has them, letter for letter.{hint}"
+            f"{source}: columns {', '.join(missing)} are missing; the AI Clinician's table has them, letter for "
+            f"letter.{hint}"
         )
     names = {ours: spelled[theirs.casefold()] for ours, theirs in wanted.items()}
     if OUTCOME_COLUMN in spelled:
@@ -156,7 +159,7 @@ def _check_steps(source: Path, rows: pl.DataFrame) -> None:
 
 
 def _in_our_units(source: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Years, percent, and no value that a logarithm could not take; with remarks on what was changed."""
+    """Years, percent, and no value that its scale could not take; with remarks on what was changed."""
     remarks = []
     if _median(rows, "age") > OLDEST:
         rows = rows.with_columns(pl.col("age") / 365.25)
@@ -170,7 +173,24 @@ def _in_our_units(source: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple
         if low:
             rows = rows.with_columns(pl.col(name).clip(lower_bound=bound))
             remarks.append(f"{FEATURE_COLUMNS[name]}: {low:,} values below {bound:g} were raised to it.")
+    for feature in FEATURES:
+        if feature.hard_range is not None:
+            rows = rows.with_columns(_into_range(source, rows[feature.name], feature.hard_range, remarks))
     return rows, tuple(remarks)
+
+
+def _into_range(source: Path, values: pl.Series, span: tuple[float, float], remarks: list[str]) -> pl.Series:
+    """Values brought to the ends of the range that they cannot leave, counted; refused where most lie outside."""
+    name, (low, high) = FEATURE_COLUMNS[values.name], span
+    outside = int((~values.is_between(low, high)).sum())
+    if outside > MOST_OUTSIDE * len(values):
+        raise InputError(
+            f"{source}: column {name!r}: {outside:,} of {len(values):,} values lie outside {low:g} to {high:g}; is it "
+            "in another unit, or another column's?"
+        )
+    if outside:
+        remarks.append(f"{name}: {outside:,} values outside {low:g} to {high:g} were brought to its ends.")
+    return values.clip(low, high)
 
 
 def _median(rows: pl.DataFrame, name: str) -> float:

@@ -13,9 +13,9 @@ import polars as pl
 from ifonly.clinical.ai_clinician import read_ai_clinician
 from ifonly.clinical.database import check_limits
 from ifonly.clinical.extract import read_events
-from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, clinical_schema
+from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, add_origins, clinical_schema
 from ifonly.clinical.inclusion import Flow, SelectedStays, Selection, select_once
-from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_levels, levels_to_dict
+from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_levels, keep_plausible, levels_to_dict
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import json_text
 from ifonly.data.store import save_cohort
@@ -120,11 +120,12 @@ def _from_table(table: Path, options: BuildOptions) -> Build:
 
 
 def _finished(selected: SelectedStays, origin: Mapping[str, Any], options: BuildOptions) -> Build:
-    """The cohort of a grid's steps."""
+    """The cohort of a grid's steps; stays with a dose that cannot be are left out first, lest it shape the levels."""
+    selected = keep_plausible(selected)
     grid = selected.grid
     levels, more = choose_levels(grid, options.levels)
     schema = clinical_schema(levels[VASOPRESSORS].doses, levels[FLUIDS].doses)
-    rows = grid.rename({"stay": "episode"}).with_columns(action=pl.Series(assign_actions(grid, levels)))
+    rows = add_origins(grid).rename({"stay": "episode"}).with_columns(action=pl.Series(assign_actions(grid, levels)))
     settings = {"selection": asdict(options.selection), "levels": asdict(options.levels)}
     return Build(
         cohort=cohort_from_frame(rows, schema),

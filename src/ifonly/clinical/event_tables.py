@@ -5,7 +5,7 @@ from typing import Any
 
 from ifonly.clinical.database import quoted
 from ifonly.clinical.items import INTUBATED_VERBAL, ids_of, mimic_items
-from ifonly.clinical.rules import FLAGGED, NO_STAY, Rule, by_item, hour, outside, reasons, same_admission, values
+from ifonly.clinical.rules import Rule, by_item, charted_reasons, hour, reasons, same_admission, values
 
 PLAUSIBLE_WEIGHT = (20, 300)
 """kg"""
@@ -107,21 +107,17 @@ def measurements_rule() -> Rule:
     charted += [(item, "gcs") for item, _ in by_item({"gcs": items["gcs"]["total"]})]
     labs = by_item(items["labs"])
     specimens = ", ".join(items["blood_gas_specimen"])
-    common = (
-        ("no time", "r.time IS NULL"),
-        ("no number", "r.number IS NULL"),
-        ("implausible", f"{_in_range('v.kind', 'r.number')} IS NULL"),
-    )
+    common = (("no number", "r.number IS NULL"), ("implausible", f"{_in_range('v.kind', 'r.number')} IS NULL"))
     not_arterial = ("not arterial", "v.kind = 'pao2' AND n.time IS NOT NULL")
     other_blood = f"""(SELECT DISTINCT subject, time FROM raw_labs
         WHERE item IN ({specimens}) AND text IS NOT NULL AND upper(trim(text)) NOT IN ('ART', 'ART.', 'ARTERIAL'))"""
     rows = f"""
         SELECT r.stay, {hour("r.time")} AS hour, v.kind, {_in_range("v.kind", "r.number")} AS value,
-            {reasons(*NO_STAY, common[0], FLAGGED, *common[1:], outside(hour("r.time"), hour("r.time")))} AS reason
+            {charted_reasons(*common)} AS reason
         FROM raw_charted r JOIN {values(charted, "v", "item", "kind")} USING (item) LEFT JOIN admitted s USING (stay)
         UNION ALL
         SELECT s.stay, {hour("r.time")}, v.kind, {_in_range("v.kind", "r.number")},
-            {reasons(*common, not_arterial, ("no stay", "s.stay IS NULL"))}
+            {reasons(("no time", "r.time IS NULL"), *common, not_arterial, ("no stay", "s.stay IS NULL"))}
         FROM raw_labs r JOIN {values(labs, "v", "item", "kind")} USING (item)
         LEFT JOIN {other_blood} n ON n.subject = r.subject AND n.time = r.time
         LEFT JOIN admitted s ON {same_admission(LAB_MARGIN, 0)}"""
@@ -164,13 +160,8 @@ def gcs_rule() -> Rule:
     ranges = [(name, *limits) for name, limits in PARTS_OF_GCS.items()]
     intubated = f"(v.part = 'verbal' AND r.text IN ({', '.join(map(quoted, INTUBATED_VERBAL))}))"
     points = f"CASE WHEN {intubated} THEN 1 ELSE r.number END"
-    reason = reasons(
-        *NO_STAY,
-        ("no time", "r.time IS NULL"),
-        FLAGGED,
-        ("no number", f"{points} IS NULL"),
-        ("implausible", f"{points} NOT BETWEEN v.low AND v.high"),
-        outside(hour("r.time"), hour("r.time")),
+    reason = charted_reasons(
+        ("no number", f"{points} IS NULL"), ("implausible", f"{points} NOT BETWEEN v.low AND v.high")
     )
     rows = f"""
         SELECT r.stay, {hour("r.time")} AS hour, v.part, {points} AS points,
@@ -201,14 +192,11 @@ def urine_rule() -> Rule:
     """Urine in mL per moment; irrigant that went in counts against what came out, so single moments may be negative."""
     signs = [(item, 1, "urine") for item, _ in by_item({"urine": mimic_items()["urine"]})]
     signs += [(item, -1, "irrigant in") for item, _ in by_item({"in": mimic_items()["irrigant_in"]})]
-    reason = reasons(
-        *NO_STAY,
-        ("no time", "r.time IS NULL"),
-        FLAGGED,
+    copies = "row_number() OVER (PARTITION BY r.stay, r.time, r.item, r.number, r.flagged)"
+    reason = charted_reasons(
         ("no number", "r.number IS NULL"),
         ("implausible", f"r.number NOT BETWEEN 0 AND {MOST_URINE}"),
-        outside(hour("r.time"), hour("r.time")),
-        ("duplicate", "row_number() OVER (PARTITION BY r.stay, r.time, r.item, r.number, r.flagged) > 1"),
+        last=(("duplicate", f"{copies} > 1"),),
     )
     rows = f"""
         SELECT r.stay, {hour("r.time")} AS hour, v.sign * r.number AS ml, v.kind, {reason} AS reason
@@ -248,13 +236,7 @@ def ventilation_rule(*, procedures: bool) -> Rule:
         FROM (SELECT *, lower(trim(text)) AS said FROM raw_charted WHERE item IN ({wanted})) r"""
     if procedures:
         charted += " UNION ALL SELECT stay, time, cancelled, 'extubation' FROM raw_procedures"
-    reason = reasons(
-        *NO_STAY,
-        ("no time", "r.time IS NULL"),
-        FLAGGED,
-        ("no evidence", "r.kind IN ('nothing charted', 'no evidence')"),
-        outside(hour("r.time"), hour("r.time")),
-    )
+    reason = charted_reasons(("no evidence", "r.kind IN ('nothing charted', 'no evidence')"))
     rows = f"""SELECT r.stay, {hour("r.time")} AS hour, r.kind, {reason} AS reason
         FROM ({charted}) r LEFT JOIN admitted s USING (stay)"""
     table = """SELECT stay::VARCHAR AS stay, hour,

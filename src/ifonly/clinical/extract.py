@@ -23,7 +23,7 @@ from ifonly.clinical.event_tables import (
     ventilation_rule,
     weights_rule,
 )
-from ifonly.clinical.inclusion import FlowStep
+from ifonly.clinical.inclusion import TABLES, FlowStep
 from ifonly.clinical.items import differing_labels
 from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
 from ifonly.clinical.rules import Rule, check_losses, loss_notes
@@ -32,18 +32,6 @@ from ifonly.clinical.treatments import DEFAULT_WEIGHT, fluids_rule, vasopressors
 from ifonly.errors import InputError
 from ifonly.files import write_text_atomically
 from ifonly.progress import Progress, Tick, silent
-
-TABLES = (
-    "stays",
-    "measurements",
-    "urine",
-    "ventilation",
-    "vasopressors",
-    "fluids",
-    "antibiotics",
-    "cultures",
-)
-"""The event tables; docs/clinical-data.md lists their columns."""
 
 
 @dataclass(frozen=True)

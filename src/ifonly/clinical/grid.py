@@ -15,13 +15,17 @@ import numpy as np
 import polars as pl
 
 from ifonly.clinical.sofa import COMPONENTS, add_sofa
-from ifonly.clinical.treatments import Floats, amount_per_step, maximum_rate
+from ifonly.clinical.treatments import MOST_FLUID, MOST_RATE, Floats, amount_per_step, maximum_rate
+from ifonly.data.episode import Origin
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.tables import origin_column
 from ifonly.progress import Progress, Tick, silent
 
 STEP_HOURS = 4.0
 VASOPRESSORS, FLUIDS = "vasopressors", "fluids"
 UNITS = {VASOPRESSORS: "mcg/kg/min", FLUIDS: "mL/4 h"}
+PLAUSIBLE_DOSES = {VASOPRESSORS: (0.0, MOST_RATE), FLUIDS: (0.0, float(MOST_FLUID))}
+"""In a step: no more than one row may say; more is a slip, or another unit."""
 DOSE_COLUMNS = {VASOPRESSORS: "vasopressor", FLUIDS: "fluid"}
 """The column of a grid with the dose of each axis."""
 
@@ -30,16 +34,16 @@ FEATURES = (
     Feature("readmission", "static", unit="1 = yes", scaling="none", plausible=(0, 1)),
     Feature("age", "static", unit="years", plausible=(18, 100)),
     Feature("ventilation", "contextual", unit="1 = yes", scaling="none", plausible=(0, 1)),
-    Feature("FiO2", "dynamic", unit="%", plausible=(20, 100)),
+    Feature("FiO2", "dynamic", unit="%", scaling="bounded", plausible=(20, 100)),
     Feature("PaO2", "dynamic", unit="mmHg", scaling="log", plausible=(10, 700)),
     Feature("platelets", "dynamic", unit="10^9/L", scaling="log", plausible=(1, 2000)),
     Feature("bilirubin", "dynamic", unit="mg/dL", scaling="log", plausible=(0.1, 80)),
-    Feature("GCS", "dynamic", unit="points", plausible=(3, 15)),
+    Feature("GCS", "dynamic", unit="points", scaling="bounded", plausible=(3, 15)),
     Feature("MAP", "dynamic", unit="mmHg", plausible=(10, 250)),
     Feature("creatinine", "dynamic", unit="mg/dL", scaling="log", plausible=(0.05, 60)),
     # Zero is common; the offset keeps its logarithm finite and small volumes close to each other.
     Feature("urine", "dynamic", unit="mL/4 h", scaling="log", plausible=(0, 5000), log_offset=30.0),
-    Feature("SOFA", "dynamic", unit="points", plausible=(0, 24)),
+    Feature("SOFA", "dynamic", unit="points", scaling="bounded", plausible=(0, 24)),
 )
 
 
@@ -50,13 +54,14 @@ def clinical_schema(vasopressors: Sequence[float], fluids: Sequence[float]) -> S
     """
     return Schema(
         features=FEATURES,
-        actions=ActionSpace.product(
-            Axis(VASOPRESSORS, UNITS[VASOPRESSORS], tuple(vasopressors)),
-            Axis(FLUIDS, UNITS[FLUIDS], tuple(fluids)),
-        ),
+        actions=ActionSpace.product(_axis(VASOPRESSORS, vasopressors), _axis(FLUIDS, fluids)),
         step_length=STEP_HOURS,
         step_unit="h",
     )
+
+
+def _axis(name: str, levels: Sequence[float]) -> Axis:
+    return Axis(name, UNITS[name], tuple(levels), PLAUSIBLE_DOSES[name])
 
 
 STEP_SECONDS = round(STEP_HOURS * 3600)
@@ -103,6 +108,8 @@ STATIC = ("gender", "readmission", "age")
 DYNAMIC = (*(variable.feature for variable in VARIABLES), "urine", "SOFA")
 MEASURED = (*(variable.feature for variable in VARIABLES), "urine", "ventilation")
 """What has a column `measured_...`: whether it was charted within the step."""
+BEHIND_SOFA = ("PaO2", "platelets", "bilirubin", "MAP", "GCS", "creatinine", "urine")
+"""A measurement of each organ's points; where one of them was charted, SOFA counts as measured."""
 COLUMNS = (
     ("stay", "subject", "step", "hour"),
     STATIC,
@@ -363,3 +370,29 @@ def _with_defaults(steps: pl.DataFrame) -> pl.DataFrame:
     known = [pl.col(v.feature).is_not_null().alias(f"known_{v.feature}") for v in VARIABLES]
     filled = [pl.col(v.feature).fill_null(v.default) for v in VARIABLES]
     return steps.with_columns(known).with_columns(*filled, pl.col("SOFA").cast(pl.Float64))
+
+
+def add_origins(grid: pl.DataFrame) -> pl.DataFrame:
+    """The grid with the origin of each entry of the states, in the columns that a stored cohort has for them.
+
+    What was charted within its step was measured; what is still held was carried forward; a default was assumed, and so
+    was no urine where none was charted. A grid without masks, such as the AI Clinician's table, is left as it is.
+    """
+    if not {f"measured_{name}" for name in MEASURED} <= set(grid.columns):
+        return grid
+    known = {variable.feature: pl.col(f"known_{variable.feature}") for variable in VARIABLES} | {"urine": pl.lit(False)}
+    sources = {name: (pl.col(f"measured_{name}"), known[name]) for name in known}
+    sources["SOFA"] = (
+        pl.any_horizontal(sources[name][0] for name in BEHIND_SOFA),
+        pl.any_horizontal(sources[name][1] for name in BEHIND_SOFA),
+    )
+    return grid.with_columns(
+        pl.when(sources[name][0])
+        .then(Origin.MEASURED.value)
+        .when(sources[name][1])
+        .then(Origin.CARRIED.value)
+        .otherwise(Origin.ASSUMED.value)
+        .cast(pl.UInt8)
+        .alias(origin_column(name))
+        for name in DYNAMIC
+    )

@@ -33,7 +33,8 @@ LEAST_SOFA = 2
 
 CohortRule = Literal["sepsis3", "all-adults"]
 GRID_TABLES = ("measurements", "urine", "ventilation", "vasopressors", "fluids")
-TABLES = ("stays", "antibiotics", "cultures", *GRID_TABLES)
+TABLES = ("stays", *GRID_TABLES, "antibiotics", "cultures")
+"""The event tables; docs/clinical-data.md lists their columns."""
 CODE_OF_GRIDS = ("inclusion", "grid", "sofa", "treatments")
 """The modules that make a grid and its flow."""
 

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, UNITS, VASOPRESSORS
+from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, PLAUSIBLE_DOSES, UNITS, VASOPRESSORS
+from ifonly.clinical.inclusion import Flow, FlowStep, SelectedStays
 from ifonly.data.cohort import split_subjects
+from ifonly.data.doses import OTHER_UNIT
 from ifonly.data.plain import read_mapping
 from ifonly.errors import InputError
 
@@ -26,6 +28,10 @@ DIGITS = 3
 LEARNED, FROM_PAPER = "learned", "paper"
 
 Doses = npt.NDArray[np.float64]
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _increase(numbers: Sequence[float]) -> bool:
@@ -46,10 +52,10 @@ class Levels:
         object.__setattr__(self, "doses", tuple(float(dose) for dose in self.doses))
         object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
         if len(self.doses) < 2 or self.doses[0] != 0 or not _increase((*self.doses, np.inf)):
-            raise InputError(f"levels {list(self.doses)}: must begin with 0 and increase, with at least one more.")
+            raise InputError(f"levels {_listed(self.doses)}: must begin with 0 and increase, with at least one more.")
         if len(self.edges) != len(self.doses) - 2 or not _increase((0.0, *self.edges, np.inf)):
             raise InputError(
-                f"edges {list(self.edges)}: must be positive and increase, one between each two of the "
+                f"edges {_listed(self.edges)}: must be positive and increase, one between each two of the "
                 f"{len(self.doses) - 1} levels above zero."
             )
 
@@ -74,6 +80,50 @@ PAPER = {
     FLUIDS: Levels.of_doses((0, 30, 80, 279, 850)),
 }
 """The levels of the paper's table; it gives no edges."""
+
+
+MOST = 0.5
+"""If more of the doses above zero are beyond what is plausible, the column is in another unit."""
+FEW = 20
+"""Up to so many doses say nothing about a column's unit."""
+
+
+def keep_plausible(selected: SelectedStays) -> SelectedStays:
+    """Without stays that have a dose beyond what is plausible, counted; refused where a whole column is so."""
+    for name, column in DOSE_COLUMNS.items():
+        _require_unit(selected.grid[column].to_numpy(), name)
+    beyond = {name: pl.col(column) > PLAUSIBLE_DOSES[name][1] for name, column in DOSE_COLUMNS.items()}
+    slips = selected.grid.filter(pl.any_horizontal(beyond.values()))
+    if slips.height == 0:
+        return selected
+    grid = selected.grid.filter(~pl.col("stay").is_in(slips["stay"].unique().implode()))
+    limits = " and ".join(f"{PLAUSIBLE_DOSES[name][1]:,.0f} {UNITS[name]} of {name}" for name in beyond)
+    before, stays, subjects = selected.flow.steps[-1], grid["stay"].n_unique(), grid["subject"].n_unique()
+    step = FlowStep(f"no dose above {limits}", stays, subjects, before.stays - stays, before.subjects - subjects)
+    if stays == 0:
+        raise InputError(
+            f"no stay is left: all have a dose above {limits}. Is the table in these units, and one of intensive care?"
+        )
+    counts = ", ".join(f"{name} in {slips.filter(wrong).height:,}" for name, wrong in beyond.items())
+    remark = (
+        f"steps with a dose beyond what is plausible ({limits}): {counts}; their {slips['stay'].n_unique():,} stays "
+        "are left out."
+    )
+    return SelectedStays(grid, Flow((*selected.flow.steps, step)), (*selected.remarks, remark))
+
+
+def _require_unit(doses: Doses, name: str) -> None:
+    """Refuse doses of which most are implausible, or whose usual size is far from the paper's levels."""
+    given, usual = doses[doses > 0], float(np.median(PAPER[name].doses[1:]))
+    if given.size <= FEW:
+        return
+    beyond = int((given > PLAUSIBLE_DOSES[name][1]).sum())
+    if beyond > MOST * given.size or float(np.median(given)) < usual / OTHER_UNIT:
+        size = "large" if beyond > MOST * given.size else "small"
+        raise InputError(
+            f"{name}: most of the {given.size:,} doses above zero are far too {size} to be in {UNITS[name]}; convert "
+            "the column (max_dose_vaso and input_4hourly in the AI Clinician's table), or read the tables as shipped."
+        )
 
 
 def learn_levels(doses: Doses, *, name: str) -> tuple[Levels, tuple[str, ...]]:

@@ -190,14 +190,14 @@ def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typ
 
 
 def recipe_of(table: Table, chosen: Pass) -> dict[str, Any]:
-    """What a pass depends on: the file as it is now, and the question asked of it."""
+    """What a pass depends on: the file as it is now, and the query put to it."""
     stat = table.path.stat()
-    question = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))
+    query = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))
     return {
         "file": table.path.name,
         "bytes": stat.st_size,
         "modified": stat.st_mtime_ns,
-        "query": question,
+        "query": query,
         # How the query is run and counted; what is asked, other modules included, is the query itself.
         "code": code_of("passes", "database"),
     }

@@ -74,6 +74,12 @@ def outside(start: str, stop: str) -> tuple[str, str]:
     return "outside the stay", f"{stop} < {-CHART_MARGIN} OR {start} > s.hours"
 
 
+def charted_reasons(*own: tuple[str, str], last: tuple[tuple[str, str], ...] = ()) -> str:
+    """The reason of rows that are charted at a time: what they have in common around those of their `own`."""
+    no_time = ("no time", "r.time IS NULL")
+    return reasons(*NO_STAY, no_time, FLAGGED, *own, outside(hour("r.time"), hour("r.time")), *last)
+
+
 def same_admission(before: float, after: float) -> str:
     """Rows of the stay's admission (or of none, but of its patient) within the stay and these margins around it."""
     return (

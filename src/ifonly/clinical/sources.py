@@ -6,9 +6,11 @@ reported in words, and dialect and columns are passed to the reader instead of b
 
 import csv
 import gzip
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -57,76 +59,23 @@ class Source:
     tables: Mapping[str, Table]
 
 
-_III: dict[str, Layout] = {
-    "stays": Layout("ICUSTAYS", ("subject_id", "hadm_id", "icustay_id", "dbsource", "intime", "outtime")),
-    "admissions": Layout("ADMISSIONS", ("hadm_id", "hospital_expire_flag")),
-    "patients": Layout("PATIENTS", ("subject_id", "gender", "dob")),
-    "charted": Layout(
-        "CHARTEVENTS", ("icustay_id", "itemid", "charttime", "value", "valuenum"), optional_columns=("error",)
-    ),
-    "labs": Layout("LABEVENTS", ("subject_id", "hadm_id", "itemid", "charttime", "value", "valuenum")),
-    "outputs": Layout("OUTPUTEVENTS", ("icustay_id", "itemid", "charttime", "value"), optional_columns=("iserror",)),
-    "inputs_carevue": Layout(
-        "INPUTEVENTS_CV",
-        ("icustay_id", "itemid", "charttime", "amount", "amountuom", "rate", "rateuom", "orderid", "stopped"),
-    ),
-    "inputs_metavision": Layout(
-        "INPUTEVENTS_MV",
-        (
-            "icustay_id",
-            "itemid",
-            "starttime",
-            "endtime",
-            "amount",
-            "amountuom",
-            "rate",
-            "rateuom",
-            "orderid",
-            "patientweight",
-            "statusdescription",
-        ),
-        optional_columns=("cancelreason",),
-    ),
-    "procedures": Layout(
-        "PROCEDUREEVENTS_MV", ("icustay_id", "itemid", "starttime"), required=False, optional_columns=("cancelreason",)
-    ),
-    "prescriptions": Layout("PRESCRIPTIONS", ("subject_id", "hadm_id", "startdate", "drug", "route")),
-    "microbiology": Layout("MICROBIOLOGYEVENTS", ("subject_id", "hadm_id", "chartdate", "charttime")),
-    "items": Layout("D_ITEMS", ("itemid", "label"), required=False),
-    "lab_items": Layout("D_LABITEMS", ("itemid", "label"), required=False),
-}
-
-_IV_NAMES = {
-    "stays": "icu/icustays",
-    "admissions": "hosp/admissions",
-    "patients": "hosp/patients",
-    "charted": "icu/chartevents",
-    "labs": "hosp/labevents",
-    "outputs": "icu/outputevents",
-    "inputs_metavision": "icu/inputevents",
-    "procedures": "icu/procedureevents",
-    "prescriptions": "hosp/prescriptions",
-    "microbiology": "hosp/microbiologyevents",
-    "items": "icu/d_items",
-    "lab_items": "hosp/d_labitems",
-}
-_IV_COLUMNS = {"icustay_id": "stay_id", "startdate": "starttime"}
-_IV_OWN_COLUMNS = {
-    "stays": ("subject_id", "hadm_id", "stay_id", "intime", "outtime"),
-    "patients": ("subject_id", "gender", "anchor_age", "anchor_year"),
-}
+def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
+    text = resources.files("ifonly.clinical").joinpath("mimic_tables.json").read_text(encoding="utf-8")
+    return {
+        release: {
+            name: Layout(
+                table["file"],
+                tuple(table["columns"].split()),
+                table.get("required", True),
+                tuple(table.get("optional_columns", "").split()),
+            )
+            for name, table in tables.items()
+        }
+        for release, tables in json.loads(text).items()
+    }
 
 
-def _fourth(name: str, layout: Layout) -> Layout:
-    """The same table in MIMIC-IV: another place, some columns by other names."""
-    columns = _IV_OWN_COLUMNS.get(name, tuple(_IV_COLUMNS.get(column, column) for column in layout.columns))
-    return Layout(_IV_NAMES[name], columns, layout.required, layout.optional_columns)
-
-
-LAYOUTS: Mapping[Release, Mapping[str, Layout]] = {
-    "MIMIC-III": _III,
-    "MIMIC-IV": {name: _fourth(name, _III[name]) for name in _IV_NAMES},
-}
+LAYOUTS = _layouts()
 """Every table that is read, per release. Tables and columns that may be absent are marked as such."""
 
 

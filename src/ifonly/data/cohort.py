@@ -15,9 +15,12 @@ from ifonly.data.episode import (
     Episode,
     FloatArray,
     IntArray,
+    Origin,
+    OriginArray,
     Rows,
     as_actions,
     as_matrix,
+    as_origins,
     check_ids,
     check_rows,
     check_static,
@@ -38,6 +41,7 @@ class Transitions:
     actions: IntArray  # [N]
     next_states: FloatArray  # [N, D]
     episode: IntArray  # [N], position of the episode in the cohort
+    measured: npt.NDArray[np.bool_] | None = None  # [N, D], which entries of `next_states` were measured; None: all
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -57,6 +61,8 @@ class Cohort:
     context: FloatArray
     actions: IntArray
     subjects: tuple[str, ...] = ()
+    origins: OriginArray | None = None
+    """Which entries of the states were measured, carried forward or assumed (`Origin`); None: all were measured."""
     implausible: dict[str, int] = field(init=False)
     """Number of values outside the plausible range, per feature."""
 
@@ -73,7 +79,8 @@ class Cohort:
             episode = int(np.searchsorted(offsets, row, side="right")) - 1
             return f"episode {ids[episode]!r}, step {row - int(offsets[episode])}"
 
-        rows = Rows(self.schema, states, context, as_actions("cohort", self.actions, locate=locate))
+        origins = as_origins("cohort", self.origins, states.shape)
+        rows = Rows(self.schema, states, context, as_actions("cohort", self.actions, locate=locate), origins)
         check_rows(rows, locate=locate)
         check_static(rows, np.repeat(offsets[:-1], np.diff(offsets)), locate=locate)
         counts = count_implausible(rows)
@@ -85,7 +92,7 @@ class Cohort:
     ) -> None:
         offsets.flags.writeable = False
         values = {"schema": rows.schema, "ids": ids, "subjects": subjects, "offsets": offsets, "implausible": counts}
-        values |= {"states": rows.states, "context": rows.context, "actions": rows.actions}
+        values |= {name: getattr(rows, name) for name in ("states", "context", "actions", "origins")}
         for name, value in values.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_position", {id: position for position, id in enumerate(ids)})
@@ -108,7 +115,15 @@ class Cohort:
             states=np.concatenate([item.states for item in items]),
             context=np.concatenate([item.context for item in items]),
             actions=np.concatenate([item.actions for item in items]),
+            origins=np.concatenate(
+                [np.zeros_like(item.states) if item.origins is None else item.origins for item in items]
+            ),
         )
+
+    @property
+    def rows(self) -> Rows:
+        """The steps of all episodes."""
+        return Rows(self.schema, self.states, self.context, self.actions, self.origins)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -140,8 +155,7 @@ class Cohort:
             return self._take(np.arange(len(self))[key])
         position = self.position(key) if isinstance(key, str) else range(len(self))[key]
         rows = slice(self.offsets[position], self.offsets[position + 1])
-        part = Rows(self.schema, self.states[rows], self.context[rows], self.actions[rows])
-        return Episode.trusted(self.ids[position], self.subjects[position], part)
+        return Episode.trusted(self.ids[position], self.subjects[position], self.rows.take(rows))
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[position] for position in range(len(self)))
@@ -169,7 +183,7 @@ class Cohort:
         lengths = self.lengths[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         index = np.arange(offsets[-1]) + np.repeat(self.offsets[positions] - offsets[:-1], lengths)
-        rows = Rows(self.schema, self.states[index], self.context[index], self.actions[index])
+        rows = self.rows.take(index)
         ids = tuple(self.ids[p] for p in positions)
         if twice := repeated(ids):
             raise InputError(f"the selection names episode {twice[0]!r} more than once.")
@@ -211,7 +225,12 @@ class Cohort:
         first[self.offsets[:-1]] = True
         episode = np.repeat(np.arange(len(self)), self.lengths)
         return Transitions(
-            self.states[~last], self.context[~last], self.actions[~last], self.states[~first], episode[~last]
+            states=self.states[~last],
+            context=self.context[~last],
+            actions=self.actions[~last],
+            next_states=self.states[~first],
+            episode=episode[~last],
+            measured=None if self.origins is None else self.origins[~first] == Origin.MEASURED,
         )
 
     def summary(self) -> CohortSummary:
@@ -221,8 +240,9 @@ class Cohort:
     def fingerprint(self) -> str:
         """A hash of schema, ids, subjects and every value: what a result was computed from."""
         digest = hashlib.sha256(json.dumps([self.schema.fingerprint, self.ids, self.subjects]).encode())
-        for array in (self.offsets, self.states, self.context, self.actions):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        for array in (self.offsets, self.states, self.context, self.actions, self.origins):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:

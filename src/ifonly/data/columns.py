@@ -17,6 +17,9 @@ from ifonly.records import to_plain
 SAME_DOSE = 1e-9
 """Doses that differ from a level by no more than this, relative to the largest level, are that level."""
 
+AUTO = "auto"
+"""In a schema file: what was measured is guessed from exact repeats."""
+
 UNKNOWN_LEVEL = -1
 """Stands for a dose that is none of the levels."""
 
@@ -80,9 +83,18 @@ class TableColumns:
     spacing: float | None = None
     """How far the numbers in `step` are apart, such as 4 where it holds hours; every episode then begins where it
     begins. None: steps are numbered 0, 1, 2, ... or 1, 2, 3, ..."""
+    measured: tuple[tuple[str, str], ...] = ()
+    """Dynamic features and the column of each that says, by 1 or 0, whether it was measured in this step."""
+    repeats_are_carried: bool = False
+    """Where no column says it: whether a value that repeats the one before exactly counts as carried forward."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "doses", tuple(self.doses))
+        object.__setattr__(self, "measured", tuple((feature, column) for feature, column in self.measured))
+        for feature, column in self.measured:
+            check_name("table: measured", f"the column of {feature!r}", column)
+        if self.measured and self.repeats_are_carried:
+            raise InputError("table: measured comes from columns or is guessed from repeats ('auto'), not both.")
         for role, column in self._roles():
             check_name("table", role, column)
         if twice := repeated([column for _, column in self._roles()]):
@@ -135,6 +147,9 @@ class TableColumns:
         """Plain types, as the key `table` of a schema file holds them."""
         content = {key: value for key, value in to_plain(self).items() if value is not None}
         del content["action" if self.doses else "doses"]
+        content["measured"] = AUTO if content.pop("repeats_are_carried") else dict(self.measured)
+        if not content["measured"]:
+            del content["measured"]
         for dose in content.get("doses", []):
             if not dose["edges"]:
                 del dose["edges"]
@@ -143,15 +158,20 @@ class TableColumns:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TableColumns:
         """Read what `to_dict` wrote, or what a person wrote; what is left out has its usual name."""
-        check_keys(
-            "table", content, required=set(), optional={"episode", "step", "spacing", "subject", "action", "doses"}
-        )
+        optional = {"episode", "step", "spacing", "subject", "action", "doses", "measured"}
+        check_keys("table", content, required=set(), optional=optional)
         if "action" in content and "doses" in content:
             raise InputError("table: has both action and doses; an action comes from one column or from its doses.")
-        rest = {key: value for key, value in content.items() if key != "doses"}
-        return cls(
-            **rest, doses=tuple(_dose_from_dict(item) for item in as_list("table", "doses", content.get("doses", [])))
-        )
+        said = content.get("measured", {})
+        measured = {} if said == AUTO else said
+        if not isinstance(measured, Mapping):
+            raise InputError(
+                f"table: measured must be a mapping from features to columns of 0 and 1, or {AUTO!r}: values that "
+                "repeat exactly were carried forward."
+            )
+        rest = {key: value for key, value in content.items() if key not in ("doses", "measured")}
+        doses = tuple(_dose_from_dict(item) for item in as_list("table", "doses", content.get("doses", [])))
+        return cls(**rest, doses=doses, measured=tuple(measured.items()), repeats_are_carried=said == AUTO)
 
 
 def _dose_from_dict(content: Mapping[str, Any]) -> DoseColumn:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,17 @@ from ifonly.errors import InputError, PlausibilityWarning
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+OriginArray = npt.NDArray[np.uint8]
+
+
+class Origin(IntEnum):
+    """Where an entry of a state comes from."""
+
+    MEASURED = 0
+    CARRIED = 1
+    """The value of an earlier step, carried forward because nothing was measured."""
+    ASSUMED = 2
+    """A default: nothing had been measured yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +36,8 @@ class Episode:
 
     `states` [T, D] holds the dynamic features, `context` [T, C] the static and contextual ones, `actions`
     [T] the action taken at each step, numbered as in `schema.actions`. The last action has no recorded effect.
+    `origins` [T, D] says which entries of the states were measured, carried forward or assumed (`Origin`); without it
+    all were measured.
 
     >>> from ifonly import ActionSpace
     >>> schema = Schema((Feature("pain", "dynamic"),), ActionSpace.categories(["wait", "treat"]))
@@ -36,6 +51,7 @@ class Episode:
     actions: IntArray
     context: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     subject: str = ""
+    origins: OriginArray | None = None
 
     def __post_init__(self) -> None:
         subject = self.id if self.subject == "" else self.subject
@@ -53,7 +69,7 @@ class Episode:
                 f"{where}: {len(states)} states, {len(context)} context rows and {len(actions)} actions; "
                 "there must be one of each per step."
             )
-        rows = Rows(self.schema, states, context, actions)
+        rows = Rows(self.schema, states, context, actions, as_origins(where, self.origins, states.shape))
         check_rows(rows, locate=lambda row: f"{where}, step {row}")
         check_static(rows, np.zeros(len(states), dtype=np.int64), locate=lambda row: f"{where}, step {row}")
         warn_implausible(count_implausible(rows), where)
@@ -61,7 +77,7 @@ class Episode:
 
     def _set(self, id: str, subject: str, rows: Rows) -> None:
         values = {"id": id, "subject": subject, "schema": rows.schema}
-        values |= {"states": rows.states, "context": rows.context, "actions": rows.actions}
+        values |= {name: getattr(rows, name) for name in ("states", "context", "actions", "origins")}
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -82,24 +98,32 @@ class Episode:
 
 @dataclass(frozen=True)
 class Rows:
-    """Steps of one or many episodes below each other: states [N, D], context [N, C], actions [N]."""
+    """Steps of one or many episodes below each other: states [N, D], context [N, C], actions [N], origins [N, D]."""
 
     schema: Schema
     states: FloatArray
     context: FloatArray
     actions: IntArray
+    origins: OriginArray | None = None
 
     def frozen_copy(self) -> Rows:
         """A read-only copy that shares no memory with the arrays it was made from."""
         states, context = np.array(self.states, order="C"), np.array(self.context, order="C")
-        copy = Rows(self.schema, states, context, np.array(self.actions))
+        origins = None if self.origins is None else np.array(self.origins, order="C")
+        copy = Rows(self.schema, states, context, np.array(self.actions), origins)
         copy.freeze()
         return copy
 
     def freeze(self) -> None:
         """Make the arrays themselves read-only."""
-        for values in (self.states, self.context, self.actions):
-            values.flags.writeable = False
+        for values in (self.states, self.context, self.actions, self.origins):
+            if values is not None:
+                values.flags.writeable = False
+
+    def take(self, index: IntArray | slice) -> Rows:
+        """Some of the steps."""
+        origins = None if self.origins is None else self.origins[index]
+        return Rows(self.schema, self.states[index], self.context[index], self.actions[index], origins)
 
 
 def check_ids(ids: Sequence[object], subjects: Sequence[object]) -> None:
@@ -138,8 +162,22 @@ def as_actions(what: str, values: Any, *, locate: Callable[[int], str]) -> IntAr
     return whole
 
 
+def as_origins(what: str, values: Any, shape: tuple[int, ...]) -> OriginArray | None:
+    """`values` as origins of states of this shape; None where all entries were measured."""
+    if values is None:
+        return None
+    origins = np.asarray(values)
+    if origins.shape != shape or not np.isin(origins, list(Origin)).all():
+        raise InputError(
+            f"{what}: origins must have the states' shape {list(shape)} and be 0 (measured), 1 (carried forward) or 2 "
+            "(assumed)."
+        )
+    return origins.astype(np.uint8) if origins.any() else None
+
+
 def check_rows(rows: Rows, *, locate: Callable[[int], str]) -> None:
-    """Refuse wrong widths, non-finite values, values a logarithm cannot take, and unknown actions."""
+    """Refuse wrong widths, non-finite values, values a logarithm or a bounded scale cannot take, and unknown
+    actions."""
     for what, values, features in (
         ("states", rows.states, rows.schema.dynamic),
         ("context", rows.context, rows.schema.context),
@@ -155,6 +193,9 @@ def check_rows(rows: Rows, *, locate: Callable[[int], str]) -> None:
         )
         remedy = "has no logarithm; set the feature's log_offset or another scaling in the schema"
         _refuse_first(no_log, features, locate, remedy)
+        ranges = np.array([f.hard_range or (-math.inf, math.inf) for f in features]).reshape(len(features), 2)
+        remedy = "lies outside the range of its bounded scale; correct it, widen `plausible`, or choose another scaling"
+        _refuse_first((values < ranges[:, 0]) | (values > ranges[:, 1]), features, locate, remedy)
     unknown = np.flatnonzero((rows.actions < 0) | (rows.actions >= len(rows.schema.actions)))
     if unknown.size:
         row = int(unknown[0])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,50 +15,112 @@ from ifonly.data.episode import FloatArray
 from ifonly.data.schema import Feature, Schema
 from ifonly.errors import InputError
 
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """What a group of columns passes through before it is centred and scaled: nothing, a logarithm, or log-odds.
+
+    A bounded column lives on (low, high), its plausible range widened a little at either end, so that recorded extremes
+    have finite log-odds. Values between a widened end and the range's own are shown, and rewarded, as the range's end.
+    """
+
+    log: BoolArray  # [n]
+    log_offset: FloatArray  # [n], added before the logarithm
+    bounded: BoolArray  # [n]
+    floor: FloatArray  # [n], the lowest possible value; -inf where the column is not bounded
+    ceiling: FloatArray  # [n], the highest possible value; inf where the column is not bounded
+    low: FloatArray  # [n], the widened lower end; -inf where the column is not bounded
+    high: FloatArray  # [n], the widened upper end; inf where the column is not bounded
+
+    @classmethod
+    def of(cls, features: tuple[Feature, ...]) -> Link:
+        """As the features' `scaling` says."""
+        ranges = [feature.hard_range or (-math.inf, math.inf) for feature in features]
+        ends = np.array(ranges, dtype=np.float64).reshape(len(features), 2)
+        bounded = np.array([feature.hard_range is not None for feature in features], dtype=bool)
+        wider = np.array(
+            [
+                feature.margin * (feature.hard_range[1] - feature.hard_range[0]) if feature.hard_range else 0.0
+                for feature in features
+            ]
+        )
+        return cls(
+            log=np.array([feature.scaling == "log" for feature in features], dtype=bool),
+            log_offset=np.array([feature.log_offset for feature in features], dtype=np.float64),
+            bounded=bounded,
+            floor=ends[:, 0],
+            ceiling=ends[:, 1],
+            low=ends[:, 0] - wider,
+            high=ends[:, 1] + wider,
+        )
+
+    @classmethod
+    def none(cls, width: int) -> Link:
+        """The identity of so many columns."""
+        no, zero = np.zeros(width, dtype=bool), np.zeros(width)
+        return cls(no, zero, no, zero - math.inf, zero + math.inf, zero - math.inf, zero + math.inf)
+
+    def same_as(self, other: Link) -> bool:
+        """Whether both links are the same function."""
+        return all(np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
+    def forward(self, values: npt.ArrayLike) -> FloatArray:
+        """Original units [..., n] to linked ones."""
+        linked = np.array(values, dtype=np.float64)
+        linked[..., self.log] = np.log(linked[..., self.log] + self.log_offset[self.log])
+        inside = linked[..., self.bounded]
+        linked[..., self.bounded] = np.log(inside - self.low[self.bounded]) - np.log(self.high[self.bounded] - inside)
+        return linked
+
+    def inverse(self, linked: FloatArray) -> FloatArray:
+        """Linked values [..., n] to original units; never outside a bounded column's range."""
+        values = np.array(linked, dtype=np.float64)
+        values[..., self.log] = np.exp(values[..., self.log]) - self.log_offset[self.log]
+        share = (1 + np.tanh(values[..., self.bounded] / 2)) / 2  # the logistic function, without overflow
+        low, high = self.low[self.bounded], self.high[self.bounded]
+        inside = np.clip(low + (high - low) * share, self.floor[self.bounded], self.ceiling[self.bounded])
+        values[..., self.bounded] = inside
+        return values
+
+    def log_slopes(self, values: FloatArray) -> FloatArray:
+        """The logarithm of each link's slope at values [..., n], in original units."""
+        slopes = np.zeros_like(values)
+        slopes[..., self.log] = -np.log(values[..., self.log] + self.log_offset[self.log])
+        low, high, inside = self.low[self.bounded], self.high[self.bounded], values[..., self.bounded]
+        slopes[..., self.bounded] = np.log(high - low) - np.log(inside - low) - np.log(high - inside)
+        return slopes
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The map of a group of columns: scaled = (link(value) - offset) / scale, link = identity or logarithm."""
+    """The map of a group of columns: scaled = (link(value) - offset) / scale."""
 
     offset: FloatArray  # [n]
     scale: FloatArray  # [n], positive
-    log: npt.NDArray[np.bool_]  # [n]
-    log_offset: FloatArray  # [n]
+    link: Link
 
     def encode(self, values: npt.ArrayLike) -> FloatArray:
         """Original units [..., n] to scaled coordinates."""
-        linked = np.array(values, dtype=np.float64)
-        linked[..., self.log] = np.log(linked[..., self.log] + self.log_offset[self.log])
-        return (linked - self.offset) / self.scale
+        return (self.link.forward(values) - self.offset) / self.scale
 
     def decode(self, scaled: npt.ArrayLike) -> FloatArray:
         """Scaled coordinates [..., n] to original units."""
-        linked = np.asarray(scaled, dtype=np.float64) * self.scale + self.offset
-        linked[..., self.log] = np.exp(linked[..., self.log]) - self.log_offset[self.log]
-        return linked
+        return self.link.inverse(np.asarray(scaled, dtype=np.float64) * self.scale + self.offset)
 
     @classmethod
     def identity(cls, features: tuple[Feature, ...]) -> Columns:
-        """Offset 0 and scale 1; log-scaled features still pass through the logarithm."""
-        return cls(
-            offset=np.zeros(len(features)),
-            scale=np.ones(len(features)),
-            log=np.array([f.scaling == "log" for f in features], dtype=bool),
-            log_offset=np.array([f.log_offset for f in features], dtype=np.float64),
-        )
+        """Offset 0 and scale 1; features on a logarithmic or bounded scale still pass through it."""
+        return cls(np.zeros(len(features)), np.ones(len(features)), Link.of(features))
 
     @classmethod
     def fit(cls, features: tuple[Feature, ...], values: FloatArray) -> Columns:
         """Zero mean and unit deviation over the rows of `values`, except for features with scaling 'none'."""
-        start = cls.identity(features)
-        offset, scale = _centre_and_spread(start.encode(values))
+        link = Link.of(features)
+        offset, scale = _centre_and_spread(link.forward(values))
         scaled = np.array([f.scaling != "none" for f in features], dtype=bool)
-        return cls(
-            offset=np.where(scaled, offset, 0.0),
-            scale=np.where(scaled, scale, 1.0),
-            log=start.log,
-            log_offset=start.log_offset,
-        )
+        return cls(np.where(scaled, offset, 0.0), np.where(scaled, scale, 1.0), link)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +128,7 @@ class Scaler:
     """How a model sees states, context and action vectors.
 
     The Euclidean distance of the theory is measured in these coordinates. `Scaler.fit` learns it from a cohort;
-    `Scaler.identity` leaves original units as they are (log-scaled features: their logarithm).
+    `Scaler.identity` leaves original units as they are (log-scaled features: their logarithm, bounded ones: log-odds).
     """
 
     states: Columns
@@ -85,7 +148,7 @@ class Scaler:
         # Categories keep their indicator vectors: centring them adds nothing.
         if not schema.actions.is_categorical:
             offset, scale = _centre_and_spread(np.array(schema.actions.vectors))
-            actions = Columns(offset, scale, actions.log, actions.log_offset)
+            actions = Columns(offset, scale, actions.link)
         return cls(Columns.fit(schema.dynamic, cohort.states), Columns.fit(schema.context, cohort.context), actions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +173,7 @@ class Scaler:
                 raise InputError(f"scaling of {name}: {offset.size} columns; the schema has {start.offset.size}.")
             if not (np.isfinite(offset).all() and np.isfinite(scale).all() and (scale > 0).all()):
                 raise InputError(f"scaling of {name}: offsets must be finite and scales positive.")
-            return Columns(offset, scale, start.log, start.log_offset)
+            return Columns(offset, scale, start.link)
 
         return cls(
             read("states", identity.states), read("context", identity.context), read("actions", identity.actions)
@@ -130,4 +193,4 @@ def _centre_and_spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _action_columns(schema: Schema) -> Columns:
     width = schema.actions.width
-    return Columns(np.zeros(width), np.ones(width), np.zeros(width, dtype=bool), np.zeros(width))
+    return Columns(np.zeros(width), np.ones(width), Link.none(width))

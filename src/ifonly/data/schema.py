@@ -25,13 +25,16 @@ from ifonly.errors import InputError, SchemaMismatchError
 from ifonly.records import to_plain
 
 Kind = Literal["static", "contextual", "dynamic"]
-Scaling = Literal["linear", "log", "none"]
+Scaling = Literal["linear", "log", "bounded", "none"]
 
 TABLE_COLUMNS = ("episode", "subject", "step", "action")
 """Column names of a stored table that no feature may take."""
 
 HOW_TO_MATCH = "Use a model that was made for the schema of these episodes, or episodes of the model's schema."
 """What to do about different schemas, as a rule."""
+
+MARGIN = 0.01
+"""Share of its range by which a bounded scale is widened at either end, unless a feature says otherwise."""
 
 SHOWN_DIFFERENCES = 8
 """How many differences between two schemas an error lists."""
@@ -46,7 +49,7 @@ class Feature:
 
     >>> Feature("creatinine", "dynamic", unit="mg/dL", scaling="log", plausible=(0.1, 30))
     Feature(name='creatinine', kind='dynamic', unit='mg/dL', scaling='log', plausible=(0.1, 30.0), \
-log_offset=0.0)
+log_offset=0.0, margin=0.01)
     """
 
     name: str
@@ -56,6 +59,8 @@ log_offset=0.0)
     plausible: tuple[float, float] | None = None
     log_offset: float = 0.0
     """Added before the logarithm, for log-scaled features that can be zero."""
+    margin: float = MARGIN
+    """Share of the plausible range by which a bounded scale is widened at either end."""
 
     def __post_init__(self) -> None:
         where = f"feature {self.name!r}"
@@ -73,6 +78,20 @@ log_offset=0.0)
             raise InputError(
                 f"{where}: log_offset {self.log_offset} must be zero or positive, and zero unless scaling is 'log'."
             )
+        object.__setattr__(self, "margin", as_number(f"{where}: margin", self.margin))
+        if not 0 < self.margin <= 1 or (self.margin != MARGIN and self.scaling != "bounded"):
+            raise InputError(
+                f"{where}: margin {self.margin} must be above 0 and at most 1, and only with scaling 'bounded'."
+            )
+        if self.scaling == "bounded" and self.plausible is None:
+            raise InputError(
+                f"{where}: scaling 'bounded' needs the range of possible values, `plausible: [low, high]`."
+            )
+
+    @property
+    def hard_range(self) -> tuple[float, float] | None:
+        """The range that no value can leave; None for features that are not on a bounded scale."""
+        return self.plausible if self.scaling == "bounded" else None
 
     @property
     def label(self) -> str:
@@ -82,11 +101,17 @@ log_offset=0.0)
 
 @dataclass(frozen=True)
 class Axis:
-    """One dose axis: a name, a unit and its levels in that unit, increasing."""
+    """One dose axis: a name, a unit and its levels in that unit, increasing.
+
+    >>> Axis("fluids", "mL/4 h", (0, 80, 850), plausible=(0, 10_000)).plausible
+    (0.0, 10000.0)
+    """
 
     name: str
     unit: str
     levels: tuple[float, ...]
+    plausible: tuple[float, float] | None = None
+    """Doses outside are mistakes, such as another unit, and refused where a table is read; no model depends on it."""
 
     def __post_init__(self) -> None:
         where = f"axis {self.name!r}"
@@ -95,6 +120,11 @@ class Axis:
         object.__setattr__(self, "levels", as_numbers(f"{where}: levels", self.levels))
         if not self.levels or any(b <= a for a, b in itertools.pairwise(self.levels)):
             raise InputError(f"{where}: levels {self.levels} must be at least one, and increase.")
+        if self.plausible is not None:
+            low, high = _checked_range(f"{where}: plausible", self.plausible)
+            object.__setattr__(self, "plausible", (low, high))
+            if strangers := [level for level in self.levels if not low <= level <= high]:
+                raise InputError(f"{where}: level(s) {strangers} lie outside its plausible doses, {low:g} to {high:g}.")
 
     def show(self, level: float) -> str:
         """A level as people read it, with as many digits as it takes to tell all levels apart."""
@@ -239,10 +269,13 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything a model depends on: all but the plausible ranges."""
+        """A hash of everything a model depends on: all but plausible ranges that nothing is scaled by."""
         content = self.to_dict()
         for feature in content["features"]:
-            feature.pop("plausible", None)
+            if feature["scaling"] != "bounded":
+                feature.pop("plausible", None)
+        for axis in content["actions"].get("axes", []):
+            axis.pop("plausible", None)
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -294,7 +327,8 @@ def _described(schema: Schema) -> dict[str, str]:
     """Everything that the fingerprint depends on, part by part, in words."""
     parts = {}
     for feature in schema.features:
-        content = {k: v for k, v in _feature_to_dict(feature).items() if k not in ("name", "plausible")}
+        unused = {"name"} if feature.scaling == "bounded" else {"name", "plausible"}
+        content = {k: v for k, v in _feature_to_dict(feature).items() if k not in unused}
         parts[f"feature {feature.name!r}"] = ", ".join(f"{key} {value}" for key, value in content.items())
     parts["feature order"] = ", ".join(feature.name for feature in schema.features)
     parts["step"] = f"{schema.step_length} {schema.step_unit}"
@@ -318,21 +352,23 @@ def _indicators(count: int) -> tuple[tuple[float, ...], ...]:
 
 
 def _feature_to_dict(feature: Feature) -> dict[str, Any]:
-    """The feature without entries that say nothing: no range, no offset."""
+    """The feature without entries that say nothing: no range, no offset, the usual margin."""
     content: dict[str, Any] = to_plain(feature)
-    return {key: value for key, value in content.items() if key not in ("plausible", "log_offset") or value}
+    silent = {"plausible": None, "log_offset": 0.0, "margin": MARGIN}
+    return {key: value for key, value in content.items() if key not in silent or value != silent[key]}
 
 
 def _feature_from_dict(content: Mapping[str, Any]) -> Feature:
     name = content.get("name", "?") if isinstance(content, Mapping) else "?"
-    optional = {"unit", "scaling", "plausible", "log_offset"}
+    optional = {"unit", "scaling", "plausible", "log_offset", "margin"}
     check_keys(f"schema: feature {name!r}", content, required={"name", "kind"}, optional=optional)
     return Feature(**content)
 
 
 def _actions_to_dict(actions: ActionSpace) -> dict[str, Any]:
     if actions.axes:
-        return {"axes": to_plain(actions.axes)}
+        axes: list[dict[str, Any]] = to_plain(actions.axes)
+        return {"axes": [{key: value for key, value in axis.items() if value is not None} for axis in axes]}
     if actions.is_categorical:
         return {"categories": list(actions.labels)}
     return {"vectors": to_plain(actions.vectors), "labels": list(actions.labels)}
@@ -355,8 +391,9 @@ def _actions_from_dict(content: Mapping[str, Any]) -> ActionSpace:
 
 def _axis_from_dict(content: Mapping[str, Any]) -> Axis:
     where = "schema: action axis"
-    check_keys(where, content, required={"name", "levels"}, optional={"unit"})
-    return Axis(content["name"], content.get("unit", ""), tuple(as_list(where, "levels", content["levels"])))
+    check_keys(where, content, required={"name", "levels"}, optional={"unit", "plausible"})
+    levels = tuple(as_list(where, "levels", content["levels"]))
+    return Axis(content["name"], content.get("unit", ""), levels, content.get("plausible"))
 
 
 def _checked_range(where: str, value: object) -> tuple[float, float]:

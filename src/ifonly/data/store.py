@@ -69,7 +69,7 @@ def load_cohort(path: str | Path) -> Cohort:
     metadata = load_metadata(folder)
     schema = _stored_schema(folder, metadata)
     frame = _stored_frame(folder / TABLE_NAME, metadata["table"])
-    if frame.schema != frame_schema(schema):
+    if frame.schema not in (frame_schema(schema), frame_schema(schema, origins=True)):
         raise StoreError(
             f"{folder / TABLE_NAME}: its columns are {dict(frame.schema)}, while {METADATA_NAME} describes "
             f"{dict(frame_schema(schema))}; get a fresh copy of the folder."

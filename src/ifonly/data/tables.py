@@ -15,7 +15,18 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import UNKNOWN_LEVEL, TableColumns
-from ifonly.data.episode import FloatArray, IntArray, Rows, check_rows, check_static
+from ifonly.data.doses import require_plausible, require_same_unit
+from ifonly.data.episode import (
+    FloatArray,
+    IntArray,
+    Origin,
+    OriginArray,
+    Rows,
+    as_origins,
+    check_rows,
+    check_static,
+)
+from ifonly.data.origins import carried_where_repeated, repeats
 from ifonly.data.plain import repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError
@@ -27,11 +38,22 @@ NEARLY_WHOLE = 1e-6
 """Times that miss a multiple of the spacing by no more than this share of it are that multiple."""
 
 
-def frame_schema(schema: Schema) -> pl.Schema:
+def frame_schema(schema: Schema, *, origins: bool = False) -> pl.Schema:
     """Names and types of the columns of a stored table, in order."""
     text = ("episode", "subject")
     columns: dict[str, Any] = {name: pl.String() if name in text else pl.Int64() for name in TABLE_COLUMNS}
-    return pl.Schema(columns | {feature.name: pl.Float64() for feature in schema.features})
+    columns |= {feature.name: pl.Float64() for feature in schema.features}
+    return pl.Schema(columns | ({name: pl.UInt8() for name in origin_columns(schema)} if origins else {}))
+
+
+def origin_columns(schema: Schema) -> list[str]:
+    """The columns of a stored table that hold the origins of the dynamic features."""
+    return [origin_column(feature.name) for feature in schema.dynamic]
+
+
+def origin_column(feature: str) -> str:
+    """The column with the origins of one feature."""
+    return f"origin of {feature}"
 
 
 def cohort_to_frame(cohort: Cohort) -> pl.DataFrame:
@@ -44,7 +66,9 @@ def cohort_to_frame(cohort: Cohort) -> pl.DataFrame:
         "action": cohort.actions,
     }
     columns |= {name: np.ascontiguousarray(values) for name, values in cohort.columns().items()}
-    return pl.DataFrame(columns, schema=frame_schema(cohort.schema))
+    if cohort.origins is not None:
+        columns |= dict(zip(origin_columns(cohort.schema), np.ascontiguousarray(cohort.origins.T), strict=True))
+    return pl.DataFrame(columns, schema=frame_schema(cohort.schema, origins=cohort.origins is not None))
 
 
 def cohort_from_frame(frame: pl.DataFrame, schema: Schema, columns: TableColumns | None = None) -> Cohort:
@@ -69,11 +93,13 @@ def cohort_and_first_step(
         raise InputError("table: holds no rows.")
     layout = _Layout.of(frame, names)
     ids = tuple(layout.episodes.gather(layout.offsets[:-1]).to_list())
+    states = _feature_matrix(frame, schema.dynamic, layout)
     rows = Rows(
         schema,
-        states=_feature_matrix(frame, schema.dynamic, layout),
+        states=states,
         context=_feature_matrix(frame, schema.context, layout),
         actions=_actions(frame, schema.actions, names, layout),
+        origins=_origins(frame, states, schema, names, layout),
     )
     # Checked here as well as by Cohort, so that errors name steps as the table numbers them.
     check_rows(rows, locate=layout.locate)
@@ -87,13 +113,15 @@ def cohort_and_first_step(
         context=rows.context,
         actions=rows.actions,
         subjects=_subjects(frame[subject], layout) if subject in frame.columns else ids,
+        origins=rows.origins,
     )
     return cohort, int(layout.steps[0])
 
 
 def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> None:
     features = [feature.name for feature in schema.features]
-    expected = list(dict.fromkeys([*names.needed, names.subject_column, *features]))
+    masks = [column for _, column in names.measured]
+    expected = list(dict.fromkeys([*names.needed, names.subject_column, *features, *masks]))
     optional = names.subject_column if names.subject is None else None
     missing = [name for name in expected if name not in found and name != optional]
     # A misspelt 'subject' would go unnoticed, and splits by subject would leak.
@@ -110,6 +138,32 @@ def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> Non
             f"table: no column for {listing}; found {found[:30]}. Add what is missing, or take a feature out of the "
             f"schema.{hint}"
         )
+
+
+def _origins(
+    frame: pl.DataFrame, states: FloatArray, schema: Schema, names: TableColumns, layout: _Layout
+) -> OriginArray | None:
+    """Where entries of states come from: as the table stores it, or by its columns of what was measured."""
+    stored = origin_columns(schema)
+    if not names.measured and set(stored) <= set(frame.columns):
+        numbers = frame.select(stored).cast(pl.Float64, strict=False).to_numpy()
+        return as_origins("table", numbers, (frame.height, len(stored)))
+    if names.repeats_are_carried:
+        return carried_where_repeated(states, layout.starts)
+    if not names.measured:
+        return None
+    origins = np.zeros((frame.height, len(schema.dynamic)), dtype=np.uint8)
+    for feature, column in names.measured:
+        place = schema.dynamic_index(feature)
+        flags = _floats(frame[column])
+        if (row := _first(~flags.is_in([0.0, 1.0]).fill_null(False))) is not None:
+            raise InputError(
+                f"column {column!r}, row {row + 1}: says whether {feature!r} was measured, so it must be 0 or 1."
+            )
+        unmeasured = flags.to_numpy() == 0
+        held = repeats(states[:, [place]], layout.starts)[:, 0]
+        origins[unmeasured, place] = np.where(held[unmeasured], Origin.CARRIED, Origin.ASSUMED)
+    return origins
 
 
 @dataclass(frozen=True)
@@ -254,6 +308,7 @@ def _levels(frame: pl.DataFrame, axis: Axis, names: TableColumns, layout: _Layou
             f"{layout.locate(row)}: the dose of {axis.name} (column {dose.column!r}) is missing or no finite number; "
             "every step needs one, the last one too."
         )
+    require_plausible(doses.to_numpy(), axis, dose, locate=layout.locate)
     levels = dose.levels_of(doses.to_numpy(), axis)
     unknown = np.flatnonzero(levels == UNKNOWN_LEVEL)
     if unknown.size:
@@ -261,6 +316,7 @@ def _levels(frame: pl.DataFrame, axis: Axis, names: TableColumns, layout: _Layou
             f"{layout.locate(int(unknown[0]))}: the dose of {axis.name} (column {dose.column!r}) is none of the levels "
             f"{list(axis.levels)}; add it to them, or give 'edges' that say which doses a level stands for."
         )
+    require_same_unit(doses.to_numpy(), levels, axis, dose)
     return levels
 
 

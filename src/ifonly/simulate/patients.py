@@ -130,14 +130,6 @@ class _Stays:
 
 
 @dataclass(frozen=True)
-class _Ward:
-    """Where stays happen, and who treats there."""
-
-    world: SepsisWorld
-    clinician: Clinician
-
-
-@dataclass(frozen=True)
 class _Records:
     """What is written down, step by step, in the world's coordinates."""
 
@@ -178,7 +170,7 @@ def simulate_cohort(
     world = world if world.is_for_search("cpu") else world.for_search()
     padded = -(-patients // BLOCK) * BLOCK
     stays = _admit(world, padded, seed, (shortest, longest))
-    records = _live(_Ward(world, clinician), stays, seed=seed, steps=longest, progress=progress)
+    records = _live(world, clinician, stays, seed=seed, steps=longest, progress=progress)
     kept = np.arange(longest) < stays.horizon[:patients, None]  # [n, longest]
     return Cohort(
         schema=world.schema,
@@ -217,12 +209,13 @@ def _admit(world: SepsisWorld, patients: int, seed: int, horizon: tuple[int, int
     )
 
 
-def _live(ward: _Ward, stays: _Stays, *, seed: int, steps: int, progress: Progress) -> _Records:
+def _live(
+    world: SepsisWorld, clinician: Clinician, stays: _Stays, *, seed: int, steps: int, progress: Progress
+) -> _Records:
     """Every patient's first `steps` steps; hidden features that move begin at zero."""
-    world, (patients, visible) = ward.world, stays.first.shape
-    dynamic = world.state_size
+    (patients, visible), dynamic = stays.first.shape, world.state_size
     # What clinicians notice for a whole stay shifts their needs as their own style does.
-    style = stays.style + stays.hidden.sum(axis=1, keepdims=True) * np.array(ward.clinician.insight)
+    style = stays.style + stays.hidden.sum(axis=1, keepdims=True) * np.array(clinician.insight)
     records = _Records(
         states=np.empty((patients, steps, dynamic)),
         context=np.empty((patients, steps, len(world.schema.context))),
@@ -236,30 +229,16 @@ def _live(ward: _Ward, stays: _Stays, *, seed: int, steps: int, progress: Progre
         arriving[:, :visible] = arriving_states(stays.severity[rows], records.context[rows, 0, 2], stays.first[rows])
         records.states[rows, 0] = soft_clamp(torch.as_tensor(arriving), world.low, world.high).numpy()
     for t in range(steps):
-        hesitation = _stream(seed, 2, t).random((patients, 3))
+        draws = _stream(seed, 2, t).random((patients, 3))
         noise = _stream(seed, 3, t).standard_normal((patients, dynamic))
         for rows in blocks:
-            _one_step(ward, records, (t, rows), style=style[rows], draws=hesitation[rows], noise=noise[rows])
+            now = records.states[rows, t]
+            before = records.context[rows, t - 1, 3] if t else np.zeros(BLOCK)
+            records.context[rows, t, 3] = ventilated(now, before, draws[rows, 0])
+            records.actions[rows, t] = treatment(now, t, style[rows], draws[rows, 1:], clinician=clinician)
+            if t + 1 < steps:
+                correlated = torch.as_tensor(noise[rows]) @ world.prior.factor().mT
+                context, actions = (torch.as_tensor(values[rows, t]) for values in (records.context, records.actions))
+                records.states[rows, t + 1] = world.step(torch.as_tensor(now), context, actions, correlated).numpy()
         progress(Tick("simulate", t + 1, steps))
     return records
-
-
-def _one_step(
-    ward: _Ward,
-    records: _Records,
-    place: tuple[int, slice],
-    *,
-    style: FloatArray,
-    draws: FloatArray,
-    noise: FloatArray,
-) -> None:
-    """Treat the patients of one block at one step and, unless it is the last, simulate the next states."""
-    (t, rows), world = place, ward.world
-    now = records.states[rows, t]
-    before = records.context[rows, t - 1, 3] if t else np.zeros(BLOCK)
-    records.context[rows, t, 3] = ventilated(now, before, draws[:, 0])
-    records.actions[rows, t] = treatment(now, t, style, draws[:, 1:], clinician=ward.clinician)
-    if t + 1 < records.actions.shape[1]:
-        correlated = torch.as_tensor(noise) @ world.prior.factor().mT
-        context, actions = (torch.as_tensor(values[rows, t]) for values in (records.context, records.actions))
-        records.states[rows, t + 1] = world.step(torch.as_tensor(now), context, actions, correlated).numpy()

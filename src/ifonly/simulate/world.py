@@ -52,6 +52,11 @@ RANGES: dict[str, tuple[float, float]] = {
 """Plausible ranges that are narrower than those of clinical records: no value of this world lies outside."""
 
 
+def _range_of(feature: Feature) -> tuple[float, float] | None:
+    """What no value of this world leaves."""
+    return RANGES.get(feature.name, feature.plausible)
+
+
 @cache
 def sepsis_schema(hidden: tuple[Feature, ...] = ()) -> Schema:
     """The 13 features and 25 actions (5 vasopressor x 5 fluid levels) of clinical cohorts, in steps of four hours.
@@ -65,7 +70,9 @@ def sepsis_schema(hidden: tuple[Feature, ...] = ()) -> Schema:
     """
     clinical = clinical_schema(PAPER[VASOPRESSORS].doses, PAPER[FLUIDS].doses)
     features = (
-        replace(feature, plausible=RANGES.get(feature.name, feature.plausible)) for feature in clinical.features
+        # A bounded scale is part of what models are fitted to: clinical records must have the same.
+        feature if feature.scaling == "bounded" else replace(feature, plausible=_range_of(feature))
+        for feature in clinical.features
     )
     return replace(clinical, features=(*features, *hidden))
 
@@ -85,15 +92,21 @@ TYPICAL: dict[str, tuple[float, float]] = {
 """Centre and spread of each feature, of its logarithm where it is log-scaled: constants of the world, not fitted."""
 
 
+def _unbounded(feature: Feature) -> Feature:
+    return replace(feature, scaling="linear") if feature.scaling == "bounded" else feature
+
+
 @cache
 def world_scaler(hidden: tuple[Feature, ...] = ()) -> Scaler:
     """The fixed coordinates in which the world's equations are written; doses and hidden features stay as they are."""
     schema = sepsis_schema(hidden)
-    identity = Scaler.identity(schema)
+    # The world keeps its features inside their ranges by itself: in its equations they are linear.
+    unbounded = replace(schema, features=tuple(_unbounded(feature) for feature in schema.features))
+    identity = Scaler.identity(unbounded)
 
     def columns(features: tuple[Feature, ...], start: Columns) -> Columns:
         centres, spreads = zip(*(TYPICAL.get(feature.name, (0.0, 1.0)) for feature in features), strict=True)
-        return Columns(np.array(centres), np.array(spreads), start.log, start.log_offset)
+        return Columns(np.array(centres), np.array(spreads), start.link)
 
     return Scaler(
         states=columns(schema.dynamic, identity.states),
@@ -153,7 +166,8 @@ class SepsisWorld(TransitionModel):
         responses = equations.responses
         names = [feature.name for feature in self.schema.dynamic]
         self._widths = [self.state_size, self.context_size, len(DOSES), 1]
-        low, high = zip(*(feature.plausible or (-math.inf, math.inf) for feature in self.schema.dynamic), strict=True)
+        ranges = [_range_of(feature) or (-math.inf, math.inf) for feature in self.schema.dynamic]
+        low, high = zip(*ranges, strict=True)
         self._buffer("low", self.scaler.states.encode(np.array(low)))
         self._buffer("high", self.scaler.states.encode(np.array(high)))
         self._buffer("doses", _dose_table(self.schema.actions.vectors))

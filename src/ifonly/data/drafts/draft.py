@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ifonly.data.columns import TableColumns
-from ifonly.data.drafts.guesses import ActionGuess, FeatureGuess, guess_actions, guess_feature, reason_to_leave_out
-from ifonly.data.drafts.roles import Hints, Reading, Roles, Steps, find_roles, read_columns, words
+from ifonly.data.doses import FAR_ABOVE
+from ifonly.data.drafts.actions import ActionGuess, guess_actions
+from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, reason_to_leave_out
+from ifonly.data.drafts.roles import ACTION_WORDS, Hints, Reading, Roles, Steps, find_roles, read_columns, words
+from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
 from ifonly.errors import InputError
 from ifonly.records import to_plain
@@ -52,7 +55,7 @@ def find_problems(
     actions: ActionGuess,
 ) -> tuple[TableProblem, ...]:
     """All problems of a table: those of its rows, of its ids and steps, of its actions and of each feature."""
-    found = [*_of_rows(frame, readings, roles), *_of_actions(actions)]
+    found = [*_of_rows(frame, readings, roles), *_of_actions(actions), *_of_doses(actions)]
     for name in (roles.episode, roles.subject):
         found += _without_id(readings[name]) if name else []
     numeric = [roles.step, *(dose.column for dose in actions.doses), *(feature.name for feature in features)]
@@ -62,6 +65,7 @@ def find_problems(
         found += _without_id(readings[actions.column])
     for feature in features:
         found += _out_of_range(feature, readings[feature.name])
+    found += _repeating([readings[f.name] for f in features if f.kind == "dynamic"], readings[roles.episode].texts)
     return tuple(sorted(found, key=lambda problem: not problem.refused))
 
 
@@ -124,6 +128,18 @@ def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
         yield TableProblem("many actions", where, len(counts), text, False)
 
 
+def _of_doses(actions: ActionGuess) -> Iterator[TableProblem]:
+    for name, count in actions.negative.items():
+        text = f"{_count(count, 'dose')} below zero, where zero means none; correct such slips, or drop the episodes."
+        yield TableProblem("negative doses", name, count, text, True)
+    for name, count in actions.beyond.items():
+        text = (
+            f"{_count(count, 'dose')} more than {FAR_ABOVE:g} times the highest level; another unit, or slips? Correct "
+            "them, or widen the axis' plausible range."
+        )
+        yield TableProblem("impossible doses", name, count, text, True)
+
+
 def _without_id(reading: Reading) -> Iterator[TableProblem]:
     if not reading.is_complete:
         yield _in_cells("missing", reading, reading.missing, "are empty; every row needs one.")
@@ -154,6 +170,23 @@ def _out_of_range(feature: Feature, reading: Reading) -> Iterator[TableProblem]:
             "missing values, or is the range to be wider?"
         )
         yield TableProblem("out of range", feature.name, count, text, False)
+
+
+def _repeating(readings: Iterable[Reading], episodes: pl.Series) -> Iterator[TableProblem]:
+    within = episodes == episodes.shift(1)
+    names = [
+        reading.name
+        for reading in readings
+        if reading.values.size and not recurs_by_itself(reading.values)
+        if float((reading.numbers == reading.numbers.shift(1)).filter(within).mean() or 0.0) > MOST_REPEAT  # type: ignore[arg-type]
+    ]
+    if names:
+        text = (
+            f"{', '.join(names)}: most values repeat the one before exactly. If they were carried forward where "
+            f"nothing was measured, say so under table: `measured: {{{names[0]}: COLUMN}}`, a column of 0 and 1 for "
+            "each, or `measured: auto`."
+        )
+        yield TableProblem("repeats", None, len(names), text, False)
 
 
 def _count(count: int, noun: str) -> str:
@@ -213,10 +246,14 @@ def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
     readings = read_columns(frame)
     roles = find_roles(readings, hints or Hints())
     actions = guess_actions([readings[name] for name in roles.actions])
+    if hints is None or not hints.actions:
+        actions = _told_by(roles, actions)
     rest = [readings[name] for name in frame.columns if name not in _used(roles)]
     episodes, steps = readings[roles.episode].texts, readings[roles.step]
     reasons = {reading.name: reason_to_leave_out(reading, episodes) for reading in rest}
     left_out = {name: why for name, why in reasons.items() if why is not None}
+    for name, dose in roles.same_doses.items():
+        left_out[name] = f"the doses of {dose}, summarised in another way; as a feature it would give the action away"
     features = tuple(guess_feature(r, episodes, steps.numbers) for r in rest if r.name not in left_out)
     columns, length, unit = _layout(steps, episodes, roles, actions)
     schema = _schema(features, actions, length, unit)
@@ -243,6 +280,16 @@ def _require_table(frame: pl.DataFrame) -> None:
         raise InputError(f"table: has a single column.{hint}")
     if frame.height == 0:
         raise InputError("table: holds no rows.")
+
+
+def _told_by(roles: Roles, actions: ActionGuess) -> ActionGuess:
+    """The guess with a remark on columns that are taken for doses though no one says so."""
+    guessed = {name for name in roles.actions if not set(words(name)) & set(ACTION_WORDS)}
+    told = {
+        name: f"{why}; taken for doses by its name and zeros" if name in guessed else why
+        for name, why in actions.reasons.items()
+    }
+    return replace(actions, reasons=told)
 
 
 def _used(roles: Roles) -> set[str]:

@@ -130,7 +130,11 @@ def _feature(guess: FeatureGuess) -> Iterator[str]:
     if feature.log_offset:
         yield _line("  ", "log_offset", feature.log_offset, "added before the logarithm")
     assert feature.plausible is not None, "every guessed feature has a range"
-    yield _line("  ", "plausible", list(feature.plausible), "check" if feature.plausible != (0.0, 1.0) else "")
+    if feature.scaling == "bounded":
+        remark = "all that is possible; `ifonly import` refuses values outside"
+    else:
+        remark = "check" if feature.plausible != (0.0, 1.0) else ""
+    yield _line("  ", "plausible", list(feature.plausible), remark)
 
 
 def _actions(draft: Draft) -> Iterator[str]:
@@ -153,6 +157,8 @@ def _axis(axis: Axis, why: str) -> Iterator[str]:
     yield f"  - name: {_value(axis.name)}"
     yield _line("    ", "unit", axis.unit, 'fill in; "" for none' if axis.unit == UNIT_TO_FILL_IN else "check")
     yield _line("    ", "levels", list(axis.levels), why)
+    if axis.plausible is not None:
+        yield _line("    ", "plausible", list(axis.plausible), "doses outside are refused: slips, other units; check")
 
 
 def _step(draft: Draft) -> Iterator[str]:

@@ -1,20 +1,18 @@
-"""What columns are likely to be, with reasons: features, and actions as categories, levels or binned doses."""
+"""What columns of numbers are likely to be as features, with reasons: kinds, units, scaling, plausible ranges."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from ifonly.data.columns import DoseColumn
-from ifonly.data.drafts.roles import Reading, is_constant_within, words
-from ifonly.data.episode import FloatArray, IntArray
-from ifonly.data.plain import repeated
-from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Kind, Scaling
+from ifonly.data.drafts.ranges import hard_range
+from ifonly.data.drafts.roles import Reading, is_constant_within, looks_like_dose, words
+from ifonly.data.episode import FloatArray
+from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
 from ifonly.errors import InputError
 
@@ -89,8 +87,12 @@ def _is_row_number(reading: Reading) -> bool:
 def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> FeatureGuess:
     """The feature that a column of numbers is likely to be; `episodes` [N] are ids, `steps` [N] numbers of steps."""
     kind, kind_reason = _kind(reading, episodes, steps)
-    scaling, offset, scaling_reason = _scaling(reading)
     unit, unit_reason = guess_unit(reading)
+    hard = hard_range(reading, unit) if kind == "dynamic" else None
+    if hard is not None:
+        scaled = Feature(reading.name, kind, unit=unit, scaling="bounded", plausible=(hard.low, hard.high))
+        return FeatureGuess(scaled, kind_reason, f"{hard.why}: models cannot leave it; else write linear", unit_reason)
+    scaling, offset, scaling_reason = _scaling(reading)
     feature = Feature(reading.name, kind, unit=unit, scaling=scaling, plausible=_plausible(reading), log_offset=offset)
     return FeatureGuess(feature, kind_reason, scaling_reason, unit_reason)
 
@@ -105,6 +107,8 @@ def _kind(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind
         return "contextual", "0 or 1; check: models predict quantities, not switches"
     if set(words(reading.name)) & set(OUTSIDE_WORDS):
         return "contextual", "its name speaks of something that no action changes; check"
+    if looks_like_dose(reading, episodes):
+        return "dynamic", "changes within episodes; check: if it is a dose, name it as one, --column action=NAME"
     return "dynamic", "changes within episodes; check: contextual if no action could have changed it"
 
 
@@ -115,11 +119,11 @@ def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
     values = reading.values
     skewness, lowest = _skewness(values), float(values.min())
     if lowest > 0 and skewness > SKEWED and abs(_skewness(np.log(values))) < skewness / 2:
-        return "log", 0.0, f"positive and skewed ({skewness:.1f}); linear, if it is to be minimised or maximised"
+        return "log", 0.0, f"positive and skewed ({skewness:.1f})"
     if lowest == 0 and skewness > VERY_SKEWED:
         offset = _one_digit(float(np.quantile(values[values > 0], 0.05)))
         if abs(_skewness(np.log(values + offset))) < skewness / 2:
-            return "log", offset, f"skewed ({skewness:.1f}), with zeros; linear, if it is to be minimised or maximised"
+            return "log", offset, f"skewed ({skewness:.1f}), with zeros"
     return "linear", 0.0, "zero mean and unit deviation"
 
 
@@ -166,111 +170,3 @@ def _plausible(reading: Reading) -> tuple[float, float]:
 def _tidy(value: float) -> float:
     """Rounded to six digits, without floating-point noise."""
     return float(f"{value:.6g}")
-
-
-MOST_LABELS = 50
-"""More labels than this are no finite set of actions, but notes."""
-
-MOST_LEVELS = 8
-"""Up to so many different doses are levels as they are; more are binned."""
-
-SHARE_OF_ZEROS = 0.05
-"""From this share on, a dose of zero is a level of its own."""
-
-
-@dataclass(frozen=True, eq=False)
-class ActionGuess:
-    """The actions of a table."""
-
-    space: ActionSpace
-    column: str | None
-    """Of labels; None where there are doses."""
-    doses: tuple[DoseColumn, ...]
-    reasons: Mapping[str, str]
-    """Why, for each column."""
-    counts: IntArray
-    """How often each action is taken [A]; rows without one left out."""
-
-
-def guess_actions(readings: Sequence[Reading]) -> ActionGuess:
-    """The actions in one column of labels, or in one or more columns of doses."""
-    if twice := repeated([reading.name for reading in readings]):
-        raise InputError(f"table: column(s) {twice} are named more than once as an action.")
-    for reading in readings:
-        if reading.is_date or reading.distinct < 2:
-            raise InputError(f"table: column {reading.name!r} cannot be an action: it holds dates or a single value.")
-    labels = [reading.name for reading in readings if not reading.is_numeric]
-    if labels and len(readings) > 1:
-        raise InputError(
-            f"table: column(s) {labels} hold text, so they cannot be doses beside others; join them to one column of "
-            "labels, or give numbers."
-        )
-    return _categories(readings[0]) if labels else _doses(readings)
-
-
-def _categories(reading: Reading) -> ActionGuess:
-    found = reading.texts.drop_nulls()
-    labels = sorted(found.unique().to_list())
-    if len(labels) > MOST_LABELS:
-        raise InputError(
-            f"table: column {reading.name!r} holds {len(labels)} different texts; actions are a finite set of at most "
-            f"{MOST_LABELS}. Group them, or name another column: --column action=NAME."
-        )
-    counts = found.replace_strict(labels, list(range(len(labels)))).to_numpy()
-    return ActionGuess(
-        space=ActionSpace.categories(labels),
-        column=reading.name,
-        doses=(),
-        reasons={reading.name: f"{len(labels)} labels, without an order"},
-        counts=np.bincount(counts, minlength=len(labels)),
-    )
-
-
-def _doses(readings: Sequence[Reading]) -> ActionGuess:
-    guesses = [_axis(reading) for reading in readings]
-    space = ActionSpace.product(*(axis for axis, _, _ in guesses))
-    numbers = np.stack([reading.numbers.to_numpy() for reading in readings], axis=1)
-    complete = numbers[np.isfinite(numbers).all(axis=1)]
-    actions = np.zeros(len(complete), dtype=np.int64)
-    for column, (axis, dose, _) in enumerate(guesses):
-        actions = actions * len(axis.levels) + dose.levels_of(complete[:, column], axis)
-    return ActionGuess(
-        space=space,
-        column=None,
-        doses=tuple(dose for _, dose, _ in guesses),
-        reasons={dose.column: why for _, dose, why in guesses},
-        counts=np.bincount(actions, minlength=len(space)),
-    )
-
-
-def _axis(reading: Reading) -> tuple[Axis, DoseColumn, str]:
-    values, name, (unit, _) = reading.values, reading.name, guess_unit(reading)
-    if reading.distinct <= MOST_LEVELS:
-        levels = tuple(float(level) for level in np.unique(values))
-        why = f"its {len(levels)} numbers as levels; if they are mere codes, make them labels"
-        return Axis(name, unit, levels), DoseColumn(name, reading.name), why
-    has_zero = values.min() >= 0 and float((values == 0).mean()) >= SHARE_OF_ZEROS
-    edges = _edges(values[values > 0] if has_zero else values, zero=has_zero)
-    levels = _medians(values, edges)
-    why = f"{'zero, and ' if has_zero else ''}the medians of the quarters of the {'other ' if has_zero else ''}doses"
-    return Axis(name, unit, levels), DoseColumn(name, reading.name, edges), why
-
-
-def _edges(doses: FloatArray, *, zero: bool) -> tuple[float, ...]:
-    """Upper ends of all bins but the last; those that would leave a bin empty are left out."""
-    quartiles = [float(f"{edge:.4g}") for edge in np.quantile(doses, (0.25, 0.5, 0.75))]
-    candidates = sorted({0.0, *quartiles} if zero else set(quartiles))
-    used = np.unique(np.searchsorted(np.array(candidates), np.append(doses, 0.0) if zero else doses, side="left"))
-    return tuple(candidates[index] for index in used if index < len(candidates) and index < used[-1])
-
-
-def _medians(values: FloatArray, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """The median dose of each bin, with three digits where those stay within the bin."""
-    bins = np.searchsorted(np.array(edges), values, side="left")
-    levels = []
-    for index in range(len(edges) + 1):
-        median = float(np.median(values[bins == index]))
-        rounded = float(f"{median:.3g}")
-        fits = int(np.searchsorted(np.array(edges), rounded, side="left")) == index
-        levels.append(rounded if fits else median)
-    return tuple(levels)

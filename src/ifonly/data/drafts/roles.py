@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -135,6 +135,25 @@ SUBJECT_NAMES = (
     *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
 )
 ACTION_WORDS = ("action", "treatment", "decision", "intervention", "setting", "control", "dose")
+TREATMENT_NAMES = (
+    *("dose", "vaso", "vasopressor", "norepinephrine", "noradrenaline", "epinephrine", "adrenaline", "dopamine"),
+    *("vasopressin", "phenylephrine", "insulin", "heparin", "propofol", "fluid", "iv", "input", "infusion", "infused"),
+    *("bolus", "crystalloid", "colloid", "drug", "medication", "given", "administered", "rate"),
+)
+"""What is given, if it is often nothing: with other values, such as a heart rate, these are measurements."""
+NO_TREATMENT_NAMES = (
+    *("heart", "pulse", "respiratory", "respiration", "resp", "breathing", "error", "failure", "growth", "interest"),
+    *("output", "balance", "sampling"),
+)
+SUMMARIES = ("max", "maximum", "total", "sum", "mean", "average", "avg", "median", "last", "first", "min", "minimum")
+"""Words for what was made of the doses of a step; of several columns about one drug the first of these counts."""
+
+SHARE_OF_ZEROS = 0.05
+"""From this share on, a dose of zero is a level of its own."""
+
+FEW_NEGATIVE = 0.05
+"""Among doses with zeros, negative ones up to this share are taken for mistakes."""
+
 MOST_CANDIDATES = 8
 """Columns tried as episodes or as steps, those with telling names first."""
 
@@ -209,6 +228,8 @@ class Roles:
     step: str
     subject: str | None
     actions: tuple[str, ...]
+    same_doses: Mapping[str, str] = field(default_factory=dict)
+    """Columns with another summary of the doses in a column that is an action, and that column."""
 
 
 def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
@@ -224,7 +245,9 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     taken |= {episode, step}
     subject = hints.subject or _subject(readings, episode, taken)
     taken |= {subject} if subject else set()
-    return Roles(episode, step, subject, hints.actions or _actions(readings, taken))
+    free = {name: reading for name, reading in readings.items() if name not in taken}
+    actions = hints.actions or _actions(free, readings[episode].texts, list(readings))
+    return Roles(episode, step, subject, actions, _same_doses(free, actions))
 
 
 def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[str]) -> tuple[str, str]:
@@ -295,22 +318,74 @@ def is_constant_within(values: pl.Series, episodes: pl.Series) -> bool:
     return frame["episode"].n_unique() == frame.n_unique()
 
 
-def _actions(readings: Mapping[str, Reading], taken: set[str]) -> tuple[str, ...]:
-    """Columns whose names speak of actions: the first one with labels, or all with numbers."""
-    found = [
+def _actions(readings: Mapping[str, Reading], episodes: pl.Series, found: Sequence[str]) -> tuple[str, ...]:
+    """Columns whose names speak of actions: the first one with labels, or all with numbers and all that look given.
+
+    Of several summaries of the same doses, such as their maximum and their median, only one is an action.
+    """
+    named = [
         reading
-        for name, reading in readings.items()
-        if name not in taken and set(words(name)) & set(ACTION_WORDS) and reading.distinct > 1 and not reading.is_date
+        for reading in readings.values()
+        if reading.distinct > 1
+        and not reading.is_date
+        and (set(words(reading.name)) & set(ACTION_WORDS) or looks_like_dose(reading, episodes))
     ]
-    exact = [reading for reading in found if reading.name.casefold().strip() == "action"]
-    labels = [reading for reading in found if not reading.is_numeric]
-    chosen = (exact or labels)[:1] or found
+    exact = [reading for reading in named if reading.name.casefold().strip() == "action"]
+    labels = [reading for reading in named if not reading.is_numeric]
+    chosen = (exact or labels)[:1] or named
     if not chosen:
         raise InputError(
             "table: no column's name speaks of an action; name the column of labels or numbers with --column "
-            f"action=NAME, or the columns of doses, one such option for each (found {list(readings)[:30]})."
+            f"action=NAME, or the columns of doses, one such option for each (found {list(found)[:30]})."
         )
-    return tuple(reading.name for reading in chosen)
+    best: dict[tuple[str, ...], str] = {}
+    for reading in sorted(chosen, key=lambda reading: _summary(reading.name)[1]):
+        best.setdefault(_summary(reading.name)[0], reading.name)
+    return tuple(reading.name for reading in chosen if reading.name in best.values())
+
+
+def _same_doses(readings: Mapping[str, Reading], actions: Sequence[str]) -> dict[str, str]:
+    """Columns that summarise the doses of an action's column in another way."""
+    ours = {_summary(name)[0]: name for name in actions if _summary(name)[1] < len(SUMMARIES)}
+    summaries = {name: _summary(name) for name, reading in readings.items() if reading.is_numeric}
+    return {
+        name: ours[drug]
+        for name, (drug, place) in summaries.items()
+        if name not in actions and drug in ours and place < len(SUMMARIES)
+    }
+
+
+def _summary(name: str) -> tuple[tuple[str, ...], int]:
+    """A column's name without words for summaries, and which of `SUMMARIES` it has; their number for none."""
+    parts = re.findall(r"[a-z0-9]+", name.casefold())
+    kinds = [SUMMARIES.index(part) for part in parts if part in SUMMARIES]
+    drug = tuple(part for part in parts if part not in SUMMARIES)
+    return (drug, min(kinds)) if kinds and drug else (tuple(parts), len(SUMMARIES))
+
+
+def looks_like_dose(reading: Reading, episodes: pl.Series) -> bool:
+    """Whether a column is likely to hold what was given: its name, mostly nothing, and no running total."""
+    names = set(words(reading.name))
+    if not names & _words_of(TREATMENT_NAMES) or names & _words_of(NO_TREATMENT_NAMES) or not reading.is_numeric:
+        return False
+    values = without_slips(reading.values)
+    if not values.size or values.min() < 0 or float((values == 0).mean()) < SHARE_OF_ZEROS:
+        return False
+    sizes, counts = np.unique(values, return_counts=True)
+    falls = (reading.numbers.diff() < 0) & (episodes == episodes.shift(1))
+    return float(sizes[counts.argmax()]) == 0 and bool(falls.fill_null(False).any())
+
+
+def without_slips(values: FloatArray) -> FloatArray:
+    """Doses without a few negative ones, where zeros say that there is no dose below them."""
+    negative, rest = values < 0, values[values >= 0]
+    few = 0 < negative.sum() <= FEW_NEGATIVE * values.size
+    return rest if few and (rest == 0).mean() >= SHARE_OF_ZEROS and rest.max() > 0 else values
+
+
+def _words_of(names: Sequence[str]) -> set[str]:
+    """As `words` writes them."""
+    return {word for name in names for word in words(name)}
 
 
 def words(name: str) -> list[str]:

@@ -24,9 +24,9 @@ def schema() -> Schema:
 @pytest.fixture(scope="session")
 def scaler(schema: Schema) -> Scaler:
     """Nothing at zero, nothing at one."""
-    log = np.array([False, True, False])
+    identity = Scaler.identity(schema)
     return Scaler(
-        states=Columns(np.array([70.0, 0.5, 6.0]), np.array([12.0, 0.7, 3.0]), log, np.zeros(3)),
-        context=Columns(np.array([60.0, 10.0]), np.array([15.0, 5.0]), np.zeros(2, dtype=bool), np.zeros(2)),
-        actions=Columns(np.array([1.5, 125.0]), np.array([1.7, 125.0]), np.zeros(2, dtype=bool), np.zeros(2)),
+        states=Columns(np.array([70.0, 0.5, 6.0]), np.array([12.0, 0.7, 3.0]), identity.states.link),
+        context=Columns(np.array([60.0, 10.0]), np.array([15.0, 5.0]), identity.context.link),
+        actions=Columns(np.array([1.5, 125.0]), np.array([1.7, 125.0]), identity.actions.link),
     )

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wavy_cohorts import SCHEMA, wavy_cohort
 
 import ifonly.models.crossval as crossval
-from ifonly import ActionSpace, Additive, Cohort, Feature, LocationScale, Scaler, Schema
+from ifonly import Additive, Cohort, Feature, LocationScale, Scaler, Schema
 from ifonly.errors import FitError, InputError, SchemaMismatchError, StoreError
 from ifonly.models.crossval import (
     CrossValidation,
@@ -21,30 +22,7 @@ from ifonly.models.crossval import (
 from ifonly.models.fit import FitSettings, evaluate, fit
 from ifonly.progress import Tick
 
-SCHEMA = Schema(
-    (Feature("x", "dynamic"), Feature("y", "dynamic"), Feature("age", "static")), ActionSpace.categories(["off", "on"])
-)
 GRID = [(2.0, 0.5), (0.1, 0.1)]
-
-
-def wavy_cohort(*, subjects: int, seed: int, steps: int = 10) -> Cohort:
-    """Two episodes per subject of steep nonlinear dynamics, which small Lipschitz constants cannot follow."""
-    rng = np.random.default_rng(seed)
-    count = 2 * subjects
-    states = np.empty((count, steps, 2))
-    states[:, 0] = rng.normal(size=(count, 2))
-    actions = rng.integers(2, size=(count, steps))
-    for t in range(steps - 1):
-        states[:, t + 1] = 2 * np.sin(2 * states[:, t]) + actions[:, t, None] + 0.3 * rng.normal(size=(count, 2))
-    return Cohort(
-        schema=SCHEMA,
-        ids=tuple(f"episode {i}" for i in range(count)),
-        subjects=tuple(f"subject {i // 2}" for i in range(count)),
-        offsets=np.arange(count + 1) * steps,
-        states=states.reshape(-1, 2),
-        context=np.repeat(rng.normal(size=count), steps).reshape(-1, 1),
-        actions=actions.reshape(-1),
-    )
 
 
 def factory(limits) -> LocationScale:

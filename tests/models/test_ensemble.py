@@ -20,7 +20,7 @@ from ifonly.models import (
     save_model,
 )
 from ifonly.models.bootstrap import SubjectIndex
-from ifonly.models.fit import FitSettings, evaluate, fit
+from ifonly.models.fit import EncodedTransitions, FitSettings, evaluate, fit, objective
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.layers import Network
 from ifonly.models.stacked import StackedModel, set_weights, weights_of
@@ -36,6 +36,8 @@ MODELS = {
     "additive, laplace": Additive(SCHEMA, hidden=(8,), lipschitz=1.0, prior="laplace", activation="sigmoid"),
     "post-nonlinear": PostNonlinear(SCHEMA, hidden=(8,), prior="independent", activation="softplus"),
     "flow": MonotoneFlow(SCHEMA, hidden=(8, 8, 4), lipschitz=(1.0, 0.1, 0.1, 0.1)),
+    "residual, student": LocationScale(SCHEMA, hidden=(8,), residual="diagonal", prior="student"),
+    "residual, tails": LocationScale(SCHEMA, hidden=(8,), residual="identity", prior="independent-student"),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
@@ -61,8 +63,9 @@ def alike(one, two) -> bool:
 # --- what stacking computes
 
 
+@pytest.mark.parametrize("density", ["joint", "margins"])
 @every_model
-def test_stacked_densities_and_gradients_are_those_of_each_model(model):
+def test_stacked_densities_and_gradients_are_those_of_each_model(model, density):
     generator = torch.Generator().manual_seed(0)
     models = [type(model)(SCHEMA, **_constructor(model)).double() for _ in range(5)]
     for one in models:
@@ -70,18 +73,21 @@ def test_stacked_densities_and_gradients_are_those_of_each_model(model):
         one.set_scaler(one.scaler)
         set_weights(one, weights_of(one) + 0.1 * torch.randn(weights_of(one).shape, generator=generator))
     stacked = torch.stack([weights_of(one) for one in models]).requires_grad_()
-    rows = (
+    rows = EncodedTransitions(
         torch.randn(5, 7, 2, generator=generator).double(),
         torch.randn(5, 7, 1, generator=generator).double(),
         torch.randint(3, (5, 7), generator=generator),
         torch.randn(5, 7, 2, generator=generator).double(),
     )
-    together = StackedModel(model.double()).log_prob(stacked, rows)
+    settings = FitSettings(density=density)
+    together = StackedModel(model.double()).objective(stacked, rows, settings)
     together.sum().backward()
     for number, one in enumerate(models):
-        alone = one.log_prob(*(column[number] for column in rows))
+        alone = objective(one, rows.mapped(lambda column, at=number: column[at]), settings)
         alone.sum().backward()
-        gradient = torch.cat([parameter.grad.flatten() for parameter in one.parameters()])
+        gradient = torch.cat(
+            [(torch.zeros_like(each) if each.grad is None else each.grad).flatten() for each in one.parameters()]
+        )
         torch.testing.assert_close(together[number], alone, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(stacked.grad[number], gradient, rtol=1e-7, atol=1e-9)
 

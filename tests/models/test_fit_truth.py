@@ -104,7 +104,7 @@ def test_density_in_original_units_integrates_to_one(recovered):
     """Over a grid of next states around a given one, in original units, logarithmic feature included."""
     first = np.array([0.3, 1.2])
     age = [[0.5], [0.5]]
-    pressure, logs = np.linspace(-4, 4, 33), np.linspace(-2.5, 2.5, 33)
+    pressure, logs = np.linspace(-4, 4, 21), np.linspace(-2.5, 2.5, 21)
     episodes = [
         Episode(f"{i} {j}", SCHEMA, np.array([first, [p, math.exp(q)]]), [1, 0], age)
         for i, p in enumerate(pressure)
@@ -138,6 +138,13 @@ def test_evaluation_does_not_depend_on_how_it_is_cut_into_batches(recovered, mon
 def test_evaluate_refuses_unknown_coordinates_and_foreign_scalers(recovered):
     with pytest.raises(InputError, match="choose 'model', 'original' or a Scaler"):
         evaluate(recovered.model, recovered.test, coordinates="raw")
-    foreign = Schema((Feature("x", "dynamic"), Feature("y", "dynamic")), SCHEMA.actions)
+    foreign = Schema(tuple(Feature(name, "dynamic") for name in "xyz"), SCHEMA.actions)
     with pytest.raises(InputError, match="other features"):
         evaluate(recovered.model, recovered.test, coordinates=Scaler.identity(foreign))
+
+
+def test_coordinates_on_other_scales_are_a_change_of_variables(recovered):
+    """Features as they are, whatever scale the model sees them on: original units."""
+    as_they_are = Schema(tuple(Feature(feature.name, "dynamic") for feature in SCHEMA.dynamic), SCHEMA.actions)
+    found = evaluate(recovered.model, recovered.test, coordinates=Scaler.identity(as_they_are))
+    assert found == pytest.approx(evaluate(recovered.model, recovered.test, coordinates="original"), abs=1e-9)

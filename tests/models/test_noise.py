@@ -20,11 +20,14 @@ def random_prior(name: str, seed: int = 0):
 def reference(name: str, prior) -> distributions.Distribution:
     if name == "gaussian":
         return distributions.MultivariateNormal(torch.zeros(SIZE).double(), scale_tril=prior.factor())
+    zero = torch.zeros(SIZE).double()
+    if name == "independent-student":
+        return distributions.Independent(distributions.StudentT(prior.freedom(), zero, prior.log_scale.exp()), 1)
     family = distributions.Normal if name == "independent" else distributions.Laplace
-    return distributions.Independent(family(torch.zeros(SIZE).double(), prior.log_scale.exp()), 1)
+    return distributions.Independent(family(zero, prior.log_scale.exp()), 1)
 
 
-@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize("name", [name for name in PRIORS if name != "student"])  # torch has no multivariate t
 @pytest.mark.parametrize("shape", [(), (5,), (2, 1, 4)])
 def test_density_and_covariance_are_those_of_torch(name, shape):
     prior = random_prior(name)
@@ -74,7 +77,22 @@ def test_samples_depend_on_the_generator_alone(name):
 def test_initial_shape_is_independent_and_of_unit_scale(name):
     prior = random_prior(name)
     prior.initialize()
-    assert torch.equal(prior.covariance(), torch.eye(SIZE).double() * (2 if name == "laplace" else 1))
+    # Student's t with eight degrees of freedom has a variance of 8 / 6.
+    variance = 2 if name == "laplace" else 8 / 6 if "student" in name else 1
+    assert torch.allclose(prior.covariance(), torch.eye(SIZE).double() * variance, rtol=1e-12, atol=0)
+
+
+def test_the_multivariate_t_is_a_normal_of_random_size():
+    """Its density is the mean of normal densities whose variance is 1 / gamma, over draws of gamma."""
+    prior = random_prior("student")
+    with torch.no_grad():
+        half = prior.freedom() / 2
+        sizes = distributions.Gamma(half, half).sample((400_000,)).double()
+        noise = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.0, -4.0]], dtype=torch.float64)
+        white = torch.linalg.solve_triangular(prior.factor(), noise.mT, upper=False).square().sum(0)
+        logs = (SIZE * sizes.log() - sizes * white - SIZE * torch.log(torch.tensor(2 * torch.pi))) / 2
+        wanted = torch.logsumexp(logs, 0) - torch.log(torch.tensor(len(sizes))) - prior.log_diagonal.sum()
+        assert torch.allclose(prior.log_prob(noise), wanted, atol=0.02)
 
 
 def test_a_given_covariance_is_kept():

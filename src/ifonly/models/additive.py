@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
-from ifonly.models.networks import NetworkModel, same_constant
+from ifonly.models.networks import NetworkModel, Residual, same_constant
 from ifonly.models.smooth import Part, SmoothStep
 
 
@@ -36,11 +36,12 @@ class Additive(NetworkModel):
         *,
         hidden: Sequence[int] = (200,),
         activation: str = "tanh",
+        residual: Residual = "none",
         lipschitz: float | None = None,
         prior: str = "gaussian",
         scaler: Scaler | None = None,
     ) -> None:
-        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        super().__init__(schema, hidden=hidden, activation=activation, residual=residual, prior=prior, scaler=scaler)
         self.limit = None if lipschitz is None else float(lipschitz)
         self.location = self.make_network(self.limit)
         self.finish()
@@ -52,17 +53,18 @@ class Additive(NetworkModel):
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
         (location,) = self.outputs((self.location,), states, context, actions)
-        return location + noise
+        following: Tensor = self.skip(states, location) + noise
+        return following
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
-        """The noise [..., D] and the log determinant [...], which is zero."""
+        """The noise and the logarithm of its slopes, which is zero, both [..., D]."""
         (location,) = self.outputs((self.location,), states, context, actions)
-        noise = next_states - location
-        return noise, noise.new_zeros(noise.shape[:-1])
+        noise = next_states - self.skip(states, location)
+        return noise, torch.zeros_like(noise)
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = L_h [...], the same for every context, action and noise."""
-        return same_constant(self.location.state_lipschitz(), context, actions, noise)
+        return same_constant(self.location_lipschitz(self.location), context, actions, noise)
 
     def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
         """One everywhere [..., D]; None for a subclass with another `step`."""
@@ -70,4 +72,5 @@ class Additive(NetworkModel):
 
     def smooth(self) -> SmoothStep | None:
         """h alone: the noise is added to it; None where the activation has a kink."""
-        return SmoothStep.of_parts((Part.of_network(self.location, self.action_vectors, self.activation),))
+        location = Part.of_network(self.location, self.action_vectors, self.activation)
+        return SmoothStep.of_parts((location,), self.skip_matrices())

@@ -182,16 +182,39 @@ class TrainableModel(TransitionModel):
 
     @abstractmethod
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
-        """The abducted noise [..., D] and log |det d noise / d next_states| [...]."""
+        """The abducted noise [..., D] and log |d noise_i / d next_state_i| [..., D].
+
+        The sum of the latter is the log determinant; a model that is not `elementwise` may spread it as it likes.
+        """
+
+    def curvature(self) -> Tensor:
+        """What a curvature penalty multiplies: a differentiable measure of how strongly `step` bends."""
+        raise InputError(f"{type(self).__name__} does not say how strongly it bends; fit it with curvature=0.")
 
     def abduct(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
         """The noise [..., D] that explains `next_states`."""
         return self.invert(states, context, actions, next_states)[0]
 
-    def log_prob(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
-        """Log density [...] of `next_states`, in scaled coordinates."""
-        noise, log_det = self.invert(states, context, actions, next_states)
-        return self.prior.log_prob(noise) + log_det
+    def log_prob(
+        self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor, measured: Tensor | None = None
+    ) -> Tensor:
+        """Log density [...] of `next_states`, in scaled coordinates; of its `measured` entries [..., D] alone if given.
+
+        Each entry has noise of its own, so the density of some entries is that of their noise.
+        """
+        noise, log_slopes = self.invert(states, context, actions, next_states)
+        if measured is None:
+            return self.prior.log_prob(noise) + log_slopes.sum(-1)
+        return self.prior.marginal_log_prob(noise, measured) + (log_slopes * measured).sum(-1)
+
+    def entry_log_prob(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> Tensor:
+        """Log densities [..., D] of the entries of `next_states`, each on its own, in scaled coordinates.
+
+        All that a counterfactual of an element-wise model depends on: which noise explains a value does not depend on
+        how the noise of other features goes with it.
+        """
+        noise, log_slopes = self.invert(states, context, actions, next_states)
+        return self.prior.entry_log_prob(noise) + log_slopes
 
     def sample(self, states: Tensor, context: Tensor, actions: Tensor, *, generator: torch.Generator) -> Tensor:
         """Next states [..., D] under noise drawn from the prior."""

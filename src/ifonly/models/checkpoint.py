@@ -104,7 +104,7 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
     weights = read_tensors(folder / WEIGHTS, checksum)
     try:
         model = model_class.from_settings(stored, settings, scaler).to(dtype)
-        model.set_scaler(scaler)
+        model.set_scaler(model.scaler)
         model.load_state_dict(weights)
         if report is not None and isinstance(model, TrainableModel):
             model.recall_fit(report)

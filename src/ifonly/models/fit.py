@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ifonly.data.cohort import Cohort, Transitions
+from ifonly.data.episode import FloatArray
 from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
@@ -65,6 +66,7 @@ def fit(
     held_rows = None if held_out is None else EncodedTransitions.of(fitted, held_out)
     with torch_threads(settings.threads):
         training_loss, validation_loss = train(fitted, rows, held_rows, TrainingRun(settings, generator, progress))
+        correlate(fitted, rows, settings)
     fitted.fit_report = FitReport(
         settings=settings,
         seed=seed,
@@ -88,7 +90,7 @@ def evaluate(
     the mean of log |dz / dy|.
     """
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    own = _mean_log_prob(model, EncodedTransitions.of(model, cohort))
+    own = _mean(model, EncodedTransitions.of(model, cohort), FitSettings())
     return own + _log_volume_change(model.scaler, coordinates, cohort.transitions())
 
 
@@ -99,15 +101,22 @@ def _log_volume_change(
     columns = own.states
     if isinstance(coordinates, Scaler):
         other = coordinates.states
-        if not (np.array_equal(other.log, columns.log) and np.array_equal(other.log_offset, columns.log_offset)):
+        if other.scale.shape != columns.scale.shape:
             raise InputError("evaluate: the scaler was made for other features than the model's.")
-        return float(np.log(other.scale / columns.scale).sum())
+        links = (one.link.log_slopes(transitions.next_states) for one in (columns, other))
+        return _mean_of_measured(np.subtract(*links) + np.log(other.scale / columns.scale), transitions)
     if coordinates == "model":
         return 0.0
     if coordinates != "original":
         raise InputError(f"evaluate: coordinates={coordinates!r}; choose 'model', 'original' or a Scaler.")
-    logged = transitions.next_states[:, columns.log] + columns.log_offset[columns.log]
-    return -float(np.log(columns.scale).sum()) - float(np.log(logged).sum(axis=1).mean())
+    slopes = columns.link.log_slopes(transitions.next_states) - np.log(columns.scale)
+    return _mean_of_measured(slopes, transitions)
+
+
+def _mean_of_measured(values: FloatArray, transitions: Transitions) -> float:
+    """The mean over transitions of the sum of values [N, D] of the entries that were measured."""
+    counted = values if transitions.measured is None else values * transitions.measured
+    return float(counted.sum(axis=1).mean())
 
 
 class EncodedTransitions(NamedTuple):
@@ -117,6 +126,8 @@ class EncodedTransitions(NamedTuple):
     context: Tensor
     actions: Tensor
     next_states: Tensor
+    measured: Tensor | None = None
+    """Which entries of the next states were measured [N, D]; None: all."""
 
     @classmethod
     def of(cls, model: TransitionModel, cohort: Cohort) -> Self:
@@ -132,12 +143,22 @@ class EncodedTransitions(NamedTuple):
             tensor(scaler.context.encode(transitions.context)),
             torch.tensor(transitions.actions, device=like.device),
             tensor(scaler.states.encode(transitions.next_states)),
+            None if transitions.measured is None else torch.tensor(transitions.measured, device=like.device),
         )
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> EncodedTransitions:
+        """With `change` applied to every column."""
+        return EncodedTransitions(*(None if column is None else change(column) for column in self))  # type: ignore[arg-type]
+
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """The columns that there are: without `measured` where all entries were."""
+        return tuple(column for column in self if column is not None)
 
     def take(self, positions: Tensor) -> EncodedTransitions:
         """The rows at `positions` [...]: columns [..., D] and so on."""
         flat = positions.flatten().to(self.actions.device)
-        return EncodedTransitions(*(column.index_select(0, flat).unflatten(0, positions.shape) for column in self))
+        return self.mapped(lambda column: column.index_select(0, flat).unflatten(0, positions.shape))
 
     def shuffled(self, generator: torch.Generator) -> EncodedTransitions:
         """The rows in random order: one gather per epoch, after which batches are slices."""
@@ -145,7 +166,8 @@ class EncodedTransitions(NamedTuple):
 
     def batches(self, size: int = EVALUATION_ROWS) -> Iterator[EncodedTransitions]:
         """Parts of at most `size` rows."""
-        return (EncodedTransitions(*part) for part in zip(*(column.split(size) for column in self), strict=True))
+        starts = range(0, len(self.actions), size)
+        return (self.mapped(lambda column, at=start: column[at : at + size]) for start in starts)  # type: ignore[misc]
 
 
 class TrainingRun(NamedTuple):
@@ -174,7 +196,7 @@ def train(
         try:
             figures = {"training loss": _train_epoch(model, rows, optimizer, run)}
             if held_rows is not None:
-                figures["validation loss"] = -_mean_log_prob(model.eval(), held_rows)
+                figures["validation loss"] = -_mean(model.eval(), held_rows, settings)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             figures = {"training loss": math.nan}  # the norm of a matrix that is no longer finite
         if not (all(map(math.isfinite, figures.values())) and _weights_finite(model)):
@@ -198,10 +220,12 @@ def _train_epoch(
     model.train()
     total = 0.0
     for batch in rows.shuffled(run.generator).batches(run.settings.batch_size):
-        loss = -model.log_prob(*batch).mean()
+        loss = -objective(model, batch, run.settings).mean()
         value = loss.item()
         if not math.isfinite(value):
             return value
+        if run.settings.curvature:
+            loss = loss + run.settings.curvature * model.curvature()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -209,9 +233,25 @@ def _train_epoch(
     return total / len(rows.actions)
 
 
+def objective(model: TrainableModel, rows: EncodedTransitions, settings: FitSettings) -> Tensor:
+    """What a fit maximises the mean of [N]: the log density of next states, or the sum of those of their entries."""
+    if settings.density == "joint":
+        return model.log_prob(*rows.given)
+    entries = model.entry_log_prob(*rows[:4])
+    return (entries if rows.measured is None else torch.where(rows.measured, entries, 0.0)).sum(-1)
+
+
 @torch.no_grad()
-def _mean_log_prob(model: TrainableModel, rows: EncodedTransitions) -> float:
-    total = sum(float(model.log_prob(*batch).double().sum()) for batch in rows.batches())
+def correlate(model: TrainableModel, rows: EncodedTransitions, settings: FitSettings) -> None:
+    """Let the noise prior's entries go together as the noise of these rows does, where the fit has left that open."""
+    if settings.density == "margins":
+        noise = torch.cat([model.abduct(*batch[:4]) for batch in rows.batches()])
+        model.prior.correlate(noise, rows.measured)
+
+
+@torch.no_grad()
+def _mean(model: TrainableModel, rows: EncodedTransitions, settings: FitSettings) -> float:
+    total = sum(float(objective(model, batch, settings).double().sum()) for batch in rows.batches())
     return total / len(rows.actions)
 
 

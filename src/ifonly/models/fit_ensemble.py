@@ -30,6 +30,7 @@ from ifonly.models.fit import (
     TrainingRun,
     broke_down,
     chosen_device,
+    correlate,
     fresh_copy,
     torch_threads,
     train,
@@ -86,12 +87,14 @@ def fit_ensemble(
     generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
     device = chosen_device(settings)
     models = [fresh_copy(model, scaler, generator).to(device) for generator in generators]
-    learners = [_Learner(*parts) for parts in zip(models, samples, generators, strict=True)]
+    learners = [_Learner(*parts, settings.curvature) for parts in zip(models, samples, generators, strict=True)]
     rows = EncodedTransitions.of(models[0], cohort)
     if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
         losses = _train_together(learners, rows, settings, progress)
     else:
         losses = _train_one_by_one(learners, rows, settings, progress)
+    for learner in learners:
+        correlate(learner.model, rows.take(learner.sample.rows), settings)
     for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
         learner.model.fit_report = FitReport(
             settings=settings,
@@ -106,12 +109,55 @@ def fit_ensemble(
     return Ensemble([model.to("cpu") for model in models[1:]], centre=models[0].to("cpu"), notes=notes).eval()
 
 
+def fit_strengths(
+    model: TrainableModel,
+    cohort: Cohort,
+    strengths: Sequence[float],
+    *,
+    settings: FitSettings | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[TrainableModel]:
+    """Models like `model`, one for each strength of the curvature penalty, trained together.
+
+    Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches.
+    """
+    settings = settings or FitSettings()
+    started = time.perf_counter()
+    model.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    subjects = SubjectIndex.of(cohort)
+    sample = subjects.everyone(settings, seed)
+    scaler = Scaler.fit(cohort.filter(subjects.trained_on(sample)))
+    learners = []
+    for strength in strengths:
+        generator = torch.Generator().manual_seed(seed)
+        fresh = fresh_copy(model, scaler, generator).to(chosen_device(settings))
+        learners.append(_Learner(fresh, sample, generator, strength))
+    rows = EncodedTransitions.of(learners[0].model, cohort)
+    losses = _train_together(learners, rows, settings, progress)
+    for learner in learners:
+        correlate(learner.model, rows.take(sample.rows), settings)
+    for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
+        learner.model.fit_report = FitReport(
+            settings=replace(settings, curvature=learner.curvature),
+            seed=seed,
+            training=sample.training,
+            validation=sample.validation,
+            training_loss=tuple(training_loss),
+            validation_loss=tuple(validation_loss),
+            seconds=time.perf_counter() - started,
+        )
+    return [learner.model.to("cpu").eval() for learner in learners]
+
+
 class _Learner(NamedTuple):
     """A model to be trained on a sample of the rows, with random numbers of its own."""
 
     model: TrainableModel
     sample: BootstrapSample
     generator: torch.Generator
+    curvature: float
+    """The strength of its curvature penalty."""
 
 
 _Losses = tuple[list[float], list[float]]
@@ -123,7 +169,7 @@ def _train_one_by_one(
 ) -> list[_Losses]:
     """Train each model as `fit` does."""
     losses = []
-    for number, (model, sample, generator) in enumerate(learners):
+    for number, (model, sample, generator, _) in enumerate(learners):
 
         def report(tick: Tick, before: int = number * settings.epochs) -> None:
             progress(Tick(tick.stage, before + tick.done, len(learners) * settings.epochs, tick.figures))
@@ -217,11 +263,17 @@ class _Group:
             active = len(batch.positions)
             weights = self._weights[:active].detach().requires_grad_()
             losses = -(self._log_prob(weights, batch) * batch.counts).sum(1) / batch.sizes
-            losses.sum().backward()
+            penalty = self._penalties(weights)
+            (losses if penalty is None else losses + penalty).sum().backward()
             assert weights.grad is not None
             self._optimizer.step(weights.grad)
             totals[:active] += (losses.detach() * batch.sizes).cpu()
         return totals / torch.tensor([len(rows) for rows in shuffled])
+
+    def _penalties(self, weights: Tensor) -> Tensor | None:
+        """Curvature penalties [K] of the first K models, given their weights; None where nobody has any."""
+        strengths = weights.new_tensor([learner.curvature for learner in self._learners[: len(weights)]])
+        return strengths * self._stacked.curvature(weights) if bool((strengths > 0).any()) else None
 
     @torch.no_grad()
     def _validation_losses(self) -> Tensor:
@@ -236,7 +288,7 @@ class _Group:
         return totals / torch.tensor([len(rows) for rows in held_out])
 
     def _log_prob(self, weights: Tensor, batch: _Batch) -> Tensor:
-        return self._stacked.log_prob(weights, self._rows.take(batch.positions))
+        return self._stacked.objective(weights, self._rows.take(batch.positions), self._settings)
 
 
 class _Batch(NamedTuple):

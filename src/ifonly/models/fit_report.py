@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.records import KnownNumber, from_plain, to_plain
+
+Density = Literal["joint", "margins"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class FitSettings:
     """Share of SUBJECTS held out to choose the best epoch; 0 trains on all and keeps the last epoch."""
     restore_best: bool = True
     """Whether the weights of the epoch with the lowest validation loss are returned, or the last ones."""
+    density: Density = "joint"
+    """What is maximised: the density of next states, or the densities of their entries, each on its own ("margins");
+    then correlations of the noise are estimated afterwards, and cannot distort what counterfactuals depend on."""
+    curvature: float = 0.0
+    """Strength of the curvature penalty: how much a bound on the networks' third derivatives costs, in nats."""
     device: str = "cpu"
     """Where training runs; the fitted model comes back to the CPU."""
     threads: int = 1
@@ -39,6 +46,10 @@ class FitSettings:
             check_whole(f"fit: {name}", getattr(self, name), least=1)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise InputError(f"fit: learning_rate={self.learning_rate} must be positive and finite.")
+        if self.density not in get_args(Density):
+            raise InputError(f"fit: density={self.density!r} is unknown; choose from {list(get_args(Density))}.")
+        if not (math.isfinite(self.curvature) and self.curvature >= 0):
+            raise InputError(f"fit: curvature={self.curvature} must be finite and not negative.")
         if not 0 <= self.validation < 1:
             raise InputError(f"fit: validation={self.validation} must be a share of subjects, 0 (none) to below 1.")
 
@@ -61,6 +72,29 @@ class DataCounts:
 
 
 @dataclass(frozen=True)
+class RecipeRow:
+    """One recipe at one strength of its curvature penalty, on subjects that were held out to compare recipes."""
+
+    recipe: str
+    curvature: float
+    log_likelihood: KnownNumber
+    """Mean over transitions of the sum of all features' log densities, each on its own, in nats; one step ahead."""
+    replay_error: KnownNumber | None
+    """Mean absolute error of replays over several steps, in deviations; None where episodes are too short."""
+    excess: KnownNumber
+    """By how much both losses together exceed the best row's, in nats per transition."""
+    excess_error: KnownNumber
+    """The standard error of that difference, by subject."""
+    verdict: str | None
+    """Of the check of the recipe's best model; None where nothing else was compared."""
+    proven: KnownNumber | None
+    """Share of a few questions that this model's searches prove in time."""
+    seconds: KnownNumber | None
+    """Their median seconds; None where none was proven."""
+    chosen: bool
+
+
+@dataclass(frozen=True)
 class FitReport:
     """How training went. Losses are negative log-likelihoods per transition, in the model's scaled coordinates."""
 
@@ -74,6 +108,8 @@ class FitReport:
     validation_loss: tuple[KnownNumber, ...]
     """Per epoch, of the weights at its end; empty when no subjects were held out."""
     seconds: float
+    recipes: tuple[RecipeRow, ...] = ()
+    """The recipes that were compared; empty where one was named."""
 
     @property
     def best_epoch(self) -> int | None:
@@ -109,4 +145,26 @@ class FitReport:
                 f"  validation  {self.validation}: loss {self.validation_loss[0]:.4f} -> "
                 f"{self.validation_loss[self.kept_epoch - 1]:.4f} at epoch {self.kept_epoch}, which is kept"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *_recipe_lines(self.recipes)])
+
+
+def _recipe_lines(rows: tuple[RecipeRow, ...]) -> list[str]:
+    """The best row of every recipe, and the chosen one, as a table for people."""
+    best = {row.recipe: row for row in sorted(rows, key=lambda row: -row.excess)}
+    shown = [row for row in rows if row.chosen or row is best[row.recipe]]
+    if not shown:
+        return []
+    heading = f"  {'recipe':<16}{'penalty':>8}{'log-lik.':>10}{'replays':>9}{'worse by':>17}  {'check':<6}{'proven':>8}"
+    return [
+        "recipes, each fitted to some subjects and compared on the others (nats per transition):",
+        heading,
+        *(_recipe_line(row) for row in shown),
+    ]
+
+
+def _recipe_line(row: RecipeRow) -> str:
+    replays = "-" if row.replay_error is None else f"{row.replay_error:.3f}"
+    worse = "best" if row.excess == 0 else f"{row.excess:.3f} \u00b1 {row.excess_error:.3f}"
+    proven = "-" if row.seconds is None else f"{row.seconds:.2f} s"
+    figures = f"{row.curvature:>8g}{row.log_likelihood:>10.3f}{replays:>9}{worse:>17}"
+    return f"  {row.recipe:<16}{figures}  {row.verdict or '-':<6}{proven:>8}{'  <- chosen' if row.chosen else ''}"

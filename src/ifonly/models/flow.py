@@ -14,7 +14,7 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import softplus
-from ifonly.models.networks import NetworkModel, broadcast_constants, read_limits, write_limits
+from ifonly.models.networks import NetworkModel, Residual, broadcast_constants, read_limits, write_limits
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,13 @@ class MonotoneFlow(NetworkModel):
         *,
         hidden: Sequence[int] = (200,),
         activation: str = "tanh",
+        residual: Residual = "none",
         lipschitz: Sequence[float | None] | None = None,
         ranges: FlowRanges | None = None,
         prior: str = "gaussian",
         scaler: Scaler | None = None,
     ) -> None:
-        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        super().__init__(schema, hidden=hidden, activation=activation, residual=residual, prior=prior, scaler=scaler)
         self.limits = read_limits(lipschitz, ("h", "phi", "eps", "delta"))
         self.ranges = ranges or FlowRanges()
         self.location = self.make_network(self.limits[0])
@@ -111,7 +112,7 @@ class MonotoneFlow(NetworkModel):
         networks = (self.location, self.scale, self.skewness, self.tails)
         location, *others = self.outputs(networks, states, context, actions)
         scale, skewness, tails = (_squash(values, span) for values, span in zip(others, self._spans(), strict=True))
-        return Shape(location, scale, skewness, tails)
+        return Shape(self.skip(states, location), scale, skewness, tails)
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
@@ -119,13 +120,13 @@ class MonotoneFlow(NetworkModel):
         return shape.location + shape.scale * torch.sinh(shape.tails * torch.asinh(noise) + shape.skewness)
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
-        """The noise [..., D] and the log determinant [...] of its dependence on the next states."""
+        """The noise and the logarithm of how steeply each entry depends on its next state, both [..., D]."""
         shape = self.shape(states, context, actions)
         residual = (next_states - shape.location) / shape.scale
-        bent = (torch.asinh(residual) - shape.skewness) / shape.tails
+        before = (torch.asinh(residual) - shape.skewness) / shape.tails
         # With y the residual and v = (asinh y - eps) / delta: d sinh(v) / d next = cosh(v) / (delta cosh(asinh y) phi).
-        log_slopes = _log_cosh(bent) - _log_cosh(torch.asinh(residual)) - shape.tails.log() - shape.scale.log()
-        return torch.sinh(bent), log_slopes.sum(-1)
+        log_slopes = _log_cosh(before) - _log_cosh(torch.asinh(residual)) - shape.tails.log() - shape.scale.log()
+        return torch.sinh(before), log_slopes
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K(u) [...] as derived above, the same for every context and action."""
@@ -136,7 +137,7 @@ class MonotoneFlow(NetworkModel):
         largest = torch.asinh(noise.double().abs()).amax(-1)
         argument = self.ranges.tails[1] * largest + max(abs(limit) for limit in self.ranges.skewness)
         constants = (
-            self.location.state_lipschitz()
+            self.location_lipschitz(self.location)
             + scale * torch.sinh(argument)
             + self.ranges.scale[1] * (skewness + tails * largest) * torch.cosh(argument)
         )

@@ -188,6 +188,19 @@ class Network(nn.Module):
             constant *= self.slope * spectral_norm(layer.weight())
         return constant
 
+    def curvature(self) -> Tensor:
+        """A bound on the third derivative with respect to ALL inputs, up to a factor of the activation.
+
+        With one hidden layer the sum over its units of |output column| |input row|^3, at least the trace of the form
+        (T15) that the Taylor bound uses; with more of them the recursion (T17), norms bounded by Frobenius norms.
+        Proofs need the state's part alone. Context and actions count so that what an action does changes gently from
+        state to state: little is recorded of most pairs of the two.
+        """
+        inputs = torch.cat([matrix.weight() for matrix in (self.state, self.context, self.action)], dim=1)
+        return third_derivative_bound(
+            inputs, [layer.weight() for layer in self.layers if isinstance(layer, BoundedLinear)]
+        )
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """When weights go to another device or precision: what was folded stays behind, so forget it."""
         self._folded = None
@@ -230,6 +243,21 @@ class Network(nn.Module):
         self._folded = None
         for matrix in self.matrices():
             matrix.baked = None
+
+
+def third_derivative_bound(inputs: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """The bound [...] of `Network.curvature` for weights [..., H, I] of the inputs and matrices [..., out, in]."""
+    rows, columns = inputs.norm(dim=-1), layers[0].norm(dim=-2)
+    third = (columns * rows**3).sum(-1)
+    second, first = (columns * rows**2).sum(-1), (columns * rows).sum(-1)
+    row = (layers[0].abs() @ rows.unsqueeze(-1)).squeeze(-1).amax(-1)  # the gradient of a unit's argument
+    for matrix in layers[1:]:  # (T17), with bounds of 1 on the derivatives of the curve
+        norm = torch.linalg.matrix_norm(matrix)
+        third = norm * (row**2 * first + 3 * row * second + third)
+        second, first = norm * (row * first + second), norm * first
+        row = matrix.norm(dim=-1).amax(-1) * first
+    total: Tensor = third
+    return total
 
 
 def _forget_folded(network: nn.Module, _: object) -> None:

@@ -11,17 +11,18 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import as_array, softplus
-from ifonly.models.networks import NetworkModel, broadcast_constants, read_limits, write_limits
+from ifonly.models.networks import NetworkModel, Residual, broadcast_constants, read_limits, write_limits
 from ifonly.models.noise import Gaussian
 from ifonly.models.smooth import Part, SmoothStep
 
 
 class LocationScale(NetworkModel):
-    """next = h(x, c, a) + softplus(f(x, c, a)) * u, with networks h and f.
+    """next = h(x, c, a) + softplus(f(x, c, a)) * u, with networks h and f; with `residual`, h has the state beside it.
 
     `lipschitz=(L_h, L_phi)` limits the networks' constants with respect to the dynamic features by spectral
     normalisation; None, for both or for one, leaves them free. For noise u the model's constant is
-    L_h + L_phi max_i |u_i|, with the exact norms of the weights (softplus has slope at most 1).
+    L_h + L_phi max_i |u_i|, with the exact norms of the weights (softplus has slope at most 1); a residual location
+    adds its largest factor to L_h, 1 for the identity.
 
     >>> from ifonly import simulate
     >>> LocationScale(simulate.sepsis_schema(), lipschitz=(1.0, 0.1)).state_size
@@ -36,11 +37,12 @@ class LocationScale(NetworkModel):
         *,
         hidden: Sequence[int] = (200,),
         activation: str = "tanh",
+        residual: Residual = "none",
         lipschitz: tuple[float | None, float | None] | None = None,
         prior: str = "gaussian",
         scaler: Scaler | None = None,
     ) -> None:
-        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        super().__init__(schema, hidden=hidden, activation=activation, residual=residual, prior=prior, scaler=scaler)
         self.limits = read_limits(lipschitz, ("h", "phi"))
         self.location, self.scale = (self.make_network(limit) for limit in self.limits)
         self.finish()
@@ -83,7 +85,7 @@ class LocationScale(NetworkModel):
     def location_and_scale(self, states: Tensor, context: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """h and phi, both [..., D]; phi is positive."""
         location, scale = self.outputs((self.location, self.scale), states, context, actions)
-        return location, softplus(scale)
+        return self.skip(states, location), softplus(scale)
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
@@ -91,15 +93,15 @@ class LocationScale(NetworkModel):
         return location + scale * noise
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
-        """The noise [..., D] and the log determinant [...] of its dependence on the next states."""
+        """The noise and the logarithm of how steeply each entry depends on its next state, both [..., D]."""
         location, scale = self.location_and_scale(states, context, actions)
         noise = (next_states - location) / scale
-        return noise, -scale.log().sum(-1).expand(noise.shape[:-1])
+        return noise, -scale.log().expand(noise.shape)
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = L_h + L_phi max_i |u_i| [...], the same for every context and action."""
         largest = noise.abs().amax(-1).double()
-        constants = self.location.state_lipschitz() + self.scale.state_lipschitz() * largest
+        constants = self.location_lipschitz(self.location) + self.scale.state_lipschitz() * largest
         return broadcast_constants(constants, context, actions)
 
     def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
@@ -113,4 +115,4 @@ class LocationScale(NetworkModel):
         vectors, activation = self.action_vectors, self.activation
         location = Part.of_network(self.location, vectors, activation)
         scale = Part.of_network(self.scale, vectors, activation, top="softplus", by_noise=True)
-        return SmoothStep.of_parts((location, scale))
+        return SmoothStep.of_parts((location, scale), self.skip_matrices())

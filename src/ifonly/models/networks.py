@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
@@ -16,18 +16,60 @@ from ifonly.models.base import TrainableModel
 from ifonly.models.layers import Network
 from ifonly.models.noise import make_prior
 
+Residual = Literal["none", "identity", "diagonal"]
+"""What a location adds to its network: nothing, the state itself, or the state times a learned factor per feature."""
+
+
+class Skip(nn.Module):
+    """The linear part d * x of a location, feature by feature."""
+
+    def __init__(self, size: int, residual: str) -> None:
+        super().__init__()
+        if residual not in get_args(Residual):
+            raise InputError(f"residual={residual!r} is unknown; choose from {list(get_args(Residual))}.")
+        self.residual = residual
+        self.factors = nn.Parameter(torch.ones(size if residual == "diagonal" else 0))
+
+    def initialize(self) -> None:
+        """Start from the identity."""
+        nn.init.ones_(self.factors)
+
+    def forward(self, states: Tensor, location: Tensor) -> Tensor:
+        """A network's location [..., D] with the linear part added, at states [..., D]."""
+        if self.residual == "none":
+            return location
+        return location + (states * self.factors if self.residual == "diagonal" else states)
+
+    def diagonal(self, size: int) -> Tensor:
+        """d [D]."""
+        if self.residual == "diagonal":
+            return self.factors.detach().double()
+        return torch.full((size,), float(self.residual == "identity"), dtype=torch.float64, device=self.factors.device)
+
 
 class NetworkModel(TrainableModel):
-    """A trainable model whose parts are networks of (state, context, action), all of the same hidden widths."""
+    """A trainable model whose parts are networks of (state, context, action), all of the same hidden widths.
+
+    Its location is a network, and with `residual` the state beside it: "identity" says that values stay as they are
+    unless something changes them, "diagonal" that they do by a learned factor.
+    """
 
     def __init__(
-        self, schema: Schema, *, hidden: Sequence[int], activation: str, prior: str, scaler: Scaler | None
+        self,
+        schema: Schema,
+        *,
+        hidden: Sequence[int],
+        activation: str,
+        residual: str = "none",
+        prior: str,
+        scaler: Scaler | None,
     ) -> None:
         super().__init__(schema, scaler)
         if isinstance(hidden, int):
             raise InputError(f"hidden={hidden}: expected one width per hidden layer, such as ({hidden},).")
         self.hidden = tuple(hidden)
         self.activation = activation
+        self.skip = Skip(self.state_size, residual)
         self.prior_name = prior
         self.prior = make_prior(prior, self.state_size)
 
@@ -58,14 +100,31 @@ class NetworkModel(TrainableModel):
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments that all these models share."""
+        residual = {} if self.skip.residual == "none" else {"residual": self.skip.residual}
         return {
             "hidden": [int(width) for width in self.hidden],
             "activation": self.activation,
+            **residual,
             "prior": self.prior_name,
         }
 
+    def location_lipschitz(self, location: Network) -> float:
+        """The Lipschitz constant of a location: its network's, and the largest factor of its linear part."""
+        return location.state_lipschitz() + float(self.skip.diagonal(self.state_size).abs().max())
+
+    def skip_matrices(self) -> Tensor | None:
+        """The linear part for every action [A, D, D]; None where there is none."""
+        if self.skip.residual == "none":
+            return None
+        return torch.diag(self.skip.diagonal(self.state_size)).expand(self.action_count, -1, -1)
+
+    def curvature(self) -> Tensor:
+        """What a curvature penalty multiplies: a bound on the networks' third derivatives, differentiable."""
+        return torch.stack([network.curvature() for network in self.networks()]).sum()
+
     def initialize(self, generator: torch.Generator) -> None:
         """Fresh networks and a standard prior."""
+        self.skip.initialize()
         for network in self.networks():
             network.initialize(generator)
         self.prior.initialize()

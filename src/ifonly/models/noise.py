@@ -20,6 +20,20 @@ class NoisePrior(nn.Module, ABC):
         """Log density [...]."""
 
     @abstractmethod
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """Log densities [..., D] of the entries of noise [..., D], each on its own."""
+
+    def correlate(self, noise: Tensor, measured: Tensor | None = None) -> None:
+        """Let entries go together as those of noise [N, D] do, each on its own staying as it is.
+
+        Priors of independent entries do nothing.
+        """
+
+    @abstractmethod
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """Log density [...] of the `measured` entries [..., D] of noise [..., D] alone."""
+
+    @abstractmethod
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]."""
 
@@ -70,10 +84,30 @@ class Gaussian(NoisePrior):
 
     def log_prob(self, noise: Tensor) -> Tensor:
         """Log density [...]."""
-        # One solve with many right-hand sides; a batch of small solves would be many times slower.
-        columns = noise.reshape(-1, noise.shape[-1]).mT
-        white = torch.linalg.solve_triangular(self.factor(), columns, upper=False).mT.reshape(noise.shape)
-        return standard_normal(white) - self.log_diagonal.sum()
+        return standard_normal(_white(self.factor(), noise)) - self.log_diagonal.sum()
+
+    def deviations(self) -> Tensor:
+        """The scale [D] of each entry on its own."""
+        scales: Tensor = self.factor().norm(dim=-1)
+        return scales
+
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """As `NoisePrior` says."""
+        deviations = self.deviations()
+        return -0.5 * ((noise / deviations).square() + math.log(2 * math.pi)) - deviations.log()
+
+    @torch.no_grad()
+    def correlate(self, noise: Tensor, measured: Tensor | None = None) -> None:
+        """As `NoisePrior` says: by the correlation of ranks, which no outlier decides."""
+        correlation = rank_correlation(noise, measured).to(self.lower)
+        deviations = self.deviations()
+        factor = torch.linalg.cholesky(correlation) * deviations.unsqueeze(1)
+        self.lower.copy_(torch.tril(factor, diagonal=-1))
+        self.log_diagonal.copy_(factor.diagonal().log())
+
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """As `NoisePrior` says."""
+        return marginal_normal(self.covariance(), noise, measured)
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]."""
@@ -83,6 +117,14 @@ class Gaussian(NoisePrior):
 
 class _Independent(NoisePrior):
     """Independent entries with a trainable scale each."""
+
+    def log_prob(self, noise: Tensor) -> Tensor:
+        """Log density [...]."""
+        return self.entry_log_prob(noise).sum(-1)
+
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """As `NoisePrior` says: the sum over measured entries."""
+        return torch.where(measured, self.entry_log_prob(noise), 0.0).sum(-1)
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -100,9 +142,10 @@ class IndependentGaussian(_Independent):
         """Covariance matrix [D, D], diagonal."""
         return torch.diag((2 * self.log_scale).exp())
 
-    def log_prob(self, noise: Tensor) -> Tensor:
-        """Log density [...]."""
-        return standard_normal(noise * (-self.log_scale).exp()) - self.log_scale.sum()
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """Log densities [..., D] of the entries."""
+        white = noise * (-self.log_scale).exp()
+        return -0.5 * (white.square() + math.log(2 * math.pi)) - self.log_scale
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]."""
@@ -116,9 +159,9 @@ class Laplace(_Independent):
         """Covariance matrix [D, D], diagonal."""
         return torch.diag(2 * (2 * self.log_scale).exp())
 
-    def log_prob(self, noise: Tensor) -> Tensor:
-        """Log density [...]."""
-        return -(noise.abs() * (-self.log_scale).exp() + self.log_scale + math.log(2)).sum(-1)
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """Log densities [..., D] of the entries."""
+        return -(noise.abs() * (-self.log_scale).exp() + self.log_scale + math.log(2))
 
     def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
         """Draws [*shape, D]: the difference of two exponential draws, always finite."""
@@ -130,10 +173,100 @@ class Laplace(_Independent):
         return (exponential[0] - exponential[1]) * self.log_scale.exp()
 
 
-PRIORS: dict[str, type[Gaussian | IndependentGaussian | Laplace]] = {
+class Student(Gaussian):
+    """Zero-mean Student's t with a full trainable scale matrix and trainable tails, the same for all features.
+
+    A Gaussian whose size varies from transition to transition. Some of its entries alone have a distribution of the
+    same kind. Degrees of freedom stay above two, so that there is a covariance.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.log_freedom = nn.Parameter(torch.zeros(1))
+
+    def initialize(self) -> None:
+        """Start from the identity and eight degrees of freedom."""
+        super().initialize()
+        nn.init.constant_(self.log_freedom, math.log(6.0))
+
+    def freedom(self) -> Tensor:
+        """Degrees of freedom [1]."""
+        return freedom_of(self.log_freedom)
+
+    def covariance(self) -> Tensor:
+        """Covariance matrix [D, D]."""
+        freedom = self.freedom()
+        return super().covariance() * (freedom / (freedom - 2))
+
+    def log_prob(self, noise: Tensor) -> Tensor:
+        """Log density [...]."""
+        return student(self.distance(noise), self.freedom(), noise.shape[-1]) - self.log_diagonal.sum()
+
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """As `NoisePrior` says."""
+        deviations = self.deviations()
+        return student((noise / deviations).square(), self.freedom(), 1) - deviations.log()
+
+    def distance(self, noise: Tensor) -> Tensor:
+        """Squared lengths [...] of the noise in units of its scale."""
+        return _white(self.factor(), noise).square().sum(-1)
+
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """As `NoisePrior` says."""
+        lengths, log_det = marginal_lengths(super().covariance(), noise, measured)
+        return student(lengths, self.freedom(), measured.sum(-1)) - log_det
+
+    def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
+        """Draws [*shape, D]: normal ones over the root of a chi-squared one."""
+        sizes = _tail_sizes((*shape, 1), self.freedom(), generator)
+        return super().sample(shape, generator=generator) * sizes
+
+
+class IndependentStudent(_Independent):
+    """Independent zero-mean noise of Student's t, with a trainable scale and tail per feature: the data say how heavy.
+
+    Degrees of freedom stay above two, so that there is a covariance.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.log_freedom = nn.Parameter(torch.zeros(size))
+
+    def initialize(self) -> None:
+        """Start from unit scales and eight degrees of freedom."""
+        super().initialize()
+        nn.init.constant_(self.log_freedom, math.log(6.0))
+
+    def freedom(self) -> Tensor:
+        """Degrees of freedom [D]."""
+        return freedom_of(self.log_freedom)
+
+    def covariance(self) -> Tensor:
+        """Covariance matrix [D, D], diagonal."""
+        freedom = self.freedom()
+        return torch.diag((2 * self.log_scale).exp() * freedom / (freedom - 2))
+
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        """Log densities [..., D] of the entries."""
+        white = noise * (-self.log_scale).exp()
+        return student(white.square(), self.freedom(), 1) - self.log_scale
+
+    def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
+        """Draws [*shape, D]: normal ones over the root of chi-squared ones."""
+        size = (*shape, self.log_scale.numel())
+        return (
+            _normal(size, self.log_scale, generator)
+            * _tail_sizes(size, self.freedom(), generator)
+            * self.log_scale.exp()
+        )
+
+
+PRIORS: dict[str, type[Gaussian | IndependentGaussian | Laplace | Student | IndependentStudent]] = {
     "gaussian": Gaussian,
     "independent": IndependentGaussian,
     "laplace": Laplace,
+    "student": Student,
+    "independent-student": IndependentStudent,
 }
 
 
@@ -147,6 +280,72 @@ def make_prior(name: str, size: int) -> NoisePrior:
 def standard_normal(white: Tensor) -> Tensor:
     """Log density [...] of independent standard normal entries [..., D]."""
     return -0.5 * (white.square() + math.log(2 * math.pi)).sum(-1)
+
+
+def rank_correlation(noise: Tensor, measured: Tensor | None) -> Tensor:
+    """Correlation [D, D] of the normal scores of noise [N, D], pair by pair where both were measured.
+
+    Shrunk where few pairs were, and with eigenvalues of at least a thousandth, so that it is positive definite.
+    """
+    counted = torch.ones_like(noise, dtype=torch.bool) if measured is None else measured
+    scores = torch.zeros_like(noise, dtype=torch.float64)
+    for column in range(noise.shape[1]):
+        rows = counted[:, column].nonzero().squeeze(-1)
+        ranks = noise[rows, column].argsort().argsort().double()
+        scores[rows, column] = torch.special.ndtri((ranks + 0.5) / max(1, len(rows)))
+    pairs = counted.double().mT @ counted.double()
+    products = scores.mT @ scores / pairs.clamp(min=1)
+    correlation = products * (pairs / (pairs + 10))  # shrunk where little was measured together
+    correlation.fill_diagonal_(1.0)
+    values, vectors = torch.linalg.eigh(correlation)
+    positive = (vectors * values.clamp(min=1e-3)) @ vectors.mT
+    sizes = positive.diagonal().sqrt()
+    unit: Tensor = positive / sizes / sizes.unsqueeze(1)
+    return unit
+
+
+def marginal_normal(covariance: Tensor, noise: Tensor, measured: Tensor) -> Tensor:
+    """Log density [...] of the measured entries of normal noise [..., D] with covariance [..., D, D]."""
+    lengths, log_det = marginal_lengths(covariance, noise, measured)
+    return -0.5 * (lengths + math.log(2 * math.pi) * measured.sum(-1).to(noise.dtype)) - log_det
+
+
+def marginal_lengths(scale: Tensor, noise: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared lengths [...] of the measured entries of noise [..., D] in units of their scale matrix [..., D, D], and
+    half its log determinant: by the matrix with ones in place of entries that were not measured."""
+    counted = measured.to(noise.dtype)
+    kept = scale * counted.unsqueeze(-1) * counted.unsqueeze(-2)
+    root = torch.linalg.cholesky(kept + torch.diag_embed(1 - counted))
+    white = torch.linalg.solve_triangular(root, (noise * counted).unsqueeze(-1), upper=False).squeeze(-1)
+    log_det: Tensor = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return white.square().sum(-1), log_det
+
+
+def student(lengths: Tensor, freedom: Tensor, size: int | Tensor) -> Tensor:
+    """Log density [...] of Student's t in `size` dimensions with unit scale, at squared lengths [...]."""
+    constant = torch.lgamma((freedom + size) / 2) - torch.lgamma(freedom / 2) - 0.5 * size * (math.pi * freedom).log()
+    density: Tensor = constant - (freedom + size) / 2 * torch.log1p(lengths / freedom)
+    return density
+
+
+def freedom_of(log_freedom: Tensor) -> Tensor:
+    """Degrees of freedom above two, and below those at which nothing tells them from a Gaussian's."""
+    return 2.0 + log_freedom.clamp(max=8.0).exp()
+
+
+def _white(factor: Tensor, noise: Tensor) -> Tensor:
+    """Noise [..., D] in units of its Cholesky factor [D, D]."""
+    # One solve with many right-hand sides; a batch of small solves would be many times slower.
+    columns = noise.reshape(-1, noise.shape[-1]).mT
+    white: Tensor = torch.linalg.solve_triangular(factor, columns, upper=False).mT.reshape(noise.shape)
+    return white
+
+
+def _tail_sizes(size: Sequence[int], freedom: Tensor, generator: torch.Generator) -> Tensor:
+    """Factors of so many normal draws that make them draws of Student's t."""
+    halves = (freedom / 2).expand(size).to(generator.device)
+    squares = 2 * torch._standard_gamma(halves, generator).to(freedom.device)
+    return (freedom / squares).sqrt()
 
 
 def _normal(size: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:

@@ -16,7 +16,7 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
-from ifonly.models.networks import NetworkModel, same_constant
+from ifonly.models.networks import NetworkModel, Residual, same_constant
 
 _CELLS = 64
 """Parts into which a bin is cut to bound its slope; even, so that the bin's middle is a border."""
@@ -65,12 +65,13 @@ class PostNonlinear(NetworkModel):
         *,
         hidden: Sequence[int] = (200,),
         activation: str = "tanh",
+        residual: Residual = "none",
         lipschitz: float | None = None,
         distortion: Spline | None = None,
         prior: str = "gaussian",
         scaler: Scaler | None = None,
     ) -> None:
-        super().__init__(schema, hidden=hidden, activation=activation, prior=prior, scaler=scaler)
+        super().__init__(schema, hidden=hidden, activation=activation, residual=residual, prior=prior, scaler=scaler)
         self.limit = None if lipschitz is None else float(lipschitz)
         self.location = self.make_network(self.limit)
         self.distortion = Distortion(self.state_size, distortion or Spline())
@@ -93,19 +94,19 @@ class PostNonlinear(NetworkModel):
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., D]."""
         (location,) = self.outputs((self.location,), states, context, actions)
-        next_states: Tensor = self.distortion(location + noise)
+        next_states: Tensor = self.distortion(self.skip(states, location) + noise)
         return next_states
 
     def invert(self, states: Tensor, context: Tensor, actions: Tensor, next_states: Tensor) -> tuple[Tensor, Tensor]:
-        """The noise [..., D] and the log determinant [...] of its dependence on the next states."""
-        undistorted, log_det = self.distortion.invert(next_states)
+        """The noise and the logarithm of how steeply each entry depends on its next state, both [..., D]."""
+        undistorted, log_slopes = self.distortion.invert(next_states)
         (location,) = self.outputs((self.location,), states, context, actions)
-        noise = undistorted - location
-        return noise, log_det.expand(noise.shape[:-1])
+        noise = undistorted - self.skip(states, location)
+        return noise, log_slopes.expand(noise.shape)
 
     def lipschitz(self, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """K = max_i S_i * L_h [...], the same for every context, action and noise."""
-        constant = self.distortion.steepest_slopes().max().item() * self.location.state_lipschitz()
+        constant = self.distortion.steepest_slopes().max().item() * self.location_lipschitz(self.location)
         return same_constant(constant, context, actions, noise)
 
     def noise_slopes(self, states: Tensor, context: Tensor, actions: Tensor) -> Tensor | None:
@@ -141,11 +142,11 @@ class Distortion(nn.Module):
         return distorted
 
     def invert(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The inverse of f at values [..., D], and the log determinant [...] of the inverse."""
+        """The inverse of f at values [..., D], and the logarithm of its slopes [..., D]."""
         transform = self.transform()
         inverse: Tensor = transform.inv(values)
         log_slopes: Tensor = transform.log_abs_det_jacobian(inverse, values)
-        return inverse, -log_slopes.sum(-1)
+        return inverse, -log_slopes
 
     @torch.no_grad()
     def steepest_slopes(self) -> Tensor:

@@ -309,7 +309,7 @@ class SmoothStep:
         return total
 
     @classmethod
-    def of_parts(cls, parts: Sequence[Part | None]) -> SmoothStep | None:
+    def of_parts(cls, parts: Sequence[Part | None], skip: Tensor | None = None) -> SmoothStep | None:
         """None where a part has kinks."""
         known = [part for part in parts if part is not None]
-        return cls(tuple(known)) if len(known) == len(parts) else None
+        return cls(tuple(known), skip) if len(known) == len(parts) else None

@@ -22,11 +22,23 @@ from zuko.transforms import MonotonicRQSTransform
 
 from ifonly.models.additive import Additive
 from ifonly.models.base import TrainableModel
+from ifonly.models.fit import EncodedTransitions, objective
+from ifonly.models.fit_report import FitSettings
 from ifonly.models.flow import MonotoneFlow
-from ifonly.models.layers import BoundedLinear, Network, softplus, tanh
+from ifonly.models.layers import BoundedLinear, Network, softplus, tanh, third_derivative_bound
 from ifonly.models.location_scale import LocationScale
-from ifonly.models.networks import NetworkModel
-from ifonly.models.noise import Gaussian, IndependentGaussian, Laplace, standard_normal
+from ifonly.models.networks import NetworkModel, Skip
+from ifonly.models.noise import (
+    Gaussian,
+    IndependentGaussian,
+    IndependentStudent,
+    Laplace,
+    Student,
+    marginal_lengths,
+    marginal_normal,
+    standard_normal,
+    student,
+)
 from ifonly.models.post_nonlinear import Distortion, PostNonlinear
 
 CHUNK = 6
@@ -253,17 +265,38 @@ class StackedModel:
             if isinstance(module, Network):
                 size = sum(parameter.numel() for parameter in module.parameters())
                 self._places.append((module, _WEIGHTS, torch.Size([size])))
-            elif type(module) in _TWINS.values():
+            elif type(module) in _TWINS.values() or isinstance(module, _ROWS):
+                more = [1] if isinstance(module, _ROWS) else []
                 parameters = module.named_parameters(recurse=False)
-                self._places += [(module, name, parameter.shape) for name, parameter in parameters]
+                self._places += [(module, name, torch.Size([*more, *part.shape])) for name, part in parameters]
         self._sizes = [shape.numel() for _, _, shape in self._places]
 
-    def log_prob(self, weights: Tensor, rows: Sequence[Tensor]) -> Tensor:
-        """Log densities [K, B] of transitions [K, B, ...], in the order of a model's `log_prob`."""
+    def curvature(self, weights: Tensor) -> Tensor:
+        """What a curvature penalty multiplies [K], as `NetworkModel.curvature`."""
+        total = weights.new_zeros(len(weights))
+        for part, (module, _, _) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
+            if isinstance(module, Network):
+                pieces = Perceptrons([module]).pieces(part)
+                state, *layers = (
+                    matrix if limited.norm is None else matrix * (limited.norm / _largest_singular_values(matrix))
+                    for matrix, limited in zip((pieces.state, *pieces.layers), _limited_matrices(module), strict=True)
+                )
+                inputs = torch.cat((state, pieces.context, pieces.action), dim=2)
+                total = total + third_derivative_bound(inputs, layers)
+        return total
+
+    def objective(self, weights: Tensor, rows: EncodedTransitions, settings: FitSettings) -> Tensor:
+        """What a fit maximises [K, B], for transitions [K, B, ...]."""
         for part, (module, name, shape) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
             # Instance attributes shadow the parameter of that name.
             module.__dict__[name] = part.unflatten(1, shape)
-        return self._twin.log_prob(*rows)
+        return objective(self._twin, rows, settings)
+
+
+def _largest_singular_values(matrices: Tensor) -> Tensor:
+    """[K, 1, 1] of matrices [K, out, in], differentiable."""
+    values: Tensor = torch.linalg.matrix_norm(matrices, ord=2, keepdim=True)
+    return values
 
 
 def weights_of(model: TrainableModel) -> Tensor:
@@ -312,22 +345,43 @@ class _Stacked(NetworkModel):
 
 
 class _Gaussian(Gaussian):
+    def factor(self) -> Tensor:
+        return torch.tril(self.lower, diagonal=-1) + torch.diag_embed(self.log_diagonal.exp())
+
+    def deviations(self) -> Tensor:
+        scales: Tensor = self.factor().norm(dim=-1)
+        return scales.unsqueeze(1)
+
     def log_prob(self, noise: Tensor) -> Tensor:
-        factor = torch.tril(self.lower, diagonal=-1) + torch.diag_embed(self.log_diagonal.exp())
-        white = torch.linalg.solve_triangular(factor, noise.mT, upper=False).mT
+        white = torch.linalg.solve_triangular(self.factor(), noise.mT, upper=False).mT
         return standard_normal(white) - self.log_diagonal.sum(-1, keepdim=True)
 
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        factor = self.factor()
+        return marginal_normal((factor @ factor.mT).unsqueeze(1), noise, measured)
 
-class _IndependentGaussian(IndependentGaussian):
+
+class _Student(Student):
+    def entry_log_prob(self, noise: Tensor) -> Tensor:
+        deviations = self.deviations()
+        return student((noise / deviations).square(), self.freedom().unsqueeze(-1), 1) - deviations.log()
+
+    def factor(self) -> Tensor:
+        return torch.tril(self.lower, diagonal=-1) + torch.diag_embed(self.log_diagonal.exp())
+
+    def deviations(self) -> Tensor:
+        scales: Tensor = self.factor().norm(dim=-1)
+        return scales.unsqueeze(1)
+
     def log_prob(self, noise: Tensor) -> Tensor:
-        log_scale = self.log_scale.unsqueeze(1)
-        return standard_normal(noise * (-log_scale).exp()) - log_scale.sum(-1)
+        white = torch.linalg.solve_triangular(self.factor(), noise.mT, upper=False).mT
+        density = student(white.square().sum(-1), self.freedom(), noise.shape[-1])
+        return density - self.log_diagonal.sum(-1, keepdim=True)
 
-
-class _Laplace(Laplace):
-    def log_prob(self, noise: Tensor) -> Tensor:
-        log_scale = self.log_scale.unsqueeze(1)
-        return -(noise.abs() * (-log_scale).exp() + log_scale + math.log(2)).sum(-1)
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        factor = self.factor()
+        lengths, log_det = marginal_lengths((factor @ factor.mT).unsqueeze(1), noise, measured)
+        return student(lengths, self.freedom(), measured.sum(-1)) - log_det
 
 
 class _Distortion(Distortion):
@@ -337,9 +391,7 @@ class _Distortion(Distortion):
         return MonotonicRQSTransform(widths, heights, slopes, form.reach, 1 / form.steepness)
 
 
-_TWINS: dict[type[nn.Module], type[nn.Module]] = {
-    Gaussian: _Gaussian,
-    IndependentGaussian: _IndependentGaussian,
-    Laplace: _Laplace,
-    Distortion: _Distortion,
-}
+_TWINS: dict[type[nn.Module], type[nn.Module]] = {Gaussian: _Gaussian, Student: _Student, Distortion: _Distortion}
+
+_ROWS: tuple[type[nn.Module], ...] = (IndependentGaussian, Laplace, IndependentStudent, Skip)
+"""Parts whose weights are rows [D] that broadcast: with members [K, 1, D] they need no twin."""

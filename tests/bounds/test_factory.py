@@ -51,7 +51,7 @@ def family(seed: int) -> list[Problem]:
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_never_below_the_truth(maker: Maker) -> None:
-    for seed, problem in enumerate(problems(30)):
+    for seed, problem in enumerate(problems(20)):
         check_child_bound(maker([problem]), [problem], samples=6, seed=seed)
     for seed in range(4):
         members = family(seed)
@@ -177,24 +177,24 @@ def test_the_check_notices_what_is_said_of_what_follows(change: Callable[..., to
 
 
 def test_the_check_notices_a_member_whose_bound_on_what_follows_is_too_low() -> None:
-    panel = random_ensemble(
+    ensemble = random_ensemble(
         7, members=3, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2
     )
-    bounds: list[ChildBound] = [TaylorChildBound([member]) for member in panel.members]
-    check_child_bound(EnsembleChildBound(panel.objective, bounds), [panel], samples=4)
+    bounds: list[ChildBound] = [TaylorChildBound([member]) for member in ensemble.members]
+    check_child_bound(EnsembleChildBound(ensemble.objective, bounds), [ensemble], samples=4)
     kind = type("Altered", (AlteredFuture,), {"change": staticmethod(lambda bounds, cutoff: bounds - 10.0)})
-    bounds[1] = kind([panel.members[1]])
+    bounds[1] = kind([ensemble.members[1]])
     with pytest.raises(VerificationError, match="reward to go"):
-        check_child_bound(EnsembleChildBound(panel.objective, bounds), [panel], samples=4)
+        check_child_bound(EnsembleChildBound(ensemble.objective, bounds), [ensemble], samples=4)
 
 
 def test_ensembles_bound_the_reward_to_go_where_every_member_does() -> None:
-    panel = random_ensemble(
+    ensemble = random_ensemble(
         7, members=2, model_kind="linear", reward_kind="linear", max_changes=2, horizon=3, actions=2
     )
-    expanded, plain = ([make([member]) for member in panel.members] for make in (TaylorChildBound, NoChildBound))
-    assert EnsembleChildBound(panel.objective, expanded).has_reward_to_go
-    assert not EnsembleChildBound(panel.objective, [expanded[0], plain[1]]).has_reward_to_go
+    expanded, plain = ([make([member]) for member in ensemble.members] for make in (TaylorChildBound, NoChildBound))
+    assert EnsembleChildBound(ensemble.objective, expanded).has_reward_to_go
+    assert not EnsembleChildBound(ensemble.objective, [expanded[0], plain[1]]).has_reward_to_go
 
 
 # Count of sequences less SMALL, and less ENUMERABLE: zero is still small. Then the leading bound of smooth problems, of

@@ -64,7 +64,7 @@ def test_values_at_anchors_are_admissible() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_bound_is_consistent(strategy: str, shared: bool) -> None:
     """thm:consistent: along every edge the bound falls by at least the reward, also to the goal."""
-    for seed in range(25):
+    for seed in range(14):
         problem = random_problem(seed)
         bound = _bound(problem, strategy, shared=shared)
         for t in range(problem.horizon):
@@ -72,19 +72,18 @@ def test_bound_is_consistent(strategy: str, shared: bool) -> None:
             for used in range(problem.max_changes + 1):
                 here = bound(t, states, torch.full((len(states),), used))
                 choices = torch.cat([problem.observed_actions[t : t + 1], problem.alternatives(t)])
-                for action in choices if used < problem.max_changes else choices[:1]:
-                    reward = problem.rewards(t, states, action)
-                    there = torch.zeros(len(states), dtype=torch.float64)
-                    if t + 1 < problem.horizon:
-                        changed = used + int(action != problem.observed_actions[t])
-                        following = problem.step(t, states, action)
-                        there = bound(t + 1, following, torch.full((len(states),), changed))
-                    assert (here >= reward + there - 1e-9 * (1 + here.abs())).all()
+                choices = choices if used < problem.max_changes else choices[:1]
+                there = problem.rewards(t, states.unsqueeze(1), choices)  # [N, n]
+                if t + 1 < problem.horizon:
+                    following = problem.step(t, states.unsqueeze(1), choices)
+                    changed = (used + (choices != problem.observed_actions[t]).long()).expand(len(states), -1)
+                    there = there + bound(t + 1, following.flatten(0, 1), changed.flatten()).view_as(there)
+                assert (here.unsqueeze(1) >= there - 1e-9 * (1 + here.abs().unsqueeze(1))).all()
 
 
 def test_value_constants_hold_for_exact_values() -> None:
     """lem:lipschitz, against values found by enumeration."""
-    for seed in range(40):
+    for seed in range(25):
         problem = random_problem(seed, horizon=4)
         constants = value_constants(problem)
         for t in range(problem.horizon):
@@ -92,8 +91,8 @@ def test_value_constants_hold_for_exact_values() -> None:
             others = states.flip(0)
             distance = torch.linalg.vector_norm(states - others, dim=1)
             for used in range(problem.max_changes + 1):
-                changes = torch.full((len(states),), used)
-                rise = (best_values(problem, t, states, changes) - best_values(problem, t, others, changes)).abs()
+                values = best_values(problem, t, states, torch.full((len(states),), used))
+                rise = (values - values.flip(0)).abs()
                 assert (rise <= constants[t] * distance * (1 + 1e-9) + 1e-9).all()
 
 

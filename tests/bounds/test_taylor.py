@@ -31,7 +31,7 @@ STRENGTHS = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_never_below_the_truth(strength: float) -> None:
-    for seed, problem in enumerate(smooth_problems(18, start=int(1000 * strength), strength=strength)):
+    for seed, problem in enumerate(smooth_problems(12, start=int(1000 * strength), strength=strength)):
         check_child_bound(TaylorChildBound([problem]), [problem], samples=5, seed=seed)
 
 
@@ -201,7 +201,7 @@ def test_linear_models_leave_rounding_only() -> None:
 
 
 def test_budgets_bring_more() -> None:
-    for problem in smooth_problems(20, start=800, max_changes=3, rules=False):
+    for problem in smooth_problems(12, start=800, max_changes=3, rules=False):
         root = TaylorChildBound([problem]).root()
         finite = root.isfinite()
         assert bool((root[:, 1:] >= root[:, :-1] - 1e-9)[finite[:, :-1]].all())
@@ -235,7 +235,7 @@ def test_nothing_is_known_of_states_that_overflow(wrong: float) -> None:
         states, fine = nodes.states.clone(), bound.children(nodes)
         states[2, 1:, -1] = wrong
         outcomes = nodes.outcomes.clone()
-        outcomes[2] = torch.tensor(wrong) * problem.bound_reward.tangents(problem.observed_states)[-1, -1]
+        outcomes[2] = torch.tensor(wrong) * problem.bound_reward.expand(problem.observed_states).slope[-1, -1]
         found = bound.children(replace(nodes, states=states, outcomes=outcomes))
         changes = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
         assert torch.equal(found[2] == -torch.inf, ~changes.expand_as(found[2]))
@@ -389,7 +389,7 @@ def test_refused_without_three_derivatives() -> None:
     for reward in (hinge, Linear({"state 0": 1.0}) + hinge):
         problem = Problem.from_episode(base.episode, base.model, Query(reward, 2))
         assert not can_expand(problem)
-        with pytest.raises(InputError, match="linear in the state"):
+        with pytest.raises(InputError, match="a sum of features"):
             TaylorChildBound([problem])
     assert can_expand(
         Problem.from_episode(base.episode, base.model, Query(Linear({"state 1": 2.0}) + ActionCost({0: 1.0}), 2))

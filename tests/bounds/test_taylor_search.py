@@ -86,9 +86,9 @@ def check_every_budget(problem: Problem, result: Result) -> None:
 
 
 def families() -> Iterator[list[Problem]]:
-    """24 models, 504 problems; weak networks, whose bounds prune, as often as strong ones."""
-    for number, problem in enumerate(smooth_problems(24, start=10_000)):
-        yield siblings(problem, 21, seed=number)
+    """16 models, 224 problems; weak networks, whose bounds prune, as often as strong ones."""
+    for number, problem in enumerate(smooth_problems(16, start=10_000)):
+        yield siblings(problem, 14, seed=number)
 
 
 def test_every_budget_of_many_problems() -> None:
@@ -101,12 +101,12 @@ def test_every_budget_of_many_problems() -> None:
 
 
 def test_every_budget_one_by_one() -> None:
-    for problem in smooth_problems(40, start=20_000):
+    for problem in smooth_problems(24, start=20_000):
         check_every_budget(problem, solve(problem, BranchAndBound(bound="taylor", batch=3)))
 
 
 def test_contract() -> None:
-    check_solver(BranchAndBound(bound="taylor"), smooth_problems(30, start=21_000))
+    check_solver(BranchAndBound(bound="taylor"), smooth_problems(16, start=21_000))
 
 
 def sorted_outcomes(problem: Problem) -> torch.Tensor:
@@ -123,7 +123,7 @@ def sorted_outcomes(problem: Problem) -> torch.Tensor:
 
 
 def test_alternatives_and_what_lies_within() -> None:
-    for number, problem in enumerate(smooth_problems(40, start=22_000)):
+    for number, problem in enumerate(smooth_problems(24, start=22_000)):
         with torch.no_grad():
             outcomes = sorted_outcomes(problem)
         wanted = 2 + number % 6

@@ -29,8 +29,10 @@ from ifonly.rewards.bound import (
     BoundReward,
     BoundTable,
     BoundTotal,
+    Forms,
     as_float64,
 )
+from ifonly.rewards.decoding import Decoder
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,8 @@ class Linear(Reward):
         object.__setattr__(self, "constant", float(self.constant))
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
-        """Weights times scales; features on a logarithmic scale are refused."""
-        weights, constant = _scaled_weights(self.weights, self.constant, schema, scaler)
-        return BoundLinear(as_float64(weights, device), constant, len(schema.actions))
+        """A weighted sum of decoded values; on a logarithmic scale it has no Lipschitz constant."""
+        return BoundLinear(_forms([self], schema, scaler, device), len(schema.actions))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -124,7 +125,7 @@ class ActionCost(Reward):
                 )
             named[action] = key
             table[action] = -cost
-        return BoundTable(table.to(device))
+        return BoundTable(table.to(device), Decoder.of(scaler.states, device))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -160,24 +161,17 @@ class PiecewiseLinear(Reward):
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Up to ten hinges: the largest slope over all on/off patterns (exact if each occurs), else a sum of norms."""
-        rows, constants = [], []
-        for hinge in self.hinges:
-            weights, constant = _scaled_weights(hinge.weights, hinge.constant, schema, scaler)
-            rows.append(weights)
-            constants.append(constant)
-        factors = np.array([hinge.factor for hinge in self.hinges])
-        slopes = factors[:, None] * np.array(rows)
-        if len(rows) <= 10:
-            patterns = np.array(list(itertools.product((0.0, 1.0), repeat=len(rows))))
-            largest = np.linalg.norm(patterns @ slopes, axis=1).max()
+        forms = _forms(self.hinges, schema, scaler, device)
+        factors = as_float64(np.array([hinge.factor for hinge in self.hinges]), device)
+        slopes = factors.unsqueeze(1) * forms.slopes()
+        if not slopes.isfinite().all():
+            largest = slopes.new_full((), torch.inf)
+        elif len(slopes) <= 10:
+            patterns = slopes.new_tensor(list(itertools.product((0.0, 1.0), repeat=len(slopes))))
+            largest = (patterns @ slopes).norm(dim=1).max()
         else:
-            largest = np.linalg.norm(slopes, axis=1).sum()
-        return BoundHinges(
-            as_float64(np.array(rows), device),
-            as_float64(np.array(constants), device),
-            as_float64(factors, device),
-            torch.full((len(schema.actions),), float(largest) * (1 + ROUNDING), dtype=torch.float64, device=device),
-        )
+            largest = slopes.norm(dim=1).sum()
+        return BoundHinges(forms, factors, (largest * (1 + ROUNDING)).expand(len(schema.actions)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -208,8 +202,13 @@ class Custom(Reward):
                 raise InputError(f"{self.name}: declare lipschitz per feature, such as {{'SOFA': 1.0}}.")
             if any(constant < 0 for constant in self.lipschitz.values()):
                 raise InputError(f"{self.name}: Lipschitz constants must be finite and not negative.")
-            slopes, _ = _scaled_weights(self.lipschitz, 0.0, schema, scaler)
-            constants = np.full(len(schema.actions), np.linalg.norm(slopes) * (1 + ROUNDING))
+            slopes = _forms([Linear(self.lipschitz)], schema, scaler, device).slopes()
+            if not slopes.isfinite().all():
+                raise InputError(
+                    f"{self.name}: a feature with a constant is on a logarithmic scale, where a function of its value "
+                    "has no Lipschitz constant; give it another scaling, or write the reward with space='scaled'."
+                )
+            constants = np.full(len(schema.actions), float(slopes.norm()) * (1 + ROUNDING))
         elif self.space == "scaled":
             if isinstance(self.lipschitz, Mapping):
                 raise InputError(f"{self.name}: in scaled space declare one constant, or one per action.")
@@ -244,7 +243,8 @@ class Total(Reward):
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Constants add up."""
-        return BoundTotal([part.bind(schema, scaler, device) for part in self.parts])
+        parts = [part.bind(schema, scaler, device) for part in self.parts]
+        return BoundTotal(parts, Decoder.of(scaler.states, device))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -319,23 +319,16 @@ def _parts(reward: Reward) -> tuple[Reward, ...]:
     return reward.parts if isinstance(reward, Total) else (reward,)
 
 
-def _scaled_weights(
-    weights: Mapping[str, float], constant: float, schema: Schema, scaler: Scaler
-) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
-    """Weights [D] and constant of the same linear function in scaled coordinates."""
-    if not weights:
-        raise InputError("reward: name at least one dynamic feature.")
-    scaled = np.zeros(len(schema.dynamic))
-    for name, weight in weights.items():
-        index = schema.dynamic_index(name)
-        if schema.dynamic[index].scaling == "log":
-            raise InputError(
-                f"reward: {name!r} is on a logarithmic scale, where a linear reward has no Lipschitz constant; "
-                "give the feature linear scaling, or write a Custom reward with space='scaled'."
-            )
-        scaled[index] = float(weight) * scaler.states.scale[index]
-        constant += float(weight) * float(scaler.states.offset[index])
-    return scaled, constant
+def _forms(functions: Sequence[Linear | Hinge], schema: Schema, scaler: Scaler, device: torch.device | str) -> Forms:
+    """The linear functions of values, as functions of scaled states."""
+    rows = np.zeros((len(functions), len(schema.dynamic)))
+    for row, function in zip(rows, functions, strict=True):
+        if not function.weights:
+            raise InputError("reward: name at least one dynamic feature.")
+        for name, weight in function.weights.items():
+            row[schema.dynamic_index(name)] = weight
+    constants = np.array([function.constant for function in functions])
+    return Forms(as_float64(rows, device), as_float64(constants, device), Decoder.of(scaler.states, device))
 
 
 def _action_number(schema: Schema, key: int | str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from ifonly.data.scaling import Scaler
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
+from ifonly.rewards.decoding import Decoder, ValueCurve
 
 if TYPE_CHECKING:
     from ifonly.rewards import Custom
@@ -22,50 +24,118 @@ if TYPE_CHECKING:
 class BoundReward(ABC):
     """A reward in a model's scaled coordinates, on one device, in float64."""
 
+    decoder: Decoder
+    """From scaled coordinates to values in original units; needed where there are `weights`."""
     lipschitz: Tensor
-    """C_a for every action [A]."""
+    """C_a for every action [A]; infinite where there is none, as for values on a logarithmic scale."""
 
     @abstractmethod
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
-    def tangents(self, states: Tensor) -> Tensor | None:
-        """Slopes [..., D] of linear functions that touch the reward at states [..., D] and are nowhere below it.
+    def largest(self) -> Tensor:
+        """What no reward of each action [A] can exceed, at any state; infinite where nothing is known."""
+        return torch.full_like(self.lipschitz, torch.inf)
 
-        They must not depend on the action. For a reward that is linear in the state these are its weights; where it
+    def weights(self, states: Tensor) -> Tensor | None:
+        """Weights [..., D] of sums of values, in original units, that touch the reward at states [..., D] and are
+        nowhere below it.
+
+        They must not depend on the action. For a reward that is linear in the values these are its weights; where it
         bends upwards there are none (None).
         """
         return None
 
+    def expand(self, states: Tensor, *, both_sides: bool = False) -> ValueCurve | None:
+        """How those sums of values depend on the state, around states [..., D]; None where there are none."""
+        weights = self.weights(states)
+        return None if weights is None else self.decoder.expand(states, weights, both_sides=both_sides)
 
-@dataclass(frozen=True)
+    def is_flat(self) -> bool:
+        """Whether those sums are linear in scaled coordinates."""
+        return not bool(self.decoder.curved.any())
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """J linear functions of the values of features, in original units, as functions of scaled states."""
+
+    weights: Tensor  # [J, D], of values in original units
+    constants: Tensor  # [J]
+    decoder: Decoder
+
+    @cached_property
+    def _scaled(self) -> tuple[Tensor, Tensor]:
+        """Weights [J, D] and constants [J] of what is linear in scaled coordinates."""
+        straight = torch.where(self.decoder.curved, 0.0, self.weights)
+        return straight * self.decoder.scale, straight @ self.decoder.offset + self.constants
+
+    @cached_property
+    def _curved(self) -> tuple[Tensor, Decoder, Tensor] | None:
+        """Features [n] with a weight that are not linear in their coordinate, their decoder, and weights [J, n]."""
+        features = (self.decoder.curved & (self.weights != 0).any(0)).nonzero().squeeze(-1)
+        return (features, self.decoder.take(features), self.weights[:, features]) if len(features) else None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Values [..., J] at states [..., D]."""
+        weights, constants = self._scaled
+        values = states @ weights.mT + constants
+        if self._curved is not None:
+            features, decoder, curved = self._curved
+            values = values + decoder(states[..., features]) @ curved.mT
+        return values
+
+    def is_flat(self) -> bool:
+        """Whether all are linear in scaled coordinates."""
+        return self._curved is None
+
+    def slopes(self) -> Tensor:
+        """How steep each can be along each coordinate [J, D], at most, with its sign."""
+        return torch.where(self.weights == 0, 0.0, self.weights * self.decoder.steepest())
+
+    def largest(self) -> Tensor:
+        """The largest value of each [J], at any state."""
+        return self.decoder.largest(self.weights) + self.constants
+
+
+@dataclass(frozen=True, eq=False)
 class BoundLinear(BoundReward):
-    """Linear in the state, whatever the action."""
+    """A weighted sum of values, whatever the action."""
 
-    weights: Tensor  # [D]
-    constant: float
+    form: Forms  # one row
     actions: int
+    decoder: Decoder = field(init=False)
     lipschitz: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        norm = torch.linalg.vector_norm(self.weights) * (1 + ROUNDING)
+        norm = torch.linalg.vector_norm(self.form.slopes()) * (1 + ROUNDING)
         object.__setattr__(self, "lipschitz", norm.expand(self.actions))
+        object.__setattr__(self, "decoder", self.form.decoder)
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
-        values = states @ self.weights + self.constant
+        values = self.form(states).squeeze(-1)
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def tangents(self, states: Tensor) -> Tensor:
-        """As `BoundReward.tangents` asks."""
-        return self.weights.expand_as(states)
+    def largest(self) -> Tensor:
+        """As `BoundReward.largest` asks."""
+        return self.form.largest().expand(self.actions)
+
+    def weights(self, states: Tensor) -> Tensor:
+        """As `BoundReward.weights` asks."""
+        return self.form.weights[0].expand_as(states)
+
+    def is_flat(self) -> bool:
+        """As `BoundReward.is_flat` asks."""
+        return self.form.is_flat()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoundTable(BoundReward):
     """A number for each action, whatever the state."""
 
     table: Tensor  # [A]
+    decoder: Decoder
     lipschitz: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,31 +146,50 @@ class BoundTable(BoundReward):
         values = self.table[actions]
         return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
 
-    def tangents(self, states: Tensor) -> Tensor:
-        """As `BoundReward.tangents` asks."""
+    def largest(self) -> Tensor:
+        """As `BoundReward.largest` asks."""
+        return self.table
+
+    def weights(self, states: Tensor) -> Tensor:
+        """As `BoundReward.weights` asks."""
         return torch.zeros_like(states)
 
+    def is_flat(self) -> bool:
+        """As `BoundReward.is_flat` asks."""
+        return True
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class BoundHinges(BoundReward):
     """A sum of hinges, whatever the action."""
 
-    weights: Tensor  # [J, D]
-    constants: Tensor  # [J]
+    forms: Forms
     factors: Tensor  # [J]
     lipschitz: Tensor  # [A]
+    decoder: Decoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", self.forms.decoder)
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
-        values = torch.relu(states @ self.weights.mT + self.constants) @ self.factors
+        values = torch.relu(self.forms(states)) @ self.factors
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def tangents(self, states: Tensor) -> Tensor | None:
+    def largest(self) -> Tensor:
+        """As `BoundReward.largest` asks: penalties are zero at best."""
+        most = torch.where(self.factors > 0, self.factors * self.forms.largest().clamp(min=0), 0.0)
+        return most.sum().expand_as(self.lipschitz)
+
+    def weights(self, states: Tensor) -> Tensor | None:
         """Penalties (negative factors) bend downwards, so each side of a hinge continues above the other."""
         if bool((self.factors > 0).any()):
             return None
-        beyond = states @ self.weights.mT + self.constants > 0
-        return (beyond * self.factors) @ self.weights
+        return ((self.forms(states) > 0) * self.factors) @ self.forms.weights
+
+    def is_flat(self) -> bool:
+        """As `BoundReward.is_flat` asks."""
+        return self.forms.is_flat()
 
 
 class BoundCustom(BoundReward):
@@ -109,16 +198,12 @@ class BoundCustom(BoundReward):
     def __init__(self, reward: Custom, scaler: Scaler, lipschitz: Tensor) -> None:
         self.reward = reward
         self.lipschitz = lipschitz
-        columns = scaler.states
-        self.scale, self.offset = (as_float64(v, lipschitz.device) for v in (columns.scale, columns.offset))
-        self.log = torch.as_tensor(columns.log, device=lipschitz.device)
-        self.log_offset = as_float64(columns.log_offset, lipschitz.device)
+        self.decoder = Decoder.of(scaler.states, lipschitz.device)
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         if self.reward.space == "original":
-            linked = states * self.scale + self.offset
-            states = torch.where(self.log, linked.exp() - self.log_offset, linked)
+            states = self.decoder(states)
         values = self.reward.function(states, actions)
         wanted = np.broadcast_shapes(states.shape[:-1], actions.shape)
         if not isinstance(values, Tensor):
@@ -139,19 +224,28 @@ def _expands_to(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 class BoundTotal(BoundReward):
     """A sum of rewards."""
 
-    def __init__(self, parts: list[BoundReward]) -> None:
+    def __init__(self, parts: list[BoundReward], decoder: Decoder) -> None:
         self.parts = parts
+        self.decoder = decoder
         self.lipschitz = torch.stack([part.lipschitz for part in parts]).sum(0)
 
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
-    def tangents(self, states: Tensor) -> Tensor | None:
-        """As `BoundReward.tangents` asks."""
-        slopes = [part.tangents(states) for part in self.parts]
-        known = [slope for slope in slopes if slope is not None]
-        return torch.stack(known).sum(0) if len(known) == len(slopes) else None
+    def largest(self) -> Tensor:
+        """As `BoundReward.largest` asks."""
+        return torch.stack([part.largest() for part in self.parts]).sum(0)
+
+    def weights(self, states: Tensor) -> Tensor | None:
+        """As `BoundReward.weights` asks."""
+        weights = [part.weights(states) for part in self.parts]
+        known = [weight for weight in weights if weight is not None]
+        return torch.stack(known).sum(0) if len(known) == len(weights) else None
+
+    def is_flat(self) -> bool:
+        """As `BoundReward.is_flat` asks."""
+        return all(part.is_flat() for part in self.parts)
 
 
 def as_float64(values: np.ndarray[Any, np.dtype[np.float64]], device: torch.device | str) -> Tensor:

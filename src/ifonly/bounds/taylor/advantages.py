@@ -70,7 +70,7 @@ def expand_advantages(paths: RecordedPaths, values: ValueExpansion, check: Calla
     adjoint = values.gradient[:, 1:, None] + pulled_effects  # q = lambda' + H' e, the gradient of P_{c+1} at e
     changed = _expand_changes(paths, values, adjoint, check)
     hessian = changed.hessian - values.hessian[:, :-1, None]
-    gradient = changed.pulled + (paths.tangents - values.gradient)[:, :-1, None]
+    gradient = changed.pulled + (paths.rewards.slope - values.gradient)[:, :-1, None]
     root = values.metric_root[:, :-1, None]
     framed = root @ hessian @ root
     # The largest eigenvalue: of the matrix shifted until it is positive semidefinite, less the shift.
@@ -153,10 +153,10 @@ def last_advantages(paths: RecordedPaths) -> Tensor:
 
 
 def _rewards(paths: RecordedPaths) -> Tensor:
-    """r_a [P, T, A]: rewards of all actions at the recorded states, less the costs of changes."""
+    """r_a [P, T, A]: rewards of all actions at the recorded states, less the costs of changes (T60)."""
     first = paths.problems[0]
     every = torch.arange(first.action_count, device=paths.states.device)
     costs = torch.tensor([problem.change_cost for problem in paths.problems], dtype=torch.float64)
     changes = every != paths.actions.unsqueeze(-1)
     rewards: Tensor = first.bound_reward(paths.states.unsqueeze(2), every)
-    return rewards - changes * costs.to(rewards)[:, None, None]
+    return rewards + paths.rewards.offset.unsqueeze(2) - changes * costs.to(rewards)[:, None, None]

@@ -28,8 +28,8 @@ def table_elements(problem: BaseProblem) -> int:
 
 
 def can_expand(problem: Problem) -> bool:
-    """Whether the step has three derivatives, and the reward tangents that are nowhere below it."""
-    return smooth_step(problem) is not None and problem.bound_reward.tangents(problem.observed_states) is not None
+    """Whether the step has three derivatives, and the reward is nowhere above a smooth function that touches it."""
+    return smooth_step(problem) is not None and problem.bound_reward.weights(problem.observed_states) is not None
 
 
 @torch.no_grad()

@@ -100,7 +100,7 @@ def build_tables(problems: Sequence[Problem], check: Callable[[], None] = lambda
     if smooth is None or not can_expand(first):
         raise InputError(
             f"episode {first.episode.id!r}: the Taylor bound needs a model whose step has three derivatives and a "
-            "reward that is linear in the state or bends downwards, as penalties do; use bound='lipschitz', or "
+            "reward that is a sum of features or bends downwards, as penalties do; use bound='lipschitz', or "
             "'auto' to let the problem decide."
         )
     paths = RecordedPaths.of(problems, smooth)
@@ -133,11 +133,14 @@ def recorded_value(tables: TaylorTables, which: ProblemIndex, steps: slice | int
     return terms.sum(-2) + values.value[which, steps].unsqueeze(-1)
 
 
-def change_bounds(tables: TaylorTables, which: ProblemIndex, first: int, y: Tensor, budgets: int) -> Tensor:
+def change_bounds(
+    tables: TaylorTables, which: ProblemIndex, first: int, y: Tensor, last_rewards: Tensor, budgets: int
+) -> Tensor:
     """Bounds [P, R, C, A, M] on what is earned from each step c >= `first` on, by a change there and at most r - 1
-    later ones, from displacements y [P, C, D, M]: (T35), and (T38) for r > 1."""
+    later ones, from displacements y [P, C, D, M]: (T35), and (T38) for r > 1. `last_rewards` [P, M] are what the
+    recorded action earns at the last step."""
     value = recorded_value(tables, which, slice(first, None), y)
-    last = (value[:, -1:] + tables.last[which].unsqueeze(-1)).unsqueeze(1)  # (T37), [P, 1, A, M]
+    last = (last_rewards.unsqueeze(1) + tables.last[which].unsqueeze(-1)).unsqueeze(1)  # (T37), [P, 1, A, M]
     if first == tables.horizon - 1:
         return last.unsqueeze(1).expand(-1, budgets, -1, -1, -1)
     steps = slice(first, tables.horizon - 1)
@@ -223,8 +226,8 @@ class TaylorChildBound(ChildBound):
         tables = self.tables
         rewards = tables.reward(nodes.states, tables.actions[nodes.problem])
         steps = torch.arange(tables.horizon, device=rewards.device)
-        rewards = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
-        earned = nodes.outcomes.unsqueeze(1) - rewards  # [N, T], before each step; meaningful from start on
+        to_come = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
+        earned = nodes.outcomes.unsqueeze(1) - to_come  # [N, T], before each step; meaningful from start on
         budgets = tables.max_changes - nodes.level
         bounds = rewards.new_full((len(nodes.problem), budgets, *tables.changes.shape[1:]), -torch.inf)
         for first, chosen in rows_by_start(nodes.start, tables.horizon):
@@ -232,7 +235,8 @@ class TaylorChildBound(ChildBound):
             for which, ranks, valid in self._blocks(nodes.problem[chosen], len(later)):
                 rows = chosen[ranks]
                 y = (nodes.states[rows, first:] - tables.states[which, None, first:]).permute(0, 2, 3, 1).contiguous()
-                found = change_bounds(tables, which, first, y, budgets) + earned[rows, first:].mT[:, None, :, None]
+                found = change_bounds(tables, which, first, y, rewards[rows, -1], budgets)
+                found = found + earned[rows, first:].mT[:, None, :, None]
                 size = 1 + nodes.outcomes.abs()[rows][:, None, None, None]
                 found = torch.where(found > UNKNOWN * size, torch.inf, found)
                 tolerance = tables.tolerance[which][:, None, None, None, None]

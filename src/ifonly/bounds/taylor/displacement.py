@@ -71,7 +71,7 @@ def displacement_tables(values: ValueExpansion) -> DisplacementTables:
         second_stretch=second_stretch,
         crossed=crossed,
         second_remainder=rounded_up_float32(padded(second + margin)),
-        value_remainder=rounded_up_float32(padded(values.value_remainder / radii**2)) + value_margin,
+        value_remainder=rounded_up_float32(padded(values.value_remainder[:, :, :-1] / radii**2)) + value_margin,
         maps=tuple(_maps(values, t) for t in range(values.value.shape[1] - 1)),
     )
 

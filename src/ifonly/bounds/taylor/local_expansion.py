@@ -24,6 +24,7 @@ from ifonly.models.smooth import (
     triples,
     unpacked,
 )
+from ifonly.rewards.decoding import ValueCurve
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,23 @@ class ScaleExpansion:
 
 
 @dataclass(frozen=True)
+class RewardRemainder:
+    """What bounds the third and fourth derivatives of a curved reward, feature by feature (T57), (T60)."""
+
+    third: Tensor  # [N, 1], bounds the third derivative, times exp(growth |z|)
+    growing: Tensor  # [N, 1], bounds the fourth of log-scaled features, times exp(growth |z|)
+    growth: Tensor  # [N, 1]
+    cut: Tensor  # [N, 1], six times the factor of |z|^3 by which cut values exceed uncut ones
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> RewardRemainder:
+        """With `change` applied to every array."""
+        return RewardRemainder(*(change(array) for array in (self.third, self.growing, self.growth, self.cut)))
+
+
+@dataclass(frozen=True)
 class LocalExpansion:
-    """One step f at N states, with the adjoint lambda [N, D] of what follows.
+    """One step f at N states, with the adjoint lambda [N, D] of what follows, and the reward of the state if it is
+    curved: then lambda . f below stands for lambda . f plus the reward.
 
     In networks with more than one hidden layer the third derivatives are not known: `deep_third` bounds them.
     """
@@ -64,12 +80,15 @@ class LocalExpansion:
     slope_bound: Tensor  # [N, 1], f1: bounds the step's first derivative anywhere
     curvature_bound: Tensor  # [N, 1], f2: bounds its second derivative anywhere
     scales: tuple[ScaleExpansion, ...]  # parts under softplus
+    reward: RewardRemainder | None = None
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> LocalExpansion:
         """With `change` applied to every array: rows selected, say."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
         changed = {name: None if array is None else change(array) for name, array in arrays.items()}
-        return replace(self, scales=tuple(scale.mapped(change) for scale in self.scales), **changed)  # type: ignore[arg-type]
+        reward = None if self.reward is None else self.reward.mapped(change)
+        scales = tuple(scale.mapped(change) for scale in self.scales)
+        return replace(self, scales=scales, reward=reward, **changed)  # type: ignore[arg-type]
 
 
 def expand_step(
@@ -135,6 +154,59 @@ def expand_step(
         slope_bound=slope_bound,
         curvature_bound=curvature_bound,
         scales=tuple(scales),
+    )
+
+
+def no_step(states: Tensor) -> LocalExpansion:
+    """The expansion of no step at all at states [N, D]: zeros."""
+    (count, size), zero = states.shape, states.new_zeros(())
+
+    def zeros(*shape: int) -> Tensor:
+        return zero.expand(count, *shape)
+
+    return LocalExpansion(
+        jacobian=zeros(size, size),
+        hessian=zeros(size, size * (size + 1) // 2),
+        adjoint_hessian=zeros(size, size),
+        adjoint_third=zeros(size, size, size),
+        third=zeros(size, size, size, size),
+        unit_rows=zeros(size, 0),
+        adjoint_quartic=zeros(0),
+        quartic=zeros(0),
+        deep_third=zeros(1),
+        third_form=zeros(size, size),
+        adjoint_norm=zeros(1),
+        slope_bound=zeros(1),
+        curvature_bound=zeros(1),
+        scales=(),
+    )
+
+
+def with_reward(step: LocalExpansion, reward: ValueCurve) -> LocalExpansion:
+    """The step with the reward of its state [N, ...] added to what the adjoint weighs (T58).
+
+    Seen from the bound, the features of a bounded reward are further hidden units, each with a row of the identity.
+    """
+    count, size = reward.slope.shape
+    i, eye = torch.arange(size, device=reward.slope.device), torch.eye(size, dtype=torch.float64)
+    third = None
+    if step.adjoint_third is not None:
+        third = step.adjoint_third.clone()
+        third[:, i, i, i] += reward.third
+    rows = eye.to(reward.slope).expand(count, -1, -1)
+    return replace(
+        step,
+        adjoint_hessian=step.adjoint_hessian + torch.diag_embed(reward.curvature),
+        adjoint_third=third,
+        unit_rows=torch.cat((step.unit_rows, rows), dim=2),
+        adjoint_quartic=torch.cat((step.adjoint_quartic, reward.quartic), dim=1),
+        quartic=torch.cat((step.quartic, torch.zeros_like(reward.quartic)), dim=1),
+        reward=RewardRemainder(
+            third=reward.third_bound.amax(1, keepdim=True),
+            growing=reward.growing.amax(1, keepdim=True),
+            growth=reward.growth,
+            cut=6 * reward.cut.amax(1, keepdim=True),
+        ),
     )
 
 

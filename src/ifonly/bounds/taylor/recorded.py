@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ifonly.bounds.taylor.local_expansion import LocalExpansion, expand_step
+from ifonly.bounds.taylor.local_expansion import LocalExpansion, expand_step, no_step, with_reward
 from ifonly.models.smooth import SmoothStep
 from ifonly.problem import Problem
+from ifonly.rewards.decoding import ValueCurve
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,16 @@ class RecordedPaths:
     context: Tensor  # [P, T, C]
     noise: Tensor  # [P, T-1, D], abducted
     states: Tensor  # [P, T, D], x_t
-    tangents: Tensor  # [P, T, D], w_t: slopes of the reward's tangents at the recorded path
+    rewards: ValueCurve  # [P, T, D], what touches the reward at the recorded path, and its derivatives (T57)
+    has_curved_rewards: bool
     effects: Tensor  # [P, T-1, A, D], e: the next state under each action, less the recorded one
 
     @classmethod
-    def of(cls, problems: Sequence[Problem], smooth: SmoothStep) -> RecordedPaths:
-        """Replay the recorded actions, and every single action from the recorded states."""
+    def of(cls, problems: Sequence[Problem], smooth: SmoothStep, *, both_sides: bool = False) -> RecordedPaths:
+        """Replay the recorded actions, and every single action from the recorded states.
+
+        With `both_sides`, what touches the reward is also nowhere below it, but for what remainders bound.
+        """
         first = problems[0]
         actions = torch.stack([problem.observed_actions for problem in problems])
         context = torch.stack([problem.context for problem in problems])
@@ -42,21 +47,36 @@ class RecordedPaths:
             current = first.model.step(current, context[:, t], actions[:, t], noise[:, t])
             replayed.append(current)
         states = torch.stack(replayed, dim=1)
-        tangents = first.bound_reward.tangents(states)
-        assert tangents is not None, "callers ask can_expand first"
+        rewards = first.bound_reward.expand(states, both_sides=both_sides)
+        assert rewards is not None, "callers ask can_expand first"
         every = torch.arange(first.action_count, device=first.device)
         before, same_noise = states[:, :-1, None], noise[:, :, None]
         shape = (*before.shape[:2], first.action_count)
         following = first.model.step(
             before.expand(*shape, -1), context[:, :-1, None].expand(*shape, -1), every.expand(shape), same_noise
         )
-        return cls(problems, smooth, actions, context, noise, states, tangents, following - states[:, 1:, None])
+        return cls(
+            problems=problems,
+            smooth=smooth,
+            actions=actions,
+            context=context,
+            noise=noise,
+            states=states,
+            rewards=rewards,
+            has_curved_rewards=not first.bound_reward.is_flat(),
+            effects=following - states[:, 1:, None],
+        )
 
     def select(self, rows: Tensor) -> RecordedPaths:
         """Some of the problems."""
-        arrays = (self.actions, self.context, self.noise, self.states, self.tangents, self.effects)
-        chosen = (array[rows.to(array.device)] for array in arrays)
-        return RecordedPaths([self.problems[row] for row in rows.tolist()], self.smooth, *chosen)
+        here = rows.to(self.actions.device)
+        arrays = ("actions", "context", "noise", "states", "effects")
+        return replace(
+            self,
+            problems=[self.problems[row] for row in rows.tolist()],
+            rewards=self.rewards.take(here),
+            **{name: getattr(self, name)[here] for name in arrays},
+        )
 
     def changes(self) -> Tensor:
         """The actions [P, T, A] that are allowed and differ from the recorded one."""
@@ -68,4 +88,9 @@ class RecordedPaths:
     ) -> LocalExpansion:
         """Local expansions of single steps from recorded states: problems, steps and actions [N], adjoints [N, D]."""
         states, context, noise = (table[problem, step] for table in (self.states, self.context, self.noise))
-        return expand_step(self.smooth, states, context, action, noise, adjoint, third=third)
+        expansion = expand_step(self.smooth, states, context, action, noise, adjoint, third=third)
+        return expansion if not self.has_curved_rewards else with_reward(expansion, self.rewards.take((problem, step)))
+
+    def expand_last_reward(self) -> LocalExpansion:
+        """The reward of the last step alone [P, ...]: no step follows it."""
+        return with_reward(no_step(self.states[:, -1]), self.rewards.take((slice(None), -1)))

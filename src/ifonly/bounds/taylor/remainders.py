@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion
+from ifonly.bounds.taylor.local_expansion import LocalExpansion, RewardRemainder, ScaleExpansion
 from ifonly.bounds.taylor.norms import (
     FramedTrilinear,
     framed_eigenvalue_bound,
@@ -57,6 +57,10 @@ def step_remainders(
         near_adjoint, near = near_adjoint + scale.adjoint_noise * by_fourth, near + scale.noise * by_fourth
         anywhere_adjoint = anywhere_adjoint + scale.adjoint_noise * by_third
         anywhere = anywhere + scale.noise * by_third
+    if step.reward is not None:
+        reward = step.reward.mapped(lambda array: array.unsqueeze(1))
+        near_adjoint = near_adjoint + reward_fourth(reward, reach)
+        anywhere_adjoint = anywhere_adjoint + reward_third(reward, reach)
     framed_third = adjoint_third.tensors.squeeze(-1)
     return framed_third, torch.minimum(near_adjoint, anywhere_adjoint), torch.minimum(near, anywhere)
 
@@ -73,7 +77,19 @@ def step_remainders_anywhere(step: LocalExpansion, frames: Tensor, radii: Tensor
         by_third = scale_third(scale, reach) * reach**3  # (T20)
         adjoint_remainder = adjoint_remainder + scale.adjoint_noise * by_third
         remainder = remainder + (scale.noise * by_third).unflatten(0, (len(frames), count)).amax(1)
+    if step.reward is not None:
+        adjoint_remainder = adjoint_remainder + reward_third(step.reward, reach)
     return adjoint_remainder, remainder
+
+
+def reward_third(reward: RewardRemainder, reach: Tensor) -> Tensor:
+    """(T59): bounds [N, G] on six times a reward's remainder after second order within `reach` [N, G]."""
+    return (reward.third * (reward.growth * reach).exp() + reward.cut) * reach**3
+
+
+def reward_fourth(reward: RewardRemainder, reach: Tensor) -> Tensor:
+    """(T59): the same after third order, less what counts as that of hidden units."""
+    return (reward.growing * (reward.growth * reach).exp() * reach / 4 + reward.cut) * reach**3
 
 
 def scale_third(scale: ScaleExpansion, reach: Tensor) -> Tensor:

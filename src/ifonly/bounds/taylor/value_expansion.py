@@ -44,7 +44,9 @@ class ValueExpansion:
     second_sensitivity: Tensor  # [P, S, T, D, D, D], B_t[U_s., U_s.] (T2)
     first_remainder: Tensor  # [P, S, T, G], bounds |R1_t| (T22): the path less its first-order expansion
     second_remainder: Tensor  # [P, S, T, G], bounds |R2_t| (T23): the path less its second-order expansion
-    value_remainder: Tensor  # [P, S, T, G], RV_{s,t} (T28): of the rewards before t and lambda_t . z_t; t = T-1: of W_s
+    value_remainder: (
+        Tensor  # [P, S, T + 1, G], RV_{s,t} (T28): of the rewards before t and lambda_t . z_t; t = T: of W_s
+    )
 
 
 def expand_values(paths: RecordedPaths, check: Callable[[], None] = lambda: None) -> ValueExpansion:
@@ -73,11 +75,13 @@ def expand_values_together(
     before = (paths.states[:, :-1], paths.context[:, :-1], paths.actions[:, :-1], paths.noise)
     states, context, actions, noise = (array.flatten(0, 1) for array in before)
     jacobians = paths.smooth.jacobians(states, context, actions, noise).unflatten(0, (count, -1))  # [P, T-1, D, D]
-    sensitivity, gradient = _sensitivities(jacobians, paths.states), _adjoints(jacobians, paths.tangents)
+    sensitivity, gradient = _sensitivities(jacobians, paths.states), _adjoints(jacobians, paths.rewards.slope)
     metric_root, inverse_root = _metric(paths, jacobians, euclidean=euclidean)
     problem, step = torch.ones_like(gradient[:, 1:, 0]).nonzero(as_tuple=True)
     flat = paths.expand_step(problem, step, actions, gradient[problem, step + 1], third=True)
     steps = [_at_step(flat, count, t) for t in range(horizon - 1)]
+    if paths.has_curved_rewards:
+        steps.append(paths.expand_last_reward())
     sweep = _sweep_remainders(steps, sensitivity, metric_root, check)
     return ValueExpansion(
         value=_values(paths),
@@ -100,7 +104,7 @@ def _at_step(expansions: LocalExpansion, count: int, t: int) -> LocalExpansion:
 
 def _values(paths: RecordedPaths) -> Tensor:
     """W_s(0) [P, S]: rewards of the recorded path, summed backwards."""
-    rewards: Tensor = paths.problems[0].bound_reward(paths.states, paths.actions)
+    rewards: Tensor = paths.problems[0].bound_reward(paths.states, paths.actions) + paths.rewards.offset
     return rewards.flip(1).cumsum(1).flip(1)
 
 
@@ -125,9 +129,11 @@ def _adjoints(jacobians: Tensor, tangents: Tensor) -> Tensor:
 
 def _hessians(steps: list[LocalExpansion], jacobians: Tensor, like: Tensor) -> Tensor:
     """(T4): H [P, T, D, D], backwards in time; `like` has the shape."""
-    hessian = torch.zeros_like(like)
+    hessian, last = torch.zeros_like(like), like.shape[1] - 1
     for t in range(len(steps) - 1, -1, -1):
-        hessian[:, t] = steps[t].adjoint_hessian + jacobians[:, t].mT @ hessian[:, t + 1] @ jacobians[:, t]
+        hessian[:, t] = steps[t].adjoint_hessian
+        if t < last:
+            hessian[:, t] += jacobians[:, t].mT @ hessian[:, t + 1] @ jacobians[:, t]
     return hessian
 
 
@@ -171,7 +177,7 @@ class _Sweep:
     second_sensitivity: Tensor  # [P, S, T, D, D, D], B_t[U_s., U_s.]
     first_remainder: Tensor  # [P, S, T, G]
     second_remainder: Tensor  # [P, S, T, G]
-    value_remainder: Tensor  # [P, S, T, G]
+    value_remainder: Tensor  # [P, S, T + 1, G]
     source: Tensor  # [P, S, T, G], bounds |v_t| (T25)
     cubic: Tensor  # [P, S, D, D, D], C_t[U_s., U_s., U_s.] of (T9), up to the present step
     fourth: Tensor  # [P, S, G], the sum of bounds on |N_u| of (T9), up to the present step
@@ -184,7 +190,8 @@ class _Sweep:
         growth = norm_bound(sensitivity)
         growth.diagonal(dim1=1, dim2=2).fill_(1.0)  # the norm of the identity, without a margin
         second = sensitivity.new_zeros(*pairs, size, size, size)
-        first, middle, value, source = sensitivity.new_zeros(4, *pairs, len(radii)).unbind()
+        first, middle, source = sensitivity.new_zeros(3, *pairs, len(radii)).unbind()
+        value = sensitivity.new_zeros(*pairs[:2], pairs[2] + 1, len(radii))
         return cls(
             radii=radii,
             frames=frames,
@@ -204,20 +211,24 @@ def _sweep_remainders(
     steps: list[LocalExpansion], sensitivity: Tensor, metric_root: Tensor, check: Callable[[], None]
 ) -> _Sweep:
     """B (T2) and the bounds (T22) to (T28), forward in time."""
-    sweep = _Sweep.empty(sensitivity, metric_root)
+    sweep, last = _Sweep.empty(sensitivity, metric_root), sensitivity.shape[2] - 1
     reaches = norm_bound(metric_root).unsqueeze(-1) * sweep.radii  # [P, S, G], |z_s| <= |U_s| rho
     for t, step in enumerate(steps):
         check()
         reach, r1 = _bound_paths(sweep, t, reaches[:, : t + 1])
         framed_third, over, remainder = step_remainders(step, sweep.frames[:, : t + 1, t], sweep.radii, r1, reach)
         _add_value_remainder(sweep, t, step, framed_third, over)
+        if t == last:
+            break
         _add_path_remainder(sweep, t, step, remainder, reach)
         # (T27) for paths that have begun; the others begin with |U_s| rho.
         steep = norm_bound(step.jacobian)[:, None, None] + step.curvature_bound.unsqueeze(1) * reach / 2
         reached = torch.minimum(step.slope_bound.unsqueeze(1), steep) * reach
         reaches = torch.cat((reached, reaches[:, t + 1 :]), dim=1)
     check()
-    _bound_paths(sweep, len(steps), reaches)
+    if len(steps) == last:  # no reward is curved: the last step leaves nothing out
+        _bound_paths(sweep, last, reaches)
+        sweep.value_remainder[:, :, -1] = sweep.value_remainder[:, :, -2]
     sweep.value_remainder.copy_(capped(sweep.value_remainder) * (1 + REMAINDER_MARGIN))
     return sweep
 

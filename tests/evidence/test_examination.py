@@ -13,6 +13,7 @@ import torch
 from made_evidence import CHECKED, refits, sensitive
 from random_behaviour import made_behaviour
 
+from ifonly.data import Schema
 from ifonly.errors import InputError
 from ifonly.evidence import agreement, check_examination, examination, examine, sensitivity, support_of, unexamined
 from ifonly.models.ensemble import Ensemble
@@ -21,13 +22,13 @@ from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
 from ifonly.result import Evidence, Result, Verdict, WarningCode
-from ifonly.result.evidence import ExaminationFailure, StepAgreement
+from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepAgreement
 from ifonly.result.table import COLUMNS, from_row, to_row, with_check
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_ensemble, random_problem
-from ifonly.text.evidence import evidence_line, evidence_lines, evidence_messages, messages_of
+from ifonly.text.evidence import evidence_line, evidence_lines, messages_of
 
 SMALL = {"horizon": 5, "actions": 3, "max_changes": 2, "rules": False, "masked": False}
 
@@ -76,7 +77,7 @@ def test_every_part_is_what_it_is_alone() -> None:
     assert found.sensitivity == sensitivity(problem, result.actions)
     assert found.sensitivity.member is None
     examined = replace(result, evidence=found)
-    told = evidence_messages(examined)
+    told = messages_of(examined.evidence, examined.schema, examined.query)
     assert str(told.statement) == evidence_line(examined)
     assert "\n".join(evidence_lines(examined)).count("\n  ") == sum(
         len(part) - 1 for part in (told.refits, told.support, told.sensitivity)
@@ -126,50 +127,52 @@ def test_what_is_infinite_or_unknown_is_null() -> None:
 
 
 def test_nothing_changed_is_said_once() -> None:
-    panel = random_ensemble(2, members=2, **SMALL)
+    ensemble = random_ensemble(2, members=2, **SMALL)
     found = examine(
-        panel, panel.observed_actions, behaviour=made_behaviour(panel, 1), each_refit=True, sensitivity=True
+        ensemble, ensemble.observed_actions, behaviour=made_behaviour(ensemble, 1), each_refit=True, sensitivity=True
     )
-    told = messages_of(found, panel.episode.schema, panel.query)
+    told = messages_of(found, ensemble.episode.schema, ensemble.query)
     assert str(told.statement) == "The model was not checked. Nothing is changed, so there is nothing to examine."
     assert (told.warnings, told.refits, told.support, told.sensitivity) == ((), (), (), ())
     assert (found.warnings, found.examined) == ((), False)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_of_a_panel_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
-    panel = random_ensemble(seed, members=4, objective="mean", **SMALL)
-    actions = solve(panel).actions
-    found = examine(panel, actions, sensitivity=True)
-    gains = [member.outcome(actions) - member.observed_outcome for member in panel.members]
-    gaining = [number for number, gain in enumerate(gains) if gain > panel.tolerance]
+def test_of_an_ensemble_the_weakest_member_that_gains_is_shaken(seed: int) -> None:
+    ensemble = random_ensemble(seed, members=4, objective="mean", **SMALL)
+    actions = solve(ensemble).actions
+    found = examine(ensemble, actions, sensitivity=True)
+    gains = [member.outcome(actions) - member.observed_outcome for member in ensemble.members]
+    gaining = [number for number, gain in enumerate(gains) if gain > ensemble.tolerance]
     member = min(gaining, key=lambda number: gains[number])
-    assert found.sensitivity == replace(sensitivity(panel.members[member], actions), member=member)
-    assert f"under refit {member + 1}, which gains least" in statement(panel, found)
+    assert found.sensitivity == replace(sensitivity(ensemble.members[member], actions), member=member)
+    assert f"under refit {member + 1}, which gains least" in statement(ensemble, found)
     assert to_plain(found)["sensitivity"]["member"] == member
 
 
-def test_a_panel_of_which_no_member_gains() -> None:
-    panel = random_ensemble(1, members=2, objective="worst", **SMALL)
+def test_an_ensemble_of_which_no_member_gains() -> None:
+    ensemble = random_ensemble(1, members=2, objective="worst", **SMALL)
     every = torch.cartesian_prod(*[torch.arange(3)] * 5)
-    totals = panel.replay(every)[1]
+    totals = ensemble.replay(every)[1]
     worst = every[totals.amax(1).argmin()]
-    found = examine(panel, worst, sensitivity=True)
+    found = examine(ensemble, worst, sensitivity=True)
     assert found.refits is not None
     assert found.refits.helping == 0
-    told = statement(panel, found)
+    told = statement(ensemble, found)
     assert told.endswith("0 of 2 refits agree; the changes help under no refit, so there is no gain to undo.")
 
 
 def test_refits_may_be_given_for_any_question() -> None:
-    panel = random_ensemble(3, members=3, **SMALL)
-    problem, result = panel.members[0], solve(panel.members[0])
-    found = examine(problem, result, refits=panel.models[1:])
+    ensemble = random_ensemble(3, members=3, **SMALL)
+    problem, result = ensemble.members[0], solve(ensemble.members[0])
+    found = examine(problem, result, refits=ensemble.models[1:])
     assert found.refits is not None
     assert found.refits.count == 2
-    on_panel = examine(EnsembleProblem.from_problem(problem, panel.models[:1]), result.actions, refits=panel.models[1:])
-    assert on_panel.refits is not None
-    np.testing.assert_array_equal(on_panel.refits.improvements, found.refits.improvements)
+    on_ensemble = examine(
+        EnsembleProblem.from_problem(problem, ensemble.models[:1]), result.actions, refits=ensemble.models[1:]
+    )
+    assert on_ensemble.refits is not None
+    np.testing.assert_array_equal(on_ensemble.refits.improvements, found.refits.improvements)
 
 
 def test_a_single_member_of_an_ensemble() -> None:
@@ -216,7 +219,7 @@ def test_a_part_that_fails_costs_no_other(broken: str, part: str, words: str, mo
     told = to_plain(found)
     for name in ("refits", "support", "sensitivity"):
         assert told[name] == (None if name == part else whole[name])
-    assert found.failures == (ExaminationFailure(part, "it overflows."),)
+    assert found.failures == (ExaminationFailure(part, Reason(ReasonCode.REFUSED, "it overflows.")),)
     said = f"could not be examined: {words} (it overflows)"
     assert statement(problem, found).endswith(f"; {said}.")
     assert found.warnings[-1].code is WarningCode.NOT_EXAMINED
@@ -225,7 +228,7 @@ def test_a_part_that_fails_costs_no_other(broken: str, part: str, words: str, mo
 
 def test_an_examination_that_fails_as_a_whole_leaves_the_check() -> None:
     problem = replace(random_problem(1, **SMALL), standing=CHECKED["pass"])
-    found = unexamined(problem, solve(problem), "out of memory")
+    found = unexamined(problem, solve(problem), InputError("out of memory"))
     assert (found.check, found.verdict) == (CHECKED["pass"], Verdict.UNCERTAIN)
     assert statement(problem, found) == "Model check: pass; could not be examined: out of memory."
 
@@ -309,3 +312,36 @@ def test_what_is_examined_is_what_the_query_says_unless_told_otherwise() -> None
     assert less.sensitivity is None
     assert less.refits is not None
     assert less.refits.steps is None
+
+
+def test_gains_that_rest_on_impossible_values_are_warned_of() -> None:
+    """The share of the gain that is left when values are cut, by hand; on a bounded scale there is nothing to cut."""
+    problem = next(
+        one
+        for one in (random_problem(seed, model_kind="linear", reward_kind="linear", horizon=6) for seed in range(50))
+        if solve(one).improvement > 1
+    )
+    result = solve(problem)
+    narrow = Schema(
+        tuple(
+            replace(feature, plausible=(float(values.min()), float(values.max()) + 1e-9))
+            for feature, values in zip(problem.episode.schema.dynamic, problem.episode.states.T, strict=True)
+        )
+        + problem.episode.schema.context,
+        problem.episode.schema.actions,
+    )
+    within = replace(problem, episode=replace(problem.episode, schema=narrow))
+    evidence = examine(within, result.actions)
+    low, high = problem.episode.states.min(0), problem.episode.states.max(0)
+    sequences = np.stack([problem.episode.actions, result.actions])
+    states = problem.decode(problem.rollout(torch.as_tensor(sequences))[0])
+    reward = problem.reward
+    weights = np.array([reward.weights[feature.name] for feature in problem.episode.schema.dynamic])
+    gains = [float((part[1] - part[0]).sum()) for part in (np.clip(states, low, high) @ weights, states @ weights)]
+    if abs(gains[0] - gains[1]) <= 1e-6 * gains[1]:
+        assert evidence.kept_within_ranges is None
+    else:
+        assert evidence.kept_within_ranges == pytest.approx(gains[0] / gains[1], rel=1e-6)
+        warned = WarningCode.LEAVES_RANGES in {warning.code for warning in evidence.warnings}
+        assert warned == (gains[0] / gains[1] < 0.8)
+    assert examine(problem, result.actions).kept_within_ranges is None, "no ranges, nothing to leave"

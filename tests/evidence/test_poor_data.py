@@ -55,10 +55,10 @@ def ensemble() -> Ensemble:
     return fit_ensemble(model(), poor_cohort(5), members=2, epochs=2)
 
 
-@pytest.mark.parametrize("panel", [False, True])
-def test_poor_data_are_pointed_out(ensemble: Ensemble, panel: bool) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_poor_data_are_pointed_out(ensemble: Ensemble, together: bool) -> None:
     cohort = poor_cohort(5)
-    kind = EnsembleProblem if panel else Problem
+    kind = EnsembleProblem if together else Problem
     problem = kind.from_episode(cohort[0], ensemble, Query(minus("score"), 2))
     behaviour = fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=1))
     actions = cohort[0].actions.copy()
@@ -68,7 +68,7 @@ def test_poor_data_are_pointed_out(ensemble: Ensemble, panel: bool) -> None:
     assert "at hour 4 this action is one that nobody in the data ever chose" in told
     assert " of 2 refits agree" in told.splitlines()[0]
     assert WarningCode.BEYOND_DATA in [warning.code for warning in found.warnings]
-    if not panel:  # a panel knows members, not the ensemble that they come from
+    if not together:  # an ensemble problem knows members, not the ensemble that they come from
         assert "note: There are only 5 subjects" in told
         assert "Never taken in the cohort: never taken" in told
         assert "Constant in the whole cohort: constant" in told

@@ -24,13 +24,13 @@ from ifonly.text.evidence import share_message, step_support_messages, support_m
 def supported_problem(seed: int, least: float) -> tuple[Problem, BehaviourModel]:
     problem = random_problem(seed, horizon=4, actions=3, max_changes=3, rules=False)
     behaviour = made_behaviour(problem, seed)
-    question = Problem.from_episode(
+    problem = Problem.from_episode(
         problem.episode,
         problem.model,
         problem.query,
         support=behaviour.with_threshold(least, problem.model),
     )
-    return question, behaviour
+    return problem, behaviour
 
 
 def words_of(problem: Problem, report: SupportReport) -> list[str]:
@@ -134,12 +134,12 @@ def test_a_state_that_is_not_finite_is_flagged(with_states: bool, monkeypatch: p
     assert report.farthest == (100.0 if with_states else None)
 
 
-def test_of_a_panel_the_least_supported_member_counts() -> None:
-    panel = random_ensemble(7, members=3, model_kind="linear", rules=False, masked=False, actions=3)
-    behaviour = made_behaviour(panel, 1)
-    sequence = (panel.observed_actions + 1) % 3
-    report = support_of(panel, sequence, behaviour)
-    alone = [support_of(member, sequence, behaviour) for member in panel.members]
+def test_of_an_ensemble_the_least_supported_member_counts() -> None:
+    ensemble = random_ensemble(7, members=3, model_kind="linear", rules=False, masked=False, actions=3)
+    behaviour = made_behaviour(ensemble, 1)
+    sequence = (ensemble.observed_actions + 1) % 3
+    report = support_of(ensemble, sequence, behaviour)
+    alone = [support_of(member, sequence, behaviour) for member in ensemble.members]
     for t, step in enumerate(report.steps):
         assert step.probability == pytest.approx(min(one.steps[t].probability for one in alone))
         assert step.percentile == pytest.approx(max(one.steps[t].percentile for one in alone))

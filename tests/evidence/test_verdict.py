@@ -11,13 +11,21 @@ from ifonly.errors import InputError, StoreError
 from ifonly.models.standing import Standing
 from ifonly.records import from_plain, to_plain
 from ifonly.result import Evidence, Thresholds, Verdict, WarningCode
-from ifonly.result.evidence import ExaminationFailure, SupportFlag
+from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, SupportFlag
 from ifonly.text import catalogue as texts
 from ifonly.text.evidence import caution_message, lines_of, messages_of, model_message, warned_message
 
 PASS = CHECKED["pass"]
-FAILURE = ExaminationFailure("sensitivity", "no prior.")
-EVERYTHING = Evidence((0, 1), CHECKED["fail"], refits(2, 20, [9, 12]), support(2), sensitive(0.3), failures=(FAILURE,))
+FAILURE = ExaminationFailure("sensitivity", Reason(ReasonCode.REFUSED, "no prior."))
+EVERYTHING = Evidence(
+    (0, 1),
+    CHECKED["fail"],
+    refits(2, 20, [9, 12]),
+    support(2),
+    sensitive(0.3),
+    failures=(FAILURE,),
+    kept_within_ranges=0.3,
+)
 
 
 def codes(evidence: Evidence) -> list[WarningCode]:
@@ -93,7 +101,7 @@ def codes(evidence: Evidence) -> list[WarningCode]:
             0,
         ),
         (
-            Evidence((1,), PASS, failures=(ExaminationFailure("all", "no prior."),)),
+            Evidence((1,), PASS, failures=(ExaminationFailure("all", FAILURE.reason),)),
             "uncertain",
             "Model check: pass; could not be examined: no prior.",
             1,
@@ -125,15 +133,17 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         WarningCode.OTHER_STEPS: {"steps": [{"step": 0, "same_step": 9, "of": 20}]},
         WarningCode.BEYOND_DATA: {"steps": [0, 1]},
         WarningCode.SMALL_INFLUENCE: {"step": 1, "undone_by": 0.3, "member": None},
+        WarningCode.LEAVES_RANGES: {"kept": 0.3},
         WarningCode.NOT_EXAMINED: {"parts": ["sensitivity"]},
     }
     assert [str(warning) for warning in messages_of(EVERYTHING, SCHEMA, QUERY).warnings] == [
         "the model failed its check: the model misses effects of the actions and predictive intervals do not hold what "
         "they promise",
-        "only 2 of 20 refits agree that the changes help",
+        "too few refits agree that the changes help",
         "few refits change the same step in their own best sequence (step 0: 9 of 20)",
         "2 steps go beyond what the data supports",
         "an unrecorded influence of 0.30 of its usual standard deviations at step 1 would undo the gain",
+        "values leave their plausible ranges; of the gain 30 % is left when they are cut there",
         "could not be examined: what would undo the gain (no prior)",
     ]
     assert [str(warned_message(code)) for code in WarningCode] == [
@@ -142,6 +152,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         "refits would change other steps",
         "beyond what the data supports",
         "a small unrecorded influence would undo the gain",
+        "values leave their plausible ranges",
         "could not be examined",
     ]
 
@@ -207,7 +218,16 @@ def strings_in(content: object) -> Iterator[str]:
 def test_no_sentence_is_stored() -> None:
     """Every text is a code, an id or a fingerprint; why an examination failed is the error's own message."""
     assert EVERYTHING.check is not None
-    known = {*SupportFlag, *EVERYTHING.check.findings, "fail", "c0", "b0", "sensitivity", FAILURE.reason}
+    known = {
+        *SupportFlag,
+        *EVERYTHING.check.findings,
+        "fail",
+        "c0",
+        "b0",
+        "sensitivity",
+        "refused",
+        FAILURE.reason.detail,
+    }
     known |= {"few subjects", "never taken", "wait"}
     found = set(strings_in(to_plain(EVERYTHING)))
     assert found <= known

@@ -1,10 +1,10 @@
-"""Asking how far an answer may be trusted: of one answer, or the same of many."""
+"""Asking what speaks for an answer and what against it: of one answer, or the same of many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,11 @@ from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, members_of
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
+from ifonly.records import finite
 from ifonly.result import Evidence, Result, Sensitivity
-from ifonly.result.evidence import ExaminationFailure
+from ifonly.result.evidence import ExaminationFailure, Reason
 from ifonly.search.base import Solver
-
-Found = TypeVar("Found")
+from ifonly.search.build_result import clipped_outcomes
 
 
 def examine(
@@ -40,7 +40,7 @@ def examine(
     limits: Limits | None = None,
     progress: Progress = silent,
 ) -> Evidence:
-    """How far to trust an answer to `problem`: a result, or its actions [T].
+    """What speaks for an answer to `problem`, a result or its actions [T], and what against it.
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
@@ -68,42 +68,42 @@ def examine(
         members_of([model, *members_of(refits)])
     if each_refit and solver is not None:
         require_exact(solver)
-    parts = _Parts()
-    agreed = supported = undone = None
+    found: dict[str, Any] = {}
+    failures = []
+    asked: dict[str, Callable[[], Any]] = {}
     if members is not None:
-        agreed = parts.ask(
-            "refits",
-            lambda: agreement(
-                problem, sequence, members, each_refit=each_refit, solver=solver, limits=limits, progress=progress
-            ),
-        )
+        options: dict[str, Any] = {"solver": solver, "limits": limits, "progress": progress}
+        asked["refits"] = lambda: agreement(problem, sequence, members, each_refit=each_refit, **options)
     if behaviour is not None:
-        supported = parts.ask("support", lambda: support_of(problem, sequence, behaviour))
+        asked["support"] = lambda: support_of(problem, sequence, behaviour)
     if sensitivity:
-        undone = parts.ask("sensitivity", lambda: _what_would_undo(problem, sequence))
+        asked["sensitivity"] = lambda: _what_would_undo(problem, sequence)
+    for part, find in asked.items():
+        try:
+            found[part] = find()
+        except IfonlyError as error:
+            failures.append(ExaminationFailure(part, Reason.of(error)))
+    changed = (sequence != problem.observed_actions).nonzero().flatten().tolist()
     return Evidence(
-        changed_steps=tuple((sequence != problem.observed_actions).nonzero().flatten().tolist()),
+        changed_steps=tuple(changed),
         check=problem.standing,
-        refits=agreed,
-        support=supported,
-        sensitivity=undone,
-        failures=tuple(parts.failures),
+        failures=tuple(failures),
+        kept_within_ranges=_kept_within_ranges(problem, sequence) if changed else None,
+        **found,
     )
 
 
-class _Parts:
-    """Parts of an examination, each of which may fail without the others."""
-
-    def __init__(self) -> None:
-        self.failures: list[ExaminationFailure] = []
-
-    def ask(self, part: str, find: Callable[[], Found]) -> Found | None:
-        """What is found; None where that fails, of which the reason is kept."""
-        try:
-            return find()
-        except IfonlyError as error:
-            self.failures.append(ExaminationFailure(part, str(error)))
-            return None
+def _kept_within_ranges(problem: BaseProblem, sequence: Tensor) -> float | None:
+    """The share of the gain that is left when values are cut at plausible ranges; None where none leaves them."""
+    both = torch.stack([problem.observed_actions, sequence])
+    states, totals = problem.replay(both)
+    costs = problem.change_cost * problem.changes(both)
+    observed, promised = (problem.counted(totals) + costs).tolist()
+    within = clipped_outcomes(problem, states, both)
+    gain = promised - observed
+    if not gain > problem.tolerance or abs(within[1] - within[0] - gain) <= 1e-6 * gain:
+        return None
+    return finite((within[1] - within[0]) / gain)
 
 
 def _check_same_episode(problem: BaseProblem, result: Result) -> None:
@@ -140,12 +140,12 @@ def _weakest_member(ensemble: EnsembleProblem, sequence: Tensor) -> int:
     return int(torch.where(helps, gains, torch.inf).argmin() if helps.any() else gains.argmax())
 
 
-def unexamined(problem: BaseProblem, result: Result, reason: str) -> Evidence:
-    """What is left to say of an answer whose examination failed for `reason`."""
+def unexamined(problem: BaseProblem, result: Result, error: Exception) -> Evidence:
+    """What is left to say of an answer whose examination failed with `error`."""
     return Evidence(
         changed_steps=tuple(change.step for change in result.changes),
         check=problem.standing,
-        failures=(ExaminationFailure("all", reason),),
+        failures=(ExaminationFailure("all", Reason.of(error)),),
     )
 
 

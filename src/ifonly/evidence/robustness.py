@@ -99,7 +99,7 @@ def _by_expansion(course: ShiftedCourse, steps: list[int], moved: Tensor, reach:
     assert smooth is not None, "asked before"
     free = problem.with_query(change_cost=0.0)
     own = replace(free, observed_actions=course.sequence, observed_states=course.states)
-    values = expand_values_together(RecordedPaths.of([own], smooth), euclidean=True)
+    values = expand_values_together(RecordedPaths.of([own], smooth, both_sides=True), euclidean=True)
     following = torch.tensor(steps, device=problem.device) + 1
     gradient, hessian = values.gradient[0, following], values.hessian[0, following]
     remainder = values.value_remainder[0, following, -1]

@@ -6,7 +6,7 @@ Nothing here is a sentence; `ifonly.text.evidence` has the words.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray
-from ifonly.errors import InputError
+from ifonly.errors import IfonlyError, InputError, ReplayError
 from ifonly.models.standing import EnsembleNote, Standing
 from ifonly.records import KnownNumber, LowerBound, MaybeNumber, Outcomes, UpperBound
+from ifonly.text.catalogue import say
 
 INTERVAL = (0.05, 0.95)
 """The quantiles over refits between which nine of ten lie."""
@@ -46,6 +47,7 @@ class WarningCode(StrEnum):
     OTHER_STEPS = "refits change other steps"
     BEYOND_DATA = "beyond the data"
     SMALL_INFLUENCE = "small influence"
+    LEAVES_RANGES = "leaves plausible ranges"
     NOT_EXAMINED = "could not be examined"
 
 
@@ -75,8 +77,12 @@ class Thresholds:
     would warn of most right answers: a few changes gain little against what chance does in a whole stay.
     """
 
+    kept: float = 0.8
+    """The share of the promised gain that must be left when values are cut at their plausible ranges."""
+
     def __post_init__(self) -> None:
-        for name, top in (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0)):
+        shares = (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0), ("kept", 1.0))
+        for name, top in shares:
             if not 0 <= getattr(self, name) <= top:
                 kind = "a percentage" if top == 100 else "a probability or share"
                 raise InputError(f"evidence: threshold {name}={getattr(self, name)} must be {kind}, 0 to {top:g}.")
@@ -260,14 +266,47 @@ class Sensitivity:
         return min((step.harmless_below for step in self.steps), default=None)
 
 
+class ReasonCode(StrEnum):
+    """Why there is no answer, or no examination of one."""
+
+    REFUSED = "refused"
+    """Something about the episode, or about what is asked of it, is wrong."""
+    NOT_REPLAYED = "not replayed"
+    """The model does not give the recorded course back."""
+    BROKEN = "broken"
+    """Something else that ifonly knows of went wrong."""
+    UNEXPECTED = "unexpected"
+    """An error that ifonly does not know, such as one of somebody else's model."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something has no answer."""
+
+    code: ReasonCode
+    detail: str
+    """What the error says; of one that is unexpected its kind alone, since it may tell a patient's values."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Reason:
+        """The reason that an error gives."""
+        if not isinstance(error, IfonlyError):
+            return cls(ReasonCode.UNEXPECTED, type(error).__name__)
+        kinds = {InputError: ReasonCode.REFUSED, ReplayError: ReasonCode.NOT_REPLAYED}
+        code = next((code for kind, code in kinds.items() if isinstance(error, kind)), ReasonCode.BROKEN)
+        return cls(code, str(error))
+
+    def __str__(self) -> str:
+        return say(f"reason.{self.code}", detail=self.detail)
+
+
 @dataclass(frozen=True)
 class ExaminationFailure:
     """A part of an examination that failed; the others stand."""
 
     part: str
     """"refits", "support", "sensitivity" or "all"."""
-    reason: str
-    """The error's own message."""
+    reason: Reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,6 +320,9 @@ class Evidence:
     support: SupportReport | None = None
     sensitivity: Sensitivity | None = None
     failures: tuple[ExaminationFailure, ...] = ()
+    kept_within_ranges: MaybeNumber = None
+    """The share of the promised gain that is left when values are cut at their plausible ranges; None where no value
+    leaves them, or nothing is gained."""
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
 
@@ -302,58 +344,30 @@ class Evidence:
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:
         """One for each signal beyond its threshold; no two of one code."""
-        found = (
-            self._check_warning,
-            self._refits_warning,
-            self._steps_warning,
-            self._support_warning,
-            self._influence_warning,
-            self._failure_warning,
-        )
-        return tuple(warning for warning in found if warning is not None)
+        return tuple(EvidenceWarning(code, values) for code, values in self._signals())
 
-    @property
-    def _check_warning(self) -> EvidenceWarning | None:
-        if self.check is None or self.check.verdict == "pass":
-            return None
-        return EvidenceWarning(WarningCode.MODEL_CHECK, {"verdict": self.check.verdict})
-
-    @property
-    def _refits_warning(self) -> EvidenceWarning | None:
-        refits = self.refits
-        if refits is None or not self.changed_steps or refits.share >= self.thresholds.agreeing:
-            return None
-        return EvidenceWarning(WarningCode.REFITS_DISAGREE, {"helping": refits.helping, "refits": refits.count})
-
-    @property
-    def _steps_warning(self) -> EvidenceWarning | None:
-        steps = (self.refits and self.refits.steps) or ()
-        rare = [one for one in steps if one.of and one.same_step / one.of < self.thresholds.same_step]
-        if not rare:
-            return None
-        values = [{"step": one.step, "same_step": one.same_step, "of": one.of} for one in rare]
-        return EvidenceWarning(WarningCode.OTHER_STEPS, {"steps": values})
-
-    @property
-    def _support_warning(self) -> EvidenceWarning | None:
-        if self.support is None or not self.support.flagged:
-            return None
-        return EvidenceWarning(WarningCode.BEYOND_DATA, {"steps": [one.step for one in self.support.flagged]})
-
-    @property
-    def _influence_warning(self) -> EvidenceWarning | None:
+    def _signals(self) -> Iterator[tuple[WarningCode, dict[str, Any]]]:
+        check, refits, support, limits = self.check, self.refits, self.support, self.thresholds
+        if check is not None and check.verdict != "pass":
+            yield WarningCode.MODEL_CHECK, {"verdict": check.verdict}
+        if refits is not None and self.changed_steps and refits.share < limits.agreeing:
+            yield WarningCode.REFITS_DISAGREE, {"helping": refits.helping, "refits": refits.count}
+        steps = (refits and refits.steps) or ()
+        if rare := [one for one in steps if one.of and one.same_step / one.of < limits.same_step]:
+            listed = [{"step": one.step, "same_step": one.same_step, "of": one.of} for one in rare]
+            yield WarningCode.OTHER_STEPS, {"steps": listed}
+        if support is not None and support.flagged:
+            yield WarningCode.BEYOND_DATA, {"steps": [one.step for one in support.flagged]}
         found = self.sensitivity
         weakest = None if found is None else found.weakest
-        if found is None or weakest is None or (weakest.undone_by or 0.0) >= self.thresholds.influence:
-            return None
-        values = {"step": weakest.step, "undone_by": weakest.undone_by, "member": found.member}
-        return EvidenceWarning(WarningCode.SMALL_INFLUENCE, values)
-
-    @property
-    def _failure_warning(self) -> EvidenceWarning | None:
-        if not self.failures or not self.changed_steps:
-            return None
-        return EvidenceWarning(WarningCode.NOT_EXAMINED, {"parts": [one.part for one in self.failures]})
+        if found and weakest and weakest.undone_by is not None and weakest.undone_by < limits.influence:
+            values = {"step": weakest.step, "undone_by": weakest.undone_by, "member": found.member}
+            yield WarningCode.SMALL_INFLUENCE, values
+        kept = self.kept_within_ranges
+        if kept is not None and kept < limits.kept:
+            yield WarningCode.LEAVES_RANGES, {"kept": kept}
+        if self.failures and self.changed_steps:
+            yield WarningCode.NOT_EXAMINED, {"parts": [one.part for one in self.failures]}
 
 
 def _quantile(values: FloatArray, level: float) -> float:

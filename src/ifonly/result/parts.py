@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
-from ifonly.records import Integers, MaybeNumber, Outcomes, UpperBound
+from ifonly.records import Integers, MaybeNumber, Outcomes, Settings, UpperBound
 
 
 class Status(StrEnum):
@@ -39,7 +37,7 @@ class Certificate:
     """Whether the upper bound is a proven one (false: there is none)."""
     tolerance: float = 0.0
     """Outcomes are compared up to this difference."""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Settings = field(default_factory=dict)
     """What else the proof rests on, by name: constants, precision and its margins, what was left open."""
 
 

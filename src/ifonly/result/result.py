@@ -20,18 +20,16 @@ from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import write_text_atomically
 from ifonly.query import Query
-from ifonly.records import Integers, KnownNumber, Outcomes, States, UpperBound, finite, from_plain, to_plain
+from ifonly.records import Integers, KnownNumber, Outcomes, Settings, States, UpperBound, from_plain, to_plain
 from ifonly.result.evidence import Evidence
+from ifonly.result.improvement import Improvement, improvement_between
 from ifonly.result.parts import Alternative, Budget, Certificate, Change, ModelReference, Stats, Status
 from ifonly.rewards import Shown
 from ifonly.text.results import result_lines
 from ifonly.version import __version__
 
 FORMAT = "ifonly.result"
-VERSION = 5
-
-ZERO = 1e-9
-"""Observed outcomes of at most this size count as zero: what is left of a sum of zeros after rounding."""
+VERSION = 6
 
 _OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -56,9 +54,9 @@ class Provenance:
     query: AnyQuery
     schema: AnySchema
     model: ModelReference
-    solver: Mapping[str, Any]
+    solver: Settings
     """The solver's name and all of its settings."""
-    support: Mapping[str, Any] | None = None
+    support: Settings | None = None
     """The settings of what every change must have behind it; None when nothing was asked."""
     version: str = __version__
     """Of ifonly."""
@@ -128,10 +126,14 @@ class Result:
         return self.outcome - self.observed_outcome
 
     @property
+    def shown_improvement(self) -> Improvement:
+        """Observed and counterfactual outcome as people read them, and how much better the second is."""
+        return improvement_between(self.query.reward.show, self.observed_clipped_outcome, self.clipped_outcome)
+
+    @property
     def relative_improvement(self) -> float | None:
         """The gain relative to the size of the observed outcome, of clipped outcomes; None where that says nothing."""
-        size = abs(self.observed_clipped_outcome)
-        return finite((self.clipped_outcome - self.observed_clipped_outcome) / size) if size > ZERO else None
+        return self.shown_improvement.relative
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -141,9 +143,8 @@ class Result:
 
     @property
     def shown(self) -> tuple[Shown, Shown]:
-        """Observed and counterfactual outcome as people read them, without the cost of changes."""
-        reward, cost = self.query.reward, self.query.change_cost * len(self.changes)
-        return reward.show(self.observed_outcome), reward.show(self.outcome + cost)
+        """Both outcomes as people read them: states within plausible ranges, no costs of changes."""
+        return self.shown_improvement.observed, self.shown_improvement.counterfactual
 
     def fewest_changes(self, target: float) -> Budget | None:
         """The smallest budget whose best outcome found is at least `target`; None when none is."""

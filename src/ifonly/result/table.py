@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import polars as pl
 
 from ifonly.data.episode import Episode
-from ifonly.errors import IfonlyError
 from ifonly.models.standing import Standing
 from ifonly.records import (
     Integers,
@@ -20,13 +20,16 @@ from ifonly.records import (
     LowerBound,
     MaybeNumber,
     Outcomes,
+    Settings,
     States,
     UpperBound,
     finite,
+    from_plain,
     to_plain,
 )
-from ifonly.result.evidence import Verdict, WarningCode
+from ifonly.result.evidence import Evidence, Reason
 from ifonly.result.result import Provenance, Result
+from ifonly.text.catalogue import say
 
 FAILED = "failed"
 """The status of an episode that could not be solved; `reason` says why, and nothing else is known."""
@@ -42,6 +45,7 @@ def _column_type(hint: Any) -> pl.DataType:
         Integers: pl.List(pl.Int64()),
         Outcomes: pl.List(pl.Float64()),
         States: pl.List(pl.List(pl.Float64())),
+        Settings: pl.String(),  # as JSON
         UpperBound: pl.Float64(),
         KnownNumber: pl.Float64(),
         MaybeNumber: pl.Float64(),
@@ -58,10 +62,8 @@ def _column_type(hint: Any) -> pl.DataType:
         return pl.List(_column_type(arguments[0]))
     if dataclasses.is_dataclass(hint):
         return pl.Struct(_columns(hint))
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return pl.String()
-    assert origin is Mapping, f"no column for {hint}"
-    return pl.String()  # as JSON
+    assert issubclass(hint, Enum), f"no column for {hint}"
+    return pl.String()
 
 
 def _columns(record: Any) -> dict[str, pl.DataType]:
@@ -74,7 +76,7 @@ OWN = _columns(Result)
 
 DERIVED: dict[str, pl.DataType] = {
     "horizon": pl.Int64(),
-    "reason": pl.String(),
+    "reason": _column_type(Reason),
     "gap": pl.Float64(),
     "proven": pl.Boolean(),
     "changes": pl.Int64(),
@@ -102,8 +104,7 @@ def to_row(result: Result) -> dict[str, Any]:
         "proven": result.proven,
         "changes": len(result.changes),
         "improvement": result.relative_improvement,
-        "verdict": result.evidence.verdict.value,
-        "warnings": [warning.code.value for warning in result.evidence.warnings],
+        **_evidence_columns(result.evidence),
     }
 
 
@@ -117,32 +118,41 @@ def from_row(row: Mapping[str, Any], provenance: Provenance) -> Result:
 def failed_row(episode: Episode, error: Exception) -> dict[str, Any]:
     """The row of an episode that could not be solved."""
     who = {"episode": episode.id, "subject": episode.subject, "horizon": len(episode)}
-    return dict.fromkeys(COLUMNS) | who | {"status": FAILED, "reason": reason_of(error)}
+    return dict.fromkeys(COLUMNS) | who | {"status": FAILED, "reason": to_plain(Reason.of(error))}
 
 
-def reason_of(error: Exception) -> str:
-    """Why something failed, never with a patient's values."""
-    # Our own errors are written for people; of others only the kind is safe to keep.
-    return str(error) if isinstance(error, IfonlyError) else f"unexpected {type(error).__name__}"
+def reasons_of(table: pl.DataFrame) -> dict[str, str]:
+    """Why episodes of a run failed, in words, by their ids."""
+    failed = table.filter(pl.col("status") == FAILED).select("episode", "reason")
+    return {id: say("reason.none") if reason is None else str(Reason(**reason)) for id, reason in failed.iter_rows()}
 
 
 def with_check(table: pl.DataFrame, check: Standing | None) -> pl.DataFrame:
     """The table with another check of the model in every row's evidence; None leaves it as it is."""
-    if check is None or table.is_empty():
+    if check is None:
         return table
-    answered = pl.col("status") != FAILED
-    code = WarningCode.MODEL_CHECK.value
-    others = pl.col("warnings").list.eval(pl.element().filter(pl.element() != code))
-    warned = pl.lit([] if check.verdict == "pass" else [code], dtype=pl.List(pl.String)).list.concat(others)
-    parts = [pl.col("evidence").struct.field(name).is_not_null() for name in ("refits", "support", "sensitivity")]
-    examined = pl.any_horizontal(parts) & (pl.col("changes") > 0)
-    told = pl.when(examined).then(pl.lit(Verdict.SUPPORTED.value)).otherwise(pl.lit(Verdict.NOT_EXAMINED.value))
-    verdict = pl.when(warned.list.len() > 0).then(pl.lit(Verdict.UNCERTAIN.value)).otherwise(told)
-    if check.failed:
-        verdict = pl.lit(Verdict.NOT_BELIEVABLE.value)
-    checks = pl.Series("check", [to_plain(check)] * table.height, dtype=OWN["evidence"].to_schema()["check"])  # type: ignore[attr-defined]
-    return table.with_columns(
-        evidence=pl.when(answered).then(pl.col("evidence").struct.with_fields(check=checks)),
-        warnings=pl.when(answered).then(warned),
-        verdict=pl.when(answered).then(verdict),
-    )
+    rows = [
+        {"evidence": None, "verdict": None, "warnings": None}
+        if content is None
+        else _evidence_columns(replace(from_plain(Evidence, content, what="evidence"), check=check))
+        for content in table["evidence"]
+    ]
+    schema = {name: COLUMNS[name] for name in ("evidence", "verdict", "warnings")}
+    return table.with_columns(pl.DataFrame(rows, schema=schema))
+
+
+def _evidence_columns(evidence: Evidence) -> dict[str, Any]:
+    """The columns that the evidence for an answer fills."""
+    return {
+        "evidence": to_plain(evidence),
+        "verdict": evidence.verdict.value,
+        "warnings": [warning.code.value for warning in evidence.warnings],
+    }
+
+
+def with_results(table: pl.DataFrame, results: Iterable[Result]) -> pl.DataFrame:
+    """The table with other answers about some of its episodes."""
+    other = {result.episode: to_row(result) for result in results}
+    if not other:
+        return table
+    return pl.DataFrame([other.get(row["episode"], row) for row in table.iter_rows(named=True)], schema=table.schema)

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from ifonly import ActionSpace, Cohort, Feature, LinearModel, Schema
+from ifonly.data.episode import Origin
 
 SCHEMA = Schema(
     (
@@ -114,3 +116,53 @@ SCENARIOS: dict[str, Callable[[], tuple[LinearModel, Cohort]]] = {
     "shifted": lambda: (model(action=ACTION + np.array([0.3, 0.0])), record(seed=2)),
 }
 """Models and cohorts to check them on, by what is wrong with the model."""
+
+
+def carried(subjects: int = 250, *, share: float = 0.1, steps: int = 10, seed: int = 0) -> Cohort:
+    """Episodes of which only `share` of the entries after the first step are measured, at random; the others repeat.
+
+    What is measured is what `model()` makes of the state that the record holds before.
+    """
+    rng = np.random.default_rng(seed)
+    age = np.repeat(rng.normal(size=subjects), steps).reshape(subjects, steps, 1)
+    actions = rng.choice(3, size=(subjects, steps))
+    measured = rng.random((subjects, steps, 2)) < share
+    measured[:, 0] = True
+    states = np.empty((subjects, steps, 2))
+    states[:, 0] = rng.normal(size=(subjects, 2))
+    for t in range(steps - 1):
+        moved = states[:, t] @ STATE.T + age[:, t] @ CONTEXT.T + ACTION[actions[:, t]]
+        moved = moved + SCALE * rng.normal(size=(subjects, 2))
+        states[:, t + 1] = np.where(measured[:, t + 1], moved, states[:, t])
+    states[..., 1] = np.exp(states[..., 1])
+    return Cohort(
+        schema=SCHEMA,
+        ids=tuple(f"episode {i}" for i in range(subjects)),
+        offsets=np.arange(subjects + 1) * steps,
+        states=states.reshape(-1, 2),
+        context=age.reshape(-1, 1),
+        actions=actions.reshape(-1),
+        origins=np.where(measured, Origin.MEASURED, Origin.CARRIED).reshape(-1, 2).astype(np.uint8),
+    )
+
+
+class Drifting(LinearModel):
+    """The truth from recorded states; where it leads itself it drifts, by so much a step in deviations of the noise."""
+
+    def follow(self, cohort: Cohort, drift: float) -> "Drifting":
+        """Remember what was recorded."""
+        self.recorded = {tuple(row) for row in self.scaler.states.encode(cohort.states).round(9).tolist()}
+        self.drift = drift
+        return self
+
+    def step(self, states, context, actions, noise):
+        """Next states."""
+        known = [tuple(row) in self.recorded for row in states.reshape(-1, 2).numpy().round(9).tolist()]
+        away = ~torch.tensor(known).reshape(*states.shape[:-1], 1)
+        return super().step(states, context, actions, noise) + away * self.drift * self.noise_scale
+
+
+def drifting(cohort: Cohort, drift: float) -> Drifting:
+    """A model that is right one step ahead of every state of `cohort`."""
+    made = Drifting(SCHEMA, np.stack([STATE] * 3), offsets=ACTION, context_matrix=CONTEXT, noise_scale=SCALE)
+    return made.follow(cohort, drift)

@@ -6,16 +6,10 @@ import pytest
 import torch
 
 from ifonly import LinearModel, LocationScale, TransitionModel
-from ifonly.evidence.check.measure import HORIZONS, dependence, lasting, run_ahead, together
-from ifonly.evidence.check.sample import (
-    LINEAR,
-    PERSISTENCE,
-    NoiseSample,
-    baseline_log_prob,
-    normal_scores,
-    prior_ranks,
-    subject_folds,
-)
+from ifonly.evidence.check.ahead import HORIZONS, run_ahead
+from ifonly.evidence.check.baselines import LINEAR, PERSISTENCE, baseline_log_prob, subject_folds
+from ifonly.evidence.check.measure import dependence, lasting, together
+from ifonly.evidence.check.sample import NoiseSample, normal_scores, prior_ranks
 
 
 @pytest.fixture(scope="module")

@@ -169,6 +169,7 @@ def test_a_check_stores_codes_names_and_numbers_and_no_sentence(checked: Checked
     check = checked("too little data")
     names = {"pressure", "lactate", "age", "wait", "treat", "treat more", "action", "mmHg", "mmol/L"}
     names |= {"fail", "warn", "pass", "not judged", "50", "80", "95", check.model, check.cohort, check.ifonly}
+    names |= {code.partition(".")[2] for code in catalogue() if code.startswith(("cause.", "remedy."))}
     names |= {"ifonly.model-check", *vars(check.thresholds), *(finding.kind for finding in check.findings)}
     assert check.concerns()
     assert set(strings_in(check.to_dict())) <= names
@@ -203,6 +204,34 @@ def test_a_negative_explained_share_is_no_evidence(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["noise_lasting", "noise_together", "coverage", "bias_of_part"])
 def test_other_figures_are_evidence_on_both_sides_of_zero(kind: str) -> None:
     assert explained(kind, Estimate(-0.9, -0.95, -0.85)) is explained(kind, Estimate(0.9, 0.85, 0.95)) is Level.FAIL
+
+
+# Several steps ahead
+
+
+ONE_STEP = (
+    "distance",
+    "coverage",
+    "noise_by_state",
+    "noise_by_action",
+    "noise_size",
+    "noise_lasting",
+    "part_by_action",
+)
+
+
+def test_a_model_that_drifts_on_its_own_cannot_pass() -> None:
+    """It is right one step ahead of whatever was recorded; only courses show what is wrong."""
+    cohort = worlds.record(300, seed=2, steps=13)
+    levels = {}
+    for drift in (0.0, 0.2, 1.5):
+        check = check_model(worlds.drifting(cohort, drift), cohort)
+        assert {of_kind(check, kind).level for kind in ONE_STEP} == {Level.PASS}
+        levels[drift] = (check.verdict, of_kind(check, "bias_ahead").level)
+        assert "drift" in text_of(check, "bias_ahead")
+    assert levels[0.0] == (Level.PASS, Level.PASS)
+    assert levels[0.2] == (Level.WARN, Level.WARN)
+    assert levels[1.5] == (Level.FAIL, Level.FAIL)
 
 
 # Degenerate input

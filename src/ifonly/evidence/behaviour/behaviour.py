@@ -198,17 +198,36 @@ class Affine(NamedTuple):
         return values.double() * self.factor + self.shift
 
 
+@dataclass(frozen=True, eq=False)
+class ThroughUnits:
+    """From one scaler's coordinates to another's by way of original units, where features are on different scales."""
+
+    one: Columns
+    other: Columns
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Values [..., n] in the other coordinates, float64."""
+        link = self.other.link
+        shown = np.clip(self.one.decode(values.double().cpu().numpy()), link.floor, link.ceiling)
+        return torch.as_tensor(self.other.encode(shown), device=values.device)
+
+
+def _way(one: Columns, other: Columns, device: torch.device | str) -> Affine | ThroughUnits:
+    same = one.link.same_as(other.link)
+    return Affine.between(one, other, device) if same else ThroughUnits(one, other)
+
+
 @dataclass(frozen=True)
 class Coordinates:
-    """From one scaler's coordinates to another's, exactly: without a detour over original units."""
+    """From one scaler's coordinates to another's: exactly, where both see features on the same scales."""
 
-    of_states: Affine
-    of_context: Affine
+    of_states: Affine | ThroughUnits
+    of_context: Affine | ThroughUnits
 
     @classmethod
     def between(cls, one: Scaler, other: Scaler, device: torch.device | str) -> Coordinates:
         """From the coordinates of `one` to those of `other`, both made for the same schema."""
-        return cls(Affine.between(one.states, other.states, device), Affine.between(one.context, other.context, device))
+        return cls(_way(one.states, other.states, device), _way(one.context, other.context, device))
 
 
 @torch.no_grad()

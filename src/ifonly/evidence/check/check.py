@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -13,18 +13,23 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.evidence.check import measure
+from ifonly.evidence.check.advice import advised
+from ifonly.evidence.check.ahead import Ahead, run_ahead
+from ifonly.evidence.check.baselines import FOLDS, LINEAR, baseline_log_prob
 from ifonly.evidence.check.figures import (
     CheckFigures,
     Estimate,
     FeatureAhead,
     FeatureFigures,
     HorizonFigures,
+    PairFigures,
+    PartFigures,
     ratio,
 )
 from ifonly.evidence.check.judge import Judge
-from ifonly.evidence.check.measure import Ahead, Dependence, Groupings
+from ifonly.evidence.check.measure import Dependence, Groupings
 from ifonly.evidence.check.model_check import SEVERITY, Finding, Level, ModelCheck
-from ifonly.evidence.check.sample import FOLDS, LINEAR, NoiseSample, baseline_log_prob
+from ifonly.evidence.check.sample import BoolArray, NoiseSample
 from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
 from ifonly.models.base import TransitionModel
 from ifonly.progress import Progress, Tick, silent
@@ -70,7 +75,7 @@ def check_model(
     subjects = len(set(cohort.subjects))
     if limits.subjects.judge <= subjects < limits.subjects.enough:
         found.append(Finding("subjects", Level.WARN, values={"subjects": subjects}))
-    findings = tuple(sorted(found, key=lambda finding: SEVERITY[finding.level]))
+    findings = advised(sorted(found, key=lambda finding: SEVERITY[finding.level]), figures)
     check = ModelCheck(
         verdict=_verdict(findings),
         findings=findings,
@@ -135,18 +140,35 @@ def _evaluate(model: TransitionModel, cohort: Cohort, work: _Work) -> tuple[Chec
         found.append(_not_finite("transitions", share=sample.broken / (sample.broken + len(sample))))
     if not np.isfinite(sample.draws).all():
         return NO_FIGURES, [*found, _not_finite("draws")]
-    judged = len(np.unique(sample.subject))
+    judged = int(sample.subjects_of.max(initial=0)) if len(sample) else 0
     if judged < max(needed, FOLDS):
         values = {"subjects": subjects, "usable": judged, "needed": max(needed, FOLDS)}
         return NO_FIGURES, [*found, Finding("too_few", Level.UNJUDGED, values=values)]
     with np.errstate(all="ignore"):  # what overflows ends in figures that are not finite, and these are judged
         figures = _figures(sample, work)
-    dynamic = model.schema.dynamic
-    if constant := [feature.name for feature, same in zip(dynamic, sample.constant, strict=True) if same]:
-        found.append(Finding("constant", Level.WARN, values={"features": constant}))
-    found += Judge(figures, work.thresholds, len(dynamic)).findings()
+    found += _about_features(sample, work.thresholds)
+    size = len(model.schema.dynamic) if sample.measured is None else float(sample.entries.mean())
+    found += Judge(figures, work.thresholds, size).findings()
     work.progress(Tick(STAGE, STAGES, STAGES))
     return figures, found
+
+
+def _about_features(sample: NoiseSample, thresholds: CheckThresholds) -> Iterator[Finding]:
+    """Features about which nothing can be said."""
+
+    def names(which: BoolArray) -> list[str]:
+        return [feature.name for feature, one in zip(sample.model.schema.dynamic, which, strict=True) if one]
+
+    if constant := names(sample.constant):
+        yield Finding("constant", Level.WARN, values={"features": constant})
+    if rare := names(_hardly_measured(sample, thresholds) & ~sample.constant):
+        yield Finding("hardly_measured", Level.UNJUDGED, values={"features": rare, "needed": thresholds.subjects.judge})
+
+
+def _hardly_measured(sample: NoiseSample, thresholds: CheckThresholds) -> BoolArray:
+    """Which features too few subjects have measured values of [D]; none where all was measured."""
+    least = max(thresholds.subjects.judge, thresholds.smallest_cell)
+    return np.asarray((sample.subjects_of < least) & (sample.measured is not None))
 
 
 def _not_finite(what: str, **values: str | float) -> Finding:
@@ -156,27 +178,40 @@ def _not_finite(what: str, **values: str | float) -> Finding:
 def _figures(sample: NoiseSample, work: _Work) -> CheckFigures:
     baselines = work.stage(2, lambda: baseline_log_prob(sample, seed=work.seed))
     depends = work.stage(3, lambda: measure.dependence(sample, seed=work.seed))
-    ahead = work.stage(4, lambda: measure.run_ahead(sample, seed=work.seed))
+    ahead = work.stage(4, lambda: run_ahead(sample, seed=work.seed))
     errors = measure.prediction_errors(sample)
     parts = work.stage(
         5, lambda: measure.part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
     )
     one = np.ones(len(sample))
+    shown = ~(sample.constant | _hardly_measured(sample, work.thresholds))
+    dynamic = sample.model.schema.dynamic
     return CheckFigures(
         log_likelihood=float(sample.log_prob.mean()),
         gains={}
         if sample.constant.any()
         else {name: ratio(sample.log_prob - density, one, sample.subject) for name, density in baselines.items()},
-        features=_feature_figures(sample, depends, errors, work.thresholds.smallest_cell),
-        pairs=tuple(measure.together(sample)),
-        ahead=tuple(_horizon(sample, found, work.thresholds) for found in ahead),
-        parts=parts,
+        features=_feature_figures(sample, (depends, errors), shown, work.thresholds.smallest_cell),
+        pairs=_pairs(sample, shown, work.thresholds),
+        ahead=tuple(_horizon(sample, found, shown, work.thresholds) for found in ahead),
+        parts=tuple(
+            _shown_part(part, {one.name for one, here in zip(dynamic, shown, strict=True) if here}) for part in parts
+        ),
+        measured=_measured_shares(sample),
     )
 
 
+def _measured_shares(sample: NoiseSample) -> dict[str, float] | None:
+    if sample.rows.measured is None:
+        return None
+    shares = sample.rows.measured.double().mean(0).tolist()
+    return {feature.name: share for feature, share in zip(sample.model.schema.dynamic, shares, strict=True)}
+
+
 def _feature_figures(
-    sample: NoiseSample, depends: Dependence, errors: FloatArray, smallest: int
+    sample: NoiseSample, data: tuple[Dependence, FloatArray], shown: BoolArray, smallest: int
 ) -> tuple[FeatureFigures, ...]:
+    depends, errors = data
     ranks, distances, tails = measure.histograms(sample, smallest), measure.distances(sample), measure.tails(sample)
     centres, sizes = measure.centre_and_size(sample)
     covered = measure.coverage(sample) if sample.model.elementwise else None
@@ -190,16 +225,17 @@ def _feature_figures(
             centre=centres[i],
             size=sizes[i],
             tails=tails[i],
-            residual=float(np.median(errors[:, i])),
+            residual=float(np.median(errors[sample.rows_of(i), i])),
             coverage=None if covered is None else {level: found[i] for level, found in covered.items()},
             by_state=_known(depends.state[i]),
             strongest=depends.strongest[i],
             by_action=_known(depends.action[i]),
             varying_size=_known(depends.size[i]),
             lasting=None if lasting is None else _known(lasting[i]),
+            unchanged=measure.unchanged(sample, i),
         )
         for i, feature in enumerate(sample.model.schema.dynamic)
-        if not sample.constant[i]
+        if shown[i]
     )
 
 
@@ -207,8 +243,17 @@ def _known(estimate: Estimate) -> Estimate | None:
     return estimate if np.isfinite(estimate.value) else None
 
 
-def _horizon(sample: NoiseSample, found: Ahead, thresholds: CheckThresholds) -> HorizonFigures:
-    enough = found.subjects >= max(thresholds.subjects.judge, thresholds.smallest_cell)
+def _pairs(sample: NoiseSample, shown: BoolArray, thresholds: CheckThresholds) -> tuple[PairFigures, ...]:
+    """Pairs of features that enough subjects have measured together."""
+    return tuple(measure.together(sample, shown, thresholds.subjects.judge))
+
+
+def _shown_part(part: PartFigures, names: set[str]) -> PartFigures:
+    return replace(part, features=tuple(feature for feature in part.features if feature.name in names))
+
+
+def _horizon(sample: NoiseSample, found: Ahead, shown: BoolArray, thresholds: CheckThresholds) -> HorizonFigures:
+    least = max(thresholds.subjects.judge, thresholds.smallest_cell)
     features = tuple(
         FeatureAhead(
             name=feature.name,
@@ -216,8 +261,9 @@ def _horizon(sample: NoiseSample, found: Ahead, thresholds: CheckThresholds) -> 
             persistence=float(found.persistence[i]),
             skill=found.skill[i],
             coverage={level: shares[i] for level, shares in found.coverage.items()},
+            centre=_known(found.centre[i]),
         )
         for i, feature in enumerate(sample.model.schema.dynamic)
-        if enough and not sample.constant[i]
+        if shown[i] and found.subjects[i] >= least
     )
     return HorizonFigures(found.steps, found.starts, found.diverged, features)

@@ -109,6 +109,8 @@ class FeatureFigures:
     by_action: Estimate | None
     varying_size: Estimate | None
     lasting: Estimate | None
+    unchanged: MaybeNumber = None
+    """Share of transitions after which the value is exactly what it was."""
 
     @property
     def label(self) -> str:
@@ -126,6 +128,8 @@ class FeatureAhead:
     persistence: KnownNumber
     skill: Estimate
     coverage: Mapping[str, Estimate]
+    centre: Estimate | None = None
+    """Mean normal score of the record's rank among the courses: 0 where the model is right."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,14 @@ class HorizonFigures:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """How many measured entries there are, and of how many subjects."""
+
+    entries: int
+    subjects: int
+
+
+@dataclass(frozen=True)
 class FeatureOfPart:
     """One feature after one action, or in one group."""
 
@@ -151,6 +163,8 @@ class FeatureOfPart:
     """Median of recorded minus predicted median value, in original units."""
     coverage: Estimate
     """Of the 80 % interval."""
+    measured: Counts | None = None
+    """What these rest on; None: on every transition."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,8 @@ class PartFigures:
     gain: Estimate | None
     """Log-likelihood over the linear baseline, in nats per transition."""
     features: tuple[FeatureOfPart, ...]
+    entries: MaybeNumber = None
+    """Measured entries per transition; None: all are."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +204,5 @@ class CheckFigures:
     pairs: tuple[PairFigures, ...]
     ahead: tuple[HorizonFigures, ...]
     parts: tuple[PartFigures, ...]
+    measured: Mapping[str, float] | None = None
+    """Share of transitions that lead to a measured value, by feature: only these count. None: all were measured."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ifonly.evidence.check.baselines import LINEAR
 from ifonly.evidence.check.figures import CheckFigures, Estimate, FeatureFigures, PartFigures
 from ifonly.evidence.check.measure import ACTION
 from ifonly.evidence.check.model_check import SEVERITY, Finding, Level, Place, Where
-from ifonly.evidence.check.sample import LINEAR
 from ifonly.evidence.check.thresholds import EXPLAINED, GOOD_IS_HIGH, CheckThresholds, Threshold
 
 
@@ -45,8 +45,8 @@ class Judge:
 
     figures: CheckFigures
     thresholds: CheckThresholds
-    size: int
-    """Number of dynamic features, D."""
+    size: float
+    """Number of dynamic features, D; where not all was measured, of measured entries per transition."""
 
     def findings(self) -> list[Finding]:
         """Everything that can be said about the figures, the worst first."""
@@ -79,7 +79,7 @@ class Judge:
         found = []
         for baseline, gain in self.figures.gains.items():
             kind = f"gain_over_{baseline}"
-            per_feature = gain.moved(0.0, 1 / self.size)
+            per_feature = gain.moved(0.0, 1 / max(self.size, 1e-9))
             found.append(Finding(kind, _gain_level(per_feature, self.thresholds.named(kind))))
         return found or [Finding("gain_over_linear", Level.UNJUDGED)]
 
@@ -109,11 +109,13 @@ class Judge:
 
     def about_courses(self) -> list[Finding]:
         """The model on its own for several steps."""
-        skills, covers = [], []
+        skills, covers, centres = [], [], []
         for horizon in self.figures.ahead:
             for item in horizon.features:
                 where = Where(feature=item.name, steps=horizon.steps)
                 skills.append(Candidate("skill_ahead", item.skill, where))
+                if item.centre is not None:
+                    centres.append(Candidate("bias_ahead", item.centre, where))
                 for level, share in item.coverage.items():
                     off = share.moved(-int(level) / 100)
                     covers.append(Candidate("coverage_ahead", off, replace(where, interval=level)))
@@ -121,7 +123,8 @@ class Judge:
         found = [Finding("diverges", Level.FAIL)] if broken else []
         if not skills:
             return [*found, Finding("skill_ahead", Level.UNJUDGED)]
-        return [*found, self.conclude("skill_ahead", skills), self.conclude("coverage_ahead", covers)]
+        named = {"skill_ahead": skills, "bias_ahead": centres, "coverage_ahead": covers}
+        return [*found, *(self.conclude(kind, candidates) for kind, candidates in named.items() if candidates)]
 
     def about_parts(self) -> list[Finding]:
         """Actions and groups for which the model is biased, unsure in the wrong way, or worse than a linear one."""
@@ -137,19 +140,24 @@ class Judge:
         return found
 
     def _enough(self, part: PartFigures) -> bool:
-        limits = self.thresholds
-        return (part.transitions or 0) >= limits.transitions_of_part and (part.subjects or 0) >= limits.subjects.judge
+        return self._enough_of(part.transitions or 0, part.subjects or 0)
+
+    def _enough_of(self, entries: int, subjects: int) -> bool:
+        return entries >= self.thresholds.transitions_of_part and subjects >= self.thresholds.subjects.judge
 
     def _candidates_of_part(self, part: PartFigures) -> Iterator[Candidate]:
         where = Where(grouping=part.grouping, group=part.name)
         for item in part.features:
+            if item.measured is not None and not self._enough_of(item.measured.entries, item.measured.subjects):
+                continue
             here = replace(where, feature=item.name)
             yield Candidate("bias_of_part", item.bias, here)
             yield Candidate("coverage_of_part", item.coverage.moved(-0.8), replace(here, interval="80"))
         whole = self.figures.gains.get(LINEAR)
         if part.gain is not None and whole is not None:
             # A linear model may do better here, but by more than it does as a whole.
-            relative = part.gain.moved(-min(0.0, whole.value), 1 / self.size)
+            size = self.size if part.entries is None else part.entries
+            relative = part.gain.moved(-min(0.0, whole.value), 1 / max(size, 1e-9))
             yield Candidate("gain_over_linear", relative, where)
 
     def _left_out(self, grouping: str, parts: Sequence[PartFigures]) -> list[Finding]:

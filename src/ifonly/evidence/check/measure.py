@@ -1,20 +1,20 @@
-"""What is measured: the noise against its prior, what predicts it, courses several steps ahead, actions and groups."""
+"""What is measured: the noise against its prior, what predicts it, and that after each action and in each group."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import polars as pl
 import torch
-from torch import Tensor
 
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.groups import make_groups
-from ifonly.evidence.check.figures import Estimate, FeatureOfPart, PairFigures, PartFigures, ratio, ratios
-from ifonly.evidence.check.sample import FOLDS, ROWS_AT_ONCE, BoolArray, NoiseSample, subject_folds
+from ifonly.evidence.check.baselines import FOLDS, subject_folds
+from ifonly.evidence.check.figures import Counts, Estimate, FeatureOfPart, PairFigures, PartFigures, ratio, ratios
+from ifonly.evidence.check.sample import ROWS_AT_ONCE, BoolArray, NoiseSample
 from ifonly.evidence.check.thresholds import CheckThresholds
 
 LEVELS = {"50": 0.5, "80": 0.8, "95": 0.95}
@@ -32,14 +32,6 @@ HIDDEN = 120
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Ridge penalties per row, of which the best on subjects left out is taken; the largest predicts next to nothing."""
 
-HORIZONS = (1, 2, 4, 8)
-"""Steps ahead at which the model is compared with the record."""
-
-STARTS = 1000
-STARTS_AT_ONCE = 100
-COURSES = 100
-"""Simulated courses from each start."""
-
 ACTION = "action"
 """The grouping of transitions by what was done."""
 
@@ -55,10 +47,14 @@ def inside(ranks: FloatArray, share: float) -> FloatArray:
     return (np.abs(ranks - 0.5) <= share / 2).astype(np.float64)
 
 
+def means(values: FloatArray, sample: NoiseSample) -> list[Estimate]:
+    """Means of values [N, D] over the entries that count, feature by feature [D]."""
+    return ratios(values * sample.counted, sample.counted, sample.subject)
+
+
 def coverage(sample: NoiseSample) -> dict[str, list[Estimate]]:
     """Share of recorded next values inside the predictive intervals, by level and feature [D]."""
-    one = np.ones(len(sample))
-    return {level: ratios(inside(sample.ranks, share), one, sample.subject) for level, share in LEVELS.items()}
+    return {level: means(inside(sample.ranks, share), sample) for level, share in LEVELS.items()}
 
 
 def distances(sample: NoiseSample) -> list[Estimate]:
@@ -70,10 +66,12 @@ def distances(sample: NoiseSample) -> list[Estimate]:
     quantiles = np.arange(1, 100) / 100
     found = []
     for column in range(sample.ranks.shape[1]):
-        shares = np.searchsorted(np.sort(sample.ranks[:, column]), quantiles, side="right") / max(1, len(sample))
+        rows = sample.rows_of(column)
+        ranks = sample.ranks[rows, column]
+        shares = np.searchsorted(np.sort(ranks), quantiles, side="right") / max(1, len(rows))
         worst = float(quantiles[np.abs(shares - quantiles).argmax()])
-        below = (sample.ranks[:, column] <= worst).astype(np.float64)[:, None]
-        share = ratios(below, np.ones(len(sample)), sample.subject)[0]
+        below = (ranks <= worst).astype(np.float64)[:, None]
+        share = ratios(below, np.ones(len(rows)), sample.subject[rows])[0]
         found.append(_size_of(share.moved(-worst)))
     return found
 
@@ -88,7 +86,13 @@ def _size_of(difference: Estimate) -> Estimate:
 def histograms(sample: NoiseSample, smallest: int) -> list[tuple[float | None, ...]]:
     """Shares of ranks in equal bins, for each feature [D]; None where fewer than `smallest` subjects are."""
     bins = np.minimum((sample.ranks * RANK_BINS).astype(np.int64), RANK_BINS - 1)
-    return [_histogram(column, sample.subject, smallest) for column in bins.T]
+    places = [(bins[rows, column], sample.subject[rows]) for column, rows in _columns(sample)]
+    return [_histogram(found, subjects, smallest) for found, subjects in places]
+
+
+def _columns(sample: NoiseSample) -> list[tuple[int, IntArray]]:
+    """The number of every feature, and the rows in which its noise counts."""
+    return [(column, sample.rows_of(column)) for column in range(sample.noise.shape[1])]
 
 
 def _histogram(bins: IntArray, subjects: IntArray, smallest: int) -> tuple[float | None, ...]:
@@ -96,46 +100,76 @@ def _histogram(bins: IntArray, subjects: IntArray, smallest: int) -> tuple[float
     pairs = np.unique(np.stack([bins, subjects], axis=1), axis=0)
     people = np.bincount(pairs[:, 0], minlength=RANK_BINS)
     return tuple(
-        None if 0 < few < smallest else float(count / len(bins)) for count, few in zip(counts, people, strict=True)
+        None if 0 < few < smallest else float(count / max(1, len(bins)))
+        for count, few in zip(counts, people, strict=True)
     )
 
 
 def centre_and_size(sample: NoiseSample) -> tuple[list[Estimate], list[Estimate]]:
     """Mean of the scores (0 where the model is right) and mean of their squares (1) [D] each."""
-    one = np.ones(len(sample))
-    return ratios(sample.scores, one, sample.subject), ratios(sample.scores**2, one, sample.subject)
+    return means(sample.scores, sample), means(sample.scores**2, sample)
 
 
 def tails(sample: NoiseSample) -> list[Estimate]:
     """Share of the noise outside the central 99 % of its prior [D]."""
-    return ratios(1.0 - inside(sample.ranks, 0.99), np.ones(len(sample)), sample.subject)
+    return means(1.0 - inside(sample.ranks, 0.99), sample)
+
+
+def unchanged(sample: NoiseSample, column: int) -> float:
+    """Share of the transitions that count after which a feature has exactly the value that it had."""
+    rows = torch.as_tensor(sample.rows_of(column))
+    now, then = sample.rows.states[rows, column], sample.rows.next_states[rows, column]
+    return float((now == then).double().mean())
 
 
 def lasting(sample: NoiseSample) -> list[Estimate] | None:
-    """Correlation of the noise with that of the next step [D]; None where no episode has two transitions."""
-    first = sample.successive
-    if not len(first):
+    """Correlation of the noise with the next that counts [D]; None where no episode has two transitions."""
+    if not len(sample.successive):
         return None
-    scores = sample.scores - sample.scores.mean(axis=0)
-    return ratios(scores[first] * scores[first + 1], scores[first] ** 2, sample.subject[first])
+    scores = _centred(sample)
+    pairs = [(column, *sample.succession(column)) for column in range(scores.shape[1])]
+    return [
+        ratio(scores[first, i] * scores[then, i], scores[first, i] ** 2, sample.subject[first])
+        for i, first, then in pairs
+    ]
 
 
-def together(sample: NoiseSample) -> list[PairFigures]:
-    """Every pair of features that vary, and how much more their noise goes together than the prior says."""
+def _centred(sample: NoiseSample) -> FloatArray:
+    """Scores [N, D] minus their means; 0 where they do not count."""
+    counts = np.maximum(sample.counted.sum(axis=0), 1.0)
+    middle = (sample.scores * sample.counted).sum(axis=0) / counts
+    return np.asarray((sample.scores - middle) * sample.counted)
+
+
+def together(sample: NoiseSample, shown: BoolArray | None = None, least: int = 1) -> list[PairFigures]:
+    """Every pair of features that vary, and how much more their noise goes together than the prior says.
+
+    Without features that are not `shown` [D] and pairs that fewer than `least` subjects have measured at once.
+    """
     names = [feature.name for feature in sample.model.schema.dynamic]
-    scores = sample.scores - sample.scores.mean(axis=0)
-    deviations = scores.std(axis=0)
+    scores, counted = _centred(sample), sample.counted
+    deviations = _deviations(scores, sample)
     prior = np.atleast_2d(np.corrcoef(sample.prior_scores, rowvar=False))
-    usable = [column for column in range(scores.shape[1]) if deviations[column] > 0 and not sample.constant[column]]
+    shown = ~sample.constant if shown is None else shown
+    usable = [column for column in range(scores.shape[1]) if deviations[column] > 0 and shown[column]]
     pairs = [(one, other) for number, one in enumerate(usable) for other in usable[number + 1 :]]
     if not pairs:
         return []
     products = np.stack([scores[:, i] * scores[:, j] / (deviations[i] * deviations[j]) for i, j in pairs], axis=1)
-    found = ratios(products, np.ones(len(sample)), sample.subject)
+    both = np.stack([counted[:, i] * counted[:, j] for i, j in pairs], axis=1)
+    found = ratios(products, both, sample.subject)
     return [
         PairFigures((names[pair[0]], names[pair[1]]), float(prior[pair]), correlation.moved(-float(prior[pair])))
-        for pair, correlation in zip(pairs, found, strict=True)
+        for pair, correlation, rows in zip(pairs, found, both.T, strict=True)
+        if sample.measured is None or len(np.unique(sample.subject[rows > 0])) >= least
     ]
+
+
+def _deviations(scores: FloatArray, sample: NoiseSample) -> FloatArray:
+    """The deviation of each feature's scores that count [D]."""
+    counts = np.maximum(sample.counted.sum(axis=0), 1.0)
+    distances = (scores - scores.sum(axis=0) / counts) * sample.counted
+    return np.asarray(np.sqrt((distances**2).sum(axis=0) / counts))
 
 
 # Whether the noise can be predicted: from state and context, from the action, and how large it will be
@@ -159,12 +193,30 @@ def dependence(sample: NoiseSample, *, seed: int) -> Dependence:
     """Regress the noise's normal scores, and their squares, on what was known before; cross-validated by subject.
 
     The regression is a ridge on the inputs and random tanh features of them. Where the model is right nothing can be
-    predicted, and figures are zero or slightly below.
+    predicted, and figures are zero or slightly below. Where not all was measured, every feature has regressions of its
+    own, on the rows in which it was.
     """
-    chosen = _some_subjects(sample.subject, seed=seed)
+    count = sample.noise.shape[1]
+    if sample.measured is None:
+        return _dependence(sample, np.arange(len(sample)), np.arange(count), seed)
+    found = [_dependence_of(sample, column, seed) for column in range(count)]
+    return Dependence(*([one for each in found for one in getattr(each, field.name)] for field in fields(Dependence)))
+
+
+def _dependence_of(sample: NoiseSample, column: int, seed: int) -> Dependence:
+    """That of a single feature; unknown where too few subjects have it."""
+    if sample.subjects_of[column] < FOLDS:
+        unknown = Estimate(math.nan)
+        return Dependence([unknown], [unknown], [unknown], [sample.model.schema.dynamic[column].name])
+    return _dependence(sample, sample.rows_of(column), np.array([column]), seed)
+
+
+def _dependence(sample: NoiseSample, rows: IntArray, columns: IntArray, seed: int) -> Dependence:
+    """The dependence of the noise of some features in some rows."""
+    chosen = rows[_some_subjects(sample.subject[rows], seed=seed)]
     subjects = sample.subject[chosen]
     folds = subject_folds(subjects, seed=seed)
-    scores = sample.scores[chosen]
+    scores = sample.scores[chosen[:, None], columns]
     scores = scores - scores.mean(axis=0)
     inputs = _standardised(sample.inputs[chosen])
     everything = np.concatenate([inputs, _standardised(sample.action_inputs[chosen])], axis=1)
@@ -244,105 +296,6 @@ def _strongest(predicted: FloatArray, inputs: FloatArray, sample: NoiseSample) -
     return [names[int(row.argmax())] for row in along]
 
 
-# Several steps ahead on its own
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """The model so many steps ahead of recorded states, with the recorded actions and context; lists are [D]."""
-
-    steps: int
-    starts: int
-    subjects: int
-    error: FloatArray
-    """Mean absolute error of the median course, in original units."""
-    persistence: FloatArray
-    """The same for the state at the start."""
-    skill: list[Estimate]
-    """Share of persistence's error, in scaled units, that the model removes."""
-    coverage: dict[str, list[Estimate]]
-    """Share of recorded values inside the central intervals of the courses, by level."""
-    diverged: float
-    """Share of starts from which some course is no longer finite."""
-
-
-@torch.no_grad()
-def run_ahead(sample: NoiseSample, *, seed: int) -> list[Ahead]:
-    """Simulate courses from up to `STARTS` random recorded states, for all horizons that fit into episodes."""
-    generator = torch.Generator().manual_seed(seed)
-    starts = np.sort(np.random.default_rng(seed).permutation(len(sample))[:STARTS])
-    left = _steps_left(sample)
-    found = []
-    medians, ranks = _forecast(sample, starts, left, generator)
-    for number, steps in enumerate(HORIZONS):
-        fits = left[starts] >= steps
-        if fits.any():
-            found.append(_compare(sample, starts[fits], steps, (medians[number, fits], ranks[number, fits])))
-    return found
-
-
-def _steps_left(sample: NoiseSample) -> IntArray:
-    """How many transitions of the same episode, without a gap, follow each one, itself included [N]."""
-    left = np.ones(len(sample), dtype=np.int64)
-    for row in sample.successive[::-1]:
-        left[row] = left[row + 1] + 1
-    return left
-
-
-def _forecast(
-    sample: NoiseSample, starts: IntArray, left: IntArray, generator: torch.Generator
-) -> tuple[FloatArray, ...]:
-    """Medians of the simulated courses and ranks of the record among them, each [horizons, starts, D]; NaN if none."""
-    shape = (len(HORIZONS), len(starts), sample.model.state_size)
-    medians, ranks = np.full(shape, np.nan), np.full(shape, np.nan)
-    for begin in range(0, len(starts), STARTS_AT_ONCE):
-        part = np.arange(begin, min(begin + STARTS_AT_ONCE, len(starts)))
-        rows = torch.as_tensor(starts[part])
-        courses = sample.rows.states[rows].expand(COURSES, -1, -1)
-        for step in range(1, min(HORIZONS[-1], int(left[starts[part]].max())) + 1):
-            going = left[starts[part]] >= step
-            part, rows, courses = part[going], rows[torch.as_tensor(going)], courses[:, torch.as_tensor(going)]
-            at = rows + step - 1
-            noise = sample.prior.sample(courses.shape[:2], generator=generator)
-            courses = sample.model.step(courses, sample.rows.context[at], sample.rows.actions[at], noise)
-            if step in HORIZONS:
-                number = HORIZONS.index(step)
-                medians[number, part] = courses.quantile(0.5, dim=0).numpy()
-                ranks[number, part] = _ranks(courses, sample.rows.next_states[at], generator)
-    return medians, ranks
-
-
-def _ranks(courses: Tensor, recorded: Tensor, generator: torch.Generator) -> FloatArray:
-    """Where the record [n, D] stands among the courses [COURSES, n, D]; a random place between two neighbours."""
-    below = (courses < recorded).double().sum(0)
-    between = torch.rand(below.shape, generator=generator, dtype=torch.float64)
-    ranks = (below + between) / (len(courses) + 1)
-    return np.asarray(ranks.masked_fill(~torch.isfinite(courses).all(0), torch.nan).numpy())
-
-
-def _compare(sample: NoiseSample, starts: IntArray, steps: int, forecast: tuple[FloatArray, FloatArray]) -> Ahead:
-    medians, ranks = forecast
-    finite = np.isfinite(ranks).all(axis=1)
-    rows = starts[finite]
-    medians, ranks = medians[finite], ranks[finite]
-    before = sample.rows.states.numpy()[rows]
-    after = sample.rows.next_states.numpy()[rows + steps - 1]
-    decode = sample.model.scaler.states.decode
-    in_units = [np.abs(decode(guess) - decode(after)) for guess in (medians, before)]
-    ours, theirs = np.abs(medians - after), np.abs(before - after)
-    subjects, one = sample.subject[rows], np.ones(len(rows))
-    return Ahead(
-        steps=steps,
-        starts=len(starts),
-        subjects=len(np.unique(subjects)),
-        error=in_units[0].mean(axis=0) if len(rows) else np.full(medians.shape[1], np.nan),
-        persistence=in_units[1].mean(axis=0) if len(rows) else np.full(medians.shape[1], np.nan),
-        skill=ratios(theirs - ours, theirs, subjects),
-        coverage={level: ratios(inside(ranks, share), one, subjects) for level, share in LEVELS.items()},
-        diverged=1.0 - len(rows) / len(starts),
-    )
-
-
 # After each action, and in each group of episodes
 
 
@@ -352,7 +305,7 @@ def prediction_errors(sample: NoiseSample) -> FloatArray:
     middle = torch.as_tensor(np.median(sample.draws, axis=0))
     decode = sample.model.scaler.states.decode
     found = []
-    for states, context, actions, following in sample.rows.batches(ROWS_AT_ONCE):
+    for states, context, actions, following, _ in sample.rows.batches(ROWS_AT_ONCE):
         predicted = sample.model.step(states, context, actions, middle.expand(states.shape))
         found.append(decode(following.numpy()) - decode(predicted.numpy()))
     return np.concatenate(found)
@@ -397,13 +350,24 @@ def _part(
         return PartFigures(*names, transitions=None, subjects=None, gain=None, features=())
     if count == 0:
         return PartFigures(*names, transitions=0, subjects=0, gain=None, features=())
-    one = np.ones(count)
-    biases = ratios(sample.scores[rows], one, subjects)
-    covered = ratios(inside(sample.ranks[rows], 0.8), one, subjects)
-    features = tuple(
-        FeatureOfPart(feature.name, biases[i], float(np.median(errors[rows, i])), covered[i])
-        for i, feature in enumerate(sample.model.schema.dynamic)
-        if not sample.constant[i]
-    )
-    gain = ratio((sample.log_prob - baseline)[rows], one, subjects)
-    return PartFigures(*names, transitions=count, subjects=people, gain=gain, features=features)
+    features = tuple(_features_of_part(rows, sample, errors, smallest))
+    gain = ratio((sample.log_prob - baseline)[rows], np.ones(count), subjects)
+    entries = None if sample.measured is None else float(sample.entries[rows].mean())
+    return PartFigures(*names, transitions=count, subjects=people, gain=gain, features=features, entries=entries)
+
+
+def _features_of_part(
+    rows: BoolArray, sample: NoiseSample, errors: FloatArray, smallest: int
+) -> Iterator[FeatureOfPart]:
+    """The noise of every feature in these rows, unless it counts for too few subjects to be shown."""
+    counted, subjects = sample.counted[rows], sample.subject[rows]
+    biases = ratios(sample.scores[rows] * counted, counted, subjects)
+    covered = ratios(inside(sample.ranks[rows], 0.8) * counted, counted, subjects)
+    for i, feature in enumerate(sample.model.schema.dynamic):
+        here = counted[:, i] > 0
+        people = len(np.unique(subjects[here]))
+        if sample.constant[i] or people < smallest:
+            continue
+        residual = float(np.median(errors[rows, i][here]))
+        measured = None if sample.measured is None else Counts(int(here.sum()), people)
+        yield FeatureOfPart(feature.name, biases[i], residual, covered[i], measured)

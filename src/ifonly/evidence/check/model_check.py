@@ -19,7 +19,9 @@ from ifonly.records import KnownNumber, from_plain, to_plain
 from ifonly.text.checks import check_details, check_lines, headline
 from ifonly.version import __version__
 
-FORMAT, VERSION = "ifonly.model-check", 2
+FORMAT, VERSION = "ifonly.model-check", 3
+READABLE = (2, VERSION)
+"""Version 2 said nothing about causes and remedies, nor about what was measured."""
 
 
 class Level(StrEnum):
@@ -78,6 +80,10 @@ class Finding:
     """Those that do not pass, the worst first."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Numbers and names that no figure holds, such as how many subjects there were."""
+    cause: str | None = None
+    """A code for what is likely behind it, where it warns or fails."""
+    remedies: tuple[str, ...] = ()
+    """Codes for what to try, the most promising first; those that are recipes have their names."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class ModelCheck:
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
             raise StoreError(f"not a model check: expected format {FORMAT!r}, found {found!r}.")
-        if content.get("version") != VERSION:
+        if content.get("version") not in READABLE:
             raise StoreError(f"model check: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
         known = {name: value for name, value in content.items() if name not in ("format", "version")}
         return from_plain(cls, known, what="model check")

@@ -1,5 +1,6 @@
-"""Recorded transitions as a model sees them: the noise that explains each, its density, the prior's own draws; and
-their densities under two plain baselines.
+"""Recorded transitions as a model sees them: the noise that explains each, its density, the prior's own draws.
+
+Where a cohort says which entries were measured, only those count: a value that was carried forward is no observation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray, IntArray, Origin
 from ifonly.models.base import TransitionModel
 from ifonly.models.fit import EncodedTransitions
 from ifonly.models.noise import Gaussian, NoisePrior
@@ -24,15 +25,6 @@ PRIOR_DRAWS = 100_000
 """Draws by which ranks within the prior are found: they are then exact to about 0.2 %."""
 
 ROWS_AT_ONCE = 8192
-
-FOLDS = 5
-RIDGE = 1.0
-"""Weight of the squared coefficients of the linear baseline against squared errors, in scaled units."""
-
-LEAST_DEVIATION = 1e-4
-"""In scaled units: keeps the density of a feature that a baseline predicts exactly finite."""
-
-PERSISTENCE, LINEAR = BASELINES = ("persistence", "linear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +43,20 @@ class NoiseSample:
     position: IntArray  # [N], of the transition among all of the cohort
     broken: int
     """Transitions left out because noise or density are not finite there."""
+    measured: BoolArray | None = None
+    """Whose noise counts [N, D]: that of measured entries; None: all."""
 
     @classmethod
     def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> NoiseSample:
         """Abduct every transition of `cohort`; `model` is a copy for search."""
-        rows, prior = EncodedTransitions.of(model, cohort), prior_of(model)
-        found = [_noise_and_density(model, prior, batch) for batch in rows.batches(ROWS_AT_ONCE)]
+        rows, prior = _rows_of(model, cohort), prior_of(model)
+        counted = _noise_that_counts(model, rows)
+        found = [
+            _noise_and_density(model, prior, batch) for batch in rows._replace(measured=counted).batches(ROWS_AT_ONCE)
+        ]
         noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
+        if counted is not None:
+            noise = noise.masked_fill(~counted & ~torch.isfinite(noise), 0.0)  # nobody looks at it
         finite = torch.isfinite(noise).all(-1) & torch.isfinite(log_prob)
         with torch.no_grad():
             draws = prior.sample((PRIOR_DRAWS,), generator=torch.Generator().manual_seed(seed)).numpy()
@@ -66,7 +65,7 @@ class NoiseSample:
             model=model,
             prior=prior,
             cohort=cohort,
-            rows=EncodedTransitions(*(column[finite] for column in rows)),
+            rows=rows.mapped(lambda column: column[finite]),
             noise=noise[finite].numpy(),
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
@@ -74,6 +73,7 @@ class NoiseSample:
             episode=cohort.transitions().episode[finite.numpy()],
             position=np.flatnonzero(finite.numpy()),
             broken=int((~finite).sum()),
+            measured=None if counted is None else counted[finite].numpy(),
         )
 
     def __len__(self) -> int:
@@ -84,6 +84,25 @@ class NoiseSample:
         """The number of each transition's subject [N]."""
         _, numbers = np.unique(np.array(self.cohort.subjects), return_inverse=True)
         return np.asarray(numbers[self.episode], dtype=np.int64)
+
+    @cached_property
+    def counted(self) -> FloatArray:
+        """1.0 where the noise of an entry counts, 0.0 elsewhere [N, D]."""
+        return np.ones(self.noise.shape) if self.measured is None else self.measured.astype(np.float64)
+
+    def rows_of(self, column: int) -> IntArray:
+        """The rows in which the noise of a feature counts."""
+        return np.arange(len(self)) if self.measured is None else np.flatnonzero(self.measured[:, column])
+
+    @cached_property
+    def subjects_of(self) -> IntArray:
+        """How many subjects have noise that counts, for each feature [D]."""
+        return np.array([len(np.unique(self.subject[self.rows_of(i)])) for i in range(self.noise.shape[1])])
+
+    @cached_property
+    def entries(self) -> FloatArray:
+        """How many entries of each transition count [N]."""
+        return np.asarray(self.counted.sum(axis=1))
 
     @cached_property
     def ranks(self) -> FloatArray:
@@ -104,10 +123,26 @@ class NoiseSample:
         together = (np.diff(self.episode) == 0) & (np.diff(self.position) == 1)
         return np.flatnonzero(together)
 
+    def succession(self, column: int) -> tuple[IntArray, IntArray]:
+        """Rows [P] of a feature's noise that counts, and those [P] of the next such noise of the same episode.
+
+        Where entries were carried forward in between, they are passed over.
+        """
+        if self.measured is None:
+            return self.successive, self.successive + 1
+        rows = self.rows_of(column)
+        together = np.diff(self.episode[rows]) == 0
+        return rows[:-1][together], rows[1:][together]
+
     @cached_property
     def constant(self) -> BoolArray:
-        """Which dynamic features have a single value in the whole cohort [D]."""
-        return np.asarray(self.cohort.states.min(axis=0) == self.cohort.states.max(axis=0))
+        """Which dynamic features have a single value in the whole cohort [D], among those measured."""
+        states, origins = self.cohort.states, self.cohort.origins
+        if origins is None:
+            return np.asarray(states.min(axis=0) == states.max(axis=0))
+        known = origins == Origin.MEASURED
+        low, high = np.where(known, states, np.inf).min(axis=0), np.where(known, states, -np.inf).max(axis=0)
+        return np.asarray(low == high)
 
     @cached_property
     def inputs(self) -> FloatArray:
@@ -123,6 +158,22 @@ class NoiseSample:
             return np.asarray(indicators)
         vectors = self.model.action_vectors.numpy()[actions]
         return np.concatenate([vectors, indicators], axis=1, dtype=np.float64)
+
+
+def _rows_of(model: TransitionModel, cohort: Cohort) -> EncodedTransitions:
+    """The cohort's transitions; nothing about what was measured where everything was."""
+    rows = EncodedTransitions.of(model, cohort)
+    return rows._replace(measured=None) if rows.measured is not None and rows.measured.all() else rows
+
+
+def _noise_that_counts(model: TransitionModel, rows: EncodedTransitions) -> Tensor | None:
+    """Which entries of the noise follow from measured values alone [N, D]; None: all.
+
+    Where features do not each have a noise of their own, every noise follows from the whole next state.
+    """
+    if rows.measured is None or model.elementwise:
+        return rows.measured
+    return rows.measured.all(-1, keepdim=True).expand_as(rows.measured)
 
 
 def prior_of(model: TransitionModel) -> NoisePrior:
@@ -146,83 +197,35 @@ def normal_scores(ranks: FloatArray) -> FloatArray:
 
 
 def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, Tensor]:
-    """The abducted noise [n, D] and the log density [n] of the next states."""
+    """The abducted noise [n, D] and the log density [n] of the next states, or of their entries that count."""
     density = getattr(model, "log_prob", None)
+    in_part = rows.measured is not None and model.elementwise
     if density is not None:
         with torch.no_grad():
-            return model.abduct(*rows), density(*rows)
+            noise = model.abduct(*rows[:4])
+            return noise, density(*rows) if in_part else _of_whole_rows(density(*rows[:4]), rows.measured)
     following = rows.next_states.clone().requires_grad_()
     noise = model.abduct(rows.states, rows.context, rows.actions, following)
-    volume = _log_determinant(noise, following, elementwise=model.elementwise)
+    volume = _log_determinant(noise, following, rows.measured if model.elementwise else None, model.elementwise)
     with torch.no_grad():
-        return noise.detach(), prior.log_prob(noise.detach()) + volume
+        noise = noise.detach()
+        if rows.measured is not None and in_part:
+            return noise, prior.marginal_log_prob(noise, rows.measured) + volume
+        return noise, _of_whole_rows(prior.log_prob(noise) + volume, rows.measured)
 
 
-def _log_determinant(noise: Tensor, following: Tensor, *, elementwise: bool) -> Tensor:
-    """log |det d noise / d next states| [n] by automatic differentiation."""
+def _of_whole_rows(log_prob: Tensor, measured: Tensor | None) -> Tensor:
+    """Log densities [n], and nothing where not the whole next state was measured."""
+    return log_prob if measured is None else torch.where(measured.all(-1), log_prob, 0.0)
+
+
+def _log_determinant(noise: Tensor, following: Tensor, measured: Tensor | None, elementwise: bool) -> Tensor:
+    """log |det d noise / d next states| [n] by automatic differentiation; of the measured entries [n, D] if given."""
     if elementwise:
         (slopes,) = torch.autograd.grad(noise.sum(), following)
-        return slopes.abs().log().sum(-1)
+        volumes = slopes.abs().log()
+        return (volumes if measured is None else torch.where(measured, volumes, 0.0)).sum(-1)
     columns = noise.sum(0)
     jacobians = [torch.autograd.grad(column, following, retain_graph=True)[0] for column in columns]
-    volumes: Tensor = torch.linalg.slogdet(torch.stack(jacobians, dim=1)).logabsdet
-    return volumes
-
-
-# Baselines: two plain models that a good one must beat. Nothing changes but by chance; and a linear one with Gaussian
-# noise.
-
-
-@dataclass(frozen=True)
-class _LinearGaussian:
-    """next = [1, inputs] @ coefficients + noise with a full covariance."""
-
-    coefficients: FloatArray  # [p + 1, D]
-    factor: FloatArray  # [D, D], Cholesky factor of the covariance
-
-    @classmethod
-    def fit(cls, inputs: FloatArray, targets: FloatArray) -> _LinearGaussian:
-        design = _design(inputs)
-        penalty = RIDGE * np.eye(design.shape[1])
-        penalty[0, 0] = 1e-9  # the intercept is free
-        coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ targets)
-        errors = targets - design @ coefficients
-        covariance = errors.T @ errors / len(errors) + LEAST_DEVIATION**2 * np.eye(targets.shape[1])
-        return cls(
-            np.asarray(coefficients, dtype=np.float64), np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-        )
-
-    def log_prob(self, inputs: FloatArray, targets: FloatArray) -> FloatArray:
-        errors = targets - _design(inputs) @ self.coefficients
-        white = np.linalg.solve(self.factor, errors.T)
-        volume = float(np.log(np.diag(self.factor)).sum()) + targets.shape[1] / 2 * np.log(2 * np.pi)
-        return np.asarray(-0.5 * (white**2).sum(axis=0) - volume)
-
-
-def _design(inputs: FloatArray) -> FloatArray:
-    return np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
-
-
-def subject_folds(subjects: IntArray, *, seed: int) -> IntArray:
-    """A fold, 0 to `FOLDS` - 1, for every row [N]; all rows of a subject are in the same."""
-    unique, numbers = np.unique(subjects, return_inverse=True)
-    return np.asarray(np.random.default_rng(seed).permutation(len(unique))[numbers] % FOLDS)
-
-
-def baseline_log_prob(sample: NoiseSample, *, seed: int) -> dict[str, FloatArray]:
-    """Log densities [N] of the next states under each baseline, in the model's coordinates.
-
-    Every transition is judged by baselines fitted to other subjects of the same cohort, four fifths of them.
-    """
-    now, following = sample.rows.states.numpy(), sample.rows.next_states.numpy()
-    nothing = np.empty((len(sample), 0))
-    everything = np.concatenate([sample.inputs, sample.action_inputs], axis=1)
-    folds = subject_folds(sample.subject, seed=seed)
-    found = {name: np.empty(len(sample)) for name in BASELINES}
-    for fold in range(FOLDS):
-        test, train = folds == fold, folds != fold
-        # Both are fitted to the change: shrinking the coefficients then leads to persistence.
-        for name, inputs in ((PERSISTENCE, nothing), (LINEAR, everything)):
-            model = _LinearGaussian.fit(inputs[train], (following - now)[train])
-            found[name][test] = model.log_prob(inputs[test], (following - now)[test])
-    return found
+    volume: Tensor = torch.linalg.slogdet(torch.stack(jacobians, dim=1)).logabsdet
+    return volume

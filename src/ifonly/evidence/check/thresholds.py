@@ -49,6 +49,7 @@ class CheckThresholds:
     noise_lasting: Threshold
     noise_together: Threshold
     skill_ahead: Threshold
+    bias_ahead: Threshold
     coverage_ahead: Threshold
     bias_of_part: Threshold
     coverage_of_part: Threshold

@@ -1,0 +1,110 @@
+"""Why a finding is likely there and what to try: codes, with sentences in the catalogue (`cause.*`, `remedy.*`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ifonly.evidence.check.figures import CheckFigures
+from ifonly.evidence.check.model_check import Finding, Level
+from ifonly.models.recipes import RECIPES
+
+PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS = "plain", "plain-tails", "residual", "residual-tails"
+"""Remedies that are recipes, by their names."""
+
+assert {PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS} <= set(RECIPES)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A likely cause and what addresses it, the most promising first."""
+
+    cause: str
+    remedies: tuple[str, ...]
+
+
+RIGID = Advice("rigid", (PLAIN, "less penalty", "more hidden"))
+WIDTH = Advice("width", (PLAIN_TAILS, RESIDUAL_TAILS))
+TAILS = Advice("tails", (PLAIN_TAILS, RESIDUAL_TAILS))
+
+USUAL: Mapping[str, Advice] = {
+    "gain_over_persistence": Advice("persists", (RESIDUAL, RESIDUAL_TAILS)),
+    "gain_over_linear": Advice("plainer is better", (RESIDUAL, PLAIN, "more subjects")),
+    "distance": Advice("shape", (PLAIN_TAILS, RESIDUAL_TAILS)),
+    "coverage": WIDTH,
+    "noise_by_state": RIGID,
+    "noise_by_action": Advice("effects missed", (PLAIN, "less penalty", "more hidden")),
+    "noise_size": Advice("size varies", (PLAIN_TAILS, RESIDUAL_TAILS)),
+    "noise_lasting": Advice("something lasts", ("record it", "no effect of patients")),
+    "noise_together": Advice("apart", (PLAIN, PLAIN_TAILS)),
+    "skill_ahead": Advice("drift", (RESIDUAL, RESIDUAL_TAILS)),
+    "bias_ahead": Advice("drift", (RESIDUAL, PLAIN)),
+    "coverage_ahead": Advice("errors add up", (RESIDUAL, RESIDUAL_TAILS)),
+    "diverges": Advice("unstable", (RESIDUAL, "more penalty")),
+    "part_by_action": Advice("actions differ", (PLAIN, "more hidden", "merge actions")),
+    "part_by_group": Advice("groups differ", ("record groups", PLAIN)),
+    "not_finite": Advice("broken", ("fit again",)),
+    "constant": Advice("constant", ("leave out",)),
+    "hardly_measured": Advice("hardly measured", ("leave out", "more subjects")),
+    "seen_in_training": Advice("seen", ("other episodes",)),
+    "subjects": Advice("few subjects", ("more subjects",)),
+    "too_few": Advice("few subjects", ("more subjects",)),
+}
+"""What is said of each kind of finding, where nothing more special is known."""
+
+
+BY_REPEATED_VALUES = ("gain_over_persistence", "gain_over_linear", "distance", "coverage")
+"""Findings that are likely due to values carried forward, where there are many and nothing says which."""
+
+
+def advised(findings: Sequence[Finding], figures: CheckFigures) -> tuple[Finding, ...]:
+    """The findings, with a likely cause and remedies where they are a reason for doubt."""
+    doubted = {finding.kind for finding in findings if finding.level in (Level.FAIL, Level.WARN)}
+    return tuple(
+        _with(finding, _advice(finding, doubted, figures)) if _needs_advice(finding) else finding
+        for finding in findings
+    )
+
+
+def _needs_advice(finding: Finding) -> bool:
+    unjudged = finding.kind in ("too_few", "hardly_measured")
+    return finding.kind in USUAL and (unjudged or finding.level in (Level.FAIL, Level.WARN))
+
+
+def _with(finding: Finding, advice: Advice) -> Finding:
+    return replace(finding, cause=advice.cause, remedies=advice.remedies)
+
+
+def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advice:
+    kind = finding.kind
+    if kind == "noise_lasting" and doubted & {"noise_by_state", "noise_by_action"}:
+        return RIGID  # what a model misses at one step it misses at the next
+    if kind in BY_REPEATED_VALUES and figures.measured is None and _held(figures):
+        return Advice("held", ("tell what was measured", PLAIN_TAILS, RESIDUAL_TAILS))
+    if kind == "distance":
+        return _about_shape(finding, figures)
+    if kind == "coverage_ahead" and "coverage" in doubted:
+        return WIDTH
+    return USUAL[kind]
+
+
+def _about_shape(finding: Finding, figures: CheckFigures) -> Advice:
+    """What the worst feature's noise is like: shifted, heavy-tailed, or something else."""
+    worst = next(item for item in figures.features if item.name == finding.places[0].where.feature)
+    if worst.centre.from_zero() > SHIFTED:
+        return RIGID
+    middle = worst.coverage["50"] if worst.coverage else None
+    heavy = middle is not None and middle.surely_above > 0.5 and worst.tails.value >= 0.01
+    return TAILS if heavy else USUAL["distance"]
+
+
+SHIFTED = 0.1
+"""Mean scores beyond this make a distribution one that is shifted."""
+
+HELD = 0.5
+"""A feature that repeats its value exactly in a larger share of transitions is taken to be carried forward."""
+
+
+def _held(figures: CheckFigures) -> bool:
+    """Whether the values of some feature are mostly the same as a step before."""
+    return any((item.unchanged or 0.0) > HELD for item in figures.features)

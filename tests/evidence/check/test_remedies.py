@@ -1,0 +1,107 @@
+"""What a check advises, and trying it."""
+
+import made_worlds as worlds
+import numpy as np
+import pytest
+
+from ifonly import Cohort, FitSettings, LocationScale
+from ifonly.errors import InputError
+from ifonly.evidence.check.advice import USUAL
+from ifonly.evidence.check.check import check_model
+from ifonly.evidence.check.model_check import Level, ModelCheck
+from ifonly.evidence.check.remedies import promising, recipe_of, try_remedies
+from ifonly.models.fit import evaluate
+from ifonly.models.recipes import RECIPES
+from ifonly.progress import Tick
+from ifonly.text.catalogue import catalogue
+from ifonly.text.checks import advice_message, trial_lines
+
+
+def advice(check: ModelCheck) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    return {finding.kind: (finding.cause, finding.remedies) for finding in check.concerns()}
+
+
+def test_every_doubt_has_a_cause_and_a_remedy_in_words(checked) -> None:
+    for name in worlds.SCENARIOS:
+        for finding in checked(name).findings:
+            doubted = finding.level in (Level.FAIL, Level.WARN)
+            assert (finding.cause is not None and len(finding.remedies) > 0) == doubted
+            assert (advice_message(finding) is not None) == doubted
+    told = set(catalogue())
+    for one in USUAL.values():
+        assert {f"cause.{one.cause}", *(f"remedy.{code}" for code in one.remedies)} <= told
+    assert set(RECIPES) <= {code.removeprefix("remedy.") for code in told}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "cause", "remedy"),
+    [
+        ("heavy tails", "distance", "tails", "plain-tails"),
+        ("varying size", "noise_size", "size varies", "plain-tails"),
+        ("hidden factor", "noise_lasting", "something lasts", "record it"),
+        ("actions ignored", "noise_by_action", "effects missed", "plain"),
+        ("a lag removed", "noise_by_state", "rigid", "plain"),
+    ],
+)
+def test_advice_is_about_what_is_wrong(checked, scenario: str, kind: str, cause: str, remedy: str) -> None:
+    found, remedies = advice(checked(scenario))[kind]
+    assert (found, remedies[0]) == (cause, remedy)
+    assert "likely: " in str(checked(scenario))
+
+
+def test_noise_lasts_for_another_reason_where_the_state_predicts_it() -> None:
+    check = check_model(worlds.model(state=worlds.STATE / 4), worlds.record(150, seed=2))
+    found = advice(check)
+    assert found["noise_by_state"][0] == "rigid"
+    if "noise_lasting" in found:
+        assert found["noise_lasting"][0] == "rigid"
+
+
+def test_repeated_values_are_suspected_of_being_carried_forward() -> None:
+    kept = worlds.carried(150, seed=1)
+    silent = Cohort(kept.schema, kept.ids, kept.offsets, kept.states, kept.context, kept.actions)
+    check = check_model(worlds.model(), silent)
+    assert advice(check)["distance"] == ("held", ("tell what was measured", "plain-tails", "residual-tails"))
+    assert min(feature.unchanged for feature in check.figures.features) > 0.8
+
+
+def test_the_most_promising_recipes(checked) -> None:
+    assert [recipe.name for recipe in promising(checked("heavy tails"))] == ["plain-tails", "residual-tails"]
+    own = RECIPES["plain-tails"].untrained(worlds.SCHEMA, (8,))
+    assert recipe_of(own) == "plain-tails"
+    assert recipe_of(worlds.model()) is None
+    assert [recipe.name for recipe in promising(checked("heavy tails"), own)] == ["residual-tails"]
+    assert promising(checked("right")) == ()
+
+
+def test_trying_remedies() -> None:
+    training, held_out = worlds.record(150, seed=21), worlds.record(80, seed=22)
+    model = LocationScale(worlds.SCHEMA, hidden=(8,), lipschitz=(0.1, 0.1))
+    model.set_scaler(worlds.model().scaler)
+    check = check_model(model, held_out)
+    assert check.verdict is Level.FAIL
+    ticks: list[Tick] = []
+    trials = try_remedies(
+        model, training, held_out, check, settings=FitSettings(epochs=6, learning_rate=0.02), progress=ticks.append
+    )
+    assert [trial.recipe for trial in trials] == [recipe.name for recipe in promising(check, model)]
+    assert (ticks[-1].stage, ticks[-1].done, ticks[-1].total) == ("remedies", 12, 12)
+    for trial in trials:
+        assert trial.check.cohort == check.cohort
+        assert trial.curvature in RECIPES[trial.recipe].strengths
+        assert trial.log_likelihood > check.figures.log_likelihood
+        expected = evaluate(trial.model, held_out, coordinates=model.scaler)
+        assert trial.log_likelihood == pytest.approx(expected, rel=1e-4)
+        assert trial.model.standing.verdict == trial.check.verdict.value
+    assert model.standing.verdict == "fail"
+    lines = trial_lines(check, trials)
+    assert [line.split()[0] for line in lines[2:]] == ["as", *(trial.recipe for trial in trials)]
+    assert trial_lines(check, ()) == ["no finding asks for another recipe: nothing was tried"]
+
+
+def test_what_is_checked_on_is_not_fitted_to() -> None:
+    cohort = worlds.record(40, seed=1)
+    check = check_model(worlds.model(scale=worlds.SCALE / 4), cohort)
+    with pytest.raises(InputError, match="40 of the episodes to check on"):
+        try_remedies(worlds.model(), cohort, cohort, check)
+    assert np.isfinite(check.figures.log_likelihood)

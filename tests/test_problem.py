@@ -1,8 +1,9 @@
-"""The counterfactual question: abduction, replay, rollouts against a plain loop, and what is refused."""
+"""A query put to an episode: abduction, replay, rollouts against a plain loop, and what is refused."""
 
 import itertools
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.errors import InputError, ReplayError, SchemaMismatchError
 from ifonly.models.analytic import LinearModel
-from ifonly.problem import REPLAY_TOLERANCE, Problem
+from ifonly.problem import REPLAY_TOLERANCE, Problem, build_problem, build_problems
 from ifonly.query import Query
 from ifonly.rewards import Custom, Linear, minus
+from ifonly.simulate import SepsisWorld, simulate_cohort
 from ifonly.testing.instances import MODEL_KINDS, random_problem
 
 SCHEMA = Schema(
@@ -255,7 +257,7 @@ def test_the_model_is_frozen_in_float64_and_the_given_one_stays_as_it_is() -> No
     assert again.model is problem.model  # a frozen copy is shared
 
 
-def test_a_problem_that_was_moved_is_the_same_question() -> None:
+def test_a_problem_that_was_moved_is_the_same_problem() -> None:
     problem = random_problem(11, model_kind="location-scale", rules=True)
     copy = problem.model.for_search()
     moved = problem.on("cpu", copy)
@@ -265,3 +267,38 @@ def test_a_problem_that_was_moved_is_the_same_question() -> None:
     torch.testing.assert_close(moved.rollout(sequences), problem.rollout(sequences))
     assert torch.equal(moved.admissible(sequences), problem.admissible(sequences))
     assert moved.observed_outcome == pytest.approx(problem.observed_outcome, abs=1e-12)
+
+
+@pytest.mark.parametrize("objective", [None, "worst"])
+def test_many_problems_are_what_they_are_one_by_one(objective: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SepsisWorld()
+    model: Any = world if objective is None else [world, SepsisWorld("drowning")]
+    episodes = list(simulate_cohort(7, seed=3, horizon=(4, 6)))
+    query = Query(minus("SOFA"), 2, objective=objective, constraints=Constraints(max_jump=2))
+    alone = [build_problem(episode, model, query) for episode in episodes]
+    calls, step = [], SepsisWorld.step
+
+    def counted(self: SepsisWorld, *inputs: torch.Tensor) -> torch.Tensor:
+        calls.append(len(inputs[0]))
+        return step(self, *inputs)
+
+    monkeypatch.setattr(SepsisWorld, "step", counted)
+    together = build_problems(episodes, model, query)
+    steps = sum(length - 1 for length in {len(episode) for episode in episodes})
+    assert len(calls) == steps * (1 if objective is None else 3)  # one replay for all of a length, by each model
+    assert [problem.episode for problem in together] == episodes
+    for one, other in zip(together, alone, strict=True):
+        assert type(one) is type(other)
+        assert one.query == other.query
+        for name in ("observed_states", "observed_actions", "context", "noise", "allowed", "links"):
+            assert torch.equal(getattr(one, name), getattr(other, name))  # bit by bit
+        assert one.observed_outcome == other.observed_outcome
+    assert build_problems([], model, query) == []
+
+
+def test_of_many_problems_the_one_to_blame_is_named() -> None:
+    episodes = list(simulate_cohort(4, seed=3, horizon=(4, 6)))
+    short = min(episodes, key=len)
+    locked = Query(minus("SOFA"), 2, constraints=Constraints(locked=[len(short)]))
+    with pytest.raises(InputError, match=rf"episode '{short.id}' has {len(short)} steps"):
+        build_problems(episodes, SepsisWorld(), locked)

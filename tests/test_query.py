@@ -67,7 +67,7 @@ def test_numbers_are_plain_however_they_are_spelt() -> None:
         ({"max_changes": 1.5}, "max_changes=1.5"),
         ({"change_cost": -0.5}, "must not be negative"),
         ({"objective": "best"}, "choose 'mean', 'worst'"),
-        ({"limits": {"seconds": -1}}, "limit seconds=-1"),
+        ({"limits": {"seconds": -1}}, "seconds=-1: must be zero or positive"),
         ({"limits": {"nodes": "2.5"}}, "must be a whole number"),
         ({"limits": {"second": 1}}, "Did you mean 'seconds'"),
         ({"solver": {"alternatives": 3}}, "with its name"),

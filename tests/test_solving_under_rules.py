@@ -33,7 +33,7 @@ from ifonly.testing.instances import random_problem
 EXACT = 1e-9
 HEURISTICS = (Greedy(), Beam(width=3), TopSingleChanges(), RandomSearch(samples=30))
 seeds = st.integers(0, 100_000)
-profile = settings(deadline=None, derandomize=True, max_examples=60)
+profile = settings(deadline=None, derandomize=True, max_examples=36)
 
 
 @profile
@@ -167,7 +167,9 @@ class TestCostOfChanges:
         result = solve(costly, Exhaustive())
         count = len(result.changes)
         assert count
-        assert result.shown[0] == free.reward.show(free.observed_outcome)
+        recorded = free.reward.show(free.observed_outcome)
+        assert replace(result.shown[0], value=recorded.value) == recorded
+        assert result.shown[0].value == pytest.approx(recorded.value, rel=1e-12)
         assert result.shown[1].value == pytest.approx(free.reward.show(free.outcome(result.actions)).value)
         assert result.outcome == pytest.approx(free.outcome(result.actions) - 0.3 * count)
         assert "outcomes within plausible ranges" in str(verify(result, free.episode, free.model))

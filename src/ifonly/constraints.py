@@ -331,17 +331,13 @@ def _checked_limit(name: str, limit: Any) -> int | dict[str, int] | None:
 def _checked_window(window: Any) -> tuple[int, int] | None:
     if window is None:
         return None
-    first, last = (_checked_step("window", step) for step in _two("window", window))
+    steps = as_list("constraints", "window", window)
+    if len(steps) != 2:
+        raise InputError(f"constraints: window must be two steps, the first and the last; found {len(steps)}.")
+    first, last = (_checked_step("window", step) for step in steps)
     if first > last:
         raise InputError(f"constraints: window: step {first} comes after step {last}; give the first one first.")
     return first, last
-
-
-def _two(where: str, values: Any) -> list[Any]:
-    found = as_list("constraints", where, values)
-    if len(found) != 2:
-        raise InputError(f"constraints: {where} must be two steps, the first and the last; found {len(found)}.")
-    return found
 
 
 def _whole(where: str, what: str, value: Any, wanted: str) -> int:

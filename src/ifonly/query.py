@@ -15,8 +15,8 @@ import yaml
 
 from ifonly.constraints import Constraints
 from ifonly.data.plain import as_number, check_keys
-from ifonly.errors import InputError, StoreError
-from ifonly.files import write_text_atomically
+from ifonly.errors import InputError, SettingError, StoreError
+from ifonly.files import file_reason, write_text_atomically
 from ifonly.objective import Objective
 from ifonly.rewards import ActionCost, Linear, Reward, minus, reward_from_dict
 
@@ -50,9 +50,9 @@ class Limits:
                 object.__setattr__(self, name, int(value) if name == "nodes" and value.is_integer() else value)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (is_number and 0 <= value < math.inf):
-                raise InputError(f"limit {name}={value}: must be zero or positive, and finite; leave it out for none.")
+                raise SettingError(name, value, "must be zero or positive, and finite; leave it out for none.")
         if self.nodes is not None and self.nodes != int(self.nodes):
-            raise InputError(f"limit nodes={self.nodes}: must be a whole number.")
+            raise SettingError("nodes", self.nodes, "must be a whole number.")
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def read_query_file(path: str | Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}).") from None
+        raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
     except yaml.YAMLError as error:
         raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
     if not isinstance(content, dict):
@@ -228,7 +228,7 @@ def _checked_changes(max_changes: Any) -> int | None:
     if max_changes is None:
         return None
     if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
-        raise InputError(f"max_changes={max_changes!r}: must be a whole number of at least 0, or None for no limit.")
+        raise SettingError("max_changes", max_changes, "must be a whole number of at least 0, or None for no limit.")
     return int(max_changes)
 
 
@@ -242,7 +242,7 @@ def _share(name: str, value: Any, kind: str) -> float:
 def _checked_cost(change_cost: Any) -> float:
     cost = as_number("change_cost", change_cost)
     if not 0 <= cost < math.inf:
-        raise InputError(f"change_cost={change_cost!r}: must not be negative; it is the reward lost for every change.")
+        raise SettingError("change_cost", change_cost, "must not be negative; it is the reward lost for every change.")
     return float(cost)
 
 

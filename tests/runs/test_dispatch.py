@@ -99,7 +99,7 @@ def test_an_episode_that_kills_every_worker_fails_alone(expected, size: int) -> 
     executor = Frail({4: 99})
     found = answers_of(executor, size)
     assert found[4]["status"] == "failed"
-    assert "3 processes died" in found[4]["reason"]
+    assert "3 processes died" in found[4]["reason"]["detail"]
     assert {**found, 4: None} == {**expected, 4: None}
     alone = [positions for positions, _ in executor.calls if positions == [4]]
     assert len(alone) == MOST_DEATHS

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from paper.laboratory import on_linear_scales
 from small_runs import REWARD, small_cohort
 
 import ifonly
@@ -11,7 +12,7 @@ from ifonly.models import LinearModel
 from ifonly.result.table import to_row
 from ifonly.search.build_result import clipped_outcomes
 
-COHORT = small_cohort(4)
+COHORT = on_linear_scales(small_cohort(4))
 
 
 def steep_model() -> LinearModel:

@@ -20,12 +20,12 @@ from ifonly.search.heuristics import Greedy
 COHORT = small_cohort(3)
 MODEL = small_model(COHORT)
 OTHER = QUERY.with_changes(change_cost=0.25)
-"""Another question."""
+"""Another query."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ifonly.Run]:
-    """The old question and the new one, answered without trouble; not to be altered."""
+    """The old query and the new one, answered without trouble; not to be altered."""
     folder = tmp_path_factory.mktemp("runs")
     return {
         "old": solve_small(COHORT, MODEL, folder / "old"),
@@ -66,7 +66,7 @@ def test_force_starts_again_whatever_lies_beside_the_run(runs, out: Path) -> Non
     assert (out / "rows.jsonl").read_text().count("\n") == 3, "rows of the old run are left"
 
 
-def test_force_does_nothing_before_the_question_is_checked(out: Path) -> None:
+def test_force_does_nothing_before_the_query_is_checked(out: Path) -> None:
     before = (out / "results.parquet").read_bytes()
     with pytest.raises(InputError, match="'pain' is not a dynamic feature"):
         solve_small(COHORT, MODEL, out, query=QUERY.with_changes(reward=ifonly.minus("pain")), force=True)
@@ -95,7 +95,7 @@ class Killed:
 def test_killed_while_starting_again(
     runs, out: Path, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, after: bool
 ) -> None:
-    """Each step of starting again may be the last: the folder is that of a run, and no rows are of another question."""
+    """Each step of starting again may be the last: the folder is that of a run, and no rows are of another query."""
     killed = Killed(getattr(kind, name), after)
     with monkeypatch.context() as patched:
         patched.setattr(kind, name, lambda *args, **more: killed(*args, **more))
@@ -208,7 +208,7 @@ def test_what_takes_its_name_is_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_rows_that_are_dropped_are_gone_from_disk_first(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a power cut could bring rows of the old question back under the new manifest."""
+    """Else a power cut could bring rows of the old query back under the new manifest."""
     events: list[object] = []
     flush, rename = os.fsync, Path.replace
     rows = (out / "rows.jsonl").stat().st_ino
@@ -244,11 +244,11 @@ def test_what_the_manifest_cannot_hold_is_refused_before_anything_is_made(tmp_pa
 @pytest.mark.parametrize("name", ["seconds", "nodes", "gap", "memory"])
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1])
 def test_limits_are_finite(name: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"limit {name}={value}: must be zero or positive, and finite; leave it out"):
+    with pytest.raises(InputError, match=f"{name}={value!r}: must be zero or positive, and finite; leave it out"):
         Limits(**{name: value})
 
 
-def test_pools_of_equal_size_are_different_questions(tmp_path: Path) -> None:
+def test_pools_of_equal_size_are_different_queries(tmp_path: Path) -> None:
     pools = [COHORT.states, COHORT.states + 1.0]
     solvers = [ifonly.AnchorAStar(anchors=ifonly.FacilityLocation(size=2, pool=pool)) for pool in pools]
     query = QUERY.with_changes(limits=Limits(nodes=1))

@@ -14,7 +14,7 @@ import pytest
 from small_runs import HERE, cohort_with, small_cohort, small_model, solve_small, without_seconds
 
 from ifonly.errors import IfonlyError, StoreError
-from ifonly.runs import RunSettings, load_run
+from ifonly.runs import RunSettings, dispatch, load_run
 from ifonly.runs.workers import MOST_STILLBIRTHS, LocalWorkers
 
 SCRIPT = """
@@ -25,10 +25,14 @@ from small_runs import RunSettings, small_cohort, small_model, solve_small
 if __name__ == "__main__":
     workers, pause, out, diary = sys.argv[1:]
     cohort = small_cohort(24)
-    model = small_model(cohort, pause=float(pause), diary=Path(diary))
+    model = small_model(cohort, pause=float(pause), diary=Path(diary), lively=LIVELY)
     solve_small(cohort, model, Path(out), RunSettings(workers=int(workers), chunk=1))
 """
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+}
 LONG = 60.0
 """Seconds to wait for what takes a few at most."""
 
@@ -36,7 +40,7 @@ LONG = 60.0
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
+    path.write_text(SCRIPT.replace("LIVELY", "None"))
     return path
 
 
@@ -66,67 +70,57 @@ def whole(tmp_path_factory: pytest.TempPathFactory):
     return solve_small(cohort, small_model(cohort), tmp_path_factory.mktemp("runs") / "whole")
 
 
-def test_three_workers_make_the_same_table(whole, tmp_path: Path) -> None:
+def test_two_workers_make_the_same_table(whole, tmp_path: Path) -> None:
     cohort = small_cohort(24)
     diary = tmp_path / "diary"
     model = small_model(cohort, diary=diary)
-    run = solve_small(cohort, model, tmp_path / "run", RunSettings(workers=3, chunk=2))
+    run = solve_small(cohort, model, tmp_path / "run", RunSettings(workers=2, chunk=2))
     assert without_seconds(run).equals(without_seconds(whole))
     pids = diary.read_text().split()
     assert len(pids) == 24
-    assert len(set(pids)) <= 3
+    assert len(set(pids)) <= 2
     assert str(os.getpid()) not in pids
     wait_for(lambda: not any(is_alive(int(pid)) for pid in pids), "workers are left behind")
 
 
-def test_workers_that_die_cost_nothing_but_time(tmp_path: Path) -> None:
+def test_workers_that_die_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MOST_DEATHS", 2)  # each death costs a process, and seconds
     cohort = cohort_with(3, 6, 4, 7, 5)
     model = small_model(cohort, trouble={6: "die", 7: "die once"}, diary=tmp_path / "diary")
     run = solve_small(cohort, model, tmp_path / "run", RunSettings(workers=2))
     table = run.table()
     assert table["status"].to_list() == ["optimal", "failed", "optimal", "optimal", "optimal"]
-    assert "3 processes died while they solved it" in table["reason"][1]
+    assert "2 processes died while they solved it" in table["reason"][1]["detail"]
     fine = [position for position in range(5) if position != 1]
     clean = solve_small(cohort, small_model(cohort), tmp_path / "clean")
     assert without_seconds(run)[fine].equals(without_seconds(clean)[fine])
 
 
-def test_killed_parent(whole, tmp_path: Path, script: Path) -> None:
+def test_killed_parent_while_workers_are_deep_in_a_search(whole, tmp_path: Path, script: Path) -> None:
     out, diary = tmp_path / "run", tmp_path / "diary"
-    process = subprocess.Popen([sys.executable, script, "2", "0.2", out, diary], env=ENVIRONMENT)
-    wait_for(lambda: rows_in(out) >= 3, "nothing was solved")
+    # The fifth and the sixth episode take longer than this test: workers would look up only when they are done.
+    script.write_text(SCRIPT.replace("LIVELY", "4"))
+    process = subprocess.Popen([sys.executable, script, "2", "0", out, diary], env=ENVIRONMENT)
+    wait_for(lambda: rows_in(out) == 4 and diary.read_text().count("\n") == 6, "nothing was solved")
     with pytest.raises(StoreError, match="another process works on this run"):
         solve_small(small_cohort(24), small_model(small_cohort(24)), out)
     process.kill()
     process.wait()
     workers = {int(pid) for pid in diary.read_text().split()}
     assert process.pid not in workers
-    wait_for(lambda: not any(is_alive(pid) for pid in workers), "workers outlive their parent")
+    try:
+        wait_for(lambda: not any(is_alive(pid) for pid in workers), "workers outlive their parent")
+    finally:
+        for pid in filter(is_alive, workers):
+            os.kill(pid, signal.SIGKILL)
     kept = load_run(out).table()
-    assert 3 <= kept.height < 24
+    assert kept.height == 4
     second = tmp_path / "second"
     resumed = solve_small(small_cohort(24), small_model(small_cohort(24), diary=second), out)
     assert without_seconds(resumed).equals(without_seconds(whole))
     assert len(second.read_text().split()) == 24 - kept.height
     again = resumed.table().join(kept.select("episode"), on="episode", how="semi")
     assert again["stats"].equals(kept["stats"]), "finished episodes were solved again"
-
-
-def test_workers_deep_in_a_search_end_with_their_parent(tmp_path: Path, script: Path) -> None:
-    """They would look up only when they are done, which is long after this test."""
-    diary = tmp_path / "diary"
-    diary.touch()
-    process = subprocess.Popen([sys.executable, script, "2", str(10 * LONG), tmp_path / "run", diary], env=ENVIRONMENT)
-    wait_for(lambda: diary.read_text().count("\n") == 2, "nothing was begun")
-    workers = [int(pid) for pid in diary.read_text().split()]
-    try:
-        assert all(is_alive(pid) for pid in workers)
-        process.kill()
-        process.wait()
-        wait_for(lambda: not any(is_alive(pid) for pid in workers), "workers outlive their parent")
-    finally:
-        for pid in filter(is_alive, workers):
-            os.kill(pid, signal.SIGKILL)
 
 
 def kill_at_birth(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
@@ -215,7 +209,8 @@ def test_ctrl_c_ends_workers_at_once(tmp_path: Path, script: Path) -> None:
 
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path, script: Path) -> None:
     out = tmp_path / "run"
-    script.write_text(SCRIPT.replace('if __name__ == "__main__":', "if True:"))
+    one = script.read_text().replace("small_cohort(24)", "small_cohort(1)")  # for each further one, processes begin
+    script.write_text(one.replace('if __name__ == "__main__":', "if True:"))
     done = subprocess.run(
         [sys.executable, script, "2", "0", out, tmp_path / "diary"],
         env=ENVIRONMENT,

@@ -164,7 +164,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("named", OTHERS)
-def test_a_folder_of_another_question_is_refused_and_left_alone(whole, named: str) -> None:
+def test_a_folder_of_another_query_is_refused_and_left_alone(whole, named: str) -> None:
     before = contents(whole.folder)
     asked = {"cohort": COHORT, "model": MODEL, "query": QUERY, "settings": HERE} | OTHERS[named]
     with pytest.raises(StoreError, match=r"another run.*another folder") as caught:
@@ -175,13 +175,13 @@ def test_a_folder_of_another_question_is_refused_and_left_alone(whole, named: st
 
 def test_a_place_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(StoreError, match=r"'notes'.* no run"):
+    with pytest.raises(StoreError, match=r"holds notes and no run.json, so it is no run"):
         solve_small(COHORT, MODEL, tmp_path)
     with pytest.raises(StoreError, match="is a file"):
         solve_small(COHORT, MODEL, tmp_path / "notes")
     with pytest.raises(StoreError, match=r"no run\.json"):
         load_run(tmp_path)
-    with pytest.raises(StoreError, match=r"'notes'.* no run"):
+    with pytest.raises(StoreError, match=r"holds notes and no run.json, so it is no run"):
         solve_small(COHORT, MODEL, tmp_path, force=True)
     assert contents(tmp_path) == {"notes": b"mine"}
     (tmp_path / "run.json").write_text("{")
@@ -225,10 +225,10 @@ def test_a_bad_episode_costs_no_other(tmp_path: Path) -> None:
     table = run.table()
     assert table["status"].to_list() == ["failed", "failed", "optimal", "failed", "optimal"]
     short, raising, fine, impossible, _ = table["reason"].to_list()
-    assert "locked" in short
-    assert raising == "unexpected RuntimeError"
+    assert (short["code"], raising) == ("refused", {"code": "unexpected", "detail": "RuntimeError"})
+    assert "locked" in short["detail"]
     assert fine is None
-    assert "episode 'e3', step 0: the model finds no finite noise" in impossible
+    assert "episode 'e3', step 0: the model finds no finite noise" in impossible["detail"]
     failed = table.filter(pl.col("status") == "failed")
     assert failed["horizon"].to_list() == [3, 6, 7]
     assert failed["subject"].to_list() == ["s0", "s1", "s3"]
@@ -325,7 +325,7 @@ def test_what_fails_for_every_episode_is_refused_at_once(tmp_path: Path) -> None
         ({"workers": 0}, "workers=0"),
         ({"chunk": True}, "chunk=True"),
         ({"episodes": "patient-00001"}, "list of ids"),
-        ({"device": "abacus"}, "device 'abacus' cannot be used here"),
+        ({"device": "abacus"}, "device='abacus': cannot be used here"),
     ],
     ids=str,
 )
@@ -336,7 +336,7 @@ def test_wrong_settings_are_refused(settings: dict[str, object], named: str) -> 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_cuda_is_refused() -> None:
-    with pytest.raises(InputError, match=r"'cuda' cannot be used here.*'cpu' always can"):
+    with pytest.raises(InputError, match=r"device='cuda': cannot be used here.*'cpu' always can"):
         RunSettings(device="cuda")
 
 

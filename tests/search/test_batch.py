@@ -1,4 +1,6 @@
-"""Many questions at once give what one by one gives; a session gives what fresh searches give."""
+"""Many problems at once give what one by one gives; a session gives what fresh searches give."""
+
+from functools import cache
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from ifonly.testing.instances import random_constraints, random_problem
 BOUNDS = ("none", "lipschitz", "auto")
 
 
+@cache
 def family(seed: int, count: int = 6, **settings: object) -> list[Problem]:
     """Problems with one model: other rules, other budgets."""
     given = {"rules": True, "max_changes": 3, "horizon": 5, "actions": 4, "constrained": True}
@@ -51,7 +54,7 @@ def same(one: Result, other: Result) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_together_as_one_by_one(bound: str) -> None:
-    for seed in range(8):
+    for seed in range(5):
         members = family(seed) + family(seed + 100, 3)
         solver = BranchAndBound(bound=bound, alternatives=1 + seed % 3)
         together = solve_batch(members, solver)
@@ -64,7 +67,7 @@ def test_together_as_one_by_one(bound: str) -> None:
 
 
 def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(6):
+    for seed in range(4):
         members = family(seed)
         sizes = sorted(problem.sequence_count() for problem in members)
         for threshold in ("SMALL", "ENUMERABLE"):
@@ -172,7 +175,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_session_as_fresh_searches(bound: str) -> None:
-    for seed in range(8):
+    for seed in range(5):
         first, *others = family(seed, 8)
         session = Session(first, BranchAndBound(bound=bound))
         assert session.solve().outcome == pytest.approx(solve(first, Exhaustive()).outcome, abs=1e-9)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shared_problems import best_by_budget, random_problem
 
 from ifonly.bounds.base import NoChildBound
 from ifonly.bounds.taylor import can_expand
@@ -20,11 +21,11 @@ from ifonly.result import Result, Status
 from ifonly.rewards import Custom
 from ifonly.search.base import Solution
 from ifonly.search.branch_and_bound import BranchAndBound
-from ifonly.search.exhaustive import outcome_frontier
-from ifonly.search.finalize import Knowledge, finalize
+from ifonly.search.finalize import finalize
 from ifonly.search.solve import solve
+from ifonly.search.tree import Tree
 from ifonly.testing import check_solver
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem, random_problem
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem
 
 BOUNDS = ("none", "lipschitz", "auto")
 """The Taylor bound needs smooth problems: see test_taylor_search.py."""
@@ -46,7 +47,7 @@ def problems(count: int, start: int = 0, **settings: object) -> Iterator[Problem
 
 def check_frontier(result: Result, problem: Problem, *, proven: bool = True) -> None:
     tolerance = 10 * problem.tolerance
-    truth = outcome_frontier(problem).tolist()
+    truth = best_by_budget(problem).tolist()
     assert [budget.max_changes for budget in result.frontier] == list(range(problem.max_changes + 1))
     for budget, best in zip(result.frontier, truth, strict=True):
         if best == -math.inf:
@@ -70,7 +71,7 @@ def check_frontier(result: Result, problem: Problem, *, proven: bool = True) -> 
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, problem in enumerate(problems(90)):
+    for number, problem in enumerate(problems(60)):
         result = solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5))
         assert result.status is Status.OPTIMAL
         assert result.certificate.proven
@@ -78,7 +79,7 @@ def test_every_budget_equals_enumeration(bound: str) -> None:
 
 
 def test_contract() -> None:
-    check_solver(BranchAndBound(), [random_problem(seed, rules=None) for seed in range(300, 330)])
+    check_solver(BranchAndBound(), [random_problem(seed, rules=None) for seed in range(300, 318)])
 
 
 @pytest.mark.parametrize("values", [[3, 1, 2], [4, 3, 2, 1], [5, 3, 3], [2, 2, 3], [7, 1, 1, 1]])
@@ -89,7 +90,7 @@ def test_partition(values: list[int]) -> None:
 
 def test_required_changes_leave_small_budgets_empty() -> None:
     """At least some random rules demand changes, so that the empty budgets above are really tried."""
-    empty = [p for p in problems(160, rules=True) if outcome_frontier(p)[0] == -math.inf]
+    empty = [p for p in problems(75, rules=True) if best_by_budget(p)[0] == -math.inf]
     assert len(empty) > 10
 
 
@@ -109,7 +110,7 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_best_few(bound: str) -> None:
-    for problem in problems(15, start=500, constrained=True):
+    for problem in problems(10, start=500, constrained=True):
         wanted = ranking(problem)
         for number in (2, 5, 10_000):
             result = solve(problem, BranchAndBound(bound=bound, alternatives=number, batch=3))
@@ -124,7 +125,7 @@ def test_best_few(bound: str) -> None:
 
 
 def test_all_within_a_distance() -> None:
-    for problem in problems(24, start=700, max_changes=3):
+    for problem in problems(16, start=700, max_changes=3):
         wanted = ranking(problem)
         spread = wanted[0][0] - wanted[-1][0]
         # A distance that no outcome lies at by accident.
@@ -142,7 +143,7 @@ def test_all_within_a_distance() -> None:
 @pytest.mark.parametrize("bound", ["none", "lipschitz"])
 def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
     statuses = set()
-    for problem in problems(18, start=900, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(10, start=900, max_changes=3, horizon=5, actions=4, constrained=True):
         result = solve(problem, BranchAndBound(bound=bound, batch=1), limits=limits)
         check_frontier(result, problem, proven=False)
         assert result.certificate.proven == math.isfinite(result.upper_bound)
@@ -153,7 +154,7 @@ def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
 def test_gap_is_respected_and_told() -> None:
     reached = 0
     for problem in problems(24, start=1100, max_changes=3, horizon=5, actions=4, constrained=True):
-        truth = float(outcome_frontier(problem)[-1])
+        truth = float(best_by_budget(problem)[-1])
         gap = 0.3 * abs(truth - problem.observed_outcome) + 0.05
         result = solve(problem, BranchAndBound(bound="lipschitz"), limits=Limits(gap=gap))
         check_frontier(result, problem, proven=False)
@@ -166,7 +167,7 @@ def test_gap_is_respected_and_told() -> None:
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_interruption_leaves_valid_brackets(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.search.tree.REPORT_SECONDS", -1.0)
-    for problem in problems(20, start=1300, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(12, start=1300, max_changes=3, horizon=5, actions=4, constrained=True):
         seen = []
 
         def interrupt(tick: Tick, seen: list[Tick] = seen) -> None:
@@ -190,9 +191,9 @@ def test_interruption_in_the_middle_of_the_work(monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
         return step(self, *inputs)
 
-    def undisturbed(knowledge: Knowledge) -> list[Solution]:
+    def undisturbed(tree: Tree, stopped: Status | None) -> list[Solution]:
         calls[0] = -1
-        return finalize(knowledge)
+        return finalize(tree, stopped)
 
     monkeypatch.setattr(ProblemBatch, "step", counted)
     monkeypatch.setattr("ifonly.search.branch_and_bound.finalize", undisturbed)
@@ -214,7 +215,7 @@ def test_little_memory_gives_the_same_answer(bound: str) -> None:
 
 
 def test_answer_does_not_depend_on_the_batch() -> None:
-    for problem in problems(30, start=1700, rules=False):
+    for problem in problems(18, start=1700, rules=False):
         results = [solve(problem, BranchAndBound(batch=batch)) for batch in (1, 4, 1000)]
         assert len({tuple(result.actions.tolist()) for result in results}) == 1
 
@@ -272,7 +273,7 @@ def test_settings_are_checked() -> None:
 def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
     """However early it is stopped: anchors on the observed path bound what the search itself has no bound for."""
     from_anchors = 0
-    for seed in range(40):
+    for seed in range(24):
         problem = random_problem(
             seed, model_kind="location-scale", reward_kind="linear", max_changes=3, horizon=5, rules=seed % 2 == 0
         )
@@ -281,7 +282,7 @@ def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
         for limits in (Limits(seconds=0.0), Limits(nodes=1), Limits(nodes=5)):
             result = solve(problem, BranchAndBound(bound=bound, batch=1), limits=limits)  # type: ignore[arg-type]
             from_anchors += "upper_bounds_from" in result.certificate.details
-            for budget, best in zip(result.frontier, outcome_frontier(problem), strict=True):
+            for budget, best in zip(result.frontier, best_by_budget(problem), strict=True):
                 assert budget.upper_bound < math.inf
                 assert budget.upper_bound >= best - problem.tolerance
             assert result.certificate.proven
@@ -289,7 +290,7 @@ def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
 
 
 def test_no_bracket_where_constants_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = random_problem(3, model_kind="location-scale", max_changes=2, horizon=4, rules=False)
+    problem = random_problem.__wrapped__(3, model_kind="location-scale", max_changes=2, horizon=4, rules=False)
     monkeypatch.setattr(
         problem.model, "lipschitz", lambda *_: torch.full((problem.action_count,), torch.inf, dtype=torch.float64)
     )

@@ -12,6 +12,7 @@ from table_problems import table_problem
 
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.problem.batch import changed
 from ifonly.progress import Tick, silent
 from ifonly.query import Limits
 from ifonly.result import Result, Status
@@ -20,6 +21,7 @@ from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import (
     Beam,
     Greedy,
+    Incumbent,
     RandomSearch,
     TopSingleChanges,
     greedy_actions,
@@ -37,7 +39,11 @@ by_name = pytest.mark.parametrize("solver", HEURISTICS, ids=lambda solver: solve
 def raw(problem: Problem, solver: Solver) -> torch.Tensor:
     """The sequence as the solver itself returns it, before `solve` undoes idle changes."""
     with torch.no_grad():
-        return solver.search(problem, Monitor(Limits(), silent, 1e-11)).actions
+        return solver.search(problem, watched()).actions
+
+
+def watched() -> Monitor:
+    return Monitor(Limits(), silent, 1e-11)
 
 
 def is_admissible(problem: Problem, actions: torch.Tensor) -> bool:
@@ -107,17 +113,16 @@ def test_single_changes_are_all_of_them_with_their_outcomes(seed: int) -> None:
     sequences = torch.tensor([[rng.choice(np.flatnonzero(row)) for row in allowed] for _ in range(3)])
     changeable = torch.as_tensor(rng.random((3, 4)) < 0.7)
     with torch.no_grad():
-        found = single_changes(problem, sequences, changeable)
-    wanted = {
-        (row, step, action)
+        found, outcomes = single_changes(Incumbent(problem, watched()), sequences, changeable)
+    wanted = [
+        changed(sequences[row : row + 1], torch.tensor([step]), torch.tensor([action]))[0].tolist()
         for row in range(3)
         for step in range(4)
         for action in range(3)
         if changeable[row, step] and allowed[step, action] and action != sequences[row, step]
-    }
-    assert len(found.outcomes) == len(wanted)
-    assert set(zip(found.parents.tolist(), found.steps.tolist(), found.actions.tolist(), strict=True)) == wanted
-    for sequence, outcome in zip(found.sequences(sequences), found.outcomes.tolist(), strict=True):
+    ]
+    assert found.tolist() == wanted
+    for sequence, outcome in zip(found, outcomes.tolist(), strict=True):
         assert outcome == pytest.approx(problem.outcome(sequence), abs=EXACT)
 
 

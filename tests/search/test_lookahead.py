@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shared_problems import best_by_budget, random_ensemble, random_problem
 from torch import Tensor
 
 from ifonly.bounds.base import ChildBound, NoChildBound
@@ -22,10 +23,9 @@ from ifonly.result import Status
 from ifonly.rewards import Linear
 from ifonly.search import branch_and_bound
 from ifonly.search.branch_and_bound import BranchAndBound
-from ifonly.search.exhaustive import best_values, outcome_frontier
+from ifonly.search.exhaustive import best_values
 from ifonly.search.lookahead import Replayed, one_step_bounds, replay_or_fathom
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_ensemble, random_problem
 
 SHAPE = {"horizon": 6, "actions": 3, "max_changes": 3, "rules": False, "strength": 0.4}
 
@@ -57,13 +57,15 @@ def several(problem: Problem) -> list[BaseProblem]:
 
 
 def groups() -> Iterator[list[BaseProblem]]:
-    """One problem, several together, and panels of all goals."""
+    """One problem, several together, and ensembles of all goals."""
     for number, problem in enumerate(smooth(4, start=40)):
         yield [problem] if number % 2 else several(problem)
     for seed, goal in enumerate(("mean", "worst", 0.4)):
-        for panel in (random_ensemble(70 + 10 * seed + more, members=3, objective=goal, **SHAPE) for more in range(10)):
-            if all(can_expand(member) for member in panel.members):
-                yield [panel]
+        for ensemble in (
+            random_ensemble(70 + 10 * seed + more, members=3, objective=goal, **SHAPE) for more in range(10)
+        ):
+            if all(can_expand(member) for member in ensemble.members):
+                yield [ensemble]
                 break
 
 
@@ -238,36 +240,38 @@ def test_a_search_refuses_what_is_no_number(bound: Any) -> None:
         solve(overflowing_problem(), BranchAndBound(bound=bound))
 
 
-def panels_and_problems(start: int) -> Iterator[BaseProblem]:
+def ensembles_and_problems(start: int) -> Iterator[BaseProblem]:
     yield from smooth(5, start=start, strength=0.8)
     for seed in range(start, start + 4):
-        panel = random_ensemble(seed, members=2, objective=("mean", "worst")[seed % 2], model_kind="additive", **SHAPE)
-        if all(can_expand(member) for member in panel.members):
-            yield panel
+        ensemble = random_ensemble(
+            seed, members=2, objective=("mean", "worst")[seed % 2], model_kind="additive", **SHAPE
+        )
+        if all(can_expand(member) for member in ensemble.members):
+            yield ensemble
 
 
 def test_a_gap_covers_what_was_fathomed() -> None:
     reached = 0
-    for question in panels_and_problems(200):
-        truth = outcome_frontier(question).tolist()
-        gap = 0.3 * abs(truth[-1] - question.observed_outcome) + 0.01
-        result = solve(question, BranchAndBound(bound="taylor", batch=4), limits=Limits(gap=gap))
+    for problem in ensembles_and_problems(200):
+        truth = best_by_budget(problem).tolist()
+        gap = 0.3 * abs(truth[-1] - problem.observed_outcome) + 0.01
+        result = solve(problem, BranchAndBound(bound="taylor", batch=4), limits=Limits(gap=gap))
         assert result.status in (Status.OPTIMAL, Status.GAP_REACHED)
-        assert result.gap <= gap + question.tolerance
+        assert result.gap <= gap + problem.tolerance
         for budget, best in zip(result.frontier, truth, strict=True):
-            assert budget.upper_bound >= best - 10 * question.tolerance
+            assert budget.upper_bound >= best - 10 * problem.tolerance
             assert budget.outcome is not None
-            assert budget.outcome >= best - gap - 10 * question.tolerance
+            assert budget.outcome >= best - gap - 10 * problem.tolerance
         reached += result.status is Status.GAP_REACHED
     assert reached >= 2
 
 
 def test_alternatives_are_all_listed() -> None:
     """The best few, and all within a distance, as without bounds."""
-    for question in panels_and_problems(300):
-        within = 0.2 * abs(solve(question).improvement) + 1e-3
+    for problem in ensembles_and_problems(300):
+        within = 0.2 * abs(solve(problem).improvement) + 1e-3
         for settings in ({"alternatives": 7}, {"within": within}):
-            led, plain = (solve(question, BranchAndBound(bound=bound, **settings)) for bound in ("taylor", "none"))
+            led, plain = (solve(problem, BranchAndBound(bound=bound, **settings)) for bound in ("taylor", "none"))
             found, wanted = ([one.outcome for one in result.alternatives] for result in (led, plain))
             assert found == pytest.approx(wanted, abs=1e-9)
             assert len(found) >= 1
@@ -284,7 +288,7 @@ def test_fewer_steps_than_plain_replays() -> None:
 
 def test_a_search_counts_the_steps_that_models_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but those that tidy up what was found."""
-    taken, in_search, step, known = [0], [0], ProblemBatch.step, branch_and_bound.knowledge
+    taken, in_search, step, finalize = [0], [0], ProblemBatch.step, branch_and_bound.finalize
 
     def counting(self: ProblemBatch, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         taken[0] += len(states)
@@ -292,11 +296,11 @@ def test_a_search_counts_the_steps_that_models_take(monkeypatch: pytest.MonkeyPa
 
     def ending(*state: Any) -> Any:
         in_search[0] = taken[0]
-        return known(*state)
+        return finalize(*state)
 
     monkeypatch.setattr(ProblemBatch, "step", counting)
-    monkeypatch.setattr(branch_and_bound, "knowledge", ending)
-    for question in panels_and_problems(500):
+    monkeypatch.setattr(branch_and_bound, "finalize", ending)
+    for problem in ensembles_and_problems(500):
         taken[0] = 0
-        result = solve(question, BranchAndBound(bound="taylor"))
+        result = solve(problem, BranchAndBound(bound="taylor"))
         assert result.stats.model_steps == in_search[0]

@@ -1,4 +1,4 @@
-"""Outcomes of minus infinity are merely bad; a question that has no others is refused by every solver."""
+"""Outcomes of minus infinity are merely bad; a problem that has no others is refused by every solver."""
 
 from dataclasses import replace
 from functools import cache
@@ -38,7 +38,7 @@ def unruled() -> Problem:
     return Problem.from_episode(episode, base.model, Query(Custom(ruinous, 0.0, space="scaled"), 3))
 
 
-def question(required: dict[int, int]) -> Problem:
+def fatal_problem(required: dict[int, int]) -> Problem:
     """One action costs everything; rules may demand it."""
     return unruled().with_constraints(Constraints(required=required))
 
@@ -47,16 +47,16 @@ EXACT: list[Solver] = [Exhaustive(), BranchAndBound(bound="none"), BranchAndBoun
 
 
 @pytest.mark.parametrize("solver", EXACT, ids=["exhaustive", "none", "lipschitz"])
-def test_a_question_without_a_finite_outcome_is_refused(solver: Solver) -> None:
+def test_a_problem_without_a_finite_outcome_is_refused(solver: Solver) -> None:
     with pytest.raises(
         InputError, match=r"'fatal': every admissible sequence .* minus infinity.*relax the constraints"
     ):
-        solve(question({1: FATAL}), solver)
+        solve(fatal_problem({1: FATAL}), solver)
 
 
 @pytest.mark.parametrize("solver", [*EXACT, Greedy(), RandomSearch(samples=50)])
 def test_a_finite_outcome_elsewhere_is_enough(solver: Solver) -> None:
-    result = solve(question({1: 2}), solver)
+    result = solve(fatal_problem({1: 2}), solver)
     assert result.outcome > -np.inf
     assert FATAL not in result.actions
 
@@ -64,16 +64,18 @@ def test_a_finite_outcome_elsewhere_is_enough(solver: Solver) -> None:
 @pytest.mark.parametrize("solver", [Greedy(), RandomSearch(samples=5)])
 def test_what_a_heuristic_has_not_found_is_not_said_to_be_missing(solver: Solver) -> None:
     with pytest.raises(InputError, match=r"every sequence that was found \(heuristic\) has .* minus infinity"):
-        solve(question({1: FATAL}), solver)
+        solve(fatal_problem({1: FATAL}), solver)
 
 
 def test_limits_without_a_finite_outcome() -> None:
     with pytest.raises(InputError, match=r"that was found \(time limit\)"):
-        solve(question({1: FATAL}), BranchAndBound(), limits=Limits(seconds=0.0))
+        solve(fatal_problem({1: FATAL}), BranchAndBound(), limits=Limits(seconds=0.0))
 
 
 def test_in_a_batch_it_costs_no_other() -> None:
-    first, refused, last = solve_batch([question({}), question({1: FATAL}), question({2: 1})], on_error="return")
+    first, refused, last = solve_batch(
+        [fatal_problem({}), fatal_problem({1: FATAL}), fatal_problem({2: 1})], on_error="return"
+    )
     assert isinstance(refused, InputError)
     for one in (first, last):
         assert isinstance(one, Result)
@@ -81,7 +83,7 @@ def test_in_a_batch_it_costs_no_other() -> None:
 
 
 def test_a_session_keeps_its_rules() -> None:
-    session = Session(question({}))
+    session = Session(fatal_problem({}))
     before = session.solve()
     with pytest.raises(InputError, match="minus infinity"):
         session.require(1, FATAL)
@@ -90,6 +92,6 @@ def test_a_session_keeps_its_rules() -> None:
 
 
 def test_verify_knows_rivals_that_are_merely_bad() -> None:
-    problem = question({1: 2})
+    problem = fatal_problem({1: 2})
     result = solve(problem, BranchAndBound(alternatives=5))
     verify(result, problem.episode, problem.model, reward=problem.reward, samples=1)

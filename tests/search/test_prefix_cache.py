@@ -12,7 +12,7 @@ from ifonly.testing.instances import random_ensemble, random_problem
 
 
 def batch_of(seed: int) -> ProblemBatch:
-    """Two batch under different rules, every third time put to a panel."""
+    """Two batch under different rules, every third time put to an ensemble."""
     make = random_ensemble if seed % 3 == 0 else random_problem
     first: BaseProblem = make(seed, horizon=4, actions=3, max_changes=3, rules=seed % 2 == 0)
     return ProblemBatch([first, first.with_constraints(Constraints())])

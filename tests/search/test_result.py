@@ -188,7 +188,7 @@ def _stored() -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(version=99), "version 99; this ifonly reads version 5"),
+        (lambda c: c.update(version=99), "version 99; this ifonly reads version 6"),
         (lambda c: c.update(format="something"), "expected format 'ifonly.result', found 'something'"),
         (lambda c: c.update(status="splendid"), "broken or incomplete.*status"),
         (lambda c: c.update(outcome="good"), "broken or incomplete"),
@@ -279,3 +279,18 @@ def test_numbers_that_json_lacks_cost_no_answer(result: Result) -> None:
     assert to_row(odd)["improvement"] is None
     assert math.isnan(Result.from_json(odd.to_json()).clipped_outcome)
     assert math.isnan(from_row(to_row(odd), odd.provenance).clipped_outcome)
+
+
+def test_infinite_states_come_back_as_they_were(result: Result) -> None:
+    states = result.states.copy()
+    states[0, 0], states[1, 0], states[2, 0] = math.inf, -math.inf, math.nan
+    odd = dataclasses.replace(result, states=states)
+    for again in (Result.from_json(odd.to_json()), from_row(to_row(odd), odd.provenance)):
+        np.testing.assert_array_equal(again.states, states)
+
+
+def test_settings_may_hold_numbers_of_numpy(result: Result) -> None:
+    given = {"least": np.float32(0.5), "members": np.int64(3), "strict": np.bool_(True), "levels": np.arange(2)}
+    kept = dataclasses.replace(result, provenance=dataclasses.replace(result.provenance, support=given))
+    plain = {"least": 0.5, "members": 3, "strict": True, "levels": [0, 1]}
+    assert Result.from_json(kept.to_json()).provenance.support == plain

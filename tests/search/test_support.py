@@ -1,16 +1,18 @@
 """State-wise support: a change is admissible only where it is supported at the state that its sequence reaches."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from panel_oracles import Truth, ranking, truth
+from ensemble_oracles import Truth, ranking, truth
+from shared_problems import random_ensemble, random_problem
 from torch import Tensor
 
+from ifonly.bounds import MonteCarlo
 from ifonly.bounds.lipschitz import value_constants
 from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
@@ -29,13 +31,7 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_solver
-from ifonly.testing.instances import (
-    MODEL_KINDS,
-    HalfSpaces,
-    random_ensemble,
-    random_half_spaces,
-    random_problem,
-)
+from ifonly.testing.instances import MODEL_KINDS, HalfSpaces, random_half_spaces
 from ifonly.text.results import statement
 
 
@@ -52,10 +48,11 @@ class Everywhere:
         return {"kind": "everywhere", "answer": self.answer}
 
 
-def questions(count: int, start: int = 0, **given: Any) -> Iterator[BaseProblem]:
-    """Problems and panels with random half-spaces; those where rules leave nothing that is supported are skipped."""
-    seed = start
-    while count:
+@cache
+def problems(count: int, start: int = 0, **given: Any) -> tuple[BaseProblem, ...]:
+    """Problems and ensembles with random half-spaces; those where rules leave nothing that is supported are skipped."""
+    seed, found = start, []
+    while len(found) < count:
         settings = {
             "model_kind": MODEL_KINDS[seed % len(MODEL_KINDS)],
             "max_changes": (2, 1, 3, None)[seed % 4],
@@ -72,15 +69,15 @@ def questions(count: int, start: int = 0, **given: Any) -> Iterator[BaseProblem]
             base = random_ensemble(seed, members=members, objective=goal, **settings)
             base = base.with_query(support_share=(1.0, 0.5)[seed % 2])
         seed += 1
-        question = replace(base, support=random_half_spaces(base, seed))
-        if len(truth(question).outcomes):
-            count -= 1
-            yield question
+        problem = replace(base, support=random_half_spaces(base, seed))
+        if len(truth(problem).outcomes):
+            found.append(problem)
+    return tuple(found)
 
 
-def check_against(result: Result, question: BaseProblem, every: Truth, *, proven: bool = True) -> None:
-    tolerance = 10 * question.tolerance
-    wanted = every.frontier(question.max_changes)
+def check_against(result: Result, problem: BaseProblem, every: Truth, *, proven: bool = True) -> None:
+    tolerance = 10 * problem.tolerance
+    wanted = every.frontier(problem.max_changes)
     known = {tuple(row): value for row, value in zip(every.sequences.tolist(), every.outcomes, strict=True)}
     assert known[tuple(result.actions.tolist())] == pytest.approx(result.outcome, abs=tolerance)
     assert result.upper_bound >= wanted[-1] - tolerance
@@ -98,45 +95,45 @@ def check_against(result: Result, question: BaseProblem, every: Truth, *, proven
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
     kept, seen = 0, 0
-    for number, question in enumerate(questions(40, constrained=bound == "lipschitz" or None)):
-        every = truth(question)
-        check_against(solve(question, BranchAndBound(bound=bound, batch=1 + number % 5)), question, every)
-        kept, seen = kept + len(every.outcomes), seen + question.sequence_count()
+    for number, problem in enumerate(problems(30, constrained=bound == "lipschitz" or None)):
+        every = truth(problem)
+        check_against(solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5)), problem, every)
+        kept, seen = kept + len(every.outcomes), seen + problem.sequence_count()
     assert 0.1 < kept / seen < 0.9  # the support matters, and so does what it leaves
 
 
 def test_led_by_expansions_every_budget_equals_enumeration() -> None:
     kinds = {"reward_kind": "linear", "model_kind": "linear"}
-    for question in questions(30, start=200, **kinds):
-        check_against(solve(question, BranchAndBound(bound="taylor", batch=3)), question, truth(question))
+    for problem in problems(20, start=200, **kinds):
+        check_against(solve(problem, BranchAndBound(bound="taylor", batch=3)), problem, truth(problem))
 
 
 def test_exhaustive_search_equals_enumeration() -> None:
-    for question in questions(40, start=300):
-        every = truth(question)
-        check_against(solve(question, Exhaustive(batch=5)), question, every)
-        assert outcome_frontier(question).tolist() == pytest.approx(every.frontier(question.max_changes), abs=1e-8)
-        listed = {tuple(row) for block, _ in every_sequence(question) for row in block.tolist()}
+    for problem in problems(30, start=300):
+        every = truth(problem)
+        check_against(solve(problem, Exhaustive(batch=5)), problem, every)
+        assert outcome_frontier(problem).tolist() == pytest.approx(every.frontier(problem.max_changes), abs=1e-8)
+        listed = {tuple(row) for block, _ in every_sequence(problem) for row in block.tolist()}
         assert listed == {tuple(row) for row in every.sequences.tolist()}
 
 
 def test_admissible_is_what_enumeration_admits() -> None:
-    for question in questions(30, start=400):
-        each = torch.cartesian_prod(*[torch.arange(question.action_count)] * question.horizon)
-        found = {tuple(row) for row in each[question.admissible(each)].tolist()}
-        assert found == {tuple(row) for row in truth(question).sequences.tolist()}
+    for problem in problems(20, start=400):
+        each = torch.cartesian_prod(*[torch.arange(problem.action_count)] * problem.horizon)
+        found = {tuple(row) for row in each[problem.admissible(each)].tolist()}
+        assert found == {tuple(row) for row in truth(problem).sequences.tolist()}
 
 
 def test_a_star_keeps_to_the_support() -> None:
-    tried = 0
-    for question in questions(30, start=500, rules=False, constrained=True):
-        if isinstance(question, EnsembleProblem):
+    tried, few = 0, MonteCarlo(samples=50)
+    for problem in problems(26, start=500, rules=False, constrained=True):
+        if isinstance(problem, EnsembleProblem):
             continue
-        assert isinstance(question, Problem)
-        assert value_constants(question).isfinite().all()
-        check_against(solve(question, AnchorAStar(batch=3)), question, truth(question))
-        limited = solve(question, AnchorAStar(batch=1), limits=Limits(nodes=1))
-        check_against(limited, question, truth(question), proven=False)
+        assert isinstance(problem, Problem)
+        assert value_constants(problem).isfinite().all()
+        check_against(solve(problem, AnchorAStar(few, batch=3)), problem, truth(problem))
+        limited = solve(problem, AnchorAStar(few, batch=1), limits=Limits(nodes=1))
+        check_against(limited, problem, truth(problem), proven=False)
         tried += 1
     assert tried > 15
 
@@ -145,28 +142,28 @@ def test_a_star_keeps_to_the_support() -> None:
     "solver", [Greedy(), Beam(3), TopSingleChanges(), RandomSearch(samples=60)], ids=lambda solver: solver.name
 )
 def test_heuristics_keep_to_the_support(solver: Any) -> None:
-    for question in questions(15, start=600, rules=False):
-        check_against(solve(question, solver), question, truth(question), proven=False)
+    for problem in problems(15, start=600, rules=False):
+        check_against(solve(problem, solver), problem, truth(problem), proven=False)
 
 
 def test_a_wide_beam_finds_everything() -> None:
     """Also what is supported only after another change that was made later."""
-    for question in questions(25, start=700, rules=False, horizon=4):
-        best = truth(question).frontier(question.max_changes)[-1]
-        assert solve(question, Beam(10_000)).outcome == pytest.approx(best, abs=10 * question.tolerance)
+    for problem in problems(15, start=700, rules=False, horizon=4):
+        best = truth(problem).frontier(problem.max_changes)[-1]
+        assert solve(problem, Beam(10_000)).outcome == pytest.approx(best, abs=10 * problem.tolerance)
 
 
 def test_contract() -> None:
-    few = list(questions(8, start=800, constrained=True))
+    few = list(problems(8, start=800, constrained=True))
     check_solver(BranchAndBound(bound="lipschitz"), few)
     check_solver(Exhaustive(), few)
 
 
 def test_best_few() -> None:
-    for question in questions(30, start=900):
-        wanted = ranking(question, truth(question))
+    for problem in problems(18, start=900):
+        wanted = ranking(problem, truth(problem))
         for number in (2, 10_000):
-            result = solve(question, BranchAndBound(alternatives=number, batch=2))
+            result = solve(problem, BranchAndBound(alternatives=number, batch=2))
             found = [one.outcome for one in result.alternatives]
             assert found == pytest.approx([value for value, _ in wanted[:number]], abs=1e-8)
         assert {tuple(one.actions.tolist()) for one in result.alternatives} == {row for _, row in wanted}
@@ -174,9 +171,9 @@ def test_best_few() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(nodes=0), Limits(nodes=2), Limits(seconds=0.0), Limits(gap=0.7)])
 def test_limits_leave_valid_brackets(limits: Limits) -> None:
-    for question in questions(12, start=1000, constrained=True, rules=False):
-        result = solve(question, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
-        check_against(result, question, truth(question), proven=False)
+    for problem in problems(12, start=1000, constrained=True, rules=False):
+        result = solve(problem, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
+        check_against(result, problem, truth(problem), proven=False)
 
 
 @pytest.mark.parametrize("solver", [BranchAndBound(), Exhaustive(), AnchorAStar(), Greedy(), Beam(), RandomSearch()])
@@ -244,38 +241,38 @@ def test_a_required_change_may_need_another_one_first(solver: Any) -> None:
 
 
 def test_a_session_keeps_to_the_support() -> None:
-    for question in questions(10, start=1100, rules=False, max_changes=3):
-        session = Session(question, BranchAndBound(alternatives=3))
+    for problem in problems(10, start=1100, rules=False, max_changes=3):
+        session = Session(problem, BranchAndBound(alternatives=3))
         session.solve()
-        for step in range(question.horizon):
+        for step in range(problem.horizon):
             rules = Constraints(locked=[step])
-            wanted = truth(question.with_constraints(rules)).frontier(question.max_changes)[-1]
-            assert session.solve(rules).outcome == pytest.approx(wanted, abs=10 * question.tolerance)
+            wanted = truth(problem.with_constraints(rules)).frontier(problem.max_changes)[-1]
+            assert session.solve(rules).outcome == pytest.approx(wanted, abs=10 * problem.tolerance)
 
 
-def test_questions_with_one_support_are_searched_together() -> None:
+def test_problems_with_one_support_are_searched_together() -> None:
     base = random_problem(5, rules=False, max_changes=2)
     support = random_half_spaces(base, 5)
     together = [replace(base, support=support).with_max_changes(2) for _ in range(3)] + [base]
     results = solve_batch(together)
     assert [one.provenance.support is None for one in results] == [False, False, False, True]
-    for question, result in zip(together, results, strict=True):
-        check_against(result, question, truth(question))
+    for problem, result in zip(together, results, strict=True):
+        check_against(result, problem, truth(problem))
 
 
 def test_results_are_stored_and_verified() -> None:
-    for question in questions(10, start=1200, reward_kind="linear"):
-        result = Result.from_json(solve(question, BranchAndBound(alternatives=3)).to_json())
+    for problem in problems(10, start=1200, reward_kind="linear"):
+        result = Result.from_json(solve(problem, BranchAndBound(alternatives=3)).to_json())
         assert statement(result).startswith("No admissible and supported sequence does better ")
         assert result.provenance.support is not None
         assert result.certificate.details["support"]["kind"] == "half spaces"
-        models = question.models if isinstance(question, EnsembleProblem) else question.models[0]
-        report = verify(result, question.episode, models, support=question.support)
+        models = problem.models if isinstance(problem, EnsembleProblem) else problem.models[0]
+        report = verify(result, problem.episode, models, support=problem.support)
         assert "supported ones of" in str(report)
         with pytest.raises(VerificationError, match=r"pass support=\.\.\."):
-            verify(result, question.episode, models)
+            verify(result, problem.episode, models)
         with pytest.raises(VerificationError, match="support: another one"):
-            verify(result, question.episode, models, support=random_half_spaces(question, 99))
+            verify(result, problem.episode, models, support=random_half_spaces(problem, 99))
 
 
 def test_an_unsupported_answer_is_not_verified() -> None:
@@ -305,8 +302,10 @@ def test_enough_members_must_support_a_change(share: float, wanted: int) -> None
         def settings(self) -> dict[str, Any]:
             return {"kind": "below"}
 
-    panel = EnsembleProblem.from_episode(episode, models, Query(minus("x"), None, support_share=share), support=Below())
-    result = solve(panel)
+    ensemble = EnsembleProblem.from_episode(
+        episode, models, Query(minus("x"), None, support_share=share), support=Below()
+    )
+    result = solve(ensemble)
     assert result.actions[0] == 1
     assert int(result.actions[1]) == (wanted > 0)
     assert result.member_outcomes is not None

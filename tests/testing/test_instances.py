@@ -10,7 +10,6 @@ from ifonly.errors import InputError
 from ifonly.testing.instances import (
     MODEL_KINDS,
     REWARD_KINDS,
-    RandomProblemSettings,
     partition_exists,
     partition_problem,
     random_problem,
@@ -172,7 +171,6 @@ def test_impossible_wishes_are_refused(changes, message):
         random_problem(0, **changes)
 
 
-def test_settings_and_changes_combine():
-    settings = RandomProblemSettings(model_kind="linear", horizon=7)
-    assert random_problem(0, settings, horizon=3).horizon == 3
-    assert random_problem(0, settings).horizon == 7
+def test_settings_are_kept():
+    assert random_problem(0, model_kind="linear", horizon=3).horizon == 3
+    assert random_problem(0, model_kind="linear", horizon=7).model.kind == "linear"

@@ -1,8 +1,15 @@
-"""The counterfactual question: put to one model (`Problem`), to several at once (`EnsembleProblem`), or in batches."""
+"""A query put to an episode: under one model (`Problem`), several at once (`EnsembleProblem`), or in batches."""
 
 from ifonly.problem.base import BaseProblem, checked_standing
 from ifonly.problem.batch import ProblemBatch, array_scale
-from ifonly.problem.ensemble import EnsembleProblem, HasMembers, build_problem, members_fingerprint, members_of
+from ifonly.problem.ensemble import (
+    EnsembleProblem,
+    HasMembers,
+    build_problem,
+    build_problems,
+    members_fingerprint,
+    members_of,
+)
 from ifonly.problem.problem import REPLAY_TOLERANCE, Problem
 from ifonly.problem.support import Support, SupportSource, support_for
 
@@ -17,6 +24,7 @@ __all__ = [
     "SupportSource",
     "array_scale",
     "build_problem",
+    "build_problems",
     "checked_standing",
     "members_fingerprint",
     "members_of",

@@ -1,9 +1,9 @@
-"""What every counterfactual question has: an episode, a reward, and rules about which sequences may be considered."""
+"""What every problem has: an episode, a reward, and rules about which sequences may be considered."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -29,7 +29,7 @@ from ifonly.rewards.bound import BoundReward
 class BaseProblem(ABC):
     """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
 
-    Tensors are float64, in scaled coordinates, on one device. A question that is put to M models at once has states
+    Tensors are float64, in scaled coordinates, on one device. A problem that is put to M models at once has states
     [..., M, D] and rewards [..., M]; put to one model, [..., D] and [...]. Below, [..., (M,)] stands for both.
     """
 
@@ -54,31 +54,47 @@ class BaseProblem(ABC):
 
     @property
     def members_shape(self) -> tuple[int, ...]:
-        """(M,) for a question that is put to M models at once; () for one."""
+        """(M,) for a problem that is put to M models at once; () for one."""
         return ()
 
-    @abstractmethod
+    # What follows is one model's; an ensemble problem has its own.
+
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., (M,) D] from states, context [..., C], actions [...] and noise [..., (M,) D]."""
+        return self.models[0].step(states, context, actions, noise)
 
-    @abstractmethod
     def counted(self, totals: Tensor) -> Tensor:
         """The outcomes [...] that sums of rewards [..., (M,)] stand for."""
+        return totals
 
-    @abstractmethod
     def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
         """Which actions [N, A] the support leaves at states [N, (M,) D] of step t with context [N, C]."""
+        if self.support is None:
+            return torch.ones(len(states), self.action_count, dtype=torch.bool, device=self.device)
+        return self.support.supported(t, states, context)
 
-    @abstractmethod
     def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
         """The states [..., T, D] that stand for [..., T, (M,) D], where the sums of rewards are [..., (M,)]."""
+        return states
 
-    @abstractmethod
     def fingerprint(self) -> str:
         """A hash of what answers: the model, or the members."""
+        return self.models[0].fingerprint()
 
-    def _moved(self, device: torch.device | str, support: Support | None, **answering: Any) -> Self:
-        """The same question on another device, with what answers there; a support without a copy there stays."""
+    def claims(self) -> dict[str, Any]:
+        """What a certificate must say about the problem, as plain types: what changes must have behind them."""
+        return {} if self.support is None else {"support": dict(self.support.settings())}
+
+    @abstractmethod
+    def _answered_by(self, model: Any) -> dict[str, Any]:
+        """The fields that say who answers, where that is `model`, already frozen."""
+
+    def on(self, device: torch.device | str, model: Any, *, support: Support | None = None) -> Self:
+        """The same problem on another device, where `model` is the frozen copy of this one's model or members.
+
+        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
+        Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
+        """
         return replace(
             self,
             bound_reward=self.reward.bind(self.episode.schema, self.models[0].scaler, device),
@@ -89,12 +105,8 @@ class BaseProblem(ABC):
             allowed=self.allowed.to(device),
             links=None if self.links is None else self.links.to(device),
             support=self.support if support is None else support,
-            **answering,
+            **self._answered_by(model),
         )
-
-    @abstractmethod
-    def claims(self) -> Mapping[str, Any]:
-        """What a certificate must say about the question, as plain types."""
 
     @property
     def reward(self) -> Reward:
@@ -129,11 +141,11 @@ class BaseProblem(ABC):
         return changed if not {"constraints", "max_changes"} & set(changes) else changed._ruled()
 
     def with_constraints(self, constraints: Constraints) -> Self:
-        """The same question under other rules; what was abducted is kept."""
+        """The same problem under other rules; what was abducted is kept."""
         return self.with_query(constraints=constraints)
 
     def with_max_changes(self, max_changes: int | None) -> Self:
-        """The same question with another budget."""
+        """The same problem with another budget."""
         return self.with_query(max_changes=max_changes)
 
     def _ruled(self) -> Self:
@@ -175,8 +187,17 @@ class BaseProblem(ABC):
         """
         sizes = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action()).abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
-        slopes = float(self.bound_reward.lipschitz.max())
-        return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slopes
+        slope = float(self.bound_reward.lipschitz.max())
+        curve = self.bound_reward.expand(self.observed_states) if math.isinf(slope) else None
+        if curve is not None:  # on a logarithmic scale slopes have no limit: ten times those that were seen
+            slope = 10 * float(curve.slope.norm(dim=-1).max())
+        return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slope
+
+    @cached_property
+    def largest_outcome(self) -> float:
+        """What no sequence can earn more than, whatever states it reaches; infinite where rewards have no limit."""
+        largest = self.bound_reward.largest() * torch.ones_like(self.allowed, dtype=torch.float64)
+        return float(largest.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
 
     @property
     def first_states(self) -> Tensor:
@@ -240,7 +261,7 @@ class BaseProblem(ABC):
         return self.allowed.cpu().numpy(), links, self.episode.actions
 
     @cached_property
-    def _batch(self) -> ProblemBatch:
+    def as_batch(self) -> ProblemBatch:
         """This problem as a batch of one: what is true of many problems is computed there, for one, too."""
         return ProblemBatch([self])
 
@@ -250,7 +271,7 @@ class BaseProblem(ABC):
 
     def obey_rules(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] use allowed actions and links only, and no more than `max_changes` changes [B]."""
-        return self._batch.obey_rules(self._rows(sequences), sequences)
+        return self.as_batch.obey_rules(self._rows(sequences), sequences)
 
     def admissible(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] obey the rules and change to supported actions only [B].
@@ -265,16 +286,7 @@ class BaseProblem(ABC):
 
     def have_support(self, sequences: Tensor, states: Tensor) -> Tensor:
         """Whether every change of sequences [B, T], which reach states [B, T, (M,) D], is supported [B]."""
-        return self._batch.have_support(self._rows(sequences), sequences, states)
-
-    def may_take(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
-        """Whether each of `actions` [N] is the observed one at step t or supported at states [N, (M,) D] [N]."""
-        fine = torch.ones_like(actions, dtype=torch.bool)
-        rows = (actions != self.observed_actions[t]).nonzero().squeeze(-1)
-        if self.support is not None and len(rows):
-            options = self.are_supported(t, states[rows], self.context[t].expand(len(rows), -1))
-            fine[rows] = options.gather(1, actions[rows].unsqueeze(1)).squeeze(1)
-        return fine
+        return self.as_batch.have_support(self._rows(sequences), sequences, states)
 
     def alternatives(self, t: int) -> Tensor:
         """The allowed actions at step t other than the observed one [n]."""
@@ -284,12 +296,12 @@ class BaseProblem(ABC):
 
     def replay(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and sums of rewards [B, (M,)] of action sequences [B, T]."""
-        paths = self._batch.rollout(self._rows(actions), actions)
+        paths = self.as_batch.rollout(self._rows(actions), actions)
         return paths.states, paths.totals
 
     def rollout(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """States [B, T, (M,) D] and outcomes [B] of action sequences [B, T]."""
-        paths = self._batch.rollout(self._rows(actions), actions)
+        paths = self.as_batch.rollout(self._rows(actions), actions)
         return paths.states, paths.outcomes
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:

@@ -1,10 +1,10 @@
-"""The counterfactual question put to several models at once: each abducts its own noise, all act alike."""
+"""A query put to an episode under several models at once: each abducts its own noise, all act alike."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from ifonly.models.base import TransitionModel
 from ifonly.models.standing import EnsembleNote, Standing, worst_of
 from ifonly.objective import Objective
 from ifonly.problem.base import BaseProblem, checked_standing
-from ifonly.problem.problem import Problem
+from ifonly.problem.problem import Problem, put_all_to
 from ifonly.problem.support import Support, SupportSource
 from ifonly.query import Query
 
@@ -33,7 +33,7 @@ class HasMembers(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EnsembleProblem(BaseProblem):
-    """One question put to M models: which common sequence is best for the mean, the worst, or a lower quantile of them?
+    """One problem put to M models: which common sequence is best for the mean, the worst, or a lower quantile of them?
 
     Build it with `EnsembleProblem.from_episode`. Every member replays the recording with noise of its own, so the
     observed outcome is the same for all, and it does not matter whether outcomes or improvements are aggregated. States
@@ -62,13 +62,28 @@ class EnsembleProblem(BaseProblem):
         Without an objective in the query the mean counts. With a `support`, a change is admissible where at least the
         query's `support_share` of the members are in a state that supports it (1: all of them).
         """
+        return cls.from_episodes([episode], models, query, support=support, device=device)[0]
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Sequence[Episode],
+        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
+        query: Query,
+        *,
+        support: Support | SupportSource | None = None,
+        device: torch.device | str = "cpu",
+    ) -> list[EnsembleProblem]:
+        """What `from_episode` gives for each episode, in one pass, as `Problem.from_episodes` does for one model."""
         members = members_of(models)
         standing = checked_standing(_standing(models), allow_failed_model=query.allow_failed_model)
         allowed = query.with_changes(allow_failed_model=True)  # asked above, of all of them
-        first = Problem.from_episode(episode, members[0], allowed, support=support, device=device)
-        problem = cls.from_problem(first, [first.model, *members[1:]])
+        alone = Problem.from_episodes(episodes, members[0], allowed, support=support, device=device)
+        if not alone:
+            return []
+        problems = cls._put_to_all(alone, [alone[0].model, *members[1:]], objective=query.objective or "mean")
         asked = query if query.objective is not None else query.with_changes(objective="mean")
-        return replace(problem, query=asked, standing=standing, notes=_notes(models))
+        return [replace(problem, query=asked, standing=standing, notes=_notes(models)) for problem in problems]
 
     @classmethod
     def from_problem(
@@ -78,19 +93,36 @@ class EnsembleProblem(BaseProblem):
         *,
         objective: str | float = "mean",
     ) -> EnsembleProblem:
-        """The question of `problem` put to each of `models`, which share the scaling of its own model.
+        """The query of `problem` put to each of `models`, which share the scaling of its own model.
 
-        With what a check concluded about these models: those that
-        failed are not refused, and results say so.
+        With what a check concluded about these models: those that failed are not refused, and results say so.
         """
-        members = members_of([problem.model, *members_of(models)])[1:]
-        problems = [problem.put_to(model) for model in members]
-        shared = _shared(problem) | {
-            "noise": torch.stack([problem.noise for problem in problems], dim=1),
-            "standing": _standing(models),
-        }
-        shared["query"] = problem.query.with_changes(objective=objective)
-        return cls(**shared, member_models=tuple(problem.model for problem in problems), notes=_notes(models))
+        return cls._put_to_all([problem], models, objective=objective)[0]
+
+    @classmethod
+    def _put_to_all(
+        cls,
+        problems: Sequence[Problem],
+        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
+        *,
+        objective: str | float,
+    ) -> list[EnsembleProblem]:
+        members = members_of([problems[0].model, *members_of(models)])[1:]
+        by_member = [put_all_to(problems, model) for model in members]
+        standing, notes = _standing(models), _notes(models)
+        return [
+            cls(
+                **_shared(problem)
+                | {
+                    "noise": torch.stack([one.noise for one in answers], dim=1),
+                    "standing": standing,
+                    "query": problem.query.with_changes(objective=objective),
+                },
+                member_models=tuple(one.model for one in answers),
+                notes=notes,
+            )
+            for problem, *answers in zip(problems, *by_member, strict=True)
+        ]
 
     @cached_property
     def objective(self) -> Objective:
@@ -115,24 +147,14 @@ class EnsembleProblem(BaseProblem):
 
     @cached_property
     def members(self) -> tuple[Problem, ...]:
-        """The same question put to each member alone, with what a check concluded about that one."""
+        """The same problem put to each member alone, with what a check concluded about that one."""
         return tuple(
             Problem(**{**_shared(self), "noise": self.noise[:, number], "standing": model.standing}, model=model)
             for number, model in enumerate(self.member_models)
         )
 
-    def on(
-        self,
-        device: torch.device | str,
-        models: Sequence[TransitionModel] | HasMembers | TransitionModel,
-        *,
-        support: Support | None = None,
-    ) -> EnsembleProblem:
-        """The same question on another device, where `models` are the frozen copies of the members.
-
-        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
-        """
-        return self._moved(device, support, member_models=tuple(members_of(models)))
+    def _answered_by(self, model: Sequence[TransitionModel] | HasMembers | TransitionModel) -> dict[str, Any]:
+        return {"member_models": tuple(members_of(model))}
 
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """Every member's step, each from its own states under its own noise."""
@@ -149,11 +171,11 @@ class EnsembleProblem(BaseProblem):
 
     def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
         """Which actions [N, A] enough members support, each at its own of states [N, M, D]."""
-        count, members = states.shape[:2]
         if self.support is None:
-            return torch.ones(count, self.action_count, dtype=torch.bool, device=self.device)
+            return super().are_supported(t, states, context)
+        count, members = states.shape[:2]
         rows = context.unsqueeze(1).expand(-1, members, -1).flatten(0, 1)
-        votes: Tensor = self.support.supported(t, states.flatten(0, 1), rows).unflatten(0, (count, members)).sum(1)
+        votes = super().are_supported(t, states.flatten(0, 1), rows).unflatten(0, (count, members)).sum(1)
         # Less a little: 0.7 * 10 is above 7 in floating point.
         enough: Tensor = votes >= max(1, math.ceil(self.support_share * members - 1e-9))
         return enough
@@ -169,17 +191,31 @@ class EnsembleProblem(BaseProblem):
         """A hash of all members'."""
         return members_fingerprint([model.fingerprint() for model in self.member_models])
 
-    def claims(self) -> Mapping[str, Any]:
+    def claims(self) -> dict[str, Any]:
         """What counts, over how many members, and what changes must have behind them, if anything."""
-        claims: dict[str, Any] = {"objective": self.objective.goal, "members": len(self.member_models)}
-        if self.support is not None:
-            claims |= {"support": dict(self.support.settings()), "support_share": self.support_share}
-        return claims
+        share = {} if self.support is None else {"support_share": self.support_share}
+        return {"objective": self.objective.goal, "members": len(self.member_models), **super().claims(), **share}
 
 
 def members_fingerprint(fingerprints: Sequence[str]) -> str:
     """A hash of all members' fingerprints."""
     return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
+
+
+def build_problems(
+    episodes: Sequence[Episode],
+    model: TransitionModel,
+    query: Query,
+    *,
+    support: Support | SupportSource | None = None,
+    device: torch.device | str = "cpu",
+) -> Sequence[Problem | EnsembleProblem]:
+    """The query put to every episode: to one model or, where it has an objective, to all refits of an ensemble at once.
+
+    The first episode to which it cannot be put is refused, and with it all.
+    """
+    kind: type[Problem] | type[EnsembleProblem] = Problem if query.objective is None else EnsembleProblem
+    return kind.from_episodes(episodes, model, query, support=support, device=device)
 
 
 def build_problem(
@@ -190,14 +226,13 @@ def build_problem(
     support: Support | SupportSource | None = None,
     device: torch.device | str = "cpu",
 ) -> Problem | EnsembleProblem:
-    """The query put to one model or, where it has an objective, to all refits of an ensemble at once."""
-    kind: type[Problem] | type[EnsembleProblem] = Problem if query.objective is None else EnsembleProblem
-    return kind.from_episode(episode, model, query, support=support, device=device)
+    """The query put to one episode: `build_problems` of one."""
+    return build_problems([episode], model, query, support=support, device=device)[0]
 
 
-def _shared(question: BaseProblem) -> dict[str, Any]:
-    """What a question has whoever answers it."""
-    return {field.name: getattr(question, field.name) for field in fields(BaseProblem)}
+def _shared(problem: BaseProblem) -> dict[str, Any]:
+    """What a problem has whoever answers it."""
+    return {field.name: getattr(problem, field.name) for field in fields(BaseProblem)}
 
 
 def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> Standing | None:

@@ -1,8 +1,9 @@
-"""The counterfactual question put to one model: abduct the noise once, then replay under other actions."""
+"""A query put to an episode under one model: abduct the noise once, then replay under other actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ifonly.data.episode import Episode, FloatArray
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
 from ifonly.problem.base import BaseProblem, checked_standing
+from ifonly.problem.batch import ProblemBatch
 from ifonly.problem.support import Support, SupportSource, support_for
 from ifonly.query import Query
 
@@ -47,40 +49,63 @@ class Problem(BaseProblem):
         ones too, where it does not hold at the counterfactual state that their own sequence reaches. A model that
         failed its check (`ifonly.check_model`) is refused unless the query allows it.
         """
-        frozen = _frozen(model, episode, device)
-        columns = frozen.scaler
+        return cls.from_episodes([episode], model, query, support=support, device=device)[0]
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Sequence[Episode],
+        model: TransitionModel,
+        query: Query,
+        *,
+        support: Support | SupportSource | None = None,
+        device: torch.device | str = "cpu",
+    ) -> list[Problem]:
+        """What `from_episode` gives for each episode, in one pass: what they share is made once, all replays together.
+
+        Every episode's noise is abducted by a call of its own, whose last digits depend on what else is in it: no
+        problem depends on what it is built with.
+        """
+        if not episodes:
+            return []
+        frozen = _frozen(model, episodes, device)
+        reward = query.reward.bind(episodes[0].schema, frozen.scaler, device)
+        asked_support = support_for(query, frozen, support)
+        standing = checked_standing(model.standing, allow_failed_model=query.allow_failed_model)
 
         def tensor(values: FloatArray) -> Tensor:
             return torch.as_tensor(values, dtype=torch.float64, device=device)
 
-        problem = cls(
-            episode=episode,
-            model=frozen,
-            query=query,
-            bound_reward=query.reward.bind(episode.schema, frozen.scaler, device),
-            observed_states=tensor(columns.states.encode(episode.states)),
-            observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
-            context=tensor(columns.context.encode(episode.context)),
-            noise=torch.empty(0),
-            allowed=torch.empty(0),
-            support=support_for(query, frozen, support),
-            standing=checked_standing(model.standing, allow_failed_model=query.allow_failed_model),
-        )
-        problem = problem._abducted()._ruled()
-        problem._check_replay()
-        problem._check_reward()
-        problem._check_support()
-        return problem
+        problems = [
+            cls(
+                episode=episode,
+                model=frozen,
+                query=query,
+                bound_reward=reward,
+                observed_states=tensor(frozen.scaler.states.encode(episode.states)),
+                observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
+                context=tensor(frozen.scaler.context.encode(episode.context)),
+                noise=torch.empty(0),
+                allowed=torch.empty(0),
+                support=asked_support,
+                standing=standing,
+            )
+            ._abducted()
+            ._ruled()
+            for episode in episodes
+        ]
+        check_replays(problems)
+        for problem in problems:
+            problem._check_reward()
+            problem._check_support()
+        return problems
 
     def put_to(self, model: TransitionModel) -> Problem:
-        """The same question put to another model, which has the same scaling and abducts its own noise.
+        """The same problem put to another model, which has the same scaling and abducts its own noise.
 
         With what a check concluded about that one: a model that failed is not refused, and results say so.
         """
-        frozen = _frozen(model, self.episode, self.device)
-        problem = replace(self, model=frozen, standing=model.standing)._abducted()
-        problem._check_replay()
-        return problem
+        return put_all_to([self], model)[0]
 
     def _abducted(self) -> Problem:
         """With the noise that explains the recording."""
@@ -99,57 +124,8 @@ class Problem(BaseProblem):
         """The one model."""
         return (self.model,)
 
-    def on(self, device: torch.device | str, model: TransitionModel, *, support: Support | None = None) -> Problem:
-        """The same question on another device, where `model` is the frozen copy of this one's model.
-
-        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
-        Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
-        """
-        return self._moved(device, support, model=model)
-
-    def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
-        """The model's step."""
-        return self.model.step(states, context, actions, noise)
-
-    def counted(self, totals: Tensor) -> Tensor:
-        """The sums of rewards themselves."""
-        return totals
-
-    def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
-        """What the support says [N, A] of states [N, D] and context [N, C]."""
-        if self.support is None:
-            return torch.ones(len(states), self.action_count, dtype=torch.bool, device=self.device)
-        return self.support.supported(t, states, context)
-
-    def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
-        """The states themselves."""
-        return states
-
-    def fingerprint(self) -> str:
-        """The model's."""
-        return self.model.fingerprint()
-
-    def claims(self) -> Mapping[str, Any]:
-        """What changes must have behind them, if anything."""
-        return {} if self.support is None else {"support": dict(self.support.settings())}
-
-    def _check_replay(self) -> None:
-        states, outcomes = self.rollout(self.observed_actions.unsqueeze(0))
-        errors = (states[0] - self.observed_states).abs()
-        scale = self.observed_states.abs().clamp(min=1.0)
-        wrong = ~(errors <= REPLAY_TOLERANCE * scale)
-        if wrong.any():
-            step, feature = (int(i) for i in wrong.nonzero()[0])
-            raise ReplayError(
-                f"episode {self.episode.id!r}, step {step}: replaying the observed actions misses the observed "
-                f"{self.episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
-                f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
-            )
-        if not outcomes.isfinite().all():
-            raise InputError(
-                f"episode {self.episode.id!r}: the observed outcome is {float(outcomes[0])}; the reward must be finite "
-                "at every recorded state and action."
-            )
+    def _answered_by(self, model: TransitionModel) -> dict[str, Any]:
+        return {"model": model}
 
     def _check_reward(self) -> None:
         """A reward must give one number per state and action, whatever else is in the batch."""
@@ -182,7 +158,43 @@ class Problem(BaseProblem):
             raise InputError(f"{where} changes its mind about a state with what else is in the batch.")
 
 
-def _frozen(model: TransitionModel, episode: Episode, device: torch.device | str) -> TransitionModel:
-    """The model as searches use it, if it speaks of the same things as the episode."""
-    model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
+def put_all_to(problems: Sequence[Problem], model: TransitionModel) -> list[Problem]:
+    """Problems put to another model, as `Problem.put_to` does with one."""
+    frozen = _frozen(model, [problem.episode for problem in problems], problems[0].device)
+    put = [replace(problem, model=frozen, standing=model.standing)._abducted() for problem in problems]
+    check_replays(put)
+    return put
+
+
+def check_replays(problems: Sequence[Problem]) -> None:
+    """Refuse the first problem under whose model the observed actions do not give the observed states back."""
+    for horizon in dict.fromkeys(problem.horizon for problem in problems):
+        group = [problem for problem in problems if problem.horizon == horizon]
+        batch = group[0].as_batch if len(group) == 1 else ProblemBatch(group)
+        paths = batch.rollout(torch.arange(len(group), device=batch.device), batch.observed)
+        for problem, states, outcome in zip(group, paths.states, paths.outcomes.tolist(), strict=True):
+            _check_replay(problem, states, outcome)
+
+
+def _check_replay(problem: Problem, states: Tensor, outcome: float) -> None:
+    episode, errors = problem.episode, (states - problem.observed_states).abs()
+    wrong = ~(errors <= REPLAY_TOLERANCE * problem.observed_states.abs().clamp(min=1.0))
+    if wrong.any():
+        step, feature = (int(i) for i in wrong.nonzero()[0])
+        raise ReplayError(
+            f"episode {episode.id!r}, step {step}: replaying the observed actions misses the observed "
+            f"{episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
+            f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
+        )
+    if not math.isfinite(outcome):
+        raise InputError(
+            f"episode {episode.id!r}: the observed outcome is {outcome}; the reward must be finite at every recorded "
+            "state and action."
+        )
+
+
+def _frozen(model: TransitionModel, episodes: Sequence[Episode], device: torch.device | str) -> TransitionModel:
+    """The model as searches use it, if it speaks of the same things as the episodes."""
+    for episode in episodes:
+        model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
     return model if model.is_for_search(device) else model.for_search(device)

@@ -1,4 +1,4 @@
-"""Cohort runs: one question for many episodes, on all cores or a cluster, kept in a folder that can be resumed."""
+"""Cohort runs: one query for many episodes, on all cores or a cluster, kept in a folder that can be resumed."""
 
 from ifonly.runs.run import Run, load_run
 from ifonly.runs.settings import RunSettings

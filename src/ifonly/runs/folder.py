@@ -113,8 +113,8 @@ def _check_place(folder: Path, *, force: bool) -> None:
     strangers = [item.name for item in folder.iterdir() if not _is_scratch(item) and not (begun and item == rows)]
     if strangers:
         raise StoreError(
-            f"{folder} holds {sorted(strangers)[:5]} and no {MANIFEST}, so it is no run; choose an empty or a new "
-            "folder."
+            f"{folder} holds {', '.join(sorted(strangers)[:5])} and no {MANIFEST}, so it is no run; choose an empty or "
+            "a new folder."
         )
 
 
@@ -139,7 +139,7 @@ def _remove_scratch(folder: Path) -> None:
 def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Begin a run. One that was there keeps its manifest until nothing else of it is left.
 
-    Stopped at any moment, the folder is still that of a run, and never has rows of one question under another.
+    Stopped at any moment, the folder is still that of a run, and never has rows of one query under another.
     """
     (folder / TABLE).unlink(missing_ok=True)
     rows_of(folder).cut(0)
@@ -149,7 +149,7 @@ def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resumed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Go on with a run of the same question, and write down what is new beside it: moved sources, a check."""
+    """Go on with a run of the same query, and write down what is new beside it: moved sources, a check."""
     manifest = agreed_manifest(folder, wanted)
     if manifest != read_manifest(folder):
         write_manifest(folder, manifest)

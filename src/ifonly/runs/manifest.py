@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_file
+from ifonly.files import atomic_file, file_reason
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
@@ -40,12 +40,12 @@ DAMAGED = "it was altered; start again in its place (force=True, --force), or ch
 
 
 def plain_manifest(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a question, as it is read back."""
+    """The manifest of a query, as it is read back."""
     described = {"format": FORMAT, "version": VERSION, "ifonly": __version__, **description}
     try:
         content: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
     except ValueError:
-        raise InputError("the question, its limits or the solver have a number that is not finite.") from None
+        raise InputError("the query, its limits or the solver have a number that is not finite.") from None
     return content
 
 
@@ -63,7 +63,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{source}: cannot be read ({error}).") from None
+        raise StoreError(f"{source}: cannot be read ({file_reason(error)}).") from None
     except json.JSONDecodeError as error:
         raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -88,7 +88,7 @@ def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | N
 
 
 def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that is there, which must be of the same question; sources and checks known now replace its own."""
+    """The manifest that is there, which must be of the same query; sources and checks known now replace its own."""
     found = read_manifest(folder)
     differing = list(_differences(_asked(found), _asked(wanted)))
     if differing:
@@ -146,7 +146,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         _flush(path.parent)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(
-            f"{path}: cannot be written ({error}). Every row is kept; make room and run the same again."
+            f"{path}: cannot be written ({file_reason(error)}). Every row is kept; make room and run the same again."
         ) from error
 
 

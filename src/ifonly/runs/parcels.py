@@ -50,7 +50,7 @@ def _pickled(task: Task) -> bytes:
 def solve_parcel(
     name: str, content: bytes | None, episodes: Sequence[Placed], version: str, ticket: int
 ) -> list[Answer] | None:
-    """What a worker does: answer the question of the parcel `name` for some episodes.
+    """What a worker does: answer the query of the parcel `name` for some episodes.
 
     None says that this worker has not seen the parcel yet: it must be sent along as `content`. The `ticket` tells
     calls apart where an executor would take equal calls for the same one, as Dask does.

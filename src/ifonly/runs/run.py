@@ -18,6 +18,7 @@ from ifonly.models.standing import Standing
 from ifonly.query import Query
 from ifonly.records import from_plain
 from ifonly.result import ModelReference, Provenance, Result
+from ifonly.result.evidence import Reason
 from ifonly.result.table import COLUMNS, FAILED, from_row, with_check
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
 from ifonly.runs.manifest import FINISHED, MODEL_CHECK, read_manifest
@@ -69,7 +70,7 @@ class Run:
         if row is None:
             raise InputError(f"{self.folder}: this run has no episode {episode!r}; its table lists those it has.")
         if row["status"] == FAILED:
-            raise InputError(f"{self.folder}: episode {episode!r} has no answer; {row['reason']}")
+            raise InputError(f"{self.folder}: episode {episode!r} has no answer; {Reason(**row['reason'])}")
         return from_row(row, self.provenance)
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,8 @@ import torch
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import repeated
-from ifonly.errors import InputError
+from ifonly.errors import InputError, SettingError
+from ifonly.files import available_cores
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class RunSettings:
     chunk: int | None = None
     """Episodes handed to a worker at a time; None leaves it to ifonly."""
     sources: Mapping[str, str | Path] = field(default_factory=dict)
-    """Where "episodes", "model", "behaviour" lie, noted for whoever looks at the run later; no part of the question."""
+    """Where "episodes", "model", "behaviour" lie, noted for whoever looks at the run later; no part of the query."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "chunk"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"run settings: {name}={value!r}: must be a whole number of at least 1, or None.")
+                raise SettingError(name, value, "must be a whole number of at least 1, or None.")
         if isinstance(self.episodes, str):
-            raise InputError(f"run settings: episodes={self.episodes!r}: must be a list of ids.")
+            raise SettingError("episodes", self.episodes, "must be a list of ids.")
         _check_device(self.device)
 
     @property
@@ -56,16 +56,9 @@ class RunSettings:
         return cohort.select(sorted(self.episodes, key=cohort.position))
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _check_device(name: str) -> None:
     try:
         torch.empty(0, device=torch.device(name))
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"run settings: device {name!r} cannot be used here ({reason}); 'cpu' always can.") from None
+        raise SettingError("device", name, f"cannot be used here ({reason}); 'cpu' always can.") from None

@@ -1,4 +1,4 @@
-"""One question for a whole cohort: `solve_cohort`."""
+"""One query for a whole cohort: `solve_cohort`."""
 
 from __future__ import annotations
 

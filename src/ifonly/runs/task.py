@@ -1,39 +1,45 @@
-"""The question that a run puts to every episode, and its answers as lines of the run's journal."""
+"""The query that is put to every episode, and its answers: as results, and as lines of a run's journal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import Episode
+from ifonly.errors import FailedModelError
 from ifonly.evidence import check_examination, examine, unexamined
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.models.base import TransitionModel
+from ifonly.models.standing import Standing
 from ifonly.problem import (
+    BaseProblem,
     EnsembleProblem,
     Problem,
     Support,
     build_problem,
-    checked_standing,
+    build_problems,
     members_of,
     support_for,
 )
+from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
-from ifonly.result import Evidence, ModelReference, Result, Status, Thresholds
-from ifonly.result.table import failed_row, reason_of, to_row
+from ifonly.result import ModelReference, Result, Status, Thresholds
+from ifonly.result.table import failed_row, to_row
 from ifonly.runs.manifest import MODEL_CHECK
 from ifonly.search.base import Solver
 from ifonly.search.batch import solve_batch
 from ifonly.search.build_result import model_reference
 from ifonly.search.solve import solve
+from ifonly.text.catalogue import say
+from ifonly.text.checks import concern_message
 
 Placed = tuple[int, Episode]
 """An episode and its position in the run's cohort."""
@@ -87,10 +93,49 @@ class Task:
         """Refuse, before anything is solved, what would fail for every episode."""
         self.model.schema.require_same(cohort.schema, here="the model", there="the cohort")
         self.query.reward.bind(cohort.schema, self.model.scaler)
-        checked_standing(self.model.standing, allow_failed_model=self.query.allow_failed_model)
+        refuse_failed(self.model.standing, allow_failed_model=self.query.allow_failed_model)
         if self.query.objective is not None:
             members_of(self.model)
         check_examination(self.query, self.model, self.solver, self.behaviour)
+
+    def result(
+        self,
+        episode: Episode,
+        *,
+        watch: Callable[[str], Progress] = lambda stage: silent,
+        found: Callable[[BaseProblem, Result], None] = lambda problem, result: None,
+    ) -> Result:
+        """The answer about an episode, examined; one that was interrupted is not, and is the bracket so far.
+
+        `watch` gives a callback for the progress of each stage, "search" and "refits"; `found` is told of the answer as
+        soon as there is one, before it is examined.
+        """
+        problem = self._problem(episode)
+        result = solve(self._moved(problem), self.solver, progress=watch("search"))
+        found(problem, result)
+        return self._examined(problem, result, watch)
+
+    def _after_search(self, problem: Problem | EnsembleProblem, result: Result | Exception) -> Result:
+        if isinstance(result, Exception):
+            raise result
+        return self._examined(problem, result)
+
+    def _examined(
+        self,
+        problem: Problem | EnsembleProblem,
+        result: Result,
+        watch: Callable[[str], Progress] = lambda stage: silent,
+    ) -> Result:
+        """The answer with what speaks for it; one that cannot be examined is still an answer, and says so."""
+        if result.status is Status.INTERRUPTED:
+            return result
+        # Replaying is quicker on a processor; only to solve the query again for every refit pays elsewhere.
+        asked, progress = (self._moved(problem), watch("refits")) if self.query.each_refit else (problem, silent)
+        try:
+            evidence = examine(asked, result, behaviour=self.behaviour, solver=self.solver, progress=progress)
+        except Exception as error:
+            evidence = unexamined(problem, result, error)
+        return replace(result, evidence=evidence)
 
     def answer(self, episodes: Sequence[Placed]) -> list[Answer]:
         """One answer per episode; an episode that fails is answered by the reason, and costs no other one.
@@ -103,49 +148,20 @@ class Task:
             return [self._alone(*placed) for placed in episodes]
         return list(self._together(episodes))
 
-    def _problem(self, episode: Episode) -> Problem | EnsembleProblem:
-        return build_problem(episode, self.model, self.query, support=self._support)
-
-    @cached_property
-    def _support(self) -> Support | None:
-        return self._support_for(self.model)
-
-    @cached_property
-    def _model_there(self) -> TransitionModel:
-        """The model on `device`."""
-        return self.model.for_search(self.device)
-
-    @cached_property
-    def _support_there(self) -> Support | None:
-        return self._support_for(self._model_there)
-
-    def _support_for(self, model: TransitionModel) -> Support | None:
-        """What changes must have behind them, where this copy of the model is; one for all episodes."""
-        return support_for(self.query, model, self.behaviour)
-
-    def _moved(self, problem: Problem | EnsembleProblem) -> Problem | EnsembleProblem:
-        if self._is_here:
-            return problem
-        return problem.on(self.device, self._model_there, support=self._support_there)
-
-    @property
-    def _is_here(self) -> bool:
-        return torch.device(self.device).type == "cpu"
-
     def _alone(self, position: int, episode: Episode) -> Answer:
-        try:
-            problem = self._problem(episode)
-            return answer_of(position, self._row(problem, solve(self._moved(problem), self.solver)))
-        except Exception as error:  # whatever a model or a reward of somebody else raises
-            return answer_of(position, failed_row(episode, error))
+        return _answered(position, episode, partial(self.result, episode))
 
     def _together(self, episodes: Sequence[Placed]) -> Iterator[Answer]:
         problems: dict[int, Problem | EnsembleProblem] = {}
-        for position, episode in episodes:
-            try:
-                problems[position] = self._problem(episode)
-            except Exception as error:
-                yield answer_of(position, failed_row(episode, error))
+        try:
+            built = build_problems([episode for _, episode in episodes], self.model, self.query, support=self._support)
+            problems = {position: problem for (position, _), problem in zip(episodes, built, strict=True)}
+        except Exception:  # which one is to blame shows one by one
+            for position, episode in episodes:
+                try:
+                    problems[position] = self._problem(episode)
+                except Exception as error:
+                    yield answer_of(position, failed_row(episode, error))
         try:
             moved = [self._moved(problem) for problem in problems.values()]
             results = solve_batch(moved, self.solver, on_error="return")
@@ -153,32 +169,55 @@ class Task:
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
             return
         for (position, problem), result in zip(problems.items(), results, strict=True):
-            try:
-                answer = answer_of(position, self._row(problem, result))
-            except Exception as error:
-                answer = answer_of(position, failed_row(problem.episode, error))
-            yield answer
+            yield _answered(position, problem.episode, partial(self._after_search, problem, result))
 
-    def _row(self, problem: Problem | EnsembleProblem, result: Result | Exception) -> dict[str, Any]:
-        if isinstance(result, Exception):
-            raise result
+    def _problem(self, episode: Episode) -> Problem | EnsembleProblem:
+        return build_problem(episode, self.model, self.query, support=self._support)
+
+    @cached_property
+    def _support(self) -> Support | None:
+        """What changes must have behind them; one for all episodes."""
+        return support_for(self.query, self.model, self.behaviour)
+
+    @cached_property
+    def _there(self) -> tuple[TransitionModel, Support | None]:
+        """The model on `device`, and the same of what changes must have behind them."""
+        model = self.model.for_search(self.device)
+        return model, support_for(self.query, model, self.behaviour)
+
+    def _moved(self, problem: Problem | EnsembleProblem) -> Problem | EnsembleProblem:
+        if self._is_here:
+            return problem
+        model, support = self._there
+        return problem.on(self.device, model, support=support)
+
+    @property
+    def _is_here(self) -> bool:
+        return torch.device(self.device).type == "cpu"
+
+
+def refuse_failed(standing: Standing | None, *, allow_failed_model: bool) -> None:
+    """Refuse a model that failed its check, unless it was asked for in so many words; say in words why it failed."""
+    if standing is not None and standing.failed and not allow_failed_model:
+        how = "allow_failed_model=True, --allow-failed-model"
+        raise FailedModelError(failed_model_words(standing.findings, how), standing.findings)
+
+
+def failed_model_words(findings: Sequence[str], how: str) -> str:
+    """That a model failed its check, why, and how to ask it all the same."""
+    reasons = [concern_message(kind) for kind in dict.fromkeys(findings)]
+    return say("model.refused", reasons=reasons, how=how)
+
+
+def _answered(position: int, episode: Episode, find: Callable[[], Result]) -> Answer:
+    """The line of what is found, or of the reason why nothing is; Ctrl-C is passed on."""
+    try:
+        result = find()
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        return to_row(replace(result, evidence=self._evidence(problem, result)))
-
-    def _evidence(self, problem: Problem | EnsembleProblem, result: Result) -> Evidence:
-        """What speaks for an answer; one that cannot be examined is still an answer, and says so."""
-        # Replaying is quicker on a processor; only to solve the question again for every refit pays elsewhere.
-        asked = self._moved(problem) if self.query.each_refit else problem
-        try:
-            return examine(
-                asked,
-                result,
-                behaviour=self.behaviour,
-                solver=self.solver,
-            )
-        except Exception as error:
-            return unexamined(problem, result, reason_of(error))
+        return answer_of(position, to_row(result))
+    except Exception as error:  # whatever a model or a reward of somebody else raises
+        return answer_of(position, failed_row(episode, error))
 
 
 def answer_of(position: int, row: dict[str, Any]) -> Answer:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,6 +27,9 @@ from ifonly.rewards import declared_constants
 from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.heuristics import greedy_actions
 from ifonly.search.tree import LimitReached
+
+NodeRows = npt.NDArray[np.void]
+"""Nodes as rows of one table: see `no_nodes`."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +80,18 @@ class AnchorAStar(Solver):
         return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
 
 
-@dataclass(frozen=True)
-class QueuedNodes:
-    """Nodes at one step: N rows."""
-
-    states: FloatArray  # [N, D]
-    rewards: FloatArray  # [N], earned on the way
-    changes: IntArray  # [N], changes used
-    keys: FloatArray  # [N], upper bound on the outcome through the node
-    parents: IntArray  # [N], index of the parent node, -1 for the root
-    actions: IntArray  # [N], the action that led here, -1 for the root
+def no_nodes(count: int, state_size: int) -> NodeRows:
+    """Room for `count` nodes with states of so many numbers."""
+    fields = [
+        ("step", np.int64),
+        ("changes", np.int64),  # used on the way
+        ("state", np.float64, (state_size,)),
+        ("earned", np.float64),  # rewards before the step
+        ("key", np.float64),  # upper bound on the outcome through the node
+        ("parent", np.int64),  # -1 for the root
+        ("action", np.int64),  # that led here, -1 for the root
+    ]
+    return np.empty(count, dtype=fields)
 
 
 class NodeQueue:
@@ -97,30 +103,29 @@ class NodeQueue:
     """
 
     def __init__(self, state_size: int) -> None:
-        self.states: FloatArray = np.empty((1024, state_size))
-        self.rewards: FloatArray = np.empty(1024)
-        self.keys: FloatArray = np.empty(1024)
-        self.columns: IntArray = np.empty((1024, 4), dtype=np.int64)  # step, changes, parent, action
+        self.nodes = no_nodes(1024, state_size)
         self.size = 0
         self.heap: list[tuple[float, int]] = []
         self.best: dict[bytes, int] = {}
         self.replaced: set[int] = set()
 
-    def add(self, step: int, nodes: QueuedNodes) -> None:
-        """Open the nodes of `nodes`, all at `step`, unless an equal node earned at least as much."""
-        identities = self._identities(step, nodes)
-        kept: list[int] = []
-        for row, identity in enumerate(identities):
+    def add(self, nodes: NodeRows) -> None:
+        """Open nodes, each unless an equal one earned at least as much."""
+        # Adding zero turns -0.0 into 0.0.
+        labels = np.column_stack([nodes["step"], nodes["changes"], nodes["state"] + 0.0])
+        for node, label in zip(nodes, labels, strict=True):
+            identity = label.tobytes()
             known = self.best.get(identity)
-            index = self.size + len(kept)
             if known is not None:
-                earned = self.rewards[known] if known < self.size else nodes.rewards[kept[known - self.size]]
-                if nodes.rewards[row] <= earned:
+                if node["earned"] <= self.nodes[known]["earned"]:
                     continue
                 self.replaced.add(known)
-            self.best[identity] = index
-            kept.append(row)
-        self._append(step, nodes, np.array(kept, dtype=np.int64))
+            if self.size == len(self.nodes):
+                self.nodes = np.concatenate([self.nodes, np.empty_like(self.nodes)])
+            self.best[identity] = self.size
+            self.nodes[self.size] = node
+            heapq.heappush(self.heap, (-float(node["key"]), self.size))
+            self.size += 1
 
     def top(self) -> float:
         """The largest key of an open node, or -inf when none is open."""
@@ -138,33 +143,10 @@ class NodeQueue:
     def path(self, index: int) -> list[int]:
         """The actions from the root to a node."""
         actions = []
-        while self.columns[index, 2] >= 0:
-            actions.append(int(self.columns[index, 3]))
-            index = int(self.columns[index, 2])
+        while (node := self.nodes[index])["parent"] >= 0:
+            actions.append(int(node["action"]))
+            index = int(node["parent"])
         return actions[::-1]
-
-    def _identities(self, step: int, nodes: QueuedNodes) -> list[bytes]:
-        states = nodes.states + 0.0  # turns -0.0 into 0.0
-        labels = np.column_stack([np.full(len(states), float(step)), nodes.changes.astype(np.float64), states])
-        return [row.tobytes() for row in labels]
-
-    def _append(self, step: int, nodes: QueuedNodes, kept: IntArray) -> None:
-        start, end = self.size, self.size + len(kept)
-        while end > len(self.rewards):
-            self.states = np.concatenate([self.states, np.empty_like(self.states)])
-            self.rewards = np.concatenate([self.rewards, np.empty_like(self.rewards)])
-            self.keys = np.concatenate([self.keys, np.empty_like(self.keys)])
-            self.columns = np.concatenate([self.columns, np.empty_like(self.columns)])
-        self.states[start:end] = nodes.states[kept]
-        self.rewards[start:end] = nodes.rewards[kept]
-        self.keys[start:end] = nodes.keys[kept]
-        self.columns[start:end, 0] = step
-        self.columns[start:end, 1] = nodes.changes[kept]
-        self.columns[start:end, 2] = nodes.parents[kept]
-        self.columns[start:end, 3] = nodes.actions[kept]
-        self.size = end
-        for index in range(start, end):
-            heapq.heappush(self.heap, (-float(self.keys[index]), index))
 
 
 @dataclass
@@ -189,10 +171,10 @@ def _search(run: _Run, settings: AnchorAStar) -> Status:
     constants = _first_bracket(run)
     _stop_at_limit(run)
     bound = run.bound = _make_bound(run, settings, constants)
-    nothing, zero = np.array([-1]), np.array([0])
-    root = run.problem.observed_states[:1].cpu().numpy()
-    key = np.array([_evaluate_root(run.problem, bound)])
-    run.queue.add(0, QueuedNodes(root, np.array([0.0]), zero, key, parents=nothing, actions=nothing))
+    root = no_nodes(1, run.problem.noise.shape[1])
+    state = run.problem.observed_states[0].cpu().numpy()
+    root[0] = (0, 0, state, 0.0, _evaluate_root(run.problem, bound), -1, -1)
+    run.queue.add(root)
     while True:
         run.upper_bound = min(run.upper_bound, max(run.queue.top(), run.incumbent))
         status = run.monitor.stop(run.incumbent, run.upper_bound)
@@ -257,7 +239,8 @@ def _stop_at_limit(run: _Run) -> None:
 
 def _expand(run: _Run, bound: AnchorBound, indices: IntArray) -> None:
     """Generate the children of closed nodes, group by group: one step, one number of changes used."""
-    groups = run.queue.columns[indices, :2]
+    nodes = run.queue.nodes[indices]
+    groups = np.column_stack([nodes["step"], nodes["changes"]])
     for step, used in np.unique(groups, axis=0):
         _expand_group(run, bound, indices[(groups == (step, used)).all(1)], int(step), int(used))
     run.monitor.stats.nodes_expanded += len(indices)
@@ -265,8 +248,8 @@ def _expand(run: _Run, bound: AnchorBound, indices: IntArray) -> None:
 
 def _expand_group(run: _Run, bound: AnchorBound, group: IntArray, step: int, used: int) -> None:
     problem, queue = run.problem, run.queue
-    states = torch.as_tensor(queue.states[group], device=problem.device)
-    earned = torch.as_tensor(queue.rewards[group], device=problem.device).unsqueeze(1)
+    states = torch.as_tensor(queue.nodes["state"][group], device=problem.device)
+    earned = torch.as_tensor(queue.nodes["earned"][group], device=problem.device).unsqueeze(1)
     children = bound.children(step, states, used)
     keys = unknown_as_infinite(earned + children.bounds)  # NaN bounds are never pruned
     run.expanded_bounds.append(keys.amax(1).cpu().numpy())
@@ -280,34 +263,32 @@ def _expand_group(run: _Run, bound: AnchorBound, group: IntArray, step: int, use
     rows, columns = (keys > run.incumbent + run.monitor.tolerance).nonzero(as_tuple=True)
     if not len(rows):
         return
-    nodes = QueuedNodes(
-        states=children.states[rows, columns].cpu().numpy(),
-        rewards=(earned + children.rewards)[rows, columns].cpu().numpy(),
-        changes=used + (columns > 0).long().cpu().numpy(),
-        keys=keys[rows, columns].cpu().numpy(),
-        parents=group[rows.cpu().numpy()],
-        actions=children.actions[columns].cpu().numpy(),
-    )
+    nodes = no_nodes(len(rows), states.shape[1])
+    nodes["step"], nodes["changes"] = step + 1, used + (columns > 0).long().cpu().numpy()
+    nodes["state"] = children.states[rows, columns].cpu().numpy()
+    nodes["earned"] = (earned + children.rewards)[rows, columns].cpu().numpy()
+    nodes["key"] = keys[rows, columns].cpu().numpy()
+    nodes["parent"], nodes["action"] = group[rows.cpu().numpy()], children.actions[columns].cpu().numpy()
     if step + 1 == problem.horizon - 1:
         _complete(run, nodes)
     else:
-        queue.add(step + 1, nodes)
+        queue.add(nodes)
 
 
-def _complete(run: _Run, nodes: QueuedNodes) -> None:
+def _complete(run: _Run, nodes: NodeRows) -> None:
     """Children at the last step need no heuristic: their best last action is known, and may be a new incumbent."""
     problem = run.problem
-    states = torch.as_tensor(nodes.states, device=problem.device)
-    used = torch.as_tensor(nodes.changes, device=problem.device)
+    states = torch.as_tensor(nodes["state"].copy(), device=problem.device)
+    used = torch.as_tensor(nodes["changes"].copy(), device=problem.device)
     rewards = _last_rewards(problem, states, used)
-    outcomes = torch.as_tensor(nodes.rewards) + rewards.amax(1).cpu()
+    outcomes = torch.as_tensor(nodes["earned"].copy()) + rewards.amax(1).cpu()
     problem.require_finite(outcomes)
     best = int(outcomes.argmax())
     if outcomes[best] <= run.incumbent:
         return
     observed = int(problem.observed_actions[-1])
     last = observed if rewards[best, observed] >= rewards[best].max() else int(rewards[best].argmax())
-    path = [*run.queue.path(int(nodes.parents[best])), int(nodes.actions[best]), last]
+    path = [*run.queue.path(int(nodes["parent"][best])), int(nodes["action"][best]), last]
     run.actions = torch.tensor(path, device=problem.device)
     run.incumbent = float(outcomes[best])
 

@@ -1,4 +1,4 @@
-"""Many questions at once: those that share a model are searched together, as one array computation."""
+"""Many problems at once: those that share a model are searched together, as one array computation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Limits
 from ifonly.result import Result, Status
-from ifonly.rewards import Reward
 from ifonly.search.base import Monitor, Solver
 from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
 from ifonly.search.build_result import build_result, provenance_of
 from ifonly.search.solve import asked, solve
 from ifonly.search.solvers import make_solver
+from ifonly.search.tree import stats_of
 
 CHUNK_ELEMENTS = 2**26
 """Numbers in the largest arrays of problems that are searched together on a processor, at most: 512 MiB."""
@@ -66,7 +66,7 @@ def solve_batch(
     brackets found so far. A problem that fails costs no other one: with `on_error="return"` its exception takes its
     place.
     """
-    questions = list(problems)
+    given = list(problems)
     if on_error not in ("raise", "return"):
         raise InputError(f"solve_batch: on_error={on_error!r}; choose 'raise' or 'return'.")
     if solver is not None and not isinstance(solver, Solver):
@@ -75,8 +75,8 @@ def solve_batch(
         )
     answers: dict[int, Result | IfonlyError] = {}
     interrupted = False
-    for chunk, used, stop in _asked_alike(questions, solver, limits):
-        members = [questions[number] for number in chunk]
+    for chunk, used, stop in _asked_alike(given, solver, limits):
+        members = [given[number] for number in chunk]
         if interrupted:
             found = [_not_begun(answer, stop) for answer in _solve_chunk(members, used, Limits(seconds=0.0))]
         else:
@@ -87,8 +87,8 @@ def solve_batch(
                 if isinstance(answer, IfonlyError):
                     raise answer
         answers |= dict(zip(chunk, found, strict=True))
-        progress(Tick("solve", len(answers), len(questions)))
-    return [answers[number] for number in range(len(questions))]
+        progress(Tick("solve", len(answers), len(given)))
+    return [answers[number] for number in range(len(given))]
 
 
 def _not_begun(answer: Result | IfonlyError, limits: Limits) -> Result | IfonlyError:
@@ -118,21 +118,22 @@ def _chunks(problems: Sequence[BaseProblem], solver: Solver) -> Iterator[list[in
     if not isinstance(solver, BranchAndBound):
         yield from ([number] for number in range(len(problems)))
         return
-    groups: list[tuple[BaseProblem, object, list[int]]] = []
+    groups: list[tuple[object, list[int]]] = []
     models: dict[int, object] = {}
     for number, problem in enumerate(problems):
         for model in problem.models:
             if id(model) not in models:
                 models[id(model)] = _identity(model)
         # With one bound for all of a group, each problem must be one that this bound would lead alone, too.
-        key = [models[id(model)] for model in problem.models], choose_bound(problem, solver.bound)
-        for first, same, members in groups:
-            if key == same and _are_alike(first, problem):
-                members.append(number)
-                break
+        key = ([models[id(model)] for model in problem.models], choose_bound(problem, solver.bound), *_shared(problem))
+        # Rewards can be compared, but not hashed.
+        members = next((members for same, members in groups if same == key), None)
+        if members is None:
+            groups.append((key, [number]))
         else:
-            groups.append((problem, key, [number]))
-    for first, _, members in groups:
+            members.append(number)
+    for _, members in groups:
+        first = problems[members[0]]
         most = max(1, _room(first.device) // _elements(first, choose_bound(first, solver.bound)))
         count = -(-len(members) // most)
         size = -(-len(members) // count)  # of about equal size: a small one costs nearly as much as a large one
@@ -144,24 +145,11 @@ def _identity(model: TransitionModel) -> object:
     return model.fingerprint() if model.kind else id(model)
 
 
-def _are_alike(one: BaseProblem, other: BaseProblem) -> bool:
-    return (
-        _panel_settings(one) == _panel_settings(other)
-        and one.horizon == other.horizon
-        and one.max_changes == other.max_changes
-        and one.change_cost == other.change_cost
-        and one.device == other.device
-        and one.support is other.support
-        and _same_reward(one.reward, other.reward)
-    )
-
-
-def _panel_settings(question: BaseProblem) -> object:
-    return (question.objective, question.support_share) if isinstance(question, EnsembleProblem) else None
-
-
-def _same_reward(one: Reward, other: Reward) -> bool:
-    return one is other or one == other
+def _shared(problem: BaseProblem) -> tuple[object, ...]:
+    """What problems that are searched together have in common, beside their models and the bound."""
+    together = (problem.objective, problem.support_share) if isinstance(problem, EnsembleProblem) else None
+    sizes = problem.horizon, problem.max_changes, problem.change_cost
+    return (together, *sizes, problem.device, id(problem.support), problem.reward)
 
 
 def _room(device: torch.device) -> int:
@@ -183,14 +171,13 @@ def _solve_chunk(problems: list[BaseProblem], solver: Solver, limits: Limits) ->
             return list(_solve_together(problems, solver, limits))
         except IfonlyError:
             pass  # one of them fails: which one, and how, shows one by one
-    return [_solve_or_error(problem, solver, limits) for problem in problems]
-
-
-def _solve_or_error(problem: BaseProblem, solver: Solver, limits: Limits) -> Result | IfonlyError:
-    try:
-        return solve(problem, solver, limits=limits)
-    except IfonlyError as error:
-        return error
+    answers: list[Result | IfonlyError] = []
+    for problem in problems:
+        try:
+            answers.append(solve(problem, solver, limits=limits))
+        except IfonlyError as error:
+            answers.append(error)
+    return answers
 
 
 @torch.no_grad()
@@ -198,15 +185,16 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
-    search = branch_and_bound(replace(solver, bound=choose_bound(problems[0], solver.bound)), problems, monitor)
+    led = replace(solver, bound=choose_bound(problems[0], solver.bound))
+    solutions, tree = branch_and_bound(led, problems, monitor)
     seconds = monitor.elapsed() / count
     shared_by_all = provenance_of(asked(problems[0], limits), solver)
     return [
         build_result(
             problem,
-            finding,
-            stats=search.stats(number, monitor.stats.seconds_bounds / count).finished(seconds, problem.horizon),
+            solution,
+            stats=stats_of(tree, number).finished(seconds, problem.horizon),
             provenance=replace(shared_by_all, query=asked(problem, limits).query),
         )
-        for number, (problem, finding) in enumerate(zip(problems, search.solutions, strict=True))
+        for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True))
     ]

@@ -22,7 +22,7 @@ from ifonly.bounds.factory import BoundName, make_child_bound
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
-from ifonly.result import Stats, Status
+from ifonly.result import Status
 from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.finalize import finalize
 from ifonly.search.incumbents import Ranking
@@ -37,7 +37,6 @@ from ifonly.search.tree import (
     count,
     exceed_cutoffs,
     fathom,
-    knowledge,
     new_tree,
     offer,
     stop_at_limits,
@@ -84,28 +83,7 @@ class BranchAndBound(Solver):
 
     def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Search until every budget is proven; a limit or Ctrl-C leaves a valid bracket."""
-        return branch_and_bound(self, [problem], monitor).solutions[0]
-
-
-@dataclass(frozen=True)
-class SearchRun:
-    """What became of one search over P problems."""
-
-    solutions: list[Solution]
-    bound: ChildBound | None
-    """What led it; None if it ended before there was any."""
-    expanded: Tensor  # [P]
-    generated: Tensor  # [P]
-    model_steps: Tensor  # [P]
-
-    def stats(self, number: int, seconds_bounds: float) -> Stats:
-        """One problem's share of the work."""
-        return Stats(
-            nodes_expanded=int(self.expanded[number]),
-            nodes_generated=int(self.generated[number]),
-            model_steps=int(self.model_steps[number]),
-            seconds_bounds=seconds_bounds,
-        )
+        return branch_and_bound(self, [problem], monitor)[0][0]
 
 
 def branch_and_bound(
@@ -116,11 +94,12 @@ def branch_and_bound(
     bound: ChildBound | None = None,
     bounded: Sequence[BaseProblem] | None = None,
     known: Tensor | None = None,
-) -> SearchRun:
+) -> tuple[list[Solution], Tree]:
     """Search P problems (or ensembles) that share models, reward, horizon and budget until every budget is proven.
 
     The `bound` that leads is made of `bounded`, the same problems, perhaps under fewer rules, unless it is given.
-    `known` [n, T] are good sequences of the first problem. A limit or Ctrl-C leaves valid brackets.
+    `known` [n, T] are good sequences of the first problem. A limit or Ctrl-C leaves valid brackets. What is known of
+    each problem comes back, and the tree that was searched.
     """
     batch = ProblemBatch(problems)
     wants_more = settings.alternatives > 1 or settings.within > 0
@@ -135,8 +114,7 @@ def branch_and_bound(
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     update_stats(tree)
-    solutions = finalize(knowledge(tree, stopped))
-    return SearchRun(solutions, tree.bound, tree.expanded, tree.generated, tree.model_steps)
+    return finalize(tree, stopped), tree
 
 
 def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem]) -> None:

@@ -36,7 +36,7 @@ def build_result(problem: BaseProblem, solution: Solution, *, stats: Stats, prov
         raise InputError("a solver returned NaN as its upper bound; a bound must be a number or infinite.")
     listed: list[Budget | Alternative] = [*solution.frontier, *solution.alternatives]
     known = [torch.as_tensor(one.actions, device=problem.device) for one in listed if one.actions is not None]
-    replayed = _Replayed.of(problem, torch.stack([problem.observed_actions, solution.actions, *known]))
+    replayed = _Replayed(problem, torch.stack([problem.observed_actions, solution.actions, *known]))
     observed_outcome, outcome = replayed.outcomes[:2]
     if outcome == -math.inf:
         raise _nothing_finite(problem, solution.status)
@@ -91,15 +91,11 @@ class _Replayed:
     """Sequences replayed for this problem alone: what a search found may depend, in the last digits, on what else was
     searched with it."""
 
-    def __init__(self, problem: BaseProblem, states: Tensor, totals: Tensor, clipped: list[float]) -> None:
-        self.states, self.totals, self.clipped = states, totals, clipped
-        self.outcomes: list[float] = problem.counted(totals).tolist()
+    def __init__(self, problem: BaseProblem, sequences: Tensor) -> None:
+        self.states, self.totals = problem.replay(sequences)
+        self.clipped = clipped_outcomes(problem, self.states, sequences)
+        self.outcomes: list[float] = problem.counted(self.totals).tolist()
         self._has_members = isinstance(problem, EnsembleProblem)
-
-    @classmethod
-    def of(cls, problem: BaseProblem, sequences: Tensor) -> _Replayed:
-        states, totals = problem.replay(sequences)
-        return cls(problem, states, totals, clipped_outcomes(problem, states, sequences))
 
     def members(self, row: int) -> FloatArray | None:
         """The outcome under each member [M] of an ensemble problem."""

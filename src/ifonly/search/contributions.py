@@ -42,7 +42,7 @@ class Contributions:
     outcomes: Mapping[tuple[int, ...], float]
     """Keyed by the steps that are changed; () is the observed outcome.
 
-    Subsets may break rules of the question and change to actions that have no support where they then are.
+    Subsets may break rules of the query and change to actions that have no support where they then are.
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Contributions:
 def contributions(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Contributions:
     """Replay every subset of the changes of `actions` [T], a result's for instance, and share the gain out.
 
-    The cost of changes, if the question has one, is part of the outcomes; those of an ensemble problem are its
+    The cost of changes, if the query has one, is part of the outcomes; those of an ensemble problem are its
     objective's. More than 12 changes are refused.
     """
     sequence = torch.as_tensor(np.array(actions) if not isinstance(actions, Tensor) else actions, device=problem.device)

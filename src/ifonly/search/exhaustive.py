@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -82,7 +82,6 @@ def best_values(
     last_actions: Tensor | None = None,
     earned: Tensor | None = None,
     batch: int = ROWS,
-    stats: Stats | None = None,
 ) -> Tensor:
     """V(s, l, t) of eq:substructure [N], exactly, for `states` [N, (M,) D] at step t with `changes_used` [N] so far.
 
@@ -100,16 +99,12 @@ def best_values(
     if last_actions is not None and (t == 0 or len(last_actions) != len(states)):
         raise InputError("best_values: last_actions must be one per state, at a step that has one before it.")
     values = torch.full((len(states),), -math.inf, dtype=torch.float64, device=problem.device)
-    start = _Nodes(
-        states=states,
-        earned=torch.zeros(states.shape[:-1], dtype=torch.float64, device=problem.device) if earned is None else earned,
-        changes=changes_used.to(torch.int64),
-        origins=torch.arange(len(states), device=problem.device),
-        actions=states.new_empty((len(states), 0), dtype=torch.int64)
-        if last_actions is None
-        else last_actions.to(torch.int64).unsqueeze(1),
-    )
-    for leaves in _Enumeration(problem, batch, stats or Stats()).continuations(t, start):
+    start = _start(states, changes_used)
+    if last_actions is not None:
+        start = replace(start, actions=last_actions.to(torch.int64).unsqueeze(1))
+    if earned is not None:
+        start = replace(start, earned=earned)
+    for leaves in _Enumeration(problem, batch, Stats()).continuations(t, start):
         values.scatter_reduce_(0, leaves.origins, problem.counted(leaves.earned), "amax")
     return values
 
@@ -121,8 +116,8 @@ def outcome_frontier(problem: BaseProblem, *, batch: int = ROWS) -> Tensor:
     Minus infinity for budgets that admit no sequence.
     """
     best = torch.full((problem.max_changes + 1,), -math.inf, dtype=torch.float64, device=problem.device)
-    for leaves in _Enumeration(problem, batch, Stats()).continuations(0, _root(problem)):
-        best.scatter_reduce_(0, leaves.changes, problem.counted(leaves.earned), "amax")
+    for sequences, outcomes in every_sequence(problem, batch=batch):
+        best.scatter_reduce_(0, problem.changes(sequences), outcomes, "amax")
     return best.cummax(0).values
 
 
@@ -313,12 +308,16 @@ def _whole(problem: BaseProblem, leaves: _Nodes) -> Tensor:
     return torch.cat([leaves.actions, tail.expand(len(leaves), -1)], dim=1)
 
 
-def _root(problem: BaseProblem) -> _Nodes:
-    device = problem.device
+def _start(states: Tensor, changes_used: Tensor) -> _Nodes:
+    """Prefixes that lead to states [N, (M,) D] with so many changes [N], and of which nothing else is known."""
     return _Nodes(
-        states=problem.first_states.unsqueeze(0),
-        earned=torch.zeros(1, *problem.members_shape, dtype=torch.float64, device=device),
-        changes=torch.zeros(1, dtype=torch.int64, device=device),
-        origins=torch.zeros(1, dtype=torch.int64, device=device),
-        actions=torch.empty(1, 0, dtype=torch.int64, device=device),
+        states=states,
+        earned=torch.zeros(states.shape[:-1], dtype=torch.float64, device=states.device),
+        changes=changes_used.to(torch.int64),
+        origins=torch.arange(len(states), device=states.device),
+        actions=states.new_empty((len(states), 0), dtype=torch.int64),
     )
+
+
+def _root(problem: BaseProblem) -> _Nodes:
+    return _start(problem.first_states.unsqueeze(0), torch.zeros(1, device=problem.device))

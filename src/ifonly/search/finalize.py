@@ -9,32 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.base import NoChildBound
 from ifonly.bounds.factory import observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
 from ifonly.errors import InputError
-from ifonly.problem.batch import ProblemBatch, drop_idle_changes
+from ifonly.problem import BaseProblem
+from ifonly.problem.batch import drop_idle_changes
 from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Solution
-from ifonly.search.incumbents import Incumbents, Ranking
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What is known about P problems when their search ends, finished or not."""
-
-    questions: ProblemBatch
-    incumbents: Incumbents
-    ranking: Ranking | None
-    upper_bounds: Tensor  # [P, K+1]
-    open_counts: Tensor  # [P]
-    stopped: Status | None
-    """What ended the search of all; None when it came to its end."""
-    stopped_by_nodes: Tensor  # [P]
-    depth_first: bool
-    bound: ChildBound | None
-    gap: float
+from ifonly.search.tree import Tree, upper_bounds
 
 
 @dataclass(frozen=True)
@@ -45,52 +29,56 @@ class _Answers:
     outcomes: list[float]
     are_known: list[bool]
     upper_bounds: list[float]
+    open_nodes: int
+    """How many were left unexplored."""
     rest_on_anchors: bool = False
     """Whether an upper bound is that of Lipschitz anchors, where the search had come to none of its own."""
 
 
-def finalize(knowledge: Knowledge) -> list[Solution]:
-    """One finding per problem."""
-    questions, count, budgets = knowledge.questions, *knowledge.upper_bounds.shape
-    problem = torch.arange(count, device=questions.device).repeat_interleave(budgets)
-    chosen = knowledge.incumbents.sequences[problem, knowledge.incumbents.simplest().flatten()].to(torch.int64)
-    sequences, outcomes = drop_idle_changes(questions, problem, chosen)
-    known = knowledge.incumbents.by_budget() > -torch.inf
-    if knowledge.ranking is not None:
+def finalize(tree: Tree, stopped: Status | None) -> list[Solution]:
+    """One solution per problem, of a search that came to its end or was `stopped` by a limit."""
+    batch, upper, ranking = tree.batch, upper_bounds(tree), tree.ranking
+    count, budgets = upper.shape
+    problem = torch.arange(count, device=batch.device).repeat_interleave(budgets)
+    chosen = tree.incumbents.sequences[problem, tree.incumbents.simplest().flatten()].to(torch.int64)
+    sequences, outcomes = drop_idle_changes(batch, problem, chosen)
+    known = tree.incumbents.by_budget() > -torch.inf
+    if ranking is not None:
         some = known.flatten()
-        knowledge.ranking.offer(problem[some], outcomes[some], sequences[some].to(torch.int16))
+        ranking.offer(problem[some], outcomes[some], sequences[some].to(torch.int16))
     rows_of = zip(
         sequences.view(count, budgets, -1),
         outcomes.view(count, budgets).tolist(),
         known.tolist(),
-        knowledge.upper_bounds.tolist(),
+        upper.tolist(),
+        tree.open_list.counts().tolist(),
         strict=True,
     )
-    return [_finding(knowledge, number, _Answers(*parts)) for number, parts in enumerate(rows_of)]
+    return [_solution(tree, stopped, number, _Answers(*parts)) for number, parts in enumerate(rows_of)]
 
 
-def _finding(knowledge: Knowledge, number: int, answers: _Answers) -> Solution:
-    answers = _bracketed(knowledge, number, answers)
-    question = knowledge.questions.problems[number]
-    actions = answers.sequences[-1] if answers.are_known[-1] else question.nearest_actions
+def _solution(tree: Tree, stopped: Status | None, number: int, answers: _Answers) -> Solution:
+    problem = tree.batch.problems[number]
+    answers = _bracketed(problem, answers)
+    actions = answers.sequences[-1] if answers.are_known[-1] else problem.nearest_actions
     upper_bound = answers.upper_bounds[-1]
+    finished = stopped is None and not bool(tree.at_node_limit[number])
     return Solution(
         actions=actions,
-        status=_status(knowledge, number, upper_bound),
+        status=_status(tree, number, upper_bound) or stopped or Status.NODE_LIMIT,
         upper_bound=upper_bound,
-        certificate=_certificate(knowledge, number, answers),
+        certificate=_certificate(tree, number, answers, finished=finished),
         frontier=_frontier(answers),
-        alternatives=_alternatives(knowledge, number, actions, answers.outcomes[-1]),
-        is_admissible=answers.are_known[-1] or bool(question.admissible(actions.unsqueeze(0)).all()),
+        alternatives=_alternatives(tree, number, actions, answers.outcomes[-1]),
+        is_admissible=answers.are_known[-1] or bool(problem.admissible(actions.unsqueeze(0)).all()),
     )
 
 
-def _bracketed(knowledge: Knowledge, number: int, answers: _Answers) -> _Answers:
+def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
     """With finite upper bounds, where there are Lipschitz constants: anchors on the observed path give some.
 
     A search that is stopped early, or has many changes to go, may know none; one that came to its end needs none.
     """
-    problem = knowledge.questions.problems[number]
     if not any(bound == math.inf for bound in answers.upper_bounds):
         return answers
     try:
@@ -103,18 +91,15 @@ def _bracketed(knowledge: Knowledge, number: int, answers: _Answers) -> _Answers
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 
 
-def _status(knowledge: Knowledge, number: int, upper_bound: float) -> Status:
-    tolerance = knowledge.questions.problems[number].tolerance
-    best = float(knowledge.incumbents.best[number].max())
+def _status(tree: Tree, number: int, upper_bound: float) -> Status | None:
+    """What the bracket alone says; None where it is open."""
+    tolerance = tree.batch.problems[number].tolerance
+    best = float(tree.incumbents.best[number].max())
     if not upper_bound > best + tolerance:
         return Status.OPTIMAL
-    if not upper_bound > best + max(tolerance, knowledge.gap):
+    if not upper_bound > best + max(tolerance, tree.monitor.limits.gap):
         return Status.GAP_REACHED
-    return knowledge.stopped or Status.NODE_LIMIT
-
-
-def _is_finished(knowledge: Knowledge, number: int) -> bool:
-    return knowledge.stopped is None and not bool(knowledge.stopped_by_nodes[number])
+    return None
 
 
 def _frontier(answers: _Answers) -> tuple[Budget, ...]:
@@ -131,39 +116,39 @@ def _frontier(answers: _Answers) -> tuple[Budget, ...]:
     )
 
 
-def _alternatives(knowledge: Knowledge, number: int, actions: Tensor, outcome: float) -> tuple[Alternative, ...]:
+def _alternatives(tree: Tree, number: int, actions: Tensor, outcome: float) -> tuple[Alternative, ...]:
     """The ranked sequences; the answer itself comes first, whatever rounding says."""
-    if knowledge.ranking is None:
+    if tree.ranking is None:
         return ()
-    sequences, outcomes = knowledge.ranking.of(number)
+    sequences, outcomes = tree.ranking.of(number)
     others = (sequences != actions).any(1)
     rest = zip(sequences[others].cpu().numpy(), outcomes[others].tolist(), strict=True)
     listed = [Alternative(actions.cpu().numpy(), outcome), *(Alternative(row, value) for row, value in rest)]
     return tuple(listed[: max(1, len(sequences))])
 
 
-def _certificate(knowledge: Knowledge, number: int, answers: _Answers) -> Certificate:
-    bound, tolerance = knowledge.bound, knowledge.questions.problems[number].tolerance
-    complete = _is_finished(knowledge, number) and knowledge.gap <= tolerance
+def _certificate(tree: Tree, number: int, answers: _Answers, *, finished: bool) -> Certificate:
+    bound, problem = tree.bound, tree.batch.problems[number]
+    complete = finished and tree.monitor.limits.gap <= problem.tolerance
     details: dict[str, Any] = {} if bound is None else dict(bound.details(number))
     details |= {
-        "open": int(knowledge.open_counts[number]),
-        "depth_first": knowledge.depth_first,
+        "open": answers.open_nodes,
+        "depth_first": tree.open_list.depth_first,
         "every_budget_proven": complete,
     }
-    if knowledge.ranking is not None:
+    if tree.ranking is not None:
         details |= {
             "alternatives_proven": complete,
-            "alternatives_cut": bool(knowledge.ranking.is_cut()[number]),
+            "alternatives_cut": bool(tree.ranking.is_cut()[number]),
         }
     if answers.rest_on_anchors:
         details["upper_bounds_from"] = AnchorBound.method
-    declared = declared_constants(knowledge.questions.problems[number].reward)
+    declared = declared_constants(problem.reward)
     if declared and (answers.rest_on_anchors or (bound is not None and bound.rests_on_constants)):
         details["relies_on_declared_constants_of"] = declared
     return Certificate(
         method=NoChildBound.method if bound is None else bound.method,
         proven=math.isfinite(answers.upper_bounds[-1]),
-        tolerance=tolerance,
+        tolerance=problem.tolerance,
         details=details,
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
-from ifonly.problem.batch import ROWS
+from ifonly.problem.batch import ROWS, Branches, changed
 from ifonly.progress import silent
 from ifonly.query import Limits
 from ifonly.result import Certificate, Stats, Status
@@ -88,13 +88,13 @@ class TopSingleChanges(Heuristic):
         """One batch of single changes, one batch of their combinations."""
         problem = best.problem
         start = problem.nearest_actions.unsqueeze(0)
-        changes = single_changes(problem, start, torch.ones_like(start, dtype=torch.bool), stats=best.stats)
-        order = changes.outcomes.sort(descending=True, stable=True).indices
-        helpful = order[changes.outcomes[order] > best.outcome + best.tolerance].tolist()
+        sequences, outcomes = single_changes(best, start, torch.ones_like(start, dtype=torch.bool))
+        steps = (sequences != start).int().argmax(1)
+        order = outcomes.sort(descending=True, stable=True).indices
         chosen: dict[int, int] = {}
-        for row in helpful:
+        for row in order[outcomes[order] > best.outcome + best.tolerance].tolist():
             if len(chosen) < problem.max_changes:
-                chosen.setdefault(int(changes.steps[row]), int(changes.actions[row]))
+                chosen.setdefault(int(steps[row]), int(sequences[row, steps[row]]))
         together = start.repeat(len(chosen), 1)
         for number, (step, action) in enumerate(chosen.items()):
             together[number:, step] = action
@@ -114,8 +114,13 @@ class Greedy(Heuristic):
 
     def improve(self, best: Incumbent) -> None:
         """Rounds of single changes, one batch each."""
-        while not best.stopped() and _one_better_change(best):
-            pass
+        while not best.stopped():
+            sequence = best.actions.unsqueeze(0)
+            changed_before = sequence != best.problem.observed_actions
+            has_budget = int(changed_before.sum()) < best.problem.max_changes
+            changeable = torch.ones_like(changed_before) if has_budget else changed_before
+            if not best.offer(*single_changes(best, sequence, changeable)):
+                break
 
 
 def greedy_actions(problem: BaseProblem, *, seconds: float | None = None) -> tuple[Tensor, float]:
@@ -158,13 +163,11 @@ class Beam(Heuristic):
         for parents in beam.split(max(1, ROWS // (problem.horizon * problem.action_count))):
             if best.stopped():
                 break
-            unchanged = parents == problem.observed_actions
-            changes = single_changes(problem, parents, unchanged, stats=best.stats)
-            children = changes.sequences(parents)
-            best.offer(children, changes.outcomes)
+            children, found = single_changes(best, parents, parents == problem.observed_actions)
+            best.offer(children, found)
             # Two orders of the same changes give the same sequence: each is kept once.
             merged, first = np.unique(np.concatenate([sequences, children.cpu().numpy()]), axis=0, return_index=True)
-            values = np.concatenate([outcomes, changes.outcomes.cpu().numpy()])[first]
+            values = np.concatenate([outcomes, found.cpu().numpy()])[first]
             kept = np.argsort(-values, kind="stable")[: self.width]
             sequences, outcomes = merged[kept], values[kept]
         return torch.as_tensor(sequences, device=problem.device)
@@ -226,61 +229,6 @@ def _completions(allowed: Tensor, links: Tensor | None, observed: Tensor, max_ch
     return found[::-1]
 
 
-@dataclass(frozen=True)
-class SingleChanges:
-    """Sequences that differ from a given one in one step."""
-
-    parents: Tensor  # [n], row of the given sequence
-    steps: Tensor  # [n]
-    actions: Tensor  # [n]
-    outcomes: Tensor  # [n]; minus infinity where it is not finite, or a change lacks support
-
-    def sequences(self, parents: Tensor) -> Tensor:
-        """The whole sequences [n, T], from the given ones [W, T]."""
-        whole = parents[self.parents]
-        whole[torch.arange(len(whole), device=whole.device), self.steps] = self.actions
-        return whole
-
-
-def single_changes(
-    problem: BaseProblem, sequences: Tensor, changeable: Tensor, *, stats: Stats | None = None
-) -> SingleChanges:
-    """The outcome of every allowed replacement of one action of `sequences` [W, T] at steps where `changeable` [W, T].
-
-    A replacement must also fit the actions before and after it. The budget is the caller's: it decides what is
-    changeable. Everything is rolled out in one pass: a replacement shares the states of its sequence until it branches
-    off.
-    """
-    count, horizon = sequences.shape
-    parents = torch.arange(count, device=problem.device)  # the first W rows stay the given sequences themselves
-    steps, actions = torch.full_like(parents, -1), torch.full_like(parents, -1)
-    states = problem.first_states.expand(count, *problem.first_states.shape)
-    earned = torch.zeros(count, *problem.members_shape, dtype=torch.float64, device=problem.device)
-    fine = torch.ones(count, dtype=torch.bool, device=problem.device)
-    model_steps = 0
-    for t in range(horizon):
-        options = problem.allowed[t] & changeable[:, t : t + 1]
-        options[torch.arange(count, device=problem.device), sequences[:, t]] = False
-        if problem.links is not None and t > 0:
-            options &= problem.links[t, sequences[:, t - 1]]
-        if problem.links is not None and t < horizon - 1:
-            options &= problem.links[t + 1, :, sequences[:, t + 1]].mT
-        rows, replacements = options.nonzero(as_tuple=True)
-        taken = torch.cat([sequences[parents, t], replacements])
-        states, earned = torch.cat([states, states[rows]]), torch.cat([earned, earned[rows]])
-        earned = earned + problem.rewards(t, states, taken)
-        fine = torch.cat([fine, fine[rows]]) & problem.may_take(t, states, taken)
-        if t < horizon - 1:
-            states = problem.step(t, states, taken)
-            model_steps += len(states)
-        parents = torch.cat([parents, rows])
-        steps, actions = torch.cat([steps, torch.full_like(rows, t)]), torch.cat([actions, replacements])
-    if stats is not None:
-        _count(stats, sequences=len(earned) - count, model_steps=model_steps)
-    outcomes = _finite(problem.counted(earned[count:])).masked_fill(~fine[count:], -torch.inf)
-    return SingleChanges(parents[count:], steps[count:], actions[count:], outcomes)
-
-
 class Incumbent:
     """The best sequence so far, starting with the admissible one nearest to the observed; the first of equals stays."""
 
@@ -322,14 +270,29 @@ class Incumbent:
         return self.status is not None
 
 
-def _one_better_change(best: Incumbent) -> bool:
-    """One greedy round; says whether it found something better."""
-    problem, sequence = best.problem, best.actions.unsqueeze(0)
-    changed = sequence != problem.observed_actions
-    budget_left = int(changed.sum()) < problem.max_changes
-    changeable = torch.ones_like(changed) if budget_left else changed
-    changes = single_changes(problem, sequence, changeable, stats=best.stats)
-    return best.offer(changes.sequences(sequence), changes.outcomes)
+def single_changes(best: Incumbent, sequences: Tensor, changeable: Tensor) -> tuple[Tensor, Tensor]:
+    """Sequences [n, T] with one action of `sequences` [W, T] replaced where `changeable` [W, T], and outcomes [n].
+
+    Outcomes are minus infinity where they are not finite, or a change lacks support. A replacement must be allowed and
+    fit the actions before and after it. The budget is the caller's: it decides what is changeable. A replacement is
+    replayed from where it branches off.
+    """
+    problem, batch, only = best.problem, best.problem.as_batch, torch.zeros_like(sequences[:, 0])
+    options = problem.allowed & changeable.unsqueeze(-1)
+    options = options.scatter(2, sequences.unsqueeze(-1), False)
+    if problem.links is not None:
+        later = torch.arange(1, problem.horizon, device=problem.device)
+        options[:, 1:] &= problem.links[later, sequences[:, :-1]]
+        options[:, :-1] &= problem.links.mT[later, sequences[:, 1:]]
+    parents, steps, actions = options.nonzero(as_tuple=True)
+    trials, paths = changed(sequences[parents], steps, actions), batch.rollout(only, sequences)
+    states, earned = paths.states[parents, steps], paths.earned[parents, steps]
+    branches = Branches(only[parents], trials, steps, states, earned)
+    paths = batch.continued(paths.select(parents), branches)
+    taken = len(sequences) * (problem.horizon - 1) + int(batch.steps_from(branches).sum())
+    _count(best.stats, sequences=len(trials), model_steps=taken)
+    fine = batch.have_support(branches.problem, trials, paths.states)
+    return trials, _finite(paths.outcomes).masked_fill(~fine, -torch.inf)
 
 
 def _count(stats: Stats, *, sequences: int, model_steps: int) -> None:

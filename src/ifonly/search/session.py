@@ -1,4 +1,4 @@
-"""The same question again and again, under changing rules: what was computed once is kept."""
+"""The same problem again and again, under changing rules: what was computed once is kept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Session:
             raise InputError(f"session: {solver!r} keeps nothing for the next question; pass BranchAndBound(...).")
         self.solver = solver
         self.problem = problem
-        """The question under its current rules."""
+        """The problem under its current rules."""
         self._unruled = problem.with_constraints(Constraints())
         self._bound: ChildBound | None = None
         self._known: Tensor | None = None
@@ -65,11 +65,11 @@ class Session:
         problem = self.problem if constraints is None else self.problem.with_constraints(constraints)
         with torch.no_grad():
             monitor = Monitor(problem.query.limits if limits is None else limits, progress, problem.tolerance)
-            search = branch_and_bound(
+            (solution,), tree = branch_and_bound(
                 self.solver, [problem], monitor, bound=self._bound, bounded=[self._unruled], known=self._known
             )
-            result = result_of(problem, self.solver, search.solutions[0], monitor)
-            self._bound = search.bound
+            result = result_of(problem, self.solver, solution, monitor)
+            self._bound = tree.bound
         self.problem = problem
         self._remember(result)
         return result

@@ -9,7 +9,7 @@ import torch
 
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
-from ifonly.problem.batch import ProblemBatch, drop_idle_changes
+from ifonly.problem.batch import drop_idle_changes
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits
 from ifonly.result import Result
@@ -44,8 +44,8 @@ def solve(
 def result_of(problem: BaseProblem, solver: Solver, finding: Solution, monitor: Monitor) -> Result:
     """What `solver` found for `problem`, as a result; `monitor` watched it."""
     if not finding.frontier:  # a frontier is without idle changes already
-        batch, only = ProblemBatch([problem]), finding.actions.new_zeros(1)
-        kept, _ = drop_idle_changes(batch, only, finding.actions.unsqueeze(0), tolerance=monitor.tolerance)
+        only, whole = finding.actions.new_zeros(1), finding.actions.unsqueeze(0)
+        kept, _ = drop_idle_changes(problem.as_batch, only, whole, tolerance=monitor.tolerance)
         finding = replace(finding, actions=kept[0])
     result = build_result(
         problem,

@@ -17,16 +17,16 @@ from ifonly.search.heuristics import Beam, Greedy, RandomSearch, TopSingleChange
 SAMPLES = 2000
 """Random sequences whose states become anchors, as in the paper's experiments; also the random baseline's."""
 
-SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "branch-and-bound": ("alternatives", "within", "bound"),
-    "anchor-astar": ("samples", "anchors", "strategy", "shared", "seed"),
-    "exhaustive": (),
-    "greedy": (),
-    "beam": ("width",),
-    "top": (),
-    "random": ("samples", "seed"),
+SOLVERS: Mapping[str, tuple[type[Solver], tuple[str, ...]]] = {
+    "branch-and-bound": (BranchAndBound, ("alternatives", "within", "bound")),
+    "anchor-astar": (AnchorAStar, ("samples", "anchors", "strategy", "shared", "seed")),
+    "exhaustive": (Exhaustive, ()),
+    "greedy": (Greedy, ()),
+    "beam": (Beam, ("width",)),
+    "top": (TopSingleChanges, ()),
+    "random": (RandomSearch, ("samples", "seed")),
 }
-"""The solvers' names and the settings that each knows."""
+"""The solvers by name, and the settings that each knows."""
 
 STRATEGIES = ("lipschitz", "uniform", "facility")
 
@@ -40,49 +40,36 @@ def make_solver(content: Mapping[str, Any], *, pool: FloatArray | None = None) -
     3
     """
     name, settings = content["name"], {key: value for key, value in content.items() if key != "name"}
-    if name not in SETTINGS:
-        raise InputError(f"solver {name!r} is unknown; choose from {', '.join(SETTINGS)}.")
-    if unknown := sorted(set(settings) - set(SETTINGS[name])):
-        known = ", ".join(SETTINGS[name]) or "none"
-        raise InputError(f"solver {name}: unknown setting {unknown[0]!r}; it knows: {known}.")
+    if name not in SOLVERS:
+        raise InputError(f"solver {name!r} is unknown; choose from {', '.join(SOLVERS)}.")
+    kind, known = SOLVERS[name]
+    if unknown := sorted(set(settings) - set(known)):
+        raise InputError(f"solver {name}: unknown setting {unknown[0]!r}; it knows: {', '.join(known) or 'none'}.")
     try:
-        return _made(name, settings, pool)
+        if kind is AnchorAStar:
+            given = {key: settings.pop(key, None) for key in ("strategy", "anchors", "samples")}
+            settings["anchors"] = _anchors(**given, pool=pool)
+        elif kind is RandomSearch:
+            settings = {"samples": SAMPLES, **settings}
+        return kind(**settings)
     except TypeError as error:
         raise InputError(f"solver {name}: a setting is of the wrong kind ({error}).") from None
 
 
-def _made(name: str, settings: dict[str, Any], pool: FloatArray | None) -> Solver:
-    match name:
-        case "anchor-astar":
-            anchors = _anchors(settings, pool)
-            return AnchorAStar(anchors=anchors, shared=settings.get("shared", False), seed=settings.get("seed", 0))
-        case "exhaustive":
-            return Exhaustive()
-        case "greedy":
-            return Greedy()
-        case "beam":
-            return Beam(**settings)
-        case "top":
-            return TopSingleChanges()
-        case "random":
-            return RandomSearch(samples=settings.get("samples", SAMPLES), seed=settings.get("seed", 0))
-        case _:
-            return BranchAndBound(**settings)
-
-
-def _anchors(settings: Mapping[str, Any], pool: FloatArray | None) -> AnchorStrategy:
-    strategy, size, samples = (settings.get(name) for name in ("strategy", "anchors", "samples"))
+def _anchors(
+    *, strategy: str | None, anchors: int | None, samples: int | None, pool: FloatArray | None
+) -> AnchorStrategy:
     if strategy is not None and strategy not in STRATEGIES:
         raise InputError(f"solver anchor-astar: strategy {strategy!r}; choose from {', '.join(STRATEGIES)}.")
-    if size is not None and samples is not None:
+    if anchors is not None and samples is not None:
         raise InputError("solver anchor-astar: samples and anchors exclude each other.")
     if strategy == "facility":
         if samples is not None:
             raise InputError("solver anchor-astar: facility location takes anchors, not samples.")
         if pool is None:
             raise InputError("solver anchor-astar: facility location needs a cohort whose states it chooses among.")
-        return FacilityLocation(size=size or SAMPLES, pool=pool)
+        return FacilityLocation(size=anchors or SAMPLES, pool=pool)
     weighting: Literal["uniform", "lipschitz"] = "uniform" if strategy == "uniform" else "lipschitz"
-    if size is not None:
-        return MonteCarlo(samples=None, size=size, weighting=weighting)
+    if anchors is not None:
+        return MonteCarlo(samples=None, size=anchors, weighting=weighting)
     return MonteCarlo(samples=samples or SAMPLES, weighting=weighting)

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
-from ifonly.result import Status
+from ifonly.result import Stats, Status
 from ifonly.search.base import Monitor
-from ifonly.search.finalize import Knowledge
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
 
@@ -181,10 +180,13 @@ def upper_bounds(tree: Tree) -> Tensor:
 
     The largest of what was found, what was pruned for the sake of a gap, and what is still open.
     """
-    upper = torch.stack([tree.incumbents.by_budget(), tree.fathomed_bounds, tree.root_bounds]).amax(0)
+    found = tree.incumbents.by_budget()
+    upper = torch.stack([found, tree.fathomed_bounds, tree.root_bounds]).amax(0)
     for nodes in (tree.open_list.all(), tree.selected):
         if nodes is not None:
             keep_largest(upper, nodes.problem, nodes.bounds)
+    most = torch.tensor([problem.largest_outcome for problem in tree.batch.problems], dtype=torch.float64)
+    upper = torch.maximum(torch.minimum(upper, most.to(upper).unsqueeze(1)), found)
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.
     return upper.flip(1).cummin(1).values.flip(1)
@@ -232,17 +234,11 @@ def update_stats(tree: Tree) -> None:
     stats.model_steps = int(tree.model_steps.sum())
 
 
-def knowledge(tree: Tree, stopped: Status | None) -> Knowledge:
-    """What is known when the search ends, `stopped` by a limit or finished."""
-    return Knowledge(
-        questions=tree.batch,
-        incumbents=tree.incumbents,
-        ranking=tree.ranking,
-        upper_bounds=upper_bounds(tree),
-        open_counts=tree.open_list.counts(),
-        stopped=stopped,
-        stopped_by_nodes=tree.at_node_limit,
-        depth_first=tree.open_list.depth_first,
-        bound=tree.bound,
-        gap=tree.monitor.limits.gap,
+def stats_of(tree: Tree, number: int) -> Stats:
+    """One problem's share of the work; of the time, an equal one."""
+    return Stats(
+        nodes_expanded=int(tree.expanded[number]),
+        nodes_generated=int(tree.generated[number]),
+        model_steps=int(tree.model_steps[number]),
+        seconds_bounds=tree.monitor.stats.seconds_bounds / tree.batch.count,
     )

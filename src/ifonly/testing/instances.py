@@ -22,6 +22,7 @@ from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
+from ifonly.models.noise import PRIORS
 from ifonly.models.post_nonlinear import PostNonlinear, Spline
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.query import Query
@@ -39,7 +40,7 @@ REWARD_KINDS = ("linear", "piecewise linear", "penalties", "with action costs", 
 
 
 def partition_problem(values: Sequence[int]) -> Problem:
-    """The question of the hardness proof (app:hardness): its best outcome is 0 exactly when `values` can be split
+    """The problem of the hardness proof (app:hardness): its best outcome is 0 exactly when `values` can be split
     into two parts of equal sum, and negative otherwise.
 
     At step t the running total is the sum of the first t values and the next value is due; action "diff" drops it from
@@ -116,6 +117,10 @@ class RandomProblemSettings:
     strength: float = 2.0
     """Factor on the initial weights of saturating networks without limits: large ones bend and saturate."""
     hidden: tuple[int, ...] = (6,)
+    scaling: str = "linear"
+    """Of the dynamic features: "linear", "bounded", "log", or "mixed", each feature another."""
+    residual: str | None = "none"
+    """What locations add to their networks: "none", "identity" or "diagonal"; None also draws among all priors."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -129,8 +134,8 @@ class RandomProblemSettings:
                 raise InputError(f"random problem: {name}={getattr(self, name)} must be at least {least}.")
 
 
-def random_problem(seed: int, settings: RandomProblemSettings | None = None, **changes: Any) -> Problem:
-    """A small problem, the same for the same seed and settings; `changes` are fields of `RandomProblemSettings`.
+def random_problem(seed: int, **settings: Any) -> Problem:
+    """A small problem, the same for the same seed and settings, which are fields of `RandomProblemSettings`.
 
     Model, scaling, reward and restrictions are random; the episode is drawn from the model itself, so that its noise
     is what the model expects.
@@ -139,38 +144,33 @@ def random_problem(seed: int, settings: RandomProblemSettings | None = None, **c
     >>> problem.horizon, problem.model.kind, problem.noise.shape
     (4, 'linear', torch.Size([3, 2]))
     """
-    unknown = set(changes) - {field.name for field in fields(RandomProblemSettings)}
+    unknown = set(settings) - {field.name for field in fields(RandomProblemSettings)}
     if unknown:
         raise InputError(f"random problem: {sorted(unknown)} are no fields of RandomProblemSettings.")
-    settings = replace(settings or RandomProblemSettings(), **changes)
+    chosen = RandomProblemSettings(**settings)
     rng = np.random.default_rng(seed)
-    if settings.rules is None:
-        settings = replace(settings, rules=rng.random() < 0.5)
-    schema = _random_schema(rng, settings)
-    model = random_model(schema, rng, settings).for_search()
-    episode = _random_episode(f"random {seed}", model, rng, settings)
+    if chosen.rules is None:
+        chosen = replace(chosen, rules=rng.random() < 0.5)
+    schema = _random_schema(rng, chosen)
+    model = random_model(schema, rng, chosen).for_search()
+    episode = _random_episode(f"random {seed}", model, rng, chosen)
     problem = Problem.from_episode(
         episode,
         model,
         Query(
-            _random_reward(schema, rng, settings),
-            settings.max_changes,
-            constraints=_random_choices(episode, rng, settings),
-            change_cost=float(rng.choice([0.0, 0.1, 0.5])) if settings.rules else 0.0,
+            _random_reward(schema, rng, chosen),
+            chosen.max_changes,
+            constraints=_random_choices(episode, rng, chosen),
+            change_cost=float(rng.choice([0.0, 0.1, 0.5])) if chosen.rules else 0.0,
         ),
     )
-    return _with_random_rules(problem, rng) if settings.rules else problem
+    return _with_random_rules(problem, rng) if chosen.rules else problem
 
 
 def random_ensemble(
-    seed: int,
-    settings: RandomProblemSettings | None = None,
-    *,
-    members: int = 3,
-    objective: str | float = "mean",
-    **changes: Any,
+    seed: int, *, members: int = 3, objective: str | float = "mean", **settings: Any
 ) -> EnsembleProblem:
-    """The question of `random_problem`, put to its model and to `members - 1` others that know nothing of it.
+    """The query of `random_problem`, put to its model and to `members - 1` others that know nothing of it.
 
     They are of the kind asked for, or each of any kind, so they disagree on everything but the recording. Those for
     which the recording is a wild coincidence (noise of more than `LARGEST_NOISE`) are drawn again.
@@ -179,12 +179,11 @@ def random_ensemble(
     >>> len(ensemble.models), ensemble.noise.shape
     (4, torch.Size([4, 4, 2]))
     """
-    problem = random_problem(seed, settings, **changes)
+    problem = random_problem(seed, **settings)
     rng = np.random.default_rng([seed, 1])
-    settings = replace(settings or RandomProblemSettings(), **changes)
     models = [problem.model]
     while len(models) < members:
-        model = random_model(problem.episode.schema, rng, settings)
+        model = random_model(problem.episode.schema, rng, RandomProblemSettings(**settings))
         model.set_scaler(problem.model.scaler)
         with torch.no_grad(), suppress(ReplayError):
             other = problem.put_to(model)
@@ -210,14 +209,14 @@ class HalfSpaces:
         return {"kind": "half spaces", "normals": self.normals.tolist(), "offsets": self.offsets.tolist()}
 
 
-def random_half_spaces(question: BaseProblem, seed: int) -> HalfSpaces:
+def random_half_spaces(problem: BaseProblem, seed: int) -> HalfSpaces:
     """Half-spaces near the recorded states: which actions they support differs from state to state."""
     rng = np.random.default_rng(seed)
-    states = question.observed_states.cpu().numpy()
-    normals = rng.normal(size=(question.action_count, states.shape[1]))
-    through = states[rng.integers(len(states), size=question.action_count)]
+    states = problem.observed_states.cpu().numpy()
+    normals = rng.normal(size=(problem.action_count, states.shape[1]))
+    through = states[rng.integers(len(states), size=problem.action_count)]
     offsets = (normals * through).sum(1) + rng.normal(scale=0.5, size=len(normals))
-    return HalfSpaces(*(torch.as_tensor(part, device=question.device) for part in (normals, offsets)))
+    return HalfSpaces(*(torch.as_tensor(part, device=problem.device) for part in (normals, offsets)))
 
 
 def _with_random_rules(problem: Problem, rng: np.random.Generator) -> Problem:
@@ -312,14 +311,15 @@ def _untrained(
         "prior": str(rng.choice(["gaussian", "independent", "laplace"])),
         "scaler": scaler,
     }
-    if model_class is LocationScale:
-        return LocationScale(schema, lipschitz=(limits[0], limits[1]) if constrained else None, **common)
-    if model_class is MonotoneFlow:
-        return MonotoneFlow(schema, lipschitz=limits if constrained else None, **common)
+    common["residual"] = settings.residual
+    if settings.residual is None:
+        common |= {"residual": str(rng.choice(["identity", "diagonal"])), "prior": str(rng.choice(list(PRIORS)))}
     if model_class is PostNonlinear:
-        spline = Spline(bins=4, reach=3.0, steepness=4.0)
-        return PostNonlinear(schema, lipschitz=limits[0] if constrained else None, distortion=spline, **common)
-    return Additive(schema, lipschitz=limits[0] if constrained else None, **common)
+        common["distortion"] = Spline(bins=4, reach=3.0, steepness=4.0)
+    if constrained:
+        several: dict[type, Any] = {LocationScale: (limits[0], limits[1]), MonotoneFlow: limits}
+        common["lipschitz"] = several.get(model_class, limits[0])
+    return model_class(schema, **common)
 
 
 def _random_linear_model(schema: Schema, rng: np.random.Generator, scaler: Scaler) -> LinearModel:
@@ -335,7 +335,7 @@ def _random_linear_model(schema: Schema, rng: np.random.Generator, scaler: Scale
 
 
 def _random_schema(rng: np.random.Generator, settings: RandomProblemSettings) -> Schema:
-    dynamic = [Feature(f"state {i}", "dynamic") for i in range(settings.state_size)]
+    dynamic = [_random_feature(i, rng, settings.scaling) for i in range(settings.state_size)]
     context = [
         Feature(f"context {i}", "static" if i == 0 else "contextual", scaling="log" if i == 1 else "linear")
         for i in range(settings.context_size)
@@ -351,6 +351,14 @@ def _random_schema(rng: np.random.Generator, settings: RandomProblemSettings) ->
     else:
         space = ActionSpace.from_vectors(rng.normal(size=(count, 2)).tolist())
     return Schema((*dynamic, *context), space)
+
+
+def _random_feature(i: int, rng: np.random.Generator, scaling: str) -> Feature:
+    kind = ("bounded", "log", "linear")[i % 3] if scaling == "mixed" else scaling
+    if kind != "bounded":
+        return Feature(f"state {i}", "dynamic", scaling=kind)  # type: ignore[arg-type]
+    low, high = -rng.uniform(0.5, 3), rng.uniform(0.5, 3)
+    return Feature(f"state {i}", "dynamic", scaling="bounded", plausible=(low, high))
 
 
 def _dose_axes(count: int) -> list[Axis]:
@@ -380,18 +388,13 @@ def _random_episode(
     context[:, :1] = context[:1, :1]  # the first one is static
     actions = rng.integers(settings.actions, size=horizon)
     states = [torch.as_tensor(rng.normal(size=settings.state_size))]
+    assert isinstance(model, TrainableModel | LinearModel)
     with torch.no_grad():
         for t in range(horizon - 1):
-            states.append(_sample(model, states[-1], torch.as_tensor(context[t]), torch.tensor(actions[t]), generator))
+            inputs = states[-1], torch.as_tensor(context[t]), torch.tensor(actions[t])
+            states.append(model.sample(*inputs, generator=generator))
     decoded = model.scaler.states.decode(torch.stack(states).numpy())
     return Episode(id, model.schema, states=decoded, actions=actions, context=model.scaler.context.decode(context))
-
-
-def _sample(
-    model: TransitionModel, states: Tensor, context: Tensor, actions: Tensor, generator: torch.Generator
-) -> Tensor:
-    assert isinstance(model, TrainableModel | LinearModel)
-    return model.sample(states, context, actions, generator=generator)
 
 
 def _random_reward(schema: Schema, rng: np.random.Generator, settings: RandomProblemSettings) -> Reward:

@@ -1,4 +1,4 @@
-"""Panels: the exact search for the mean, the worst and quantiles of several models, against brute force."""
+"""Ensembles: the exact search for the mean, the worst and quantiles of several models, against brute force."""
 
 import math
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ensemble_oracles import Truth, counted, ranking, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from panel_oracles import Truth, counted, ranking, truth
+from shared_problems import random_ensemble, random_problem
 
 from ifonly.bounds.factory import make_child_bound
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
@@ -33,13 +34,13 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_child_bound, check_solver
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
+from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS
 from ifonly.text.results import statement
 
 GOALS: tuple[str | float, ...] = ("mean", "worst", 0.3, 0.5, 0.9)
 
 
-def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[EnsembleProblem]:
+def ensembles(count: int, start: int = 0, **given_settings: Any) -> Iterator[EnsembleProblem]:
     """Every kind of model and reward, goal and budget, with and without rules, one to five members."""
     for seed in range(start, start + count):
         drawn = {
@@ -55,11 +56,11 @@ def panels(count: int, start: int = 0, **given_settings: Any) -> Iterator[Ensemb
         yield random_ensemble(seed, **{**drawn, **given_settings})
 
 
-def check_answer(result: Result, panel: EnsembleProblem, every: Truth, *, proven: bool = True) -> None:
+def check_answer(result: Result, ensemble: EnsembleProblem, every: Truth, *, proven: bool = True) -> None:
     """The frontier, the answer and its members' outcomes against all sequences."""
-    tolerance = 10 * panel.tolerance
+    tolerance = 10 * ensemble.tolerance
     by_sequence = {tuple(row): number for number, row in enumerate(every.sequences.tolist())}
-    best = every.frontier(panel.max_changes)
+    best = every.frontier(ensemble.max_changes)
     for budget, wanted in zip(result.frontier, best, strict=bool(result.frontier)):
         assert budget.upper_bound >= wanted - tolerance
         if wanted == -math.inf:
@@ -86,16 +87,16 @@ def check_answer(result: Result, panel: EnsembleProblem, every: Truth, *, proven
 
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, panel in enumerate(panels(60, constrained=bound == "lipschitz" or None)):
-        result = solve(panel, BranchAndBound(bound=bound, batch=1 + number % 5))
-        check_answer(result, panel, truth(panel))
+    for number, ensemble in enumerate(ensembles(40, constrained=bound == "lipschitz" or None)):
+        result = solve(ensemble, BranchAndBound(bound=bound, batch=1 + number % 5))
+        check_answer(result, ensemble, truth(ensemble))
 
 
-def smooth_panels(count: int, start: int, **given_settings: Any) -> Iterator[EnsembleProblem]:
-    for panel in panels(10 * count, start, **given_settings):
-        if all(can_expand(member) for member in panel.members):
+def smooth_ensembles(count: int, start: int, **given_settings: Any) -> Iterator[EnsembleProblem]:
+    for ensemble in ensembles(10 * count, start, **given_settings):
+        if all(can_expand(member) for member in ensemble.members):
             count -= 1
-            yield panel
+            yield ensemble
         if not count:
             return
 
@@ -103,68 +104,68 @@ def smooth_panels(count: int, start: int, **given_settings: Any) -> Iterator[Ens
 @pytest.mark.parametrize("goal", GOALS)
 def test_led_by_expansions_every_budget_equals_enumeration(goal: str | float) -> None:
     given_settings = {"model_kind": "location-scale", "reward_kind": "linear", "objective": goal, "strength": 0.7}
-    for number, panel in enumerate(smooth_panels(20, 400, **given_settings)):
-        result = solve(panel, BranchAndBound(bound="taylor", batch=1 + number % 5))
-        check_answer(result, panel, truth(panel))
-        assert panel.max_changes == 0 or result.certificate.method == TaylorChildBound.method
+    for number, ensemble in enumerate(smooth_ensembles(12, 400, **given_settings)):
+        result = solve(ensemble, BranchAndBound(bound="taylor", batch=1 + number % 5))
+        check_answer(result, ensemble, truth(ensemble))
+        assert ensemble.max_changes == 0 or result.certificate.method == TaylorChildBound.method
 
 
 def test_exhaustive_search_equals_enumeration() -> None:
-    for panel in panels(60, start=800):
-        every = truth(panel)
-        result = solve(panel, Exhaustive(batch=7))
-        check_answer(result, panel, every)
-        assert outcome_frontier(panel).tolist() == pytest.approx(every.frontier(panel.max_changes), abs=1e-8)
-        assert result.certificate.details["objective"] == panel.objective.goal
+    for ensemble in ensembles(40, start=800):
+        every = truth(ensemble)
+        result = solve(ensemble, Exhaustive(batch=7))
+        check_answer(result, ensemble, every)
+        assert outcome_frontier(ensemble).tolist() == pytest.approx(every.frontier(ensemble.max_changes), abs=1e-8)
+        assert result.certificate.details["objective"] == ensemble.objective.goal
 
 
 @pytest.mark.parametrize("bound", ["none", "lipschitz"])
 def test_best_few(bound: str) -> None:
-    for panel in panels(16, start=1000, constrained=True):
-        wanted = ranking(panel, truth(panel))
+    for ensemble in ensembles(12, start=1000, constrained=True):
+        wanted = ranking(ensemble, truth(ensemble))
         for number in (3, 10_000):
-            result = solve(panel, BranchAndBound(bound=bound, alternatives=number, batch=3))
+            result = solve(ensemble, BranchAndBound(bound=bound, alternatives=number, batch=3))
             values = [one.outcome for one in result.alternatives]
             assert values == pytest.approx([value for value, _ in wanted[:number]], abs=1e-8)
             for one in result.alternatives:
                 assert one.member_outcomes is not None
-                assert counted(panel.objective.goal, one.member_outcomes) == pytest.approx(one.outcome, abs=1e-8)
+                assert counted(ensemble.objective.goal, one.member_outcomes) == pytest.approx(one.outcome, abs=1e-8)
 
 
 @pytest.mark.parametrize("bound", ["lipschitz", "taylor"])
 def test_bounds_are_above_the_truth_at_every_node(bound: str) -> None:
     kinds = {"model_kind": "location-scale", "reward_kind": "linear", "constrained": True, "max_changes": 3}
-    for panel in smooth_panels(12, 1200, **kinds):
-        check_child_bound(make_child_bound([panel], bound), [panel], samples=6)
+    for ensemble in smooth_ensembles(8, 1200, **kinds):
+        check_child_bound(make_child_bound([ensemble], bound), [ensemble], samples=6)
 
 
 def test_too_low_a_bound_of_one_member_is_noticed() -> None:
     """Of the member that counts, that is: the check of bounds can fail."""
-    panel = random_ensemble(3, members=2, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
-    bound = make_child_bound([panel], "lipschitz")
+    ensemble = random_ensemble(3, members=2, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    bound = make_child_bound([ensemble], "lipschitz")
     low = bound._bounds[0]  # type: ignore[attr-defined]
     children, root = low.children, low.root
     low.children, low.root = (lambda nodes: children(nodes) - 5.0), (lambda: root() - 5.0)
     with pytest.raises(VerificationError, match="below the truth"):
-        check_child_bound(bound, [panel])
+        check_child_bound(bound, [ensemble])
 
 
 def test_solvers_keep_their_contract() -> None:
-    few = list(panels(6, start=1400, constrained=True))
+    few = list(ensembles(6, start=1400, constrained=True))
     for solver in (BranchAndBound(), BranchAndBound(bound="lipschitz"), Greedy(), RandomSearch(samples=50), Beam(5)):
         check_solver(solver, few)
     check_solver(TopSingleChanges(), few)
 
 
 @pytest.mark.parametrize("goal", GOALS)
-def test_a_panel_of_one_is_the_plain_problem(goal: str | float) -> None:
-    for seed in range(8):
+def test_an_ensemble_of_one_is_the_plain_problem(goal: str | float) -> None:
+    for seed in range(5):
         problem = random_problem(seed, rules=None, max_changes=2 + seed % 2)
-        panel = EnsembleProblem.from_problem(problem, [problem.model], objective=goal)
+        ensemble = EnsembleProblem.from_problem(problem, [problem.model], objective=goal)
         for solver in (BranchAndBound(alternatives=4), Exhaustive(), Greedy()):
-            one, other = solve(problem, solver), solve(panel, solver)
+            one, other = solve(problem, solver), solve(ensemble, solver)
             assert one.actions.tolist() == other.actions.tolist()
-            assert one.outcome == pytest.approx(other.outcome, abs=panel.tolerance)
+            assert one.outcome == pytest.approx(other.outcome, abs=ensemble.tolerance)
             assert one.states == pytest.approx(other.states)
             assert [a.actions.tolist() for a in one.alternatives] == [a.actions.tolist() for a in other.alternatives]
 
@@ -206,35 +207,37 @@ def test_the_objectives_differ_as_by_hand() -> None:
 @pytest.mark.parametrize("goal", ["mean", "worst", 0.4])
 def test_limits_leave_valid_brackets(goal: str | float) -> None:
     stopped = 0
-    for number, panel in enumerate(panels(16, 1600, objective=goal, max_changes=3, constrained=True, horizon=4)):
-        every = truth(panel)
+    for number, ensemble in enumerate(ensembles(16, 1600, objective=goal, max_changes=3, constrained=True, horizon=4)):
+        every = truth(ensemble)
         limits = (Limits(nodes=0), Limits(nodes=3), Limits(seconds=0.0), Limits(gap=0.5))[number % 4]
-        result = solve(panel, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
-        check_answer(result, panel, every, proven=False)
+        result = solve(ensemble, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
+        check_answer(result, ensemble, every, proven=False)
         assert math.isfinite(result.upper_bound)  # anchors on the observed path at the least
         stopped += result.status is not Status.OPTIMAL
     assert stopped > 2
 
 
 def test_a_session_gives_the_answers_of_solve() -> None:
-    for panel in panels(10, start=1800, rules=True, actions=4, max_changes=3):
-        session = Session(panel.with_constraints(Constraints()))
-        rules = panel.constraints
+    for ensemble in ensembles(10, start=1800, rules=True, actions=4, max_changes=3):
+        session = Session(ensemble.with_constraints(Constraints()))
+        rules = ensemble.constraints
         for constraints in (Constraints(), rules, Constraints()):
-            fresh = panel.with_constraints(constraints)
+            fresh = ensemble.with_constraints(constraints)
             wanted = truth(fresh).frontier(fresh.max_changes)[-1]
             found = session.solve(constraints)
-            assert found.outcome == pytest.approx(wanted, abs=10 * panel.tolerance)
+            assert found.outcome == pytest.approx(wanted, abs=10 * ensemble.tolerance)
 
 
-def test_panels_are_searched_together_like_one_by_one() -> None:
+def test_ensembles_are_searched_together_like_one_by_one() -> None:
     """Several episodes, the same members."""
-    panel = random_ensemble(11, members=3, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
+    ensemble = random_ensemble(11, members=3, objective="worst", model_kind="linear", reward_kind="linear", rules=False)
     others = [random_problem(seed, model_kind="linear", reward_kind="linear", rules=False) for seed in range(3)]
-    together = [panel]
+    together = [ensemble]
     for other in others:
-        episode = replace_actions(panel.episode, other.episode.actions)
-        together.append(EnsembleProblem.from_episode(episode, panel.models, Query(panel.reward, 2, objective="worst")))
+        episode = replace_actions(ensemble.episode, other.episode.actions)
+        together.append(
+            EnsembleProblem.from_episode(episode, ensemble.models, Query(ensemble.reward, 2, objective="worst"))
+        )
     for one, other in zip(solve_batch(together), [solve(each) for each in together], strict=True):
         assert one.actions.tolist() == other.actions.tolist()
         assert one.outcome == pytest.approx(other.outcome, abs=1e-9)
@@ -246,14 +249,14 @@ def replace_actions(episode: Episode, actions: np.ndarray) -> Episode:
 
 
 def test_results_are_stored_and_verified() -> None:
-    for number, panel in enumerate(panels(12, start=2000)):
-        result = solve(panel, (BranchAndBound(alternatives=3), Exhaustive(), Greedy())[number % 3])
+    for number, ensemble in enumerate(ensembles(12, start=2000)):
+        result = solve(ensemble, (BranchAndBound(alternatives=3), Exhaustive(), Greedy())[number % 3])
         again = Result.from_json(result.to_json())
         assert again.to_dict() == result.to_dict()
-        assert again.query.objective == panel.objective.goal
-        assert again.provenance.model.members == tuple(model.fingerprint() for model in panel.models)
-        reward = panel.reward if panel.reward.to_dict()["kind"] == "custom" else None
-        report = verify(again, panel.episode, panel.models, reward=reward)
+        assert again.query.objective == ensemble.objective.goal
+        assert again.provenance.model.members == tuple(model.fingerprint() for model in ensemble.models)
+        reward = ensemble.reward if ensemble.reward.to_dict()["kind"] == "custom" else None
+        report = verify(again, ensemble.episode, ensemble.models, reward=reward)
         assert any(check.claim == "outcomes of members" for check in report.checks)
 
 
@@ -273,57 +276,57 @@ def of_other(result: Result, **changes: Any) -> Result:
     ],
 )
 def test_falsehoods_are_named(falsify: Any, complaint: str) -> None:
-    panel = random_ensemble(5, members=3, model_kind="location-scale", reward_kind="linear", masked=False)
-    result = solve(panel)
+    ensemble = random_ensemble(5, members=3, model_kind="location-scale", reward_kind="linear", masked=False)
+    result = solve(ensemble)
     assert result.improvement > 0.1
-    verify(result, panel.episode, panel.models)
+    verify(result, ensemble.episode, ensemble.models)
     with pytest.raises(VerificationError, match=rf"\n  {complaint}: "):
-        verify(falsify(result), panel.episode, panel.models)
+        verify(falsify(result), ensemble.episode, ensemble.models)
 
 
 def test_one_model_is_not_taken_for_several() -> None:
-    panel = random_ensemble(5, members=2, rules=False, reward_kind="linear")
+    ensemble = random_ensemble(5, members=2, rules=False, reward_kind="linear")
     with pytest.raises(VerificationError, match="list of at least one model"):
-        verify(solve(panel), panel.episode, panel.models[0])
-    problem = panel.members[0]
+        verify(solve(ensemble), ensemble.episode, ensemble.models[0])
+    problem = ensemble.members[0]
     with pytest.raises(VerificationError, match="one model's"):
-        verify(solve(problem), problem.episode, panel.models)
+        verify(solve(problem), problem.episode, ensemble.models)
 
 
 def test_what_is_said_about_the_answer() -> None:
-    panel = random_ensemble(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
-    result = solve(panel)
+    ensemble = random_ensemble(5, members=3, objective=0.5, model_kind="location-scale", reward_kind="linear")
+    result = solve(ensemble)
     words = "the lower 0.5-quantile of 3 members (number 2 from below)"
     assert statement(result) == f"No admissible sequence does better for {words}."
     assert str(result).splitlines()[0].endswith(words)
     assert result.certificate.details["members"] == 3
-    led = solve(panel, BranchAndBound(bound="lipschitz"))
+    led = solve(ensemble, BranchAndBound(bound="lipschitz"))
     assert (led.certificate.method, led.certificate.details["objective"]) == ("Lipschitz anchors", 0.5)
 
 
 def test_states_are_those_of_the_member_that_counts_or_the_mean() -> None:
     for goal in GOALS:
-        panel = random_ensemble(8, members=4, objective=goal, rules=False, reward_kind="linear", max_changes=3)
-        result = solve(panel)
-        states, totals = panel.replay(torch.tensor(result.actions).unsqueeze(0))
+        ensemble = random_ensemble(8, members=4, objective=goal, rules=False, reward_kind="linear", max_changes=3)
+        result = solve(ensemble)
+        states, totals = ensemble.replay(torch.tensor(result.actions).unsqueeze(0))
         if goal == "mean":
             wanted = states[0].mean(1)
         else:
-            (member,) = (totals[0] == panel.counted(totals)[0]).nonzero()[0].tolist()
+            (member,) = (totals[0] == ensemble.counted(totals)[0]).nonzero()[0].tolist()
             wanted = states[0, :, member]
-        assert result.states == pytest.approx(panel.decode(wanted))
+        assert result.states == pytest.approx(ensemble.decode(wanted))
         # So that a linear reward of the states shown adds up to the outcome that is told.
         total = sum(
-            float(panel.rewards(t, s.expand(4, -1), torch.tensor(int(a)))[0])
+            float(ensemble.rewards(t, s.expand(4, -1), torch.tensor(int(a)))[0])
             for t, (s, a) in enumerate(zip(wanted, result.actions, strict=True))
         )
         assert total == pytest.approx(result.outcome)
 
 
 def test_shares_of_the_gain_add_up() -> None:
-    panel = random_ensemble(8, members=4, objective="worst", rules=False, max_changes=3)
-    result = solve(panel)
-    shared = contributions(panel, result.actions)
+    ensemble = random_ensemble(8, members=4, objective="worst", rules=False, max_changes=3)
+    result = solve(ensemble)
+    shared = contributions(ensemble, result.actions)
     assert sum(change.share for change in shared.changes) == pytest.approx(result.improvement)
 
 
@@ -333,9 +336,9 @@ def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> Non
     def reward(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.where(states[..., 0] > 40, torch.inf, -states[..., 0]) + 0 * actions
 
-    panel = EnsembleProblem.from_episode(episode, models, Query(Custom(reward, {"x": 1.0}), 1, objective="worst"))
+    ensemble = EnsembleProblem.from_episode(episode, models, Query(Custom(reward, {"x": 1.0}), 1, objective="worst"))
     with pytest.raises(InputError, match="NaN or infinite"):
-        solve(panel)
+        solve(ensemble)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -368,7 +371,7 @@ def test_quantiles_at_the_edges() -> None:
             Objective(wrong)  # type: ignore[arg-type]
 
 
-def test_degenerate_panels_are_refused_in_words() -> None:
+def test_degenerate_ensembles_are_refused_in_words() -> None:
     problem, other = (random_problem(seed, model_kind="linear", rules=False) for seed in (1, 2))
     for nothing in ([], problem.model):
         with pytest.raises(InputError, match="list of at least one model"):
@@ -387,14 +390,14 @@ def test_an_ensemble_is_asked_for_its_members() -> None:
     class Pair:
         members = (problem.model, problem.model)
 
-    panel = EnsembleProblem.from_episode(problem.episode, Pair(), Query(problem.reward, 1))
-    assert panel.models == Pair.members
-    assert all(isinstance(member, Problem) for member in panel.members)
+    ensemble = EnsembleProblem.from_episode(problem.episode, Pair(), Query(problem.reward, 1))
+    assert ensemble.models == Pair.members
+    assert all(isinstance(member, Problem) for member in ensemble.members)
 
 
 def test_stored_members_must_fit_together() -> None:
-    panel = random_ensemble(5, members=3, reward_kind="linear")
-    content = solve(panel).to_dict()
+    ensemble = random_ensemble(5, members=3, reward_kind="linear")
+    content = solve(ensemble).to_dict()
     with pytest.raises(StoreError, match="one outcome for each member"):
         Result.from_dict(content | {"member_outcomes": [1.0, 2.0]})
     content["provenance"]["query"]["objective"] = "median"

@@ -1,8 +1,9 @@
-"""Panels and supported problems answered by brute force: every sequence, every member, step by step in plain loops."""
+"""Ensembles and supported problems by brute force: every sequence, every member, step by step in plain loops."""
 
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from ifonly.testing.instances import HalfSpaces
 
 @dataclass(frozen=True)
 class Truth:
-    """Every admissible sequence of a question, with its outcome under each member and what counts of them."""
+    """Every admissible sequence of a problem, with its outcome under each member and what counts of them."""
 
     sequences: np.ndarray  # [n, T]
     changes: np.ndarray  # [n]
@@ -45,37 +46,38 @@ def are_supported(support: HalfSpaces, states: np.ndarray, actions: np.ndarray) 
     return (support.normals.numpy()[actions] * states).sum(1) <= support.offsets.numpy()[actions]
 
 
-def truth(question: BaseProblem) -> Truth:
+@cache
+def truth(problem: BaseProblem) -> Truth:
     """By enumeration: states by the models' own steps, support state by state, outcomes added up by hand.
 
     (Which sequences obey rules is tested against their definition elsewhere.)
     """
-    recorded = [int(action) for action in question.episode.actions]
-    every = torch.tensor(list(itertools.product(range(question.action_count), repeat=question.horizon)))
-    taken = every[question.obey_rules(every)]
+    recorded = [int(action) for action in problem.episode.actions]
+    every = torch.tensor(list(itertools.product(range(problem.action_count), repeat=problem.horizon)))
+    taken = every[problem.obey_rules(every)]
     sequences = taken.numpy()
-    noise = question.noise if isinstance(question, EnsembleProblem) else question.noise.unsqueeze(1)
+    noise = problem.noise if isinstance(problem, EnsembleProblem) else problem.noise.unsqueeze(1)
     outcomes, votes, lasts = [], np.zeros(sequences.shape, dtype=np.int64), []
-    for member, model in enumerate(question.models):
-        states = question.observed_states[:1].repeat(len(sequences), 1)
+    for member, model in enumerate(problem.models):
+        states = problem.observed_states[:1].repeat(len(sequences), 1)
         total = torch.zeros(len(sequences), dtype=torch.float64)
-        for t in range(question.horizon):
-            if isinstance(question.support, HalfSpaces):
-                votes[:, t] += are_supported(question.support, states.numpy(), sequences[:, t])
-            total = total + question.bound_reward(states, taken[:, t])
-            total = total - question.change_cost * (taken[:, t] != recorded[t]).double()
-            if t < question.horizon - 1:
-                states = model.step(states, question.context[t], taken[:, t], noise[t, member])
+        for t in range(problem.horizon):
+            if isinstance(problem.support, HalfSpaces):
+                votes[:, t] += are_supported(problem.support, states.numpy(), sequences[:, t])
+            total = total + problem.bound_reward(states, taken[:, t])
+            total = total - problem.change_cost * (taken[:, t] != recorded[t]).double()
+            if t < problem.horizon - 1:
+                states = model.step(states, problem.context[t], taken[:, t], noise[t, member])
         stays = torch.full_like(taken[:, -1], recorded[-1])
-        lasts.append(torch.stack([question.bound_reward(states, last) for last in (taken[:, -1], stays)], dim=-1))
+        lasts.append(torch.stack([problem.bound_reward(states, last) for last in (taken[:, -1], stays)], dim=-1))
         outcomes.append(total)
     member_outcomes = torch.stack(outcomes, dim=-1).numpy()
     changed = sequences != np.array(recorded)
-    share = question.support_share if isinstance(question, EnsembleProblem) else 1.0
+    share = problem.support_share if isinstance(problem, EnsembleProblem) else 1.0
     fine = np.ones(len(sequences), dtype=bool)
-    if question.support is not None:
-        fine = (~changed | (votes >= share * len(question.models) - 1e-9)).all(1)
-    goal = question.objective.goal if isinstance(question, EnsembleProblem) else "mean"
+    if problem.support is not None:
+        fine = (~changed | (votes >= share * len(problem.models) - 1e-9)).all(1)
+    goal = problem.objective.goal if isinstance(problem, EnsembleProblem) else "mean"
     return Truth(
         sequences[fine],
         changed.sum(1)[fine],
@@ -85,10 +87,10 @@ def truth(question: BaseProblem) -> Truth:
     )
 
 
-def ranking(question: BaseProblem, every: Truth) -> list[tuple[float, tuple[int, ...]]]:
+def ranking(problem: BaseProblem, every: Truth) -> list[tuple[float, tuple[int, ...]]]:
     """All admissible sequences, best first, without those whose last change may be undone and changes no reward."""
     known = {tuple(sequence) for sequence in every.sequences.tolist()}
-    last = int(question.episode.actions[-1])
+    last = int(problem.episode.actions[-1])
     same = (every.last_rewards[..., 0] == every.last_rewards[..., 1]).all(1)
     rows = zip(every.outcomes.tolist(), map(tuple, every.sequences.tolist()), same.tolist(), strict=True)
     listed = [

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour
     from ifonly.evidence.check.check import check_model
     from ifonly.evidence.check.model_check import ModelCheck, stored_check
+    from ifonly.evidence.recipes import fit_recipe
     from ifonly.models import (
         Additive,
         Ensemble,
@@ -65,6 +66,7 @@ else:
         "ifonly.data.store": ("load", "load_schema", "read_table", "save_cohort", "save_schema"),
         "ifonly.evidence.check.check": ("check_model",),
         "ifonly.evidence.check.model_check": ("ModelCheck", "stored_check"),
+        "ifonly.evidence.recipes": ("fit_recipe",),
         "ifonly.models": (
             "Additive",
             "Ensemble",
@@ -164,6 +166,7 @@ __all__ = [
     "fit",
     "fit_behaviour",
     "fit_ensemble",
+    "fit_recipe",
     "load",
     "load_behaviour",
     "load_model",

@@ -65,7 +65,8 @@ def require_only(folder: Path, names: Collection[str]) -> None:
     others = sorted({item.name for item in folder.iterdir()} - set(names)) if folder.is_dir() else []
     if others:
         raise StoreError(
-            f"{folder} also holds {others[:5]}, which overwriting would delete; move them away or choose another name."
+            f"{folder} also holds {', '.join(others[:5])}, which overwriting would delete; move them away or choose "
+            "another name."
         )
 
 
@@ -169,6 +170,11 @@ def _may_live(mark: str) -> bool:
     except OSError:
         return True  # another user's process
     return True
+
+
+def file_reason(error: Exception) -> str:
+    """Why a file could not be read or written, in words alone: without the error's number, and without the path."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def sha256_of(path: Path) -> str:

@@ -54,14 +54,21 @@ def _array(kind: type, missing: float) -> Any:
 
 
 def _table(content: Any) -> FloatArray:
-    return np.array([[math.nan if value is None else value for value in row] for row in content], dtype=np.float64)
+    table = np.array([[math.nan if value is None else value for value in row] for row in content], dtype=np.float64)
+    return np.where(np.abs(table) == LARGEST, np.sign(table) * math.inf, table)
+
+
+def _listed_rows(table: FloatArray) -> list[list[float | None]]:
+    kept = np.where(np.isinf(table), np.sign(table) * LARGEST, table)
+    return [[finite(value) for value in row] for row in kept.tolist()]
 
 
 def _listed(array: Any) -> Any:
-    if array.ndim == 2:
-        return [[finite(value) for value in row] for row in array.tolist()]
     return array.tolist() if array.dtype.kind == "i" else [finite(value) for value in array.tolist()]
 
+
+LARGEST = float(np.finfo(np.float64).max)
+"""Stands for infinity in files, where that is no number."""
 
 _NUMBERS: dict[str, Any] = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
 _WHOLE: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
@@ -78,10 +85,17 @@ Outcomes = Annotated[
 States = Annotated[
     FloatArray,
     PlainValidator(lambda content: content if isinstance(content, np.ndarray) else _table(content)),
-    PlainSerializer(_listed),
+    PlainSerializer(_listed_rows),
     WithJsonSchema({"type": "array", "items": _NUMBERS}),
 ]
-"""Numbers [T, D]; what is not finite is null."""
+"""Numbers [T, D]; NaN is null, and an infinite number is the largest that there is, with its sign."""
+
+Settings = Annotated[
+    Mapping[str, Any],
+    PlainSerializer(lambda content: to_plain(content)),
+    WithJsonSchema({"type": "object", "additionalProperties": True}),
+]
+"""Plain values by their names; numbers of numpy become plain ones."""
 
 UpperBound = Annotated[
     float,
@@ -141,6 +155,8 @@ def to_plain(value: Any) -> Any:
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return to_plain(value.tolist())
     return finite(value) if isinstance(value, float) else value
 
 

@@ -53,7 +53,9 @@ def cohort_folder(run: Run, workplace: Path) -> Path:
 def model_folder(run: Run, workplace: Path, cohort_folder: Path) -> Path:
     """A model fitted to them, not to be altered."""
     folder = workplace / "model"
-    result = run("fit", "--episodes", cohort_folder, "--out", folder, "--epochs", 2, "--hidden", 16)
+    result = run(
+        "fit", "--recipe", "paper", "--episodes", cohort_folder, "--out", folder, "--epochs", 2, "--hidden", 16
+    )
     assert result.exit_code == 0, result.output
     return folder
 

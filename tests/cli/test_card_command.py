@@ -17,7 +17,7 @@ def test_a_card_beside_the_cohort(run, tmp_path: Path, cohort_folder: Path) -> N
     assert files == {"card.html", "card.json", *(f"{n}.png" for n in ("features", "actions", "horizons", "severity"))}
     assert "40 episodes" in result.stdout
     assert "no record of what was measured" in result.stdout
-    assert "Too few data for a model of 10,108 parameters" in " ".join(result.stdout.split())
+    assert "Too few data for a model of 10,117 parameters" in " ".join(result.stdout.split())
     assert run("card", folder).exit_code == 0  # replaces it
     assert len(load_cohort(folder)) == 40
 

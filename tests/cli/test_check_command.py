@@ -70,11 +70,11 @@ def a_damaged_cohort(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
 
 
 def a_fit_that_fails(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.study.stages.fit", FitError("the loss is not finite"), patch, 3)
+    return _failing("ifonly.evidence.recipes.fit", FitError("the loss is not finite"), patch, 3)
 
 
 def a_fit_that_is_interrupted(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.study.stages.fit", KeyboardInterrupt(), patch, 130)
+    return _failing("ifonly.evidence.recipes.fit", KeyboardInterrupt(), patch, 130)
 
 
 def a_disk_that_is_full(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
@@ -112,7 +112,9 @@ def test_a_refused_fit_leaves_the_old_model_and_its_check(
     with monkeypatch.context() as patch:
         code = refusal(own, fitted, patch)
         before = bytes_in(own)
-        result = run("fit", "--episodes", fitted, "--out", own, "--epochs", 1, "--hidden", 4, "--force")
+        result = run(
+            "fit", "--recipe", "paper", "--episodes", fitted, "--out", own, "--epochs", 1, "--hidden", 4, "--force"
+        )
     assert result.exit_code == code, result.output
     assert bytes_in(own) == before
     assert "check.json" in before
@@ -130,6 +132,34 @@ def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path
     assert content["verdict"] == "pass", result.stdout
     assert ModelCheck.from_dict(content).to_dict() == content
     assert stored_check(truth) is None
+
+
+def test_remedies_are_told_tried_and_kept_only_if_asked(
+    run, own: Path, others: Path, cohort_folder: Path, tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    asked = ("check", "--model", own, "--episodes", others, "--no-save")
+    trying = ("--try", "--fit-on", cohort_folder, "--epochs", 2)
+    before = set(tmp_path.rglob("*"))
+    told = run(*asked, *trying)
+    assert told.exit_code == 6, told.output
+    assert "likely: " in told.stdout
+    assert "ifonly fit --recipe" in told.stdout
+    assert "as checked  fail" in told.stdout
+    assert set(tmp_path.rglob("*")) == before
+    content = json.loads(run(*asked, *trying, "--json", "--out", out, "--report", page).stdout)
+    assert all(finding["remedies"] for finding in content["findings"] if finding["level"] == "fail")
+    recipes = [trial["recipe"] for trial in content["tried"]]
+    assert len(recipes) == 2
+    assert sorted(item.name for item in (out / "tried").iterdir()) == sorted(recipes)
+    assert json.loads((out / "tried.json").read_text())["trials"] == content["tried"]
+    kept = stored_check(out / "tried" / recipes[0])
+    assert kept is not None
+    assert kept.verdict.value == content["tried"][0]["verdict"]
+    for text in (page.read_text(), (out / "check.html").read_text()):
+        assert all(f"<td>{name}</td>" in text for name in recipes)
+    assert run(*asked, "--out", out, "--report", page).exit_code == 6
+    assert not (out / "tried").exists()
 
 
 def test_the_episodes_of_the_fit_are_recognised(run, own: Path, cohort_folder: Path) -> None:
@@ -157,6 +187,10 @@ def test_bad_requests_leave_nothing_behind(run, own: Path, others: Path, tmp_pat
         (("--by", "age=x"), 2, "--by"),
         (("--by", "height"), 3, "height"),
         (("--out", full), 3, "mine"),
+        (("--report", wrong), 3, "no page of a check"),
+        (("--try",), 2, "--fit-on"),
+        (("--fit-on", others), 2, "--try"),
+        (("--try", "--fit-on", others), 3, "flatter"),
     ):
         result = run("check", "--model", own, "--episodes", others, *options)
         assert (result.exit_code, expected in result.stderr) == (code, True), result.output

@@ -51,12 +51,22 @@ def test_info_knows_runs(cohort, run, tmp_path: Path) -> None:
     shown = run("info", tmp_path)
     assert shown.exit_code == 0
     assert "1 episodes; answered: 1 optimal" in shown.stdout
-    assert "max_changes 1" in shown.stdout
+    assert "query: smallest cumulative SOFA, at most 1 change\n" in shown.stdout, "what is usual is not told"
+    assert "solver: branch-and-bound\n" in shown.stdout
     document = json.loads(run("info", tmp_path, "--json").stdout)
     assert (document["holds"], document["state"]) == ("run", "finished")
+    assert document["query"] == ifonly.load_run(tmp_path).query.to_dict()
 
 
-def test_another_question_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
+def test_info_tells_what_is_unusual_about_a_run_s_query(cohort, run, query, tmp_path: Path) -> None:
+    asked = query(max_changes=2, limits={"nodes": 5000}, constraints={"locked": [0]})
+    assert cohort("--workers", 1, "--only", "patient-00003", *asked, "--out", tmp_path / "run").exit_code == 0
+    (line,) = (line for line in run("info", tmp_path / "run").stdout.splitlines() if line.startswith("query: "))
+    assert line.startswith("query: smallest cumulative SOFA, at most 2 changes, constraints (locked ")
+    assert line.endswith("limits (nodes 5000)")
+
+
+def test_another_query_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
     one = ("--only", "patient-00003", "--out", tmp_path)
     assert cohort(*SMALL, *one).exit_code == 0
     refused = cohort("-k", 2, "--workers", 1, *one)
@@ -131,7 +141,7 @@ def test_limits_and_failures_have_their_exit_codes(cohort, query, tmp_path: Path
         (("--only", "@nowhere"), 3, "--only @nowhere: cannot be read"),
         (("--only", "@/dev/null"), 3, "names no episode"),
         (("--only", "patient-0003"), 3, "Did you mean 'patient-00003'?"),
-        (("--device", "abacus"), 3, "--device abacus cannot be used here"),
+        (("--device", "abacus"), 3, "--device abacus: cannot be used here"),
         (("--workers", "many"), 2, "give a whole number from 1, or an address"),
         (("--workers", 0), 2, "--workers"),
         (("--minimize", "pain"), 3, "'pain' is not a dynamic feature"),

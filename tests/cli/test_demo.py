@@ -13,6 +13,7 @@ from ifonly.cli import study as commands
 from ifonly.cli.frame import ExitCode
 from ifonly.evidence.check.model_check import Level
 from ifonly.study import load_study, run_study, stages
+from ifonly.study.plan import EvidencePlan
 from ifonly.study.templates import Sizes, simulated_text, study_text
 from ifonly.text.evidence import evidence_line
 
@@ -104,21 +105,35 @@ def test_a_wrong_stage_is_named(shown, run) -> None:
     assert "Did you mean 'check'?" in result.stderr
 
 
-def test_a_failed_model_stops_it(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = stages.check_model
-
-    def failing(*args: object, **options: object):
-        return replace(original(*args, **options), verdict=Level.FAIL)
-
-    monkeypatch.setattr(stages, "check_model", failing)
-    write(tmp_path / "study.yaml", query={"minimize": "SOFA", "max_changes": 1})
-    result = run("run", tmp_path / "study.yaml")
+@pytest.mark.parametrize("until", [(), ("--until", "check"), ("--until", "behaviour")], ids=str)
+def test_a_failed_model_stops_it(run, failing: Path, until: tuple[str, ...]) -> None:
+    result = run("run", failing, *until)
     assert result.exit_code == ExitCode.NOT_PASSED, result.output
     words = " ".join(result.stderr.split())
     assert "stopped: The model failed its check (" in words
     assert "the study stops before the cohort" in words
     assert "allow_failed_model: true" in words
-    assert not (tmp_path / "cohort").exists()
+    assert not (failing.parent / "cohort").exists()
+
+
+def test_a_study_that_ends_before_its_check_does_not_ask_for_one(run, failing: Path) -> None:
+    assert run("run", failing, "--until", "fit").exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def failing(run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose model fails its check."""
+    file = tmp_path_factory.mktemp("failing") / "study.yaml"
+    original = stages.check_model
+
+    def fail(*args: object, **options: object):
+        return replace(original(*args, **options), verdict=Level.FAIL)
+
+    write(file, query={"minimize": "SOFA", "max_changes": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "check_model", fail)
+        assert run("run", file, "--until", "behaviour").exit_code == ExitCode.NOT_PASSED
+    return file
 
 
 def test_the_demonstration_is_a_study(tmp_path: Path) -> None:
@@ -189,7 +204,12 @@ def test_the_readme_shows_what_the_demo_finds(tmp_path: Path) -> None:
     elsewhere."""
     file = tmp_path / "study.yaml"
     commands._write_demo(file)
-    run_study(load_study(file), until="cohort")
+    demo = load_study(file)
+    # What is shown rests on no evidence, and on no answer but the first two.
+    quick = replace(
+        demo, evidence=EvidencePlan(behaviour=None, sensitivity=False), cohort=replace(demo.cohort, first=2)
+    )
+    run_study(quick, until="cohort")
     run = ifonly.load_run(tmp_path / "cohort")
     shown = rows_of_readme()
     assert len(shown) == 2

@@ -12,6 +12,7 @@ from ifonly.data import Scaler
 from ifonly.models import Ensemble
 from ifonly.problem import EnsembleProblem
 from ifonly.query import Query
+from ifonly.text.checks import concern_message
 from ifonly.text.evidence import evidence_line, model_message
 from ifonly.text.results import statement
 
@@ -72,8 +73,8 @@ def test_the_best_for_the_worst_member_is_found_told_and_verified(
     assert document.pop("contributions")["changes"]
     content = ifonly.Result.from_dict(document)
     episode, model = ifonly.load(cohort_folder)["patient-00001"], ifonly.load_model(ensemble_folder)
-    panel = EnsembleProblem.from_episode(episode, model, Query(ifonly.minus("SOFA"), 1, objective="worst"))
-    assert content.outcome == pytest.approx(ifonly.solve(panel, ifonly.Exhaustive()).outcome)
+    ensemble = EnsembleProblem.from_episode(episode, model, Query(ifonly.minus("SOFA"), 1, objective="worst"))
+    assert content.outcome == pytest.approx(ifonly.solve(ensemble, ifonly.Exhaustive()).outcome)
     assert content.query.objective == "worst"
     assert "for the worst of 3 members" in statement(content)
     assert [step.of for step in content.evidence.refits.steps] == [3] * len(content.changes)
@@ -83,7 +84,7 @@ def test_the_best_for_the_worst_member_is_found_told_and_verified(
     assert "members: 3 models with the same fingerprints" in verified.stdout
 
 
-def test_a_panel_s_result_is_not_verified_by_one_model(
+def test_an_ensemble_s_result_is_not_verified_by_one_model(
     run, query, cohort_folder: Path, model_folder: Path, ensemble_folder: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "result.json"
@@ -128,6 +129,9 @@ def test_a_failed_model_is_refused_or_said_to_have_failed(
     assert refused.exit_code == 3
     assert "the model failed its check" in refused.stderr
     assert "allow_failed_model" not in refused.stderr
+    (kind,) = ifonly.load_model(failed_folder).standing.findings
+    assert kind not in refused.stderr
+    assert str(concern_message(kind)) in " ".join(refused.stderr.split()), "words, not the code of a finding"
     assert "--allow-failed-model" in refused.stderr
     assert not out.exists()
     allowed = run(*asking(command, cohort_folder, failed_folder, *more, "--allow-failed-model"))
@@ -178,7 +182,7 @@ def test_ctrl_c_while_an_answer_is_examined_keeps_the_answer(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ifonly.evidence.examine", interrupt)
+    monkeypatch.setattr("ifonly.runs.task.examine", interrupt)
     result = run(*asking("solve", cohort_folder, ensemble_folder, *query(each_refit=True), "--json"))
     assert result.exit_code == 130
     content = ifonly.Result.from_json(result.stdout)

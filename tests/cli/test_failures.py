@@ -28,12 +28,38 @@ def refused(run):
 def test_missing_folders(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     assert "nowhere" in refused("info", nowhere)
-    assert "nowhere" in refused("fit", "--episodes", nowhere, "--out", tmp_path / "m")
+    assert "nowhere" in refused("fit", "--recipe", "paper", "--episodes", nowhere, "--out", tmp_path / "m")
     episode = ("--only", "patient-00001")
     assert "nowhere" in refused("solve", "--episodes", nowhere, "--model", model_folder, *episode)
     assert "nowhere" in refused("solve", "--episodes", cohort_folder, "--model", nowhere, *episode, "--json")
     assert "nowhere" in refused("verify", nowhere, "--episodes", cohort_folder, "--model", model_folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_messages_are_words(refused, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    """No numbers of system errors, no lists as Python writes them."""
+    sources = ("--episodes", cohort_folder, "--model", model_folder)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").touch()
+    (tmp_path / "run" / "novel.txt").touch()
+    messages = (
+        refused("verify", tmp_path / "nowhere.json", *sources),
+        refused("solve", *sources, "--only", f"@{tmp_path / 'nowhere'}"),
+        refused(
+            "fit", "--recipe", "paper", "--episodes", cohort_folder, "--out", tmp_path / "run", "--epochs", 1, "--force"
+        ),
+        refused("cohort", *sources, "--out", tmp_path / "run"),
+    )
+    for message in messages:
+        assert "Errno" not in message
+        assert "['" not in message
+    assert "No such file or directory" in messages[0]
+    assert "novel.txt, thesis.txt" in messages[3]
+
+
+def test_settings_are_called_as_their_options_are(refused, cohort_folder: Path, tmp_path: Path) -> None:
+    command = ("split", "--episodes", cohort_folder, "--out", tmp_path / "parts")
+    assert "error: --test 1.5: must lie strictly between 0 and 1." in refused(*command, "--test", 1.5)
 
 
 def test_unknown_episode(refused, cohort_folder: Path, model_folder: Path) -> None:
@@ -78,7 +104,21 @@ def test_broken_results(refused, cohort_folder: Path, model_folder: Path, tmp_pa
 
 
 def test_a_result_of_another_model_is_not_verified(run, answers: Path, cohort_folder: Path, tmp_path: Path) -> None:
-    fitted = run("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4, "--seed", 8)
+    fitted = run(
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        4,
+        "--seed",
+        8,
+    )
     assert fitted.exit_code == 0
     result = run("verify", answers, "--episodes", cohort_folder, "--model", tmp_path / "m", "--json")
     assert result.exit_code == ExitCode.NOT_VERIFIED
@@ -87,7 +127,17 @@ def test_a_result_of_another_model_is_not_verified(run, answers: Path, cohort_fo
 
 def test_an_unconstrained_model_has_no_anchor_bound(run, query, cohort_folder: Path, tmp_path: Path) -> None:
     """It has constants, only large ones: the search works, or says that they are too large."""
-    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
+    command = (
+        "fit",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        4,
+    )
     assert run(*command, "--lipschitz", "none").exit_code == 0
     astar = {"name": "anchor-astar", "samples": 20}
     options = ("--only", "patient-00001", "-k", 1, *query(solver=astar), "--seconds", 20, "--json")
@@ -101,12 +151,13 @@ def test_places_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     inside, episodes = tmp_path / "file" / "deep" / "out.json", ("--episodes", cohort_folder)
-    monkeypatch.setattr(ifonly.data.store, "load_cohort", None)  # no work may be done before
+    monkeypatch.setattr(ifonly, "load", None)  # no work may be done before
+    monkeypatch.setattr("ifonly.study.stages.load_cohort", None)
     for command in (
         ("simulate", "--patients", 10**9, "--out", inside),
         ("import", "table.csv", "--schema", "schema.yaml", "--out", inside),
-        ("fit", *episodes, "--out", inside),
-        ("fit", *episodes, "--out", tmp_path / "m", "--plot", inside.with_suffix(".png")),
+        ("fit", "--recipe", "paper", *episodes, "--out", inside),
+        ("fit", "--recipe", "paper", *episodes, "--out", tmp_path / "m", "--plot", inside.with_suffix(".png")),
         ("crossval", *episodes, "--out", inside),
         ("solve", *episodes, "--model", "m", "--only", "patient-00001", "--out", inside),
         ("split", *episodes, "--out", inside),
@@ -119,7 +170,7 @@ def test_places_that_cannot_be_written(
     (tmp_path / "folder").mkdir()
     solve = ("solve", *episodes, "--model", "m", "--only", "patient-00001", "--force")
     assert "is a folder" in refused(*solve, "--out", tmp_path / "folder")
-    assert "is a file" in refused("fit", *episodes, "--out", tmp_path / "file", "--force")
+    assert "is a file" in refused("fit", "--recipe", "paper", *episodes, "--out", tmp_path / "file", "--force")
     assert (tmp_path / "file").read_text() == "in the way"
 
 

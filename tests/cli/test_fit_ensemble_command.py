@@ -11,7 +11,21 @@ def test_fit_makes_an_ensemble_that_info_describes(
     run, cohort_folder: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "ensemble"
-    command = ("fit", "--episodes", cohort_folder, "--out", out, "--epochs", 2, "--hidden", 16, "--ensemble", 3)
+    command = (
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        out,
+        "--epochs",
+        2,
+        "--hidden",
+        16,
+        "--ensemble",
+        3,
+    )
     made = run(*command)
     assert made.exit_code == 0, made.output
     assert "3 location-scale members: validation loss" in made.stdout
@@ -33,7 +47,17 @@ def test_fit_makes_an_ensemble_that_info_describes(
 
 
 def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
-    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
+    command = (
+        "fit",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        8,
+    )
     content = json.loads(run(*command, "--ensemble", 2, "--kind", "additive", "--json").stdout)
     assert content["fingerprint"] == load_model(tmp_path / "m").fingerprint()
     assert [report["seed"] for report in content["fit_report"]["members"]] == [
@@ -41,8 +65,20 @@ def test_fit_as_json(run, cohort_folder: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_an_ensemble_answers_questions(run, cohort_folder: Path, tmp_path: Path) -> None:
-    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 8)
+def test_an_ensemble_answers_queries(run, cohort_folder: Path, tmp_path: Path) -> None:
+    command = (
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        8,
+    )
     assert run(*command, "--ensemble", 2).exit_code == 0
     asked = ("--episodes", cohort_folder, "--model", tmp_path / "m", "--only", "patient-00001", "-k", 1)
     solved = run("solve", *asked)
@@ -50,4 +86,7 @@ def test_an_ensemble_answers_questions(run, cohort_folder: Path, tmp_path: Path)
 
 
 def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> None:
-    assert run("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--ensemble", 0).exit_code == 2
+    assert (
+        run("fit", "--recipe", "paper", "--episodes", cohort_folder, "--out", tmp_path / "m", "--ensemble", 0).exit_code
+        == 2
+    )

@@ -58,7 +58,9 @@ def test_from_a_table_to_an_answer(run, tmp_path: Path, kind: str) -> None:
     assert ((dose == 0) == (frame["drain"].to_numpy() == 0)).all()
     assert np.corrcoef(dose, frame["drain"].to_numpy())[0, 1] > 0.9
     model = tmp_path / "model"
-    fitted = run("fit", "--episodes", tmp_path / "cohort", "--out", model, "--epochs", 2, "--hidden", 8)
+    fitted = run(
+        "fit", "--recipe", "paper", "--episodes", tmp_path / "cohort", "--out", model, "--epochs", 2, "--hidden", 8
+    )
     assert fitted.exit_code == 0, fitted.output
     asked = ("--maximize", "charge_kWh", "-k", 1, "--only", "d3", "--json")
     answer = run("solve", "--episodes", tmp_path / "cohort", "--model", model, *asked)

@@ -84,13 +84,13 @@ def test_import_gives_the_cohort_back(run, tmp_path: Path, cohort_folder: Path, 
 def test_implausible_values_are_one_friendly_line(run, tmp_path: Path, cohort_folder: Path) -> None:
     cohort = load_cohort(cohort_folder)
     frame = cohort_to_frame(cohort)
-    frame[0, "SOFA"] = 300.0
+    frame[0, "MAP"] = 300.0
     frame.write_csv(tmp_path / "table.csv")
     ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
     result = run("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
     assert result.exit_code == 0
     assert result.stderr.startswith("note: ")
-    assert "SOFA" in result.stderr
+    assert "MAP" in result.stderr
     assert "Warning" not in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
@@ -144,7 +144,18 @@ def test_fit_makes_the_model_that_was_asked_for(cohort_folder: Path, model_folde
     ],
 )
 def test_fit_of_every_kind(run, tmp_path: Path, cohort_folder: Path, options: list[str], kind: str, limits) -> None:
-    command = ["fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", "4,4", "--json"]
+    command = [
+        "fit",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        "4,4",
+        "--json",
+    ]
     result = run(*command, "--set", "prior=laplace", *options)
     assert result.exit_code == 0, result.output
     content, model = json.loads(result.stdout), ifonly.load_model(tmp_path / "m")
@@ -157,7 +168,19 @@ def test_fit_of_every_kind(run, tmp_path: Path, cohort_folder: Path, options: li
 
 
 def test_fit_draws_its_losses(run, tmp_path: Path, cohort_folder: Path) -> None:
-    command = ["fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4]
+    command = [
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        1,
+        "--hidden",
+        4,
+    ]
     assert run(*command, "--plot", tmp_path / "loss.png").exit_code == 0
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
 
@@ -166,7 +189,7 @@ def test_every_kind_has_as_many_limits_as_its_model_takes() -> None:
     schema = ifonly.simulate.sepsis_schema()
     assert {kind.value for kind in Kind} == set(MODELS)
     for kind, (_, limits) in MODELS.items():
-        assert FitPlan(kind, limits, (4,)).untrained(schema).kind == kind
+        assert FitPlan("own", kind, limits, (4,)).untrained(schema).kind == kind
 
 
 def test_crossval_resumes(run, tmp_path: Path, cohort_folder: Path) -> None:
@@ -286,14 +309,14 @@ def test_implausible_values_are_reported_where_values_matter(
     run, tmp_path: Path, cohort_folder: Path, model_folder: Path
 ) -> None:
     frame = cohort_to_frame(load_cohort(cohort_folder))
-    frame[0, "SOFA"] = 300.0
+    frame[0, "MAP"] = 300.0
     frame.write_csv(tmp_path / "table.csv")
     ifonly.save_schema(load_cohort(cohort_folder).schema, tmp_path / "schema.yaml")
     odd = tmp_path / "odd"
-    fit = ("fit", "--episodes", odd, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
+    fit = ("fit", "--recipe", "paper", "--episodes", odd, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
     for command in (("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", odd), fit):
-        assert "SOFA 1" in run(*command).stderr
-    assert "SOFA 1" in run("info", odd).stderr
+        assert "MAP 1" in run(*command).stderr
+    assert "MAP 1" in run("info", odd).stderr
     answer = tmp_path / "answer.json"
     solve = ("solve", "--episodes", odd, "--model", model_folder, "--only", "patient-00001", "-k", 1)
     for quiet in (
@@ -302,3 +325,46 @@ def test_implausible_values_are_reported_where_values_matter(
     ):
         result = run(*quiet)
         assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_import_remarks_on_values_that_look_carried_forward(run, tmp_path: Path, cohort_folder: Path) -> None:
+    """It names them and says what to write; `measured: auto` settles it."""
+    cohort = load_cohort(cohort_folder)
+    frame = cohort_to_frame(cohort)
+    held = pl.col("platelets").first().over("episode", (pl.col("step") // 4).alias("block"))
+    frame.with_columns(held).write_csv(tmp_path / "table.csv")
+    schema = tmp_path / "schema.yaml"
+    ifonly.save_schema(cohort.schema, schema)
+    command = ("import", tmp_path / "table.csv", "--schema", schema, "--out", tmp_path / "mine", "--force")
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    assert "platelets: most values repeat the one before exactly" in result.stderr
+    assert "measured: {platelets: COLUMN}" in result.stderr
+    assert load_cohort(tmp_path / "mine").origins is None
+    schema.write_text(schema.read_text() + "table: {measured: auto}\n")
+    settled = run(*command)
+    assert "repeat" not in settled.stderr
+    assert load_cohort(tmp_path / "mine").origins is not None
+
+
+def test_import_refuses_impossible_doses(run, tmp_path: Path, cohort_folder: Path) -> None:
+    cohort = load_cohort(cohort_folder)
+    doses = np.array(cohort.schema.actions.vectors)[cohort.actions]
+    frame = cohort_to_frame(cohort).drop("action").with_columns(vaso=pl.Series(doses[:, 0]), ml=pl.Series(doses[:, 1]))
+    schema = tmp_path / "schema.yaml"
+    ifonly.save_schema(cohort.schema, schema)
+    table = (
+        "table:\n  doses:\n  - {axis: vasopressors, column: vaso, edges: [0, 0.07, 0.16, 0.4]}\n"
+        "  - {axis: fluids, column: ml, edges: [0, 50, 150, 500]}\n"
+    )
+    schema.write_text(schema.read_text() + table)
+    command = ("import", tmp_path / "table.csv", "--schema", schema, "--out", tmp_path / "mine")
+    for column, factor in (("vaso", 1000), ("ml", 0.001), ("ml", 1000), ("ml", -1)):
+        frame.with_columns(pl.col(column) * factor).write_csv(tmp_path / "table.csv")
+        result = run(*command)
+        assert result.exit_code == 3, (column, factor, result.output)
+        assert f"column {column!r}" in result.stderr
+        assert not (tmp_path / "mine").exists()
+    frame.write_csv(tmp_path / "table.csv")
+    assert run(*command).exit_code == 0
+    assert np.array_equal(load_cohort(tmp_path / "mine").actions, cohort.actions)

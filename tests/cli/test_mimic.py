@@ -68,11 +68,13 @@ def test_the_other_commands_take_it(run, built: tuple[Path, dict], tmp_path: Pat
     info = run("info", folder)
     assert info.exit_code == 0, info.output
     assert "25: vasopressors (5 levels, mcg/kg/min) x fluids (5 levels, mL/4 h)" in info.stdout
-    fitted = run("fit", "--episodes", folder, "--out", tmp_path / "model", "--epochs", 2, "--hidden", 8)
+    fitted = run(
+        "fit", "--recipe", "paper", "--episodes", folder, "--out", tmp_path / "model", "--epochs", 2, "--hidden", 8
+    )
     assert fitted.exit_code == 0, fitted.output
     first = load_cohort(folder).ids[0]
-    question = ("--episodes", folder, "--model", tmp_path / "model", "--only", first, "-k", 1)
-    solved = run("solve", *question, "--seconds", 20, "--json")
+    asked = ("--episodes", folder, "--model", tmp_path / "model", "--only", first, "-k", 1)
+    solved = run("solve", *asked, "--seconds", 20, "--json")
     assert solved.exit_code in (0, 4), solved.output
 
 

@@ -65,7 +65,20 @@ def long_cohort(run, workplace: Path) -> Path:
 
 
 def test_ctrl_c_during_fit_leaves_nothing(long_cohort: Path, tmp_path: Path) -> None:
-    args = ("fit", "--episodes", long_cohort, "--out", tmp_path / "m", "--epochs", 10**7, "--hidden", 4, "--json")
+    args = (
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        long_cohort,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        10**7,
+        "--hidden",
+        4,
+        "--json",
+    )
     with on_a_terminal(*args, "--plot", tmp_path / "loss.png") as (process, terminal):
         assert "Fitting" in read_until(terminal, "training loss")
         process.send_signal(signal.SIGINT)
@@ -99,7 +112,20 @@ def test_ctrl_c_during_solve_gives_the_bracket(
 
 
 def test_json_is_all_there_is_on_stdout(cohort_folder: Path, tmp_path: Path) -> None:
-    args = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 2, "--hidden", 4, "--json")
+    args = (
+        "fit",
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        2,
+        "--hidden",
+        4,
+        "--json",
+    )
     with on_a_terminal(*args) as (process, terminal):
         drawn = read_until(terminal, "no such word")
         stdout, _ = process.communicate(timeout=60)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from ifonly.cli.frame import ExitCode
 from ifonly.cli.solve import ask
 from ifonly.data import Episode
 from ifonly.data.store import load_cohort
-from ifonly.errors import ReplayError
-from ifonly.problem import Problem
+from ifonly.errors import InputError, ReplayError
 from ifonly.progress import silent
+from ifonly.query import Limits
 from ifonly.rewards import ActionCost, Linear
+from ifonly.runs import task
 from ifonly.runs.task import Task
 from ifonly.text.results import statement
 
@@ -189,6 +191,44 @@ def test_interrupted_between_episodes_keeps_what_is_known(cohort_folder: Path, m
     assert found.exit_code == ExitCode.INTERRUPTED
 
 
+class Unwatched:
+    """Nobody looks on."""
+
+    def about(self, subject: str, stage: str = "search"):
+        return silent
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(nodes=10**6)], ids=["together", "alone"])
+@pytest.mark.parametrize("reason", [None, "there is no prior"])
+def test_solve_and_a_run_give_the_same_result(
+    cohort_folder: Path,
+    model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
+    reason: str | None,
+) -> None:
+    """Also where the answer cannot be examined, which says so and is an answer all the same."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise InputError(reason)
+
+    if reason is not None:
+        monkeypatch.setattr("ifonly.runs.task.examine", fail)
+    cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder).for_search()
+    query = ifonly.Query(ifonly.minus("SOFA"), 1, sensitivity=True, limits=limits)
+    found = ask(Task(model, query, ifonly.BranchAndBound()), [cohort[0]], shown=Unwatched())
+    settings = ifonly.RunSettings(episodes=[cohort[0].id], workers=1)
+    run = ifonly.solve_cohort(cohort, model, query, out=tmp_path / "run", settings=settings)
+    alone, kept = (
+        dataclasses.replace(one, stats=dataclasses.replace(one.stats, seconds_bounds=0.0, seconds_search=0.0))
+        for one in (found.results[0], run.result(cohort[0].id))
+    )
+    assert found.failed == {}
+    assert alone.to_dict() == kept.to_dict()
+    assert [str(failure.reason) for failure in alone.evidence.failures] == [reason] * (reason is not None)
+
+
 def test_episodes_without_a_result_are_named(
     run, cohort_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +276,7 @@ def test_weights_and_costs(solve, query, cohort_folder: Path, model_folder: Path
         ({"objective": "worst"}, "no refits"),
         ({"objective": "best"}, "choose 'mean', 'worst'"),
         ({"limits": {"gap": -1}}, "gap: -1"),
-        ({"change_cost": -1}, "change_cost in the query file: -1"),
+        ({"change_cost": -1}, "yaml: change_cost: -1: must not be negative"),
         ({"solver": {"name": "greedy", "samples": 20}}, "unknown setting 'samples'"),
         ({"solver": "quantum"}, "solver 'quantum' is unknown"),
         ({"solver": {"name": "anchor-astar", "samples": 20, "anchors": 20}}, "exclude each other"),
@@ -330,6 +370,24 @@ def test_a_first_query_file_asks_what_it_says(run, solve, cohort_folder: Path, t
     assert read(solve("--query", file, "-k", 1, "--json")).max_changes == 1
 
 
+def test_a_first_query_file_without_a_cohort_names_no_feature(run, solve, tmp_path: Path) -> None:
+    file = tmp_path / "query.yaml"
+    written = run("query", file)
+    assert written.exit_code == 0
+    assert "say in it what counts as better" in written.stdout
+    assert "SOFA" not in file.read_text()
+    assert "\n# minimize: FEATURE\n" in file.read_text()
+    file.write_text(file.read_text().replace("# minimize: FEATURE", "minimize: MAP"))
+    assert ifonly.Query.load(file) == ifonly.Query(ifonly.minus("MAP"), 3)
+
+
+def test_an_example_of_an_episode_is_given_where_none_is_named(run, cohort_folder: Path, model_folder: Path) -> None:
+    refused = run("solve", "--episodes", cohort_folder, "--model", model_folder)
+    assert refused.exit_code == ExitCode.USAGE
+    words = " ".join(refused.stderr.replace("│", " ").split())
+    assert f"such as --only {load_cohort(cohort_folder).ids[0]} (the first of 40" in words
+
+
 def test_verify(run, answers: Path, cohort_folder: Path, model_folder: Path) -> None:
     command = ("verify", answers, "--episodes", cohort_folder, "--model", model_folder)
     result = run(*command)
@@ -369,7 +427,20 @@ def test_the_default_reward_needs_a_severity_score(run, tmp_path: Path) -> None:
     episodes = [ifonly.Episode(f"e{i}", schema, states=states[i], actions=[0, 1, 0, 1]) for i in range(3)]
     ifonly.save_cohort(ifonly.Cohort.from_episodes(episodes), tmp_path / "c")
     assert (
-        run("fit", "--episodes", tmp_path / "c", "--out", tmp_path / "m", "--epochs", 1, "--hidden", 2).exit_code == 0
+        run(
+            "fit",
+            "--recipe",
+            "paper",
+            "--episodes",
+            tmp_path / "c",
+            "--out",
+            tmp_path / "m",
+            "--epochs",
+            1,
+            "--hidden",
+            2,
+        ).exit_code
+        == 0
     )
     command = ("solve", "--episodes", tmp_path / "c", "--model", tmp_path / "m", "--only", "e1")
     result = run(*command)
@@ -382,14 +453,14 @@ def test_an_episode_that_fails_costs_no_other(
     run, cohort_folder: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = load_cohort(cohort_folder).ids[:3]
-    whole = Problem.from_episode
+    whole = task.build_problem
 
-    def failing(episode: Episode, *args: object, **options: object) -> Problem:
+    def failing(episode: Episode, *args: object, **options: object) -> Any:
         if episode.id == ids[1]:
             raise ReplayError(f"episode {episode.id!r}: cannot be replayed.")
         return whole(episode, *args, **options)
 
-    monkeypatch.setattr(Problem, "from_episode", failing)
+    monkeypatch.setattr(task, "build_problem", failing)
     out = tmp_path / "results.json"
     wanted = [part for id in ids for part in ("--only", id)]
     sources = ["--episodes", cohort_folder, "--model", model_folder, "-k", 1]

@@ -146,7 +146,8 @@ def test_a_run_of_failures(run, run_folder: Path) -> None:
     rows = [json.loads(line) for line in lines(run_folder)]
     for row in rows:
         kept = {name: row[name] for name in ("position", "episode", "subject", "horizon")}
-        row |= dict.fromkeys(row) | kept | {"status": "failed", "reason": f"episode {row['episode']!r}: no noise"}
+        row |= dict.fromkeys(row) | kept | {"status": "failed", "reason": None}
+        row["reason"] = {"code": "refused", "detail": f"episode {row['episode']!r}: no noise"}
     result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
     assert result.exit_code == 3
     assert f"all {EPISODES} episodes of this run failed" in " ".join(result.stderr.split())

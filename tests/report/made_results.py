@@ -41,6 +41,7 @@ def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
     gained = np.cumsum([step in changes for step in range(-1, steps - 1)])
     states = observed - np.stack([np.zeros(steps), 0.7 * gained], axis=1)
     before, after = float(observed[:, 1].sum()), float(states[:, 1].sum())
+    outcome, observed_outcome = values.get("outcome", -after), values.get("observed_outcome", -before)
     given: dict[str, Any] = {
         "episode": "patient-00017",
         "subject": "subject-00017",
@@ -49,10 +50,10 @@ def made_result(changes: dict[int, tuple[int, int]], **values: Any) -> Result:
         "observed_actions": observed_actions,
         "states": states,
         "observed_states": observed,
-        "outcome": -after,
-        "observed_outcome": -before,
-        "clipped_outcome": -after,
-        "observed_clipped_outcome": -before,
+        "outcome": outcome,
+        "observed_outcome": observed_outcome,
+        "clipped_outcome": outcome,
+        "observed_clipped_outcome": observed_outcome,
         "upper_bound": -after,
         "certificate": Certificate("exhaustive enumeration", proven=True, tolerance=1e-9),
         "stats": Stats(nodes_expanded=1234, seconds_bounds=1.25, seconds_search=0.5),

@@ -1,6 +1,5 @@
 """Tables of cohort runs, made up: realistic ones, and random ones with everything that can occur."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,8 @@ import polars as pl
 from hypothesis import strategies as st
 
 from ifonly.records import finite, to_plain
-from ifonly.result import Evidence, Result
+from ifonly.result import Evidence
+from ifonly.result.improvement import as_it_is, improvement_between
 from ifonly.result.table import COLUMNS, FAILED
 
 
@@ -47,7 +47,7 @@ def made_row(number: int = 0, **values: Any) -> dict[str, Any]:
 def failed(number: int, reason: str) -> dict[str, Any]:
     """An episode that could not be solved."""
     who = {"episode": f"patient-{number:05d}", "subject": f"subject-{number:05d}", "horizon": 5}
-    return dict.fromkeys(COLUMNS) | who | {"status": FAILED, "reason": reason}
+    return dict.fromkeys(COLUMNS) | who | {"status": FAILED, "reason": {"code": "refused", "detail": reason}}
 
 
 def budget(changes: int, outcome: float | None, bound: float | None, clipped: float | None = None) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def made_table(*rows: dict[str, Any]) -> pl.DataFrame:
 def _complete(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the columns that follow from the others, as `Result` and `Evidence` define them."""
     evidence, bound = row["evidence"], row["upper_bound"]
-    outcomes = {name: row[name] for name in ("clipped_outcome", "observed_clipped_outcome")}
-    known = None not in outcomes.values() and all(finite(value) is not None for value in outcomes.values())
+    outcomes = [row[name] for name in ("observed_clipped_outcome", "clipped_outcome")]
+    known = None not in outcomes and all(finite(value) is not None for value in outcomes)
     return row | {
         "reason": None,
         "gap": None if bound is None else max(0.0, bound - row["outcome"]),
         "proven": row["status"] == "optimal",
         "changes": len(evidence.changed_steps),
-        "improvement": Result.relative_improvement.fget(SimpleNamespace(**outcomes)) if known else None,
+        "improvement": improvement_between(as_it_is, *outcomes).relative if known else None,
         "verdict": evidence.verdict.value,
         "warnings": [warning.code.value for warning in evidence.warnings],
         "evidence": to_plain(evidence),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ifonly.data import ActionSpace, Axis, Cohort, Feature, Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.intervals import mean_interval
-from ifonly.report.card import data_card
+from ifonly.report.card import Masks, data_card
 from ifonly.report.card_plots import card_figures, plot_measured, plot_severity
 from ifonly.report.folders import write_card
 from ifonly.report.overview import Discretion, values_of
@@ -49,6 +49,11 @@ def made_cohort(subjects=60, *, actions=TWO, taken=None, odd=0.0, length=4, seed
         context=np.repeat(rng.normal(5, 1, subjects), length)[:, None],
         actions=np.resize(np.array(taken), rows),
     )
+
+
+def replace_origins(cohort, origins):
+    parts = (cohort.schema, cohort.ids, cohort.offsets, cohort.states, cohort.context, cohort.actions)
+    return Cohort(*parts, origins=origins)
 
 
 def made_grid(cohort, **masks):
@@ -99,6 +104,30 @@ def test_severity_is_the_change_of_each_quarter():
     assert group.half_interval == pytest.approx((high - low) / 2)
     assert group.outcome == pytest.approx(np.mean([i % 3 == 0 for i in np.flatnonzero(lowest)]))
     assert sum(group.episodes for group in card.severity.groups) == len(SEPSIS)
+
+
+def test_what_the_cohort_itself_says_was_measured(tmp_path):
+    cohort = made_cohort()
+    origins = np.zeros(cohort.states.shape, dtype=np.uint8)
+    origins[::2, 0], origins[1::4, 0] = 1, 2
+    card = data_card(replace_origins(cohort, origins))
+    found = {feature.name: feature.measured for feature in card.features}
+    first, second = (found[feature.name] for feature in cohort.schema.dynamic[:2])
+    rows = len(origins)
+    assert first.measured == pytest.approx((origins[:, 0] == 0).sum() / rows)
+    assert (first.held, first.missing_after) == pytest.approx(
+        ((origins[:, 0] == 1).mean(), (origins[:, 0] == 2).mean())
+    )
+    assert (second.measured, second.held, second.missing_after) == (1.0, 0.0, 0.0)
+    assert card.masks is Masks.ORIGINS
+    assert "measured" in card_figures(card)
+    write_card(card, tmp_path / "card")
+    page = (tmp_path / "card" / "card.html").read_text()
+    assert "<th>carried forward</th><th>assumed</th>" in page
+    assert "missing before holds" not in page
+    assert "hardly measured" not in kinds(card)
+    nothing_known = data_card(replace_origins(cohort, np.zeros_like(origins)))
+    assert nothing_known.masks is Masks.NO_GRID
 
 
 def test_measured_before_and_after_holds():

@@ -13,7 +13,7 @@ from ifonly.report.folders import summary_plots, write_summary
 from ifonly.report.summary import summarize
 from ifonly.report.tables import summary_tables
 from ifonly.result import Agreement, Evidence, Sensitivity, SupportReport
-from ifonly.result.evidence import ExaminationFailure, StepSensitivity, StepSupport, SupportFlag
+from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepSensitivity, StepSupport, SupportFlag
 from ifonly.result.table import with_check
 
 PASSED = Standing("pass", (), 400, "c0")
@@ -110,7 +110,9 @@ def test_a_run_without_evidence_is_said_to_be_not_examined(table: pl.DataFrame) 
 
 
 def test_an_examination_that_failed_is_a_warning() -> None:
-    failure = Evidence(changed_steps=(1,), failures=(ExaminationFailure("all", "no reason"),))
+    failure = Evidence(
+        changed_steps=(1,), failures=(ExaminationFailure("all", Reason(ReasonCode.REFUSED, "no reason")),)
+    )
     summary = summarize(made_table(made_row(0, evidence=failure), made_row(1)))
     assert (summary.evidence.examined, summary.evidence.without_warnings) == (1, 0)
     assert summary.warnings.rows() == [("could not be examined", 1, 1.0)]

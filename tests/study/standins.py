@@ -32,4 +32,4 @@ def without_drawing(patch: pytest.MonkeyPatch) -> None:
         for stage in stages.STAGES
     ]
     patch.setattr(running, "STAGES", tuple(drawn))
-    patch.setattr(stages, "write_check", _written)
+    patch.setattr("ifonly.report.folders.write_check", _written)

@@ -257,7 +257,7 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 
 @pytest.mark.parametrize("stage", ["fit", "cohort"])
 def test_killed_it_goes_on(tmp_path: Path, stage: str) -> None:
-    file = write(tmp_path / "s", fit={"hidden": [4], "epochs": 200, "refits": 2}, cohort={"workers": 1})
+    file = write(tmp_path / "s", fit={"hidden": [4], "epochs": 20, "refits": 2}, cohort={"workers": 1})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None
@@ -323,7 +323,7 @@ def test_a_table_and_a_stored_cohort_as_sources(tmp_path: Path) -> None:
         ({"fit": {"epochs": "many"}}, "study: fit: epochs: "),
         ({"fit": {"kind": "quadratic"}}, "study: fit: kind 'quadratic' is unknown"),
         ({"fit": {"lipschitz": [1.0]}}, "takes 2 limits"),
-        ({"split": {"test": 1.5}}, "study: split: test=1.5 must lie strictly between"),
+        ({"split": {"test": 1.5}}, "study: split: test=1.5: must lie strictly between"),
         ({"data": {}}, "name one source"),
         ({"data": {"simulate": {}, "cohort": "x"}}, "name one source"),
         ({"data": {"table": "log.csv"}}, "study: schema: name the file"),

@@ -146,16 +146,16 @@ def test_numbers_are_rounded_so_that_they_claim_less(page: Any) -> None:
     assert "10²²" in page.evaluate("ifonly.bestPossible({best_possible: -7.533e22}, {lower_is_better: true})")
 
 
-def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
+def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     expect(page.locator(".report-summary [role=note]")).to_contain_text("failed its check")
-    expect(page.locator(".trust-summary")).to_contain_text("2 of 4 examined answers raise no warning")
+    expect(page.locator(".evidence-summary")).to_contain_text("2 of 4 examined answers raise no warning")
     page.get_by_label("Warnings").select_option("none")
     expect(page.locator(".cohort tbody tr")).to_have_count(2)
     page.get_by_label("Warnings").select_option("")
     shown = open_case(page, "long")
     expect(shown.get_by_role("note")).to_contain_text("Caution. The model failed its check")
-    expect(shown.locator(".trust-line")).to_contain_text("3 warnings")
-    expect(shown.locator(".trust-line")).to_contain_text("4 of 5 refits agree")
+    expect(shown.locator(".evidence-line")).to_contain_text("3 warnings")
+    expect(shown.locator(".evidence-line")).to_contain_text("4 of 5 refits agree")
     assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
@@ -163,24 +163,24 @@ def test_trust_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     shown.get_by_text("Every refit as a table").click()
     expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
     expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
-    expect(shown.locator(".trust-parts")).to_contain_text("about \u2212341 10\u2079/L a step")
+    expect(shown.locator(".evidence-parts")).to_contain_text("about \u2212341 10\u2079/L a step")
     check_care(page)
     shown.get_by_role("slider").fill("1")
-    expect(shown.locator(".trust-line")).to_contain_text("About the sequence found with at most 2 changes")
+    expect(shown.locator(".evidence-line")).to_contain_text("About the sequence found with at most 2 changes")
     page.get_by_role("link", name="Summary").click()
     plain = open_case(page, "unordered")
-    expect(plain.locator(".trust-line")).to_have_text(re.compile("not examined any further"))
+    expect(plain.locator(".evidence-line")).to_have_text(re.compile("not examined any further"))
 
 
 def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
-        ifonly.trustSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
+        ifonly.evidenceSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
     assert seals == ["No warnings", None]
     told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
         const evidence = {examined: true, warnings, refits: [], gains: null, support: null, sensitivity: []};
         const model = {said: {code: 'page.none', values: {}}, check: null};
-        ifonly.fillTrust(place, {evidence, model, question: {}, answer: {}}, () => null);
+        ifonly.fillEvidence(place, {evidence, model, question: {}, answer: {}}, () => null);
         return place.textContent.includes('nothing warns does not prove');
     })""")
     assert told == [True, False]
@@ -233,7 +233,7 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
         const width = document.querySelector('main').clientWidth;
         window.printed = {
             cases: shown('.report-case').length, charts: shown('.report-case .board .main-svg').length,
-            controls: shown('.controls').length, warnings: shown('.trust .print-only li').length,
+            controls: shown('.controls').length, warnings: shown('.evidence .print-only li').length,
             wide: shown('.board').filter((one) => one.getBoundingClientRect().width > width + 1).length,
         };
     })""")

@@ -18,6 +18,7 @@ from ifonly.problem import build_problem
 from ifonly.records import from_plain, to_plain
 from ifonly.report.cases import Case
 from ifonly.text.catalogue import Message
+from ifonly.web.api import Desk, JobRequest
 from ifonly.web.app import create_app
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings
@@ -168,6 +169,23 @@ def test_an_episode_is_abducted_once_whatever_the_rules(ground: Ground, monkeypa
         fresh = ifonly.solve(build_problem(ground.cohort[0], bench._model, asked))
         assert news.case.answer.result.outcome == pytest.approx(fresh.outcome, abs=1e-7)
     assert built == [ground.cohort[0].id]
+
+
+@pytest.mark.parametrize("solver", [{"name": "branch-and-bound", "within": 0.25}, {"name": "greedy"}], ids=str)
+def test_live_searches_keep_the_limits_of_the_query(ground: Ground, solver: dict[str, Any]) -> None:
+    """Of its limits reviewers may ask for less time; branch and bound, which they use, keeps its settings."""
+    limits = ifonly.Limits(seconds=30.0, nodes=1, gap=0.5, memory=512.0)
+    query = ifonly.Query(REWARD, 1, limits=limits, solver=solver)
+    model = ifonly.load_model(ground.folder / "model").for_search()
+    desk = Desk(Review(ground.cohort, model, query), None, None, 60.0, signs_in=False)  # type: ignore[arg-type]
+    work = desk.work(JobRequest(episode=ground.cohort.ids[0], max_changes=3, alternatives=2, seconds=10.0))
+    assert work.query.limits == replace(limits, seconds=10.0)
+    own = {"within": 0.25} if solver["name"] == "branch-and-bound" else {}
+    assert work.query.solver == {"name": "branch-and-bound", "alternatives": 2, **own}
+    news = _Bench(Setup(ground.folder / "model", model.fingerprint())).solve("job", work, Deaf())  # type: ignore[arg-type]
+    assert news.case is not None
+    assert news.case.answer is not None
+    assert news.case.answer.result.status is ifonly.Status.NODE_LIMIT
 
 
 def test_a_failed_model_needs_permission_and_is_named_on_every_page(

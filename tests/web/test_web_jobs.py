@@ -18,7 +18,7 @@ from ifonly.text.catalogue import say
 from ifonly.web.app import create_app
 from ifonly.web.guard import RefusalError
 from ifonly.web.jobs import JobAnswer, JobDesk, JobLimits, _Worker
-from ifonly.web.worker import Setup, Work
+from ifonly.web.worker import News, Order, Setup, Work, work_for
 
 
 def start(client: Any, **body: Any) -> dict[str, Any]:
@@ -238,15 +238,32 @@ def wait_for(desk: JobDesk, job: str) -> JobAnswer:
     return answer
 
 
-def test_a_model_that_changed_is_noticed(setup: Setup, work: Work) -> None:
-    desk = JobDesk(replace(setup, fingerprint="another"), JobLimits(workers=1))
-    desk.open()
-    try:
-        answer = wait_for(desk, desk.submit("ann", work).job)
-        assert answer.state == "failed"
-        assert "changed since the server was started" in answer.error
-    finally:
-        desk.close()
+class OneOrder:
+    """A server, as its worker sees it, that gives one order and then waits for good."""
+
+    def __init__(self, order: Order) -> None:
+        self._orders, self.heard = [order], []
+
+    def recv(self) -> Order:
+        if self._orders:
+            return self._orders.pop()
+        threading.Event().wait()
+        raise AssertionError("never")
+
+    def send(self, news: News) -> None:
+        self.heard.append(news)
+        if news.ended is not None:
+            raise EOFError
+
+
+def test_a_model_that_changed_is_noticed(setup: Setup, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.nice", lambda _: 0)  # this process is no worker
+    server: Any = OneOrder(Order("job", work))
+    with pytest.raises(EOFError):
+        work_for(server, replace(setup, fingerprint="another"))
+    (news,) = server.heard
+    assert (news.job, news.ended) == ("job", "failed")
+    assert "changed since the server was started" in news.error
 
 
 def test_a_search_that_never_ends_is_given_up(

@@ -1,6 +1,7 @@
 """Pages, static files and exported files."""
 
 import gzip
+import io
 import json
 import threading
 from html.parser import HTMLParser
@@ -119,6 +120,16 @@ def test_a_picture_as_a_file(client: Any, place: Any) -> None:
         assert len(file.content) > 20_000
 
 
+class Drawn:
+    """A picture that takes no time to draw."""
+
+    def __init__(self, content: io.BytesIO) -> None:
+        self._content = content
+
+    def savefig(self, file: io.BytesIO, format: str) -> None:
+        file.write(self._content.getvalue())
+
+
 def test_pictures_do_not_keep_everybody_waiting(client: Any, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     query = {"episode": place.cohort.ids[0], "kind": "png"}
     monkeypatch.setattr("ifonly.web.api._TURNS", threading.BoundedSemaphore(1))
@@ -126,6 +137,8 @@ def test_pictures_do_not_keep_everybody_waiting(client: Any, place: Any, monkeyp
         refused = client.get("/api/export", params=query)
     assert refused.status_code == 429
     assert refused.json()["error"]["do"]
+    drawn = io.BytesIO(b"\x89PNG")
+    monkeypatch.setattr("ifonly.report.case_picture.plot_case", lambda case: Drawn(drawn))
     assert [client.get("/api/export", params=query).status_code for _ in range(2)] == [200, 200]
 
 

@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that help comes at once.
 """
 
+import inspect
 import os
 from typing import Annotated, Any
 
@@ -61,27 +62,27 @@ def root(
     Output.as_json = json
 
 
-app.callback(help=paragraphs(root))(root)
-register(app, "demo", study.demo, study.DEMO_EXAMPLES, has_json=False)
-register(app, "init", study.init, study.INIT_EXAMPLES)
-register(app, "run", study.run, study.RUN_EXAMPLES)
-register(app, "simulate", data.simulate, data.SIMULATE_EXAMPLES, about_values=True)
-register(app, "import", data.import_table, data.IMPORT_EXAMPLES, about_values=True)
-register(app, "mimic", mimic.mimic, mimic.MIMIC_EXAMPLES, about_values=True)
-register(app, "card", data.card, data.CARD_EXAMPLES, about_values=True)
-register(app, "split", data.split, data.SPLIT_EXAMPLES, about_values=True)
-register(app, "fit", learning.fit, learning.FIT_EXAMPLES, about_values=True)
-register(app, "crossval", learning.crossval, learning.CROSSVAL_EXAMPLES)
-register(app, "check", learning.check, learning.CHECK_EXAMPLES)
-register(app, "behaviour", learning.behaviour, learning.BEHAVIOUR_EXAMPLES, about_values=True)
-register(app, "query", queries.query, queries.QUERY_EXAMPLES)
-register(app, "solve", solve.solve, solve.SOLVE_EXAMPLES)
-register(app, "cohort", cohorts.cohort, cohorts.COHORT_EXAMPLES)
-register(app, "summarize", report.summarize, report.SUMMARIZE_EXAMPLES)
-register(app, "report", report.report, report.REPORT_EXAMPLES)
-register(app, "serve", serve.serve, serve.SERVE_EXAMPLES, has_json=False)
-register(app, "verify", solve.verify, solve.VERIFY_EXAMPLES)
-register(app, "info", info.info, info.INFO_EXAMPLES, about_values=True)
+app.callback(help=paragraphs(inspect.getdoc(root) or ""))(root)
+register(app, "demo", study.demo, has_json=False)
+register(app, "init", study.init)
+register(app, "run", study.run)
+register(app, "simulate", data.simulate, about_values=True)
+register(app, "import", data.import_table, about_values=True)
+register(app, "mimic", mimic.mimic, about_values=True)
+register(app, "card", data.card, about_values=True)
+register(app, "split", data.split, about_values=True)
+register(app, "fit", learning.fit, about_values=True)
+register(app, "crossval", learning.crossval)
+register(app, "check", learning.check)
+register(app, "behaviour", learning.behaviour, about_values=True)
+register(app, "query", queries.query)
+register(app, "solve", solve.solve)
+register(app, "cohort", cohorts.cohort)
+register(app, "summarize", report.summarize)
+register(app, "report", report.report)
+register(app, "serve", serve.serve, has_json=False)
+register(app, "verify", solve.verify)
+register(app, "info", info.info, about_values=True)
 
 
 def main() -> None:

@@ -8,59 +8,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_free
+from ifonly.cli.options import argument, option
 from ifonly.errors import InputError
+from ifonly.files import check_writable
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from ifonly.data.cohort import Cohort
     from ifonly.report.recorded import Outcome
-
-SIMULATE_EXAMPLES = (
-    "ifonly simulate --out data/sepsis",
-    "ifonly simulate --patients 200 --horizon 12 --seed 7 --out data/small --force",
-)
+    from ifonly.study.plan import SimulatedData, TableData
 
 
 def simulate(
     out: options.Out,
-    patients: Annotated[
-        int, typer.Option("--patients", metavar="N", min=1, help="Number of stays in intensive care.")
-    ] = 1000,
+    patients: Annotated[int, option("N", "Number of stays in intensive care.", min=1)] = 1000,
     seed: options.Seed = 0,
-    horizon: Annotated[
-        str, typer.Option("--horizon", metavar="STEPS", help="Steps per stay: a number, or shortest-longest.")
-    ] = "10-20",
+    horizon: Annotated[str, option("STEPS", "Steps per stay: a number, or shortest-longest.")] = "10-20",
     force: options.Force = False,
 ) -> ExitCode:
     """Simulate a cohort in a sepsis-like world whose causal model is known.
 
     13 features and 25 treatments in real units, one step per four hours.
+
+    Examples:
+    ifonly simulate --out data/sepsis
+    ifonly simulate --patients 200 --horizon 12 --seed 7 --out data/small --force
     """
     steps = options.horizon(horizon)
     require_free(folder=out, force=force)
-    from ifonly.simulate import simulate_cohort
+    from ifonly.study.plan import SimulatedData
 
-    with progress_bars() as bars:
-        cohort = simulate_cohort(patients, seed=seed, horizon=steps, progress=bars)
-    provenance = {"made by": "ifonly simulate", "patients": patients, "seed": seed, "horizon": list(steps)}
-    return _store(cohort, out, provenance=provenance, force=force)
-
-
-IMPORT_EXAMPLES = (
-    "ifonly import table.csv --schema schema.yaml --out data/mine",
-    "ifonly import log.parquet --schema schema.yaml --out data/mine --force",
-)
+    _store(SimulatedData(patients, seed, steps), out, force=force)
+    return ExitCode.DONE
 
 
 def import_table(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A long CSV or Parquet table, one row per step.")],
-    schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="Features and actions, YAML or JSON.", show_default=False)
-    ],
+    table: Annotated[Path, argument("TABLE", "A long CSV or Parquet table, one row per step.")],
+    schema: Annotated[Path, option("FILE", "Features and actions, YAML or JSON.", default=False)],
     out: options.Out,
     force: options.Force = False,
 ) -> ExitCode:
@@ -69,63 +57,69 @@ def import_table(
     Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
     give them other names, and make actions out of columns of doses; `ifonly init` writes a first one. Steps count from
     0 or from 1 in the table, or are equally far apart, and from 0 in everything that ifonly shows.
+
+    Examples:
+    ifonly import table.csv --schema schema.yaml --out data/mine
+    ifonly import log.parquet --schema schema.yaml --out data/mine --force
     """
     require_free(folder=out, force=force)
-    from ifonly.data.store import read_table_and_first_step
-    from ifonly.files import sha256_of
+    from ifonly.data.origins import seemingly_carried
+    from ifonly.study.plan import TableData
 
-    cohort, first_step = read_table_and_first_step(table, schema)
-    if first_step == 1:
-        note("note", "step 1 of the table is step 0 in everything ifonly shows.", style="bold yellow")
-    provenance = {
-        "made by": "ifonly import",
-        "table": table.name,
-        "sha256": sha256_of(table),
-        "first step of the table": first_step,
-    }
-    return _store(cohort, out, provenance=provenance, force=force)
-
-
-def _store(cohort: Cohort, out: Path, *, provenance: dict[str, Any], force: bool) -> ExitCode:
-    from ifonly.data.store import save_cohort
-    from ifonly.report.overview import Overview
-
-    save_cohort(cohort, out, provenance=provenance, overwrite=force)
-    summary, output = Overview.of(cohort), Output()
-    output.document({"cohort": str(out), "provenance": provenance, "summary": asdict(summary)})
-    output.show(str(summary), f"stored in {out}")
+    cohort, origin = _store(TableData(table, schema), out, force=force)
+    if origin["first step of the table"] == 1:
+        note("note", "step 1 of the table is step 0 in everything ifonly shows.")
+    if carried := seemingly_carried(cohort):
+        first = carried[0]
+        note(
+            "note",
+            f"{', '.join(carried)}: most values repeat the one before exactly, as if carried forward where nothing was "
+            "measured; a model would learn that they never change. Say in the schema file what was measured, "
+            f"`table: measured: {{{first}: COLUMN}}` with a column of 0 and 1 for each, or `measured: auto`: exact "
+            "repeats were carried forward. If all were measured, leave it as it is.",
+        )
     return ExitCode.DONE
 
 
-SPLIT_EXAMPLES = ("ifonly split --episodes data/sepsis --out data/parts --test 0.2",)
+def _store(data: SimulatedData | TableData, out: Path, *, force: bool) -> tuple[ifonly.Cohort, dict[str, Any]]:
+    """Make a cohort and say what it holds; it, and where it comes from."""
+    from ifonly.report.overview import Overview
+    from ifonly.study.stages import store_cohort
+
+    with progress_bars() as bars:
+        cohort, origin = store_cohort(data, out, overwrite=force, progress=bars)
+    summary = Overview.of(cohort)
+    document = {"cohort": str(out), "provenance": origin, "summary": asdict(summary)}
+    Output().tell(document, str(summary), f"stored in {out}")
+    return cohort, origin
 
 
 def split(
     episodes: options.Episodes,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Gets two cohorts: train and test.", show_default=False)
-    ],
-    test: Annotated[float, typer.Option("--test", metavar="SHARE", help="Share of subjects in the test part.")] = 0.2,
+    out: Annotated[Path, option("FOLDER", "Gets two cohorts: train and test.", default=False)],
+    test: Annotated[float, option("SHARE", "Share of subjects in the test part.")] = 0.2,
     seed: options.Seed = 0,
     force: options.Force = False,
 ) -> ExitCode:
     """Split a cohort in two by subject: one part to fit a model to, one to check it on and to ask about.
 
     All episodes of a subject land on the same side.
+
+    Examples:
+    ifonly split --episodes data/sepsis --out data/parts --test 0.2
     """
     require_free(folder=out, force=force)
-    from ifonly.data.store import load_cohort
-    from ifonly.study.stages import origin_of, write_split
+    from ifonly.study.plan import SplitPlan
+    from ifonly.study.stages import store_split
 
-    write_split(load_cohort(episodes), out, test=test, seed=seed, origin=origin_of(episodes), overwrite=force)
-    parts = {name: load_cohort(out / name) for name in ("train", "test")}
+    store_split(episodes, out, SplitPlan(test, seed), overwrite=force)
+    parts = {name: ifonly.load(out / name) for name in ("train", "test")}
     counts = {
         name: {"episodes": len(part), "subjects": len(set(part.subjects)), "fingerprint": part.fingerprint()}
         for name, part in parts.items()
     }
-    output = Output()
-    output.document({name: {"cohort": str(out / name), **count} for name, count in counts.items()})
-    output.show(
+    Output().tell(
+        {name: {"cohort": str(out / name), **count} for name, count in counts.items()},
         *(
             f"{out / name}: {count['episodes']:,} episodes of {count['subjects']:,} subjects"
             for name, count in counts.items()
@@ -136,83 +130,55 @@ def split(
     return ExitCode.DONE
 
 
-CARD_EXAMPLES = (
-    "ifonly card data/sepsis",
-    "ifonly card data/mine --severity moisture --model models/mine --out cards/mine --json",
-    "ifonly card data/sepsis --outcome died@deaths.csv",
-)
-
-
 def card(
-    episodes: Annotated[
-        Path, typer.Argument(metavar="COHORT", help="A stored cohort of episodes.", show_default=False)
-    ],
+    episodes: Annotated[Path, argument("COHORT", "A stored cohort of episodes.")],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Where to write; an earlier card there is replaced.",
-            show_default="COHORT/card",
-        ),
+        Path | None, option("FOLDER", "Where to write; an earlier card there is replaced.", default="COHORT/card")
     ] = None,
     grid: Annotated[
         Path | None,
-        typer.Option(
-            "--grid",
-            metavar="FILE",
-            help="A table with a row per step that says what was measured.",
-            show_default="COHORT/grid.parquet, where there is one",
+        option(
+            "FILE",
+            "A table with a row per step that says what was measured.",
+            default="COHORT/grid.parquet, where there is one",
         ),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="The model whose size the data must support.",
-            show_default="what `ifonly fit` would make",
-        ),
+        option("FOLDER", "The model whose size the data must support.", default="what `ifonly fit` would make"),
     ] = None,
     severity: Annotated[
         str | None,
-        typer.Option(
-            "--severity",
-            metavar="FEATURE",
-            help="Compare episodes by this feature at their first step.",
-            show_default="SOFA, where there is one",
-        ),
+        option("FEATURE", "Compare episodes by this feature at their first step.", default="SOFA, where there is one"),
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(
-            "--outcome",
-            metavar="COLUMN[@FILE]",
-            help="Something that happened to an episode or not, such as a death; a column of the grid, or of a table "
-            "with ids, episode or stay.",
+        option(
+            "COLUMN[@FILE]",
+            "Something that happened to an episode or not, such as a death; a column of the grid, or of a table with "
+            "ids, episode or stay.",
         ),
     ] = None,
-    smallest_cell: Annotated[
-        int,
-        typer.Option(
-            "--smallest-cell", metavar="N", min=1, help="Hide figures that rest on fewer subjects; 1: show all."
-        ),
-    ] = 5,
+    smallest_cell: Annotated[int, option("N", "Hide figures that rest on fewer subjects; 1: show all.", min=1)] = 5,
 ) -> ExitCode:
     """Make the data card of a cohort: distributions, missing values, actions, horizons, outcome by severity.
 
     Writes card.html (complete in itself), card.json and figures (PNG), and warns where the data cannot support an
     analysis: actions never taken, features hardly ever measured, too few subjects for the model's size.
+
+    Examples:
+    ifonly card data/sepsis
+    ifonly card data/mine --severity moisture --model models/mine --out cards/mine --json
+    ifonly card data/sepsis --outcome died@deaths.csv
     """
-    from ifonly.data.store import load_cohort, read_frame
-    from ifonly.files import check_writable
+    from ifonly.data.store import read_frame
     from ifonly.report.card import data_card
     from ifonly.report.folders import CARD_FOLDER, write_card
     from ifonly.study.stages import GRID_FILE
     from ifonly.text.cards import card_lines
 
     target = episodes / "card" if out is None else out
-    cohort = load_cohort(episodes)
+    cohort = ifonly.load(episodes)
     CARD_FOLDER.check(target)
     check_writable(target, folder=True)
     usual = episodes / GRID_FILE
@@ -227,22 +193,23 @@ def card(
         smallest_cell=smallest_cell,
     )
     written = write_card(found, target, title=episodes.resolve().name)
-    output = Output()
-    output.document(found.to_dict() | {"folder": str(target), "files": written.files})
-    output.show(*card_lines(found))
-    output.show(f"written: {target} ({', '.join(written.files)})")
+    Output().tell(
+        found.to_dict() | {"folder": str(target), "files": written.files},
+        *card_lines(found),
+        f"written: {target} ({', '.join(written.files)})",
+    )
     return ExitCode.DONE
 
 
-def _model_size(cohort: Cohort, folder: Path | None) -> int:
+def _model_size(cohort: ifonly.Cohort, folder: Path | None) -> int:
     """The number of parameters of a stored model, or of the one that `ifonly fit` makes by default."""
-    from ifonly.models import LocationScale, load_model
+    from ifonly.study.plan import FitPlan, parameters_of
 
     if folder is None:
-        return sum(weights.numel() for weights in LocationScale(cohort.schema).parameters())
-    model = load_model(folder)
+        return FitPlan().size(cohort.schema)
+    model = ifonly.load_model(folder)
     cohort.schema.require_same(model.schema, here="the cohort", there=f"the model {folder}")
-    return sum(weights.numel() for weights in model.parameters())
+    return parameters_of(model)
 
 
 def _outcome(text: str | None, grid: pl.DataFrame | None) -> Outcome | None:

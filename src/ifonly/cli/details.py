@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import ifonly
 from ifonly.cli.frame import Output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ifonly.query import Query
-    from ifonly.result import Result
     from ifonly.search.contributions import Contributions
 
-
-BRANCH_AND_BOUND = "branch-and-bound"
 
 BESIDE = ("target", "contributions")
 """Entries of a document that are not the result's own."""
@@ -36,16 +33,18 @@ class Details:
         if self.target is not None and not math.isfinite(self.target):
             raise typer.BadParameter(f"--target {self.target}: give a finite number.")
 
-    def check(self, query: Query) -> None:
+    def check(self, query: ifonly.Query) -> None:
         """Refuse what this query's answers cannot tell."""
         if self.target is not None and query.change_cost:
             raise typer.BadParameter("--target counts changes itself; leave change_cost out of the query file.")
+        from ifonly.query import BRANCH_AND_BOUND
+
         solver = query.solver["name"]
         if (self.all_budgets or self.target is not None) and solver != BRANCH_AND_BOUND:
             option = "--all-budgets" if self.all_budgets else "--target"
             raise typer.BadParameter(f"{option} means nothing to the solver {solver}, which the query file names.")
 
-    def document(self, result: Result, contributions: Contributions | None) -> dict[str, Any]:
+    def document(self, result: ifonly.Result, contributions: Contributions | None) -> dict[str, Any]:
         """What JSON tells beside the result's own entries, which hold frontier and alternatives already."""
         content: dict[str, Any] = {}
         if self.target is not None:
@@ -55,7 +54,7 @@ class Details:
             content["contributions"] = contributions.to_dict()
         return content
 
-    def shown(self, result: Result, contributions: Contributions | None) -> list[RenderableType]:
+    def shown(self, result: ifonly.Result, contributions: Contributions | None) -> list[RenderableType]:
         """The same for people: headings and tables."""
         from ifonly.report.tables import alternatives_table, contributions_table, frontier_table
 
@@ -71,7 +70,7 @@ class Details:
         return items
 
 
-def target_reached(result: Result, target: float) -> tuple[int | None, bool]:
+def target_reached(result: ifonly.Result, target: float) -> tuple[int | None, bool]:
     """The fewest changes known to reach a shown value, None where none are; and whether that is proven."""
     outcome = target if result.shown[1].higher_is_better else -target
     reached = result.fewest_changes(outcome)
@@ -79,7 +78,7 @@ def target_reached(result: Result, target: float) -> tuple[int | None, bool]:
     return None if reached is None else reached.max_changes, all(budget.upper_bound < outcome for budget in beaten)
 
 
-def in_words(result: Result, target: float) -> str:
+def in_words(result: ifonly.Result, target: float) -> str:
     """Which budget reaches a shown value, and with which changes."""
     from ifonly.data.schema import step_and_moment
     from ifonly.report.tables import changes_in_words, shown_value
@@ -105,7 +104,7 @@ def in_words(result: Result, target: float) -> str:
     return "\n".join([head, *lines])
 
 
-def _alternatives_heading(result: Result) -> str:
+def _alternatives_heading(result: ifonly.Result) -> str:
     details = result.certificate.details
     count = len(result.alternatives)
     heading = "the best sequence" if count == 1 else f"the {count} best sequences"
@@ -114,7 +113,7 @@ def _alternatives_heading(result: Result) -> str:
     return f"{heading} (there are more as close)" if details.get("alternatives_cut", False) else heading
 
 
-def show_evidence(result: Result, output: Output, *, full: bool) -> None:
+def show_evidence(result: ifonly.Result, output: Output, *, full: bool) -> None:
     """What speaks for an answer and against it: all of it, or in a line."""
     from ifonly.text.evidence import evidence_line, evidence_lines
 

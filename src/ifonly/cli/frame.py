@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
@@ -18,7 +17,16 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from ifonly.errors import IfonlyError, InputError, PlausibilityWarning, StoreError, VerificationError
+from ifonly.errors import (
+    FailedModelError,
+    IfonlyError,
+    InputError,
+    PlausibilityWarning,
+    SettingError,
+    StoreError,
+    VerificationError,
+)
+from ifonly.files import check_writable, file_reason
 
 WIDTH_ELSEWHERE = 120
 """Columns for tables that are not shown on a terminal, which would say how many it has."""
@@ -53,14 +61,9 @@ class Output:
     as_json = False
     """Whether the command line asks for JSON, wherever it says so."""
 
-    @property
-    def json(self) -> bool:
-        """Whether a program reads along."""
-        return Output.as_json
-
     def show(self, *items: RenderableType) -> None:
         """Write for people; with --json nobody is there to read it."""
-        if self.json:
+        if Output.as_json:
             return
         console = Console(highlight=False)
         if not console.is_terminal:
@@ -74,8 +77,13 @@ class Output:
 
     def document(self, content: Any) -> None:
         """Write the one JSON document, if it was asked for."""
-        if self.json:
+        if Output.as_json:
             typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+    def tell(self, content: Any, *items: RenderableType) -> None:
+        """Write one or the other: the document for programs, the items for people."""
+        self.document(content)
+        self.show(*items)
 
 
 def notes() -> Console:
@@ -83,34 +91,39 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def note(label: str, message: str, *, style: str) -> None:
+def note(label: str, message: object, *, style: str = "bold yellow") -> None:
     """One line (or a few) on stderr."""
-    notes().print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)
+    notes().print(Text.assemble((f"{label}: ", style), str(message)), soft_wrap=True)
+
+
+def alarm(label: str, message: object) -> None:
+    """The same about what is wrong."""
+    note(label, message, style="bold red")
 
 
 def register(
     app: typer.Typer,
     name: str,
     command: Callable[..., ExitCode],
-    examples: Sequence[str],
     *,
     about_values: bool = False,
     has_json: bool = True,
 ) -> None:
-    """Make `command` available under `name`, with examples below its help.
+    """Make `command` available under `name`; its docstring is its help, with the examples that it ends with below.
 
     A parameter that is a dataclass stands for the options that its fields are: commands share them so. Only commands
     `about_values` report implausible ones: to hear of them with every command would be tiresome.
     """
     also = ["With --json: one JSON document on stdout, and nothing else there."] if has_json else []
-    epilog = "\n\n".join([*also, "[bold]Examples[/bold]", *examples])
+    text, _, examples = (inspect.getdoc(command) or "").partition("\n\nExamples:\n")
+    lines = examples.replace("\\\n", " ").splitlines()
+    epilog = "\n\n".join([*also, "[bold]Examples[/bold]", *(" ".join(line.split()) for line in lines)])
     guarded = _guarded(command, about_values=about_values, has_json=has_json)
-    app.command(name, help=paragraphs(command), epilog=epilog)(guarded)
+    app.command(name, help=paragraphs(text), epilog=epilog)(guarded)
 
 
-def paragraphs(documented: object) -> str:
-    """The docstring with a line per paragraph, for the terminal to break where it ends."""
-    text = inspect.getdoc(documented) or ""
+def paragraphs(text: str) -> str:
+    """A docstring with a line per paragraph, for the terminal to break where it ends."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
@@ -127,13 +140,20 @@ def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: 
             with _friendly_warnings("always" if about_values else "ignore"):
                 code = command(**given)
         except VerificationError as error:
-            code = _failed(str(error), ExitCode.NOT_VERIFIED)
+            code = _failed(error, ExitCode.NOT_VERIFIED)
+        except SettingError as error:
+            code = _failed(_as_option(error, signature), ExitCode.BAD_INPUT)
+        except FailedModelError as error:
+            from ifonly.runs.task import failed_model_words
+
+            code = _failed(failed_model_words(error.findings, "--allow-failed-model"), ExitCode.BAD_INPUT)
         except IfonlyError as error:
-            code = _failed(in_options(str(error)), ExitCode.BAD_INPUT)
+            code = _failed(error, ExitCode.BAD_INPUT)
         except BrokenPipeError:
             raise  # whoever read our output has gone; typer ends quietly
         except OSError as error:
-            code = _failed(str(error), ExitCode.BAD_INPUT)
+            place = "" if error.filename is None else f"{error.filename}: "
+            code = _failed(f"{place}{file_reason(error)}.", ExitCode.BAD_INPUT)
         except KeyboardInterrupt:
             code = _failed("nothing is left half-written.", ExitCode.INTERRUPTED, label="interrupted")
         raise typer.Exit(code)
@@ -159,39 +179,15 @@ def _options_of(command: Callable[..., ExitCode]) -> tuple[dict[str, Any], inspe
     return groups, inspect.Signature(parameters)
 
 
-IN_OPTIONS = (
-    (r"pass overwrite=True or", "pass --force or"),
-    (r"allow_failed_model=True, --allow-failed-model", "--allow-failed-model"),
-    (r" \((?:fit_ensemble|fit_behaviour), (`ifonly [^`]*`)\)", r" (\1)"),
-    (r", or pass (?:refits|support)=\.\.\.", ""),
-    (r" \((?:episodes|model|behaviour)=\.\.\.\)", ""),
-    (r"\bmax_changes=", "--max-changes "),
-    (r"(?:limit )?\bseconds=", "--seconds "),
-    (r"\blimit (nodes|gap|memory)=", r"limits in the query file: \1: "),
-    (r"\bquery: (min_support|support_share)=", r"query file: \1: "),
-    (r"\bchange_cost=", "change_cost in the query file: "),
-    (r"run settings: device '([^']*)'", r"--device \1"),
-    (r"run settings: (workers|chunk)=", r"--\1 "),
-    (r"(?:fit|behaviour|report|summary|split|review): (epochs|validation|cases|threshold|test|seed)=", r"--\1 "),
-    (r"\bthreshold=", "--threshold "),
-    (r"(?:fit|behaviour): (batch_size|learning_rate|threads)=", r"--set \1="),
-)
-"""What the library calls its parameters, and what the command line calls them."""
+def _as_option(error: SettingError, signature: inspect.Signature) -> str:
+    """A setting by its option's name, where the command has one."""
+    if error.setting not in signature.parameters:
+        return str(error)
+    return f"--{error.setting.replace('_', '-')} {error.value}: {error.why}"
 
 
-def in_options(message: str) -> str:
-    """A message of the library with the command line's options in place of Python's parameters.
-
-    >>> in_options("max_changes=-1: must be at least 0.")
-    '--max-changes -1: must be at least 0.'
-    """
-    for parameter, option in IN_OPTIONS:
-        message = re.sub(parameter, option, message)
-    return message
-
-
-def _failed(message: str, code: ExitCode, *, label: str = "error") -> ExitCode:
-    note(label, message, style="bold red")
+def _failed(message: object, code: ExitCode, *, label: str = "error") -> ExitCode:
+    alarm(label, message)
     return code
 
 
@@ -213,7 +209,7 @@ def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
             if issubclass(category, PlausibilityWarning):
-                note("note", str(message), style="bold yellow")
+                note("note", message)
             else:
                 python_shows(message, category, *rest, **more)
 
@@ -223,8 +219,6 @@ def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
 
 def require_free(*files: Path | None, folder: Path | None = None, force: bool) -> None:
     """Refuse, before any work is done, to write where something stands already, or where nothing can be written."""
-    from ifonly.files import check_writable
-
     for path in (*files, folder):
         if path is None:
             continue

@@ -4,67 +4,48 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
-
+import ifonly
 from ifonly.cli.details import show_evidence
 from ifonly.cli.frame import ExitCode, Output
 from ifonly.cli.learning import member_lines_of
+from ifonly.cli.options import argument
 from ifonly.cli.solve import read_json, results_from, show_results
 from ifonly.errors import StoreError
-
-if TYPE_CHECKING:
-    from ifonly.data.schema import Schema
-    from ifonly.models.base import TransitionModel
-
-INFO_EXAMPLES = (
-    "ifonly info data/sepsis",
-    "ifonly info models/sepsis --json",
-    "ifonly info result.json",
-    "ifonly info runs/k3",
-    "ifonly info behaviour/sepsis",
-)
 
 
 def info(
     path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A folder of a cohort, a model, a behaviour model or a run; a result, a table."
-        ),
+        Path, argument("PATH", "A folder of a cohort, a model, a behaviour model or a run; a result, a table.")
     ],
 ) -> ExitCode:
     """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`.
 
-    Of models, runs and results also how far they are to be trusted, as far as that is known.
+    Of models, runs and results also how far they may be believed, as far as that is known.
+
+    Examples:
+    ifonly info data/sepsis
+    ifonly info models/sepsis --json
+    ifonly info result.json
+    ifonly info runs/k3
+    ifonly info behaviour/sepsis
     """
-    output = Output()
     if not path.exists():
         raise StoreError(f"{path} does not exist.")
-    if path.is_file():
-        _describe_file(path, output)
-    elif (path / "model.json").exists():
-        _describe_model(path, output)
-    elif (path / "run.json").exists():
-        _describe_run(path, output)
-    elif (path / "behaviour.json").exists():
-        _describe_behaviour(path, output)
-    elif (path / "study.yaml").exists():
-        _describe_study(path / "study.yaml", output)
-    else:
-        _describe_cohort(path, output)
+    described = next((tell for file, tell in FOLDERS.items() if (path / file).exists()), _describe_cohort)
+    (_describe_file if path.is_file() else described)(path, Output())
     return ExitCode.DONE
 
 
 def _describe_cohort(folder: Path, output: Output) -> None:
-    from ifonly.data.store import load_cohort, load_metadata
+    from ifonly.data.store import load_metadata
     from ifonly.report.overview import Overview
 
     metadata = load_metadata(folder)
-    cohort = load_cohort(folder)
+    cohort = ifonly.load(folder)
     summary = Overview.of(cohort)
-    output.document(
+    output.tell(
         {
             "holds": "cohort",
             "ifonly": metadata["ifonly"],
@@ -73,9 +54,7 @@ def _describe_cohort(folder: Path, output: Output) -> None:
             "provenance": metadata["provenance"],
             "schema_fingerprint": cohort.schema.fingerprint,
             "schema": cohort.schema.to_dict(),
-        }
-    )
-    output.show(
+        },
         f"cohort, written by ifonly {metadata['ifonly']}",
         str(summary),
         f"episodes: {', '.join(cohort.ids[:5])}{', ...' if len(cohort) > 5 else ''}",
@@ -87,14 +66,14 @@ def _describe_cohort(folder: Path, output: Output) -> None:
 
 def _describe_model(folder: Path, output: Output) -> None:
     from ifonly.models.base import TrainableModel
-    from ifonly.models.checkpoint import load_model, read_metadata
+    from ifonly.models.checkpoint import read_metadata
     from ifonly.text.evidence import model_message
 
     metadata = read_metadata(folder)
-    model = load_model(folder)
+    model = ifonly.load_model(folder)
     norms = _exact_norms(model)
     report = model.fit_report if isinstance(model, TrainableModel) else None
-    output.document(
+    output.tell(
         {
             "holds": "model",
             "ifonly": metadata["ifonly"],
@@ -107,9 +86,7 @@ def _describe_model(folder: Path, output: Output) -> None:
             "provenance": metadata["provenance"],
             "schema_fingerprint": model.schema.fingerprint,
             "schema": model.schema.to_dict(),
-        }
-    )
-    output.show(
+        },
         f"{model.kind} model, written by ifonly {metadata['ifonly']}",
         f"settings: {_inline(model.settings())}",
         f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
@@ -125,56 +102,73 @@ def _describe_model(folder: Path, output: Output) -> None:
 
 
 def _describe_run(folder: Path, output: Output) -> None:
-    from ifonly.runs import load_run
     from ifonly.text.evidence import model_message
 
-    run = load_run(folder)
+    run = ifonly.load_run(folder)
     manifest = run.manifest
-    output.document({"holds": "run", **manifest})
     counts = ", ".join(f"{count:,} {status}" for status, count in run.counts.items()) or "none yet"
-    output.show(
+    output.tell(
+        {"holds": "run", **manifest},
         f"cohort run, written by ifonly {manifest['ifonly']}: {manifest['state']}",
         f"{manifest['cohort']['episodes']:,} episodes; answered: {counts}",
-        f"query: {_inline(manifest['query'])}",
-        f"solver: {_inline(manifest['solver'])}",
-        f"model: {_inline(manifest['model'])}; cohort: {manifest['cohort']['fingerprint']}",
+        f"query: {_essentials(run.query)}",
+        f"solver: {manifest['solver']['name']}",
+        f"model: {manifest['model_fingerprint']}; cohort: {manifest['cohort']['fingerprint']}",
         str(model_message(run.check)),
         f"next: ifonly summarize {folder}" if run.is_finished else "give the same `ifonly cohort` command to go on",
     )
 
 
+def _essentials(query: ifonly.Query) -> str:
+    """What is asked, and what else the query says that is not usual; --json tells all of it."""
+
+    shown, most, usual = query.reward.show(0.0), query.max_changes, ifonly.Query(query.reward)
+    goal = f"{'largest' if shown.higher_is_better else 'smallest'} {shown.label}"
+    changes = "any number of changes" if most is None else f"at most {most} change{'' if most == 1 else 's'}"
+    others = _unusual(query.to_dict(), usual.to_dict() | {"max_changes": most, "solver": dict(query.solver)})
+    return ", ".join(part for part in (goal, changes, _inline(others)) if part)
+
+
+def _unusual(content: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """The entries that differ, also within those that are mappings themselves."""
+    return {
+        name: _unusual(value, usual[name]) if isinstance(value, dict) and isinstance(usual.get(name), dict) else value
+        for name, value in content.items()
+        if value != usual.get(name)
+    }
+
+
 def _describe_behaviour(folder: Path, output: Output) -> None:
-    from ifonly.evidence.behaviour import load_behaviour
     from ifonly.records import to_plain
 
-    behaviour = load_behaviour(folder)
-    output.document(
+    behaviour = ifonly.load_behaviour(folder)
+    output.tell(
         {
             "holds": "behaviour model",
             "fingerprint": behaviour.fingerprint,
             "report": to_plain(behaviour.report),
             "schema_fingerprint": behaviour.schema.fingerprint,
             "schema": behaviour.schema.to_dict(),
-        }
+        },
+        str(behaviour),
+        f"schema: {behaviour.schema.fingerprint}",
     )
-    output.show(str(behaviour), f"schema: {behaviour.schema.fingerprint}")
 
 
-def _exact_norms(model: TransitionModel) -> dict[str, float]:
+def _exact_norms(model: ifonly.TransitionModel) -> dict[str, float]:
     """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
-    from ifonly.models.ensemble import Ensemble
     from ifonly.models.layers import Network
 
-    networks = (model.centre if isinstance(model, Ensemble) else model).for_search().named_children()
+    networks = (model.centre if isinstance(model, ifonly.Ensemble) else model).for_search().named_children()
     return {name: float(network.state_lipschitz()) for name, network in networks if isinstance(network, Network)}
 
 
-def _describe_study(file: Path, output: Output) -> None:
+def _describe_study(place: Path, output: Output) -> None:
     from ifonly.study import load_study, plan
 
-    planned = plan(load_study(file))
-    output.document({"holds": "study", "stages": [step.to_dict() for step in planned]})
-    output.show(*(f"{step.stage}: {step.why}" for step in planned))
+    planned = plan(load_study(place / "study.yaml" if place.is_dir() else place))
+    document = {"holds": "study", "stages": [step.to_dict() for step in planned]}
+    output.tell(document, *(f"{step.stage}: {step.why}" for step in planned))
 
 
 def _describe_file(path: Path, output: Output) -> None:
@@ -186,8 +180,7 @@ def _describe_file(path: Path, output: Output) -> None:
     content = read_json(path)
     if isinstance(content, dict) and content.get("format") == FORMAT:
         table = CrossValidation.from_dict(content)
-        output.document({"holds": "cross-validation", **content})
-        output.show(str(table))
+        output.tell({"holds": "cross-validation", **content}, str(table))
         return
     results = results_from(path, content)
     output.document({"holds": "results", "results": [result.to_dict() for result in results]})
@@ -196,7 +189,16 @@ def _describe_file(path: Path, output: Output) -> None:
         show_evidence(result, output, full=len(results) == 1)
 
 
-def _actions(schema: Schema) -> str:
+FOLDERS = {
+    "model.json": _describe_model,
+    "run.json": _describe_run,
+    "behaviour.json": _describe_behaviour,
+    "study.yaml": _describe_study,
+}
+"""By which file a folder is known; one without any of them is a cohort's, or nobody's."""
+
+
+def _actions(schema: ifonly.Schema) -> str:
     axes = " x ".join(f"{axis.name} ({len(axis.levels)} levels, {axis.unit})" for axis in schema.actions.axes)
     return f"{len(schema.actions)}{': ' + axes if axes else ''}"
 

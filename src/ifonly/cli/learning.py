@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.options import flag, option
 from ifonly.cli.solve import check_plot_name, read_json
 from ifonly.errors import IfonlyError, InputError, StoreError
+from ifonly.files import check_writable, write_text_atomically
 
 if TYPE_CHECKING:
-    from ifonly.models.base import TransitionModel
+    from ifonly.evidence.check.measure import Groupings
+    from ifonly.evidence.check.remedies import Trial
     from ifonly.models.crossval import CrossValidation
+    from ifonly.progress import Progress
 
 
 class Kind(StrEnum):
@@ -30,47 +35,52 @@ class Kind(StrEnum):
     MONOTONE_FLOW = "monotone-flow"
 
 
-FIT_SETTINGS = {"prior": str, "batch_size": int, "learning_rate": float, "validation": float}
+RECIPE_NAMES = ("paper", "plain", "plain-tails", "residual", "residual-tails")
 
-FIT_EXAMPLES = (
-    "ifonly fit --episodes data/sepsis --out models/sepsis",
-    "ifonly fit --episodes data/sepsis --out models/loose --lipschitz 1.2,0.2 --plot loss.png",
-    "ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20",
-    "ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50 "
-    "--set batch_size=128 --set prior=laplace",
-)
+FIT_SETTINGS = {
+    "prior": str,
+    "residual": str,
+    "curvature": float,
+    "batch_size": int,
+    "learning_rate": float,
+    "validation": float,
+}
 
 
 def fit(
     episodes: options.Episodes,
     out: options.Out,
-    kind: Annotated[
-        Kind, typer.Option("--kind", metavar="KIND", help=f"The class of models: {', '.join(Kind)}.")
-    ] = Kind.LOCATION_SCALE,
+    recipe: Annotated[
+        str,
+        option(
+            "NAME",
+            "auto compares all recipes on subjects held out and takes the one that suits the data; or one of "
+            f"{', '.join(RECIPE_NAMES)}. paper: the paper's Lipschitz limits.",
+        ),
+    ] = "auto",
+    kind: Annotated[Kind, option("KIND", f"The class of models: {', '.join(Kind)}.")] = Kind.LOCATION_SCALE,
     lipschitz: Annotated[
         str | None,
-        typer.Option(
-            "--lipschitz",
-            metavar="LIMITS",
-            help="A limit for each function of the model: location,scale for location-scale; one for additive and "
+        option(
+            "LIMITS",
+            "A limit for each function of the model: location,scale for location-scale; one for additive and "
             "post-nonlinear; location,scale,skewness,tails for monotone-flow. none: no limit at all.",
-            show_default="1.0 for the location, 0.1 for the others",
+            default="as the recipe says",
         ),
     ] = None,
     ensemble: Annotated[
         int | None,
-        typer.Option(
-            "--ensemble",
-            metavar="N",
+        option(
+            "N",
+            "Also fit N members to bootstrap samples of subjects, 20 as a rule: they show what refitting changes.",
+            default="none",
             min=1,
-            help="Also fit N members to bootstrap samples of subjects, 20 as a rule: they show what refitting changes.",
-            show_default="none",
         ),
     ] = None,
     hidden: options.Hidden = "200",
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the loss curves.")] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw the loss curves.")] = None,
     force: options.Force = False,
     device: options.Device = "cpu",
     settings: Annotated[
@@ -79,38 +89,43 @@ def fit(
 ) -> ExitCode:
     """Fit a causal model of transitions to a cohort, by maximum likelihood.
 
-    The Lipschitz limits make searches provable and fast; `ifonly crossval` shows what they cost in fit.
+    Several recipes are compared on subjects held out: how well each predicts one step and many, and how fast its
+    answers are proven. With --kind, --lipschitz or --set prior, residual or curvature, the model is yours and nothing
+    is compared. An interrupted comparison goes on when the same command is given again.
+
+    Examples:
+    ifonly fit --episodes data/sepsis --out models/sepsis
+    ifonly fit --episodes data/sepsis --out models/paper --recipe paper --plot loss.png
+    ifonly fit --episodes data/sepsis --out models/smooth --lipschitz none --set residual=diagonal --set curvature=0.1
+    ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20
+    ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50 \\
+        --set batch_size=128 --set prior=laplace
     """
     widths, more = options.widths(hidden), options.settings(settings, FIT_SETTINGS)
     limits = None if lipschitz is None else options.limits(lipschitz)
     check_plot_name(plot)
     require_free(plot, folder=out, force=force)
-    from ifonly.data.store import load_cohort
-    from ifonly.models.checkpoint import save_model
     from ifonly.study.plan import MODELS, FitPlan
-    from ifonly.study.stages import fitted, origin_of
+    from ifonly.study.stages import store_model
 
     if limits == (None,):
         limits = (None,) * len(MODELS[kind.value][1])
     try:
         chosen = FitPlan(
-            kind.value, limits, widths, refits=ensemble or 0, epochs=epochs, device=device, seed=seed, **more
+            recipe, kind.value, limits, widths, refits=ensemble or 0, epochs=epochs, device=device, seed=seed, **more
         )
     except InputError as error:
         raise typer.BadParameter(f"--{error}") from None
-    cohort = load_cohort(episodes)
     with progress_bars() as bars:
-        model = fitted(chosen, cohort, progress=bars)
+        model = store_model(episodes, out, chosen, overwrite=force, progress=bars)
     report = model.fit_report
     assert report is not None
-    save_model(model, out, provenance={"made by": "ifonly fit", "cohort": origin_of(episodes)}, overwrite=force)
     if plot is not None:
-        from ifonly.report.plots import plot_fit, save_figure
+        from ifonly.report.plots import save_figure
 
-        save_figure(plot_fit(report), plot)
-    output = Output()
-    output.document({"model": str(out), "fingerprint": model.fingerprint(), "fit_report": model.describe_fit()})
-    output.show(
+        save_figure(ifonly.plot_fit(report), plot)
+    Output().tell(
+        {"model": str(out), "fingerprint": model.fingerprint(), "fit_report": model.describe_fit()},
         str(report),
         *member_lines_of(model),
         f"{kind.value} {'model' if ensemble is None else 'ensemble'} stored in {out}",
@@ -118,41 +133,26 @@ def fit(
     return ExitCode.DONE
 
 
-def member_lines_of(model: TransitionModel) -> list[str]:
+def member_lines_of(model: ifonly.TransitionModel) -> list[str]:
     """What there is to say about an ensemble's members; nothing about other models."""
-    from ifonly.models.ensemble import Ensemble
     from ifonly.text.evidence import member_lines
 
-    return member_lines(model) if isinstance(model, Ensemble) else []
+    return member_lines(model) if isinstance(model, ifonly.Ensemble) else []
 
 
 CROSSVAL_SETTINGS = {"batch_size": int, "learning_rate": float, "device": str}
 
-CROSSVAL_EXAMPLES = (
-    "ifonly crossval --episodes data/sepsis --out crossval.json",
-    "ifonly crossval --episodes data/sepsis --location 0.8,1.0,1.2 --scale 0.05,0.1 --folds 5 --out grid.json",
-)
-
 
 def crossval(
     episodes: options.Episodes,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="FILE", help="Where to write the table; progress is kept beside it.", show_default=False
-        ),
-    ],
-    location: Annotated[
-        str, typer.Option("--location", metavar="LIMITS", help="Limits of the location network to try.")
-    ] = "0.8,1.0,1.2",
-    scale: Annotated[
-        str, typer.Option("--scale", metavar="LIMITS", help="Limits of the scale network to try.")
-    ] = "0.05,0.1",
-    folds: Annotated[int, typer.Option("--folds", metavar="N", min=2, help="Number of folds, by subject.")] = 5,
+    out: Annotated[Path, option("FILE", "Where to write the table; progress is kept beside it.", default=False)],
+    location: Annotated[str, option("LIMITS", "Limits of the location network to try.")] = "0.8,1.0,1.2",
+    scale: Annotated[str, option("LIMITS", "Limits of the scale network to try.")] = "0.05,0.1",
+    folds: Annotated[int, option("N", "Number of folds, by subject.", min=2)] = 5,
     hidden: options.Hidden = "200",
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
-    force: Annotated[bool, typer.Option("--force", help="Start again; replace the table and its journal.")] = False,
+    force: Annotated[bool, flag("--force", "Start again; replace the table and its journal.")] = False,
     settings: Annotated[list[str] | None, options.setting_option(*CROSSVAL_SETTINGS, example="device=cuda")] = None,
 ) -> ExitCode:
     """Cross-validate location-scale models over a grid of Lipschitz limits.
@@ -160,20 +160,20 @@ def crossval(
     Shows how much log-likelihood each pair of limits costs, against the unconstrained model. A run that was
     interrupted goes on where it stopped when the same command is given again; a larger grid goes on from a smaller
     one.
+
+    Examples:
+    ifonly crossval --episodes data/sepsis --out crossval.json
+    ifonly crossval --episodes data/sepsis --location 0.8,1.0,1.2 --scale 0.05,0.1 --folds 5 --out grid.json
     """
     widths, more = options.widths(hidden), options.settings(settings, CROSSVAL_SETTINGS)
     pairs = itertools.product(options.limits(location), options.limits(scale))
     journal = out.with_name(f"{out.name}.journal")
     require_free(out, journal, force=force or journal.exists())
-    from ifonly.data.store import load_cohort
-    from ifonly.files import write_text_atomically
-    from ifonly.models import LocationScale
-    from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, cross_validate, goes_on_from
-    from ifonly.models.fit import FitSettings
+    from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, goes_on_from
 
-    cohort = load_cohort(episodes)
-    plan = CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=FitSettings(epochs=epochs, **more))
-    template = LocationScale(cohort.schema, hidden=widths)
+    cohort = ifonly.load(episodes)
+    plan = CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=ifonly.FitSettings(epochs=epochs, **more))
+    template = ifonly.LocationScale(cohort.schema, hidden=widths)
     if force:
         journal.unlink(missing_ok=True)
     elif out.exists():
@@ -184,12 +184,10 @@ def crossval(
                 "away, choose another name, or replace it with --force."
             )
     with progress_bars() as bars:
-        table = cross_validate(template, cohort, plan, journal=journal, progress=bars)
+        table = ifonly.cross_validate(template, cohort, plan, journal=journal, progress=bars)
     document = {"format": FORMAT, "version": VERSION, **table.to_dict()}
     write_text_atomically(out, json_format.dumps(document, indent=2, allow_nan=False) + "\n")
-    output = Output()
-    output.document(document)
-    output.show(str(table), f"table written to {out}")
+    Output().tell(document, str(table), f"table written to {out}")
     return ExitCode.DONE
 
 
@@ -204,66 +202,68 @@ def _earlier_table(path: Path) -> CrossValidation | None:
         return None
 
 
-CHECK_EXAMPLES = (
-    "ifonly check --model models/sepsis --episodes data/others",
-    "ifonly check --model models/sepsis --episodes data/others --by age=50,70 --by gender --out checks/sepsis",
-)
-
-
 def check(
     model: options.ModelFolder,
-    episodes: Annotated[
-        Path,
-        typer.Option(
-            "--episodes", metavar="FOLDER", help="A cohort that the model was not fitted to.", show_default=False
-        ),
-    ],
+    episodes: Annotated[Path, option("FOLDER", "A cohort that the model was not fitted to.", default=False)],
     thresholds: Annotated[
         Path | None,
-        typer.Option(
-            "--thresholds",
-            metavar="FILE",
-            help="Other limits for warnings and failures (YAML); those left out stay.",
-            show_default="the package's",
-        ),
+        option("FILE", "Other limits for warnings and failures (YAML); those left out stay.", default="the package's"),
     ] = None,
     by: options.By = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Write check.json, check.txt and figures; an earlier check is replaced."
-        ),
+        option("FOLDER", "Write check.json, check.txt, check.html and figures; an earlier check is replaced."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        option("FILE.html", "Write findings, what to do and figures as one page; an earlier one is replaced."),
+    ] = None,
+    try_remedies: Annotated[
+        bool, flag("--try", "Fit the two most promising remedies to --fit-on, and check them on the same episodes.")
+    ] = False,
+    fit_on: Annotated[Path | None, option("FOLDER", "With --try: the cohort to fit to, of other subjects.")] = None,
+    epochs: Annotated[int, option("N", "With --try: passes over the training data.", min=1)] = 100,
     save: Annotated[
-        bool, typer.Option("--save/--no-save", help="Keep the check with the model, where later commands find it.")
+        bool, flag("--save/--no-save", "Keep the check with the model, where later commands find it.")
     ] = True,
-    details: Annotated[bool, typer.Option("--details", help="Tell every place where something was found.")] = False,
+    details: Annotated[bool, flag("--details", "Tell every place where something was found.")] = False,
     seed: options.Seed = 0,
 ) -> ExitCode:
     """Check how well a model explains episodes that it has not seen: pass, warn or fail, and why.
 
     Log-likelihood against plain baselines, the noise against its prior, predictive intervals, courses several steps
-    ahead; by feature, action and group. Ends with exit code 6 unless the model passes, perhaps with warnings.
+    ahead; by feature, action and group. Each doubt comes with its likely cause and with what to try. Ends with exit
+    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out.
+
+    Examples:
+    ifonly check --model models/sepsis --episodes data/others
+    ifonly check --model models/sepsis --episodes data/others --by age=50,70 --by gender --out checks/sepsis
+    ifonly check --model models/sepsis --episodes data/others --try --fit-on data/sepsis --report check.html
     """
     groupings = options.groupings(by)
-    from ifonly.data.store import load_cohort
-    from ifonly.evidence.check.check import check_model
+    if try_remedies != (fit_on is not None):
+        raise typer.BadParameter("--try and --fit-on belong together: what to fit, and to which episodes.")
     from ifonly.evidence.check.model_check import Level
     from ifonly.evidence.check.thresholds import load_thresholds
-    from ifonly.files import check_writable
-    from ifonly.models.checkpoint import CHECK, load_model
+    from ifonly.models.checkpoint import CHECK
+    from ifonly.report.check_page import require_page, write_check_page
     from ifonly.report.folders import CHECK_FOLDER, write_check
+    from ifonly.text.checks import trial_lines
 
     limits = None if thresholds is None else load_thresholds(thresholds)
-    cohort = load_cohort(episodes)
-    checked = load_model(model, schema=cohort.schema)
+    cohort = ifonly.load(episodes)
+    checked = ifonly.load_model(model, schema=cohort.schema)
     if out is not None:
         CHECK_FOLDER.check(out)
         check_writable(out, folder=True)
     if save:
         check_writable(model / CHECK)
+    if report is not None:
+        require_page(report)
+        check_writable(report)
+    training = None if fit_on is None else ifonly.load(fit_on)
     with progress_bars() as bars:
-        found = check_model(
+        found = ifonly.check_model(
             checked,
             cohort,
             thresholds=limits,
@@ -272,17 +272,38 @@ def check(
             seed=seed,
             progress=bars,
         )
+        trials = () if training is None else _tried(checked, training, cohort, found, (groupings, epochs, bars))
     output = Output()
-    output.document(found.to_dict())
-    output.show(found.details() if details else str(found))
+    tried = {} if training is None else {"tried": [trial.to_dict() for trial in trials]}
+    output.tell(found.to_dict() | tried, found.details() if details else str(found))
+    if training is not None:
+        output.show(*trial_lines(found, trials))
     if save:
         found.save(model / CHECK)
         output.show(f"kept in {model / CHECK}")
         if found.verdict is Level.FAIL:
             output.show("ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model is given.")
     if out is not None:
-        output.show(f"written: {out} ({', '.join(write_check(found, out).files)})")
+        output.show(f"written: {out} ({', '.join(write_check(found, out, trials=trials).files)})")
+    if report is not None:
+        write_check_page(found, report, trials=trials)
+        output.show(f"written: {report}")
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED
+
+
+def _tried(
+    model: ifonly.TransitionModel,
+    training: ifonly.Cohort,
+    cohort: ifonly.Cohort,
+    found: ifonly.ModelCheck,
+    how: tuple[Groupings, int, Progress],
+) -> tuple[Trial, ...]:
+    """What the check advises, tried: groups to look at, epochs and progress are `how`."""
+    from ifonly.evidence.check.remedies import try_remedies
+
+    groupings, epochs, progress = how
+    settings = ifonly.FitSettings(epochs=epochs)
+    return try_remedies(model, training, cohort, found, by=groupings, settings=settings, progress=progress)
 
 
 def _fitted_to(model: Path, episodes: Path) -> bool:
@@ -294,12 +315,6 @@ def _fitted_to(model: Path, episodes: Path) -> bool:
     return isinstance(origin, dict) and origin.get("sha256") == load_metadata(episodes)["table"]["sha256"]
 
 
-BEHAVIOUR_EXAMPLES = (
-    "ifonly behaviour --episodes data/sepsis --out behaviour/sepsis",
-    "ifonly behaviour --episodes data/sepsis --out behaviour/shared --no-states",
-)
-
-
 def behaviour(
     episodes: options.Episodes,
     out: options.Out,
@@ -307,10 +322,10 @@ def behaviour(
     epochs: options.Epochs = 40,
     states: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--states/--no-states",
-            help="Keep recorded states, scaled and without ids, to tell how far others lie from them. They are "
-            "patients' data.",
+            "Keep recorded states, scaled and without ids, to tell how far others lie from them. They are patients' "
+            "data.",
         ),
     ] = True,
     seed: options.Seed = 0,
@@ -320,21 +335,20 @@ def behaviour(
 
     With --behaviour, `ifonly solve` and `ifonly cohort` then tell how usual each change would have been where it is
     made, and a query file's `min_support` keeps out what hardly anybody does. --hidden none is a logistic regression.
+
+    Examples:
+    ifonly behaviour --episodes data/sepsis --out behaviour/sepsis
+    ifonly behaviour --episodes data/sepsis --out behaviour/shared --no-states
     """
     widths = options.widths(hidden)
     require_free(folder=out, force=force)
-    from ifonly.data.store import load_cohort
-    from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, save_behaviour
     from ifonly.records import to_plain
-    from ifonly.study.stages import origin_of
+    from ifonly.study.plan import BehaviourPlan
+    from ifonly.study.stages import store_behaviour
 
-    cohort = load_cohort(episodes)
-    settings = BehaviourSettings(hidden=widths, epochs=epochs, keep_states=states)
+    chosen = BehaviourPlan(widths, epochs, keep_states=states, seed=seed)
     with progress_bars() as bars:
-        learned = fit_behaviour(cohort, settings=settings, seed=seed, progress=bars)
-    origin = {"made by": "ifonly behaviour", "seed": seed, "epochs": epochs, "cohort": origin_of(episodes)}
-    save_behaviour(learned, out, provenance=origin, overwrite=force)
-    output = Output()
-    output.document({"out": str(out), "fingerprint": learned.fingerprint, "report": to_plain(learned.report)})
-    output.show(str(learned), f"written: {out}")
+        learned = store_behaviour(episodes, out, chosen, overwrite=force, progress=bars)
+    document = {"out": str(out), "fingerprint": learned.fingerprint, "report": to_plain(learned.report)}
+    Output().tell(document, str(learned), f"written: {out}")
     return ExitCode.DONE

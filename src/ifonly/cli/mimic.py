@@ -14,6 +14,7 @@ import typer
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_extra, require_free
+from ifonly.cli.options import argument, option
 from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from ifonly.report.card import Card
 
 SETTINGS = {"min_uses": int, "test": float, "seed": int, "memory": str, "threads": int, "work": Path}
-
-MIMIC_EXAMPLES = (
-    "ifonly mimic build --source mimic-iii-clinical-database-1.4 --out data/sepsis",
-    "ifonly mimic build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB "
-    "--set work=scratch/mimiciv",
-    "ifonly mimic build --source mimic-table.csv --out data/ai-clinician --levels paper",
-)
 
 
 class CohortName(StrEnum):
@@ -44,43 +38,34 @@ class MimicTask(StrEnum):
 
 
 def mimic(
-    task: Annotated[
-        MimicTask, typer.Argument(metavar="build", help="Build a cohort out of its tables.", show_default=False)
-    ],
+    task: Annotated[MimicTask, argument("build", "Build a cohort out of its tables.")],
     source: Annotated[
         Path,
-        typer.Option(
-            "--source",
-            metavar="FOLDER|FILE",
-            help="MIMIC-III or MIMIC-IV, as PhysioNet ships it; or mimic-table.csv, as the AI Clinician exports it.",
-            show_default=False,
+        option(
+            "FOLDER|FILE",
+            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; or mimic-table.csv, as the AI Clinician exports it.",
+            default=False,
         ),
     ],
     out: options.Out,
     cohort: Annotated[
         CohortName | None,
-        typer.Option(
-            "--cohort",
-            metavar="RULES",
-            help=f"{', '.join(CohortName)}: Sepsis-3 and the window around its onset, or adults from admission.",
-            show_default=CohortName.SEPSIS3.value,
+        option(
+            "RULES",
+            f"{', '.join(CohortName)}: Sepsis-3 and the window around its onset, or adults from admission.",
+            default=CohortName.SEPSIS3.value,
         ),
     ] = None,
     horizon: Annotated[
         str,
-        typer.Option(
-            "--horizon",
-            metavar="STEPS",
-            help="Fewest and most steps of four hours: stays with fewer are left out, others cut.",
-        ),
+        option("STEPS", "Fewest and most steps of four hours: stays with fewer are left out, others cut."),
     ] = "10-20",
     levels: Annotated[
         str,
-        typer.Option(
-            "--levels",
-            metavar="LEVELS",
-            help="learned: zero and the medians of the quartiles of doses in the training split; paper: those of the "
-            "paper; or a file with levels, YAML or JSON.",
+        option(
+            "LEVELS",
+            "learned: zero and the medians of the quartiles of doses in the training split; paper: those of the paper; "
+            "or a file with levels, YAML or JSON.",
         ),
     ] = "learned",
     force: options.Force = False,
@@ -94,6 +79,12 @@ def mimic(
     A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
     the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
     share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
+
+    Examples:
+    ifonly mimic build --source mimic-iii-clinical-database-1.4 --out data/sepsis
+    ifonly mimic build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
+        --set work=scratch/mimiciv
+    ifonly mimic build --source mimic-table.csv --out data/ai-clinician --levels paper
     """
     steps, more = options.horizon(horizon), options.settings(settings, SETTINGS)
     if not source.exists():
@@ -112,7 +103,7 @@ def mimic(
     with _telling_what_is_kept(working_folder(out, chosen), out), progress_bars() as bars:
         made, card = build_with_pictures(source, out, chosen, progress=bars)
     for remark in made.remarks:
-        note("note", remark, style="bold yellow")
+        note("note", remark)
     _report(made, card, out)
     return ExitCode.DONE
 
@@ -124,7 +115,7 @@ def _telling_what_is_kept(work: Path, out: Path) -> Iterator[None]:
         yield
     except BaseException:
         if work.exists():
-            note("note", f"what was read is kept in {work}; the next build of {out} uses it.", style="bold yellow")
+            note("note", f"what was read is kept in {work}; the next build of {out} uses it.")
         raise
 
 
@@ -132,9 +123,9 @@ def _report(made: Build, card: Card, out: Path) -> None:
     from ifonly.report.overview import Overview
     from ifonly.text.cards import card_warning
 
-    summary, output = Overview.of(made.cohort), Output()
+    summary, axes = Overview.of(made.cohort), made.cohort.schema.actions.axes
     warnings = [card_warning(warning) for warning in card.warnings]
-    output.document(
+    Output().tell(
         {
             "cohort": str(out),
             "flow": made.flow.to_dict(),
@@ -142,10 +133,7 @@ def _report(made: Build, card: Card, out: Path) -> None:
             "remarks": list(made.remarks),
             "warnings": warnings,
             "summary": asdict(summary),
-        }
-    )
-    axes = made.cohort.schema.actions.axes
-    output.show(
+        },
         str(made.flow),
         "",
         str(summary),

@@ -1,73 +1,76 @@
 """Options that several commands share, and how lists of numbers and names are read."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ifonly.errors import InputError
+import ifonly
+from ifonly.errors import InputError, SettingError
+from ifonly.files import file_reason
+
+if TYPE_CHECKING:
+    from ifonly.evidence.behaviour import BehaviourModel
 
 MORE = "More options"
 """The panel of options that few need."""
 
-Episodes = Annotated[
-    Path, typer.Option("--episodes", metavar="FOLDER", help="A stored cohort of episodes.", show_default=False)
-]
-ModelFolder = Annotated[
-    Path, typer.Option("--model", metavar="FOLDER", help="A model that `ifonly fit` saved.", show_default=False)
-]
-Behaviour = Annotated[
-    Path | None,
-    typer.Option(
-        "--behaviour", metavar="FOLDER", help="What `ifonly behaviour` learned: tell how usual each change is."
-    ),
-]
+
+def option(
+    metavar: str, help: str, *names: str, default: str | bool = True, panel: str | None = None, **limits: float
+) -> Any:
+    """An option, called as its parameter is unless `names` say otherwise; `default` in words where it is no value."""
+    return typer.Option(
+        *names,
+        metavar=metavar,
+        help=help,
+        show_default=default,
+        rich_help_panel=panel,
+        **limits,  # type: ignore[arg-type]
+    )
+
+
+def flag(name: str, help: str, *, panel: str | None = None) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=help, rich_help_panel=panel)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """What stands behind the command itself."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+Episodes = Annotated[Path, option("FOLDER", "A stored cohort of episodes.", default=False)]
+ModelFolder = Annotated[Path, option("FOLDER", "A model that `ifonly fit` saved.", default=False)]
+Behaviour = Annotated[Path | None, option("FOLDER", "What `ifonly behaviour` learned: tell how usual each change is.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only",
-        metavar="ID",
-        help="This episode; may be repeated. @FILE: those whose ids the file has, one a line.",
-        show_default=False,
-    ),
+    option("ID", "This episode; may be repeated. @FILE: those whose ids the file has, one a line.", default=False),
 ]
-Seconds = Annotated[float | None, typer.Option("--seconds", metavar="S", min=0, help="Stop each search after this.")]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to store it.", show_default=False)]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed gives the same answer.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
-Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="Where to compute: cpu, cuda, cuda:1, ...", rich_help_panel=MORE)
-]
+Seconds = Annotated[float | None, option("S", "Stop each search after this.", min=0)]
+Out = Annotated[Path, option("FOLDER", "Where to store it.", default=False)]
+Seed = Annotated[int, option("N", "The same seed gives the same answer.", min=0)]
+Force = Annotated[bool, flag("--force", "Replace what exists already.")]
+Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1, ...", panel=MORE)]
 By = Annotated[
     list[str] | None,
-    typer.Option(
-        "--by",
-        metavar="NAME[=EDGES]",
-        help="Look at groups, too, by a feature's value at the first step; numbers are cut at their quartiles or at "
-        "these edges, such as age=50,70; may be repeated.",
+    option(
+        "NAME[=EDGES]",
+        "Look at groups, too, by a feature's value at the first step; numbers are cut at their quartiles or at these "
+        "edges, such as age=50,70; may be repeated.",
     ),
 ]
-Hidden = Annotated[
-    str, typer.Option("--hidden", metavar="WIDTHS", help="Width of each hidden layer, such as 200,100; none: none.")
-]
-Epochs = Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Passes over the training data.")]
-Threshold = Annotated[
-    float,
-    typer.Option(
-        "--threshold", metavar="SHARE", min=0, help="Episodes that improve by at least this are interesting cases."
-    ),
-]
+Hidden = Annotated[str, option("WIDTHS", "Width of each hidden layer, such as 200,100; none: none.")]
+Epochs = Annotated[int, option("N", "Passes over the training data.", min=1)]
+Threshold = Annotated[float, option("SHARE", "Episodes that improve by at least this are interesting cases.", min=0)]
 
 
 def setting_option(*names: str, example: str) -> Any:
     """The option `--set NAME=VALUE` for settings that few change."""
-    return typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help=f"Another setting: {', '.join(names)}; such as {example}; may be repeated.",
-        rich_help_panel=MORE,
-    )
+    words = f"Another setting: {', '.join(names)}; such as {example}; may be repeated."
+    return option("NAME=VALUE", words, "--set", panel=MORE)
 
 
 def settings(texts: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -105,11 +108,26 @@ def chosen_ids(given: Sequence[str] | None) -> list[str] | None:
         try:
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--only {text}: cannot be read ({error}).") from None
+            raise InputError(f"--only {text}: cannot be read ({file_reason(error)}).") from None
         if not any(line.strip() for line in lines):
             raise InputError(f"--only {text}: names no episode; give one id a line.")
         listed += [line.strip() for line in lines if line.strip()]
     return list(dict.fromkeys(listed))
+
+
+def learned_behaviour(folder: Path | None, schema: "ifonly.Schema") -> "BehaviourModel | None":
+    """What clinicians do, as far as that was learned."""
+    if folder is None:
+        return None
+
+    return ifonly.load_behaviour(folder, schema=schema)
+
+
+def checked_threshold(share: float) -> float:
+    """A number that improvements can be compared with."""
+    if not math.isfinite(share):
+        raise SettingError("threshold", share, "must be a number of at least 0, such as 0.15 for 15 %.")
+    return share
 
 
 def changes_limit(text: str) -> int | None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ifonly
 from ifonly.cli import options
 from ifonly.cli.frame import ExitCode, Output, require_free
-from ifonly.errors import InputError
+from ifonly.cli.options import argument, flag, option
+from ifonly.errors import InputError, SettingError
+from ifonly.files import write_text_atomically
 
 if TYPE_CHECKING:
-    from ifonly.data.schema import Schema
-    from ifonly.evidence.behaviour import BehaviourModel
-    from ifonly.query import Query
     from ifonly.rewards import Reward
 
 DEFAULT_FEATURE = "SOFA"
@@ -27,39 +27,25 @@ class QueryOptions:
     episodes: options.Episodes
     model: options.ModelFolder
     max_changes: Annotated[
-        str | None,
-        typer.Option(
-            "--max-changes", "-k", metavar="N", help="At most this many changes; none: no limit.", show_default="3"
-        ),
+        str | None, option("N", "At most this many changes; none: no limit.", "--max-changes", "-k", default="3")
     ] = None
     minimize: Annotated[
         str | None,
-        typer.Option(
-            "--minimize",
-            metavar="FEATURE",
-            help="Make the sum of this feature small.",
-            show_default=f"{DEFAULT_FEATURE}, where there is one",
-        ),
+        option("FEATURE", "Make the sum of this feature small.", default=f"{DEFAULT_FEATURE}, where there is one"),
     ] = None
-    maximize: Annotated[
-        str | None, typer.Option("--maximize", metavar="FEATURE", help="Make the sum of this feature large.")
-    ] = None
+    maximize: Annotated[str | None, option("FEATURE", "Make the sum of this feature large.")] = None
     query: Annotated[
         Path | None,
-        typer.Option(
-            "--query",
-            metavar="FILE",
-            help="All else that can be asked: rules, weights, costs, support, evidence, solver, limits. `ifonly query` "
+        option(
+            "FILE",
+            "All else that can be asked: rules, weights, costs, support, evidence, solver, limits. `ifonly query` "
             "writes a first one; options given here count before it.",
         ),
     ] = None
     behaviour: options.Behaviour = None
     seconds: options.Seconds = None
     allow_failed_model: Annotated[
-        bool,
-        typer.Option(
-            "--allow-failed-model", help="Ask a model although it failed its check; every answer then says so."
-        ),
+        bool, flag("--allow-failed-model", "Ask a model although it failed its check; every answer then says so.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -73,14 +59,16 @@ class QueryOptions:
         """Whether nothing is said about what is asked."""
         return all(value is None for value in (self.max_changes, self.minimize, self.maximize, self.query))
 
-    def build(self, schema: "Schema") -> "Query":
+    def build(self, schema: "ifonly.Schema") -> "ifonly.Query":
         """The query file, where there is one, with what the options say in place of what it says."""
-        from ifonly.query import Query, read_query_file
+        from ifonly.query import read_query_file
 
         content = {} if self.query is None else read_query_file(self.query)
         reward = self._reward(schema, content)
         try:
-            query = Query.from_dict(content, reward=reward)
+            query = ifonly.Query.from_dict(content, reward=reward)
+        except SettingError as error:  # as the file says it
+            raise InputError(f"{self.query}: {error.setting}: {error.value}: {error.why}") from None
         except InputError as error:
             raise InputError(f"{self.query}: {error}" if self.query else str(error)) from None
         changes: dict[str, Any] = {}
@@ -98,7 +86,7 @@ class QueryOptions:
             )
         return query
 
-    def _reward(self, schema: "Schema", content: dict[str, Any]) -> "Reward | None":
+    def _reward(self, schema: "ifonly.Schema", content: dict[str, Any]) -> "Reward | None":
         """What the options, or nobody, say counts as better; None where the file says it."""
         from ifonly.query import REWARDS
         from ifonly.rewards import Linear
@@ -112,45 +100,37 @@ class QueryOptions:
             raise typer.BadParameter(f"say what to improve: --minimize or --maximize one of {', '.join(names)}.")
         return Linear({DEFAULT_FEATURE: -1.0})
 
-    def learned_behaviour(self, schema: "Schema") -> "BehaviourModel | None":
-        """What clinicians do, as far as that was learned."""
-        if self.behaviour is None:
-            return None
-        from ifonly.evidence.behaviour import load_behaviour
-
-        return load_behaviour(self.behaviour, schema=schema)
-
-
-QUERY_EXAMPLES = (
-    "ifonly query query.yaml",
-    "ifonly query query.yaml --episodes data/sepsis --force",
-)
-
 
 def query(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, .yaml.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "Where to write it, .yaml.")],
     episodes: Annotated[
         Path | None,
-        typer.Option("--episodes", metavar="FOLDER", help="Name this cohort's features and actions in comments."),
+        option("FOLDER", "Name this cohort's features and actions, and minimize one of its features."),
     ] = None,
     force: options.Force = False,
 ) -> ExitCode:
     """Write a first query file, with every entry and what it means, for `solve`, `cohort`, `serve` and study files.
 
-    All entries but the first are comments: what is left out has its default.
+    All entries but the first are comments: what is left out has its default. Without a cohort it is for you to fill in
+    what counts as better.
+
+    Examples:
+    ifonly query query.yaml
+    ifonly query query.yaml --episodes data/sepsis --force
     """
     require_free(file, force=force)
-    from ifonly.files import write_text_atomically
     from ifonly.study.templates import query_text
 
-    schema = None
-    if episodes is not None:
-        from ifonly.data.schema import Schema
-        from ifonly.data.store import load_metadata
-
-        schema = Schema.from_dict(load_metadata(episodes)["schema"])
-    write_text_atomically(file, query_text(schema))
-    output = Output()
-    output.document({"file": str(file)})
-    output.show(f"written: {file}", f"next: ifonly solve --query {file} ...")
+    write_text_atomically(file, query_text(None if episodes is None else schema_of(episodes)))
+    next_step = f"next: ifonly solve --query {file} ..."
+    if episodes is None:
+        next_step = f"next: say in it what counts as better, and then: ifonly solve --query {file} ..."
+    Output().tell({"file": str(file)}, f"written: {file}", next_step)
     return ExitCode.DONE
+
+
+def schema_of(episodes: Path) -> "ifonly.Schema":
+    """The schema of a stored cohort, without its episodes."""
+    from ifonly.data.store import load_metadata
+
+    return ifonly.Schema.from_dict(load_metadata(episodes)["schema"])

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
-from ifonly.cli.frame import ExitCode, Output, note, require_free
-
-if TYPE_CHECKING:
-    from ifonly.data.cohort import Cohort
-
-SUMMARIZE_EXAMPLES = (
-    "ifonly summarize runs/k3",
-    "ifonly summarize runs/k3 --by age=50,70 --by gender --episodes data/sepsis --pdf",
-)
+from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
+from ifonly.cli.options import argument, flag, option
+from ifonly.files import check_writable
 
 
 def summarize(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ifonly cohort` made, finished or not.")],
+    run: Annotated[Path, argument("RUN", "A folder that `ifonly cohort` made, finished or not.")],
     threshold: options.Threshold = 0.15,
     by: options.By = None,
-    episodes: Annotated[
-        Path | None, typer.Option("--episodes", metavar="FOLDER", help="The cohort that the run is about, for --by.")
-    ] = None,
+    episodes: Annotated[Path | None, option("FOLDER", "The cohort that the run is about, for --by.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Where to write; an earlier summary there is replaced.",
-            show_default="RUN/summary",
-        ),
+        Path | None, option("FOLDER", "Where to write; an earlier summary there is replaced.", default="RUN/summary")
     ] = None,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Figures as PDF, too.")] = False,
+    pdf: Annotated[bool, flag("--pdf", "Figures as PDF, too.")] = False,
 ) -> ExitCode:
     """Summarise a cohort run: how much better it could have gone, for whom, and when.
 
@@ -45,39 +32,40 @@ def summarize(
     distribution, by number of changes, by horizon and by group, and the interesting cases. Improvements of episodes
     that were not solved to the end are lower bounds, and are said to be. Columns of the run's table can be grouped by,
     too; features need --episodes.
+
+    Examples:
+    ifonly summarize runs/k3
+    ifonly summarize runs/k3 --by age=50,70 --by gender --episodes data/sepsis --pdf
     """
-    groupings = options.groupings(by)
-    from ifonly.files import check_writable
+    groupings, least = options.groupings(by), options.checked_threshold(threshold)
     from ifonly.report.folders import SUMMARY_FOLDER, write_summary
     from ifonly.report.tables import summary_tables
-    from ifonly.runs import load_run
     from ifonly.study.stages import summarized
 
-    found = load_run(run)
+    found = ifonly.load_run(run)
     target = run / "summary" if out is None else out
     SUMMARY_FOLDER.check(target)
     check_writable(target, folder=True)
-    summary = summarized(found, threshold=threshold, by=groupings, values=_cohort(groupings, episodes))
+    summary = summarized(found, threshold=least, by=groupings, values=_cohort(groupings, episodes))
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
     for name, reason in written.not_drawn.items():
-        note("note", f"{name} is not drawn: {reason}", style="bold yellow")
-    output = Output()
-    output.document(summary.to_dict() | {"folder": str(target), "files": written.files})
-    output.show(str(summary), "")
-    for table in summary_tables(summary):
-        output.show(table, "")
-    output.show(f"written: {target} ({len(written.files)} files)")
+        note("note", f"{name} is not drawn: {reason}")
+    Output().tell(
+        summary.to_dict() | {"folder": str(target), "files": written.files},
+        str(summary),
+        "",
+        *(item for table in summary_tables(summary) for item in (table, "")),
+        f"written: {target} ({len(written.files)} files)",
+    )
     return ExitCode.DONE
 
 
-def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | None:
+def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> ifonly.Cohort | None:
     """The cohort with the features to group by; None where the run's own table has them all."""
     from ifonly.result.table import COLUMNS
 
     if episodes is not None:
-        from ifonly.data.store import load_cohort
-
-        return load_cohort(episodes)
+        return ifonly.load(episodes)
     unknown = [name for name in groupings if name not in COLUMNS]
     if unknown:
         raise typer.BadParameter(
@@ -87,83 +75,47 @@ def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> Cohort | Non
     return None
 
 
-REPORT_EXAMPLES = (
-    "ifonly report runs/k3",
-    "ifonly report runs/k3 --cases 5 --threshold 0.2 --out review.html",
-    "ifonly report runs/k3 --only patient-00007 --episodes data/sepsis --model models/sepsis",
-)
+def _source(what: str, *, default: str = "where they lay") -> Any:
+    """What the run was made of, which may be elsewhere by now."""
+    return option("FOLDER", what, default=default, panel=options.MORE)
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, a folder that `ifonly cohort` made.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="The HTML file to write.", show_default="RUN/report.html"),
-    ] = None,
-    cases: Annotated[int, typer.Option("--cases", metavar="N", min=1, help="Show the N most improved episodes.")] = 20,
+    run: Annotated[Path, argument("RUN", "A finished run, a folder that `ifonly cohort` made.")],
+    out: Annotated[Path | None, option("FILE", "The HTML file to write.", default="RUN/report.html")] = None,
+    cases: Annotated[int, option("N", "Show the N most improved episodes.", min=1)] = 20,
     only: options.Only = None,
-    alternatives: Annotated[
-        int,
-        typer.Option("--alternatives", metavar="N", min=1, help="Of each case the N best sequences; 1: the best only."),
-    ] = 5,
+    alternatives: Annotated[int, option("N", "Of each case the N best sequences; 1: the best only.", min=1)] = 5,
     seconds: Annotated[
         float,
-        typer.Option(
-            "--seconds",
-            metavar="S",
-            min=0,
-            help="For the alternatives of each case; one that takes longer is shown without them.",
-        ),
+        option("S", "For the alternatives of each case; one that takes longer is shown without them.", min=0),
     ] = 10.0,
     threshold: options.Threshold = 0.15,
     force: options.Force = False,
-    episodes: Annotated[
-        Path | None,
-        typer.Option(
-            "--episodes",
-            metavar="FOLDER",
-            help="The run's episodes.",
-            show_default="where they lay",
-            rich_help_panel=options.MORE,
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="The run's model.",
-            show_default="where it lay",
-            rich_help_panel=options.MORE,
-        ),
-    ] = None,
-    behaviour: Annotated[
-        Path | None,
-        typer.Option(
-            "--behaviour",
-            metavar="FOLDER",
-            help="The run's behaviour model, if any.",
-            show_default="where it lay",
-            rich_help_panel=options.MORE,
-        ),
-    ] = None,
+    episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
+    model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
+    behaviour: Annotated[Path | None, _source("The run's behaviour model, if any.", default="where it lay")] = None,
 ) -> ExitCode:
     """Write a report of a cohort run: one HTML file that opens anywhere, without a network.
 
     It has the run's summary and a page for each chosen case: what happened, what could have happened, how sure that is.
     It holds patients' data: treat the file as you treat the cohort.
+
+    Examples:
+    ifonly report runs/k3
+    ifonly report runs/k3 --cases 5 --threshold 0.2 --out review.html
+    ifonly report runs/k3 --only patient-00007 --episodes data/sepsis --model models/sepsis
     """
-    from ifonly.report.case_report import ReportSettings, write_report
     from ifonly.report.cases.opening import open_run
     from ifonly.text.evidence import caution_message
     from ifonly.text.results import statement
 
-    target = run / "report.html" if out is None else out
+    target, least = run / "report.html" if out is None else out, options.checked_threshold(threshold)
     require_free(target, force=force)
-    settings = ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, threshold)
+    settings = ifonly.ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, least)
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
-        written = write_report(opened, target, settings, overwrite=force, progress=bars)
+        written = ifonly.write_report(opened, target, settings, overwrite=force, progress=bars)
     answers = {case.episode: case.answer for case in written.cases if case.answer is not None}
     lines = {case.episode: str(case.evidence.statement) for case in written.cases}
     document: dict[str, Any] = {
@@ -183,15 +135,13 @@ def report(
         "without_alternatives": [id for id, answer in answers.items() if not answer.alternatives],
     }
     if caution := caution_message(opened.run.check):
-        note("caution", str(caution), style="bold red")
+        alarm("caution", caution)
     if alternatives > 1 and document["without_alternatives"]:
         note(
             "note",
             f"{len(document['without_alternatives'])} of {len(answers)} cases have no alternatives: finding them takes "
             "longer than --seconds allows.",
-            style="bold yellow",
         )
-    output = Output()
-    output.document(document)
-    output.show(f"{len(answers)} cases", f"written: {target} ({document['bytes'] / 1e6:.1f} MB, with patients' data)")
+    size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
+    Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
     return ExitCode.DONE

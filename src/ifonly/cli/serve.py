@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifonly.cli.frame import ExitCode, Output, note, require_extra
-from ifonly.cli.queries import QueryOptions
+from ifonly.cli.frame import ExitCode, Output, alarm, require_extra
+from ifonly.cli.options import flag, option
+from ifonly.cli.queries import QueryOptions, schema_of
 from ifonly.errors import InputError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-    from ifonly.query import Query
-
-SERVE_EXAMPLES = (
-    "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open",
-    "ifonly serve --episodes data/sepsis --model models/sepsis --minimize SOFA -k 3",
-    "ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --host 0.0.0.0 --token-file token.txt",
-)
 
 ACCESS_PANEL = "Who may look"
 NOTES_NAME, NOTES_IN_RUN = "ifonly-notes.sqlite", "notes.sqlite"
@@ -40,53 +33,30 @@ SECONDS_KEPT_OPEN = 60
 def serve(
     asked: QueryOptions,
     run: Annotated[
-        Path | None,
-        typer.Option(
-            "--run",
-            metavar="FOLDER",
-            help="A run of `ifonly cohort`: its question and its answers.",
-            show_default=False,
-        ),
+        Path | None, option("FOLDER", "A run of `ifonly cohort`: its query and its answers.", default=False)
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, max=64, help="Searches at the same time.")
-    ] = 2,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    workers: Annotated[int, option("N", "Searches at the same time.", min=1, max=64)] = 2,
+    open_page: Annotated[bool, flag("--open", "Open the page in a browser.")] = False,
     notes: Annotated[
         Path | None,
-        typer.Option(
-            "--notes",
-            metavar="FILE",
-            help="Where reviewers' notes are kept (SQLite).",
-            show_default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}",
-        ),
+        option("FILE", "Where reviewers' notes are kept (SQLite).", default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}"),
     ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs a token.", rich_help_panel=ACCESS_PANEL
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", metavar="N", min=0, max=65535, help="0: any that is free.", rich_help_panel=ACCESS_PANEL
-        ),
-    ] = 8377,
+    host: Annotated[str, option("ADDRESS", "Any but 127.0.0.1 needs a token.", panel=ACCESS_PANEL)] = "127.0.0.1",
+    port: Annotated[int, option("N", "0: any that is free.", panel=ACCESS_PANEL, min=0, max=65535)] = 8377,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="What users must know, in a file that nobody else may read.",
-            rich_help_panel=ACCESS_PANEL,
-        ),
+        option("FILE", "What users must know, in a file that nobody else may read.", panel=ACCESS_PANEL),
     ] = None,
 ) -> ExitCode:
     """Serve the review page: every case, what could have gone better, and room to try and to judge.
 
     Needs the extra `web`. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
     Ctrl-C ends it.
+
+    Examples:
+    ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open
+    ifonly serve --episodes data/sepsis --model models/sepsis --minimize SOFA -k 3
+    ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --host 0.0.0.0 --token-file token.txt
     """
     if run is not None and not asked.is_silent:
         raise typer.BadParameter(
@@ -104,13 +74,13 @@ def serve(
             model=asked.model,
             notes=notes or (Path(NOTES_NAME) if run is None else run / NOTES_IN_RUN),
             run=run,
-            query=_query(asked) if run is None else None,
+            query=asked.build(schema_of(asked.episodes)) if run is None else None,
             behaviour=asked.behaviour,
             allow_failed_model=asked.allow_failed_model,
             token=token,
             jobs=workers,
             seconds=SECONDS if asked.seconds is None else asked.seconds,
-            report=lambda error: note("error", error, style="bold red"),
+            report=lambda error: alarm("error", error),
         )
         app = create_app(settings)
         listener.listen()  # from now on whoever comes is answered
@@ -120,14 +90,6 @@ def serve(
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         _serve(app, listener)
     return ExitCode.DONE
-
-
-def _query(asked: QueryOptions) -> Query:
-    """What is asked where there is no run; names that the cohort's schema does not know are refused."""
-    from ifonly.data.schema import Schema
-    from ifonly.data.store import load_metadata
-
-    return asked.build(Schema.from_dict(load_metadata(asked.episodes)["schema"]))
 
 
 def _listen(host: str, port: int) -> socket.socket:

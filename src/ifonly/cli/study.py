@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import ifonly
 from ifonly.cli import options
 from ifonly.cli.details import show_evidence
 from ifonly.cli.drawing import study_progress
-from ifonly.cli.frame import ExitCode, Output, note, require_free
+from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
+from ifonly.cli.options import argument, flag, option
 from ifonly.errors import InputError, StoreError
+from ifonly.files import write_text_atomically
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.tree import Tree
 
     from ifonly.data.drafts import Draft
-    from ifonly.result import Result
     from ifonly.study import Planned, Study
 
 STUDY_FILE, SCHEMA_FILE = "study.yaml", "schema.yaml"
@@ -30,29 +33,21 @@ MOST_SHOWN = 10
 """Answers in the table at the end of a study; of more, the summary says what there is to say."""
 ROLES = ("episode", "step", "subject", "action")
 
-INIT_EXAMPLES = (
-    "ifonly init log.csv --out studies/mine/study.yaml",
-    "ifonly init log.parquet --column episode=run --column step=hour --column action=water --column action=vents",
-    "ifonly init mimic-iii-clinical-database-1.4 --out studies/sepsis/study.yaml",
-)
-
 
 def init(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="TABLE|FOLDER",
-            help="A long CSV or Parquet table, one row per step; or a folder: MIMIC's tables, or a stored cohort.",
-            show_default=False,
+        argument(
+            "TABLE|FOLDER",
+            "A long CSV or Parquet table, one row per step; or a folder: MIMIC's tables, or a stored cohort.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The study file, .yaml.")] = Path(STUDY_FILE),
+    out: Annotated[Path, option("FILE", "The study file, .yaml.")] = Path(STUDY_FILE),
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            "--column",
-            metavar="ROLE=NAME",
-            help=f"What a column is, where that is not to be guessed: {', '.join(ROLES)}; an action for each dose.",
+        option(
+            "ROLE=NAME",
+            f"What a column is, where that is not to be guessed: {', '.join(ROLES)}; an action for each dose.",
         ),
     ] = None,
     force: options.Force = False,
@@ -62,6 +57,11 @@ def init(
     What is not named is guessed: ids and steps by names and values, kinds, scaling, plausible ranges, levels of doses.
     Every guess stands in the schema with its reason. Units that the names of columns do not tell are "?" there; they
     are refused until you have filled them in. Then: ifonly run study.yaml
+
+    Examples:
+    ifonly init log.csv --out studies/mine/study.yaml
+    ifonly init log.parquet --column episode=run --column step=hour --column action=water --column action=vents
+    ifonly init mimic-iii-clinical-database-1.4 --out studies/sepsis/study.yaml
     """
     if out.suffix.lower() not in (".yaml", ".yml"):
         raise typer.BadParameter(f"--out {out}: a study is written as YAML, with comments; end it in .yaml.")
@@ -70,7 +70,7 @@ def init(
         raise StoreError(f"{source} does not exist.")
     schema = out.with_name(SCHEMA_FILE) if source.is_file() else None
     require_free(out, schema, force=force)
-    from ifonly.files import write_text_atomically
+    from ifonly.data.drafts import draft_text
     from ifonly.study.templates import DEFAULT_FEATURE, source_text, study_text
 
     document: dict[str, object] = {"study": str(out)}
@@ -79,7 +79,7 @@ def init(
         draft = _draft(source, hints)
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
-        _write_schema(draft, schema, source)
+        write_text_atomically(schema, draft_text(draft, source.name))
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     elif not (source / "metadata.json").is_file():
         from ifonly.clinical.sources import find_source
@@ -91,8 +91,8 @@ def init(
     output.document(document)
     if schema is not None:
         _show_draft(draft, output)
-        output.show(f"written: {schema}. Fill in the units, and check the rest.")
-    output.show(f"written: {out}. Check what it says, and then:", f"  ifonly run {out}")
+        output.show(say("draft.written", file=schema))
+    output.show(say("study.written", file=out), f"  ifonly run {out}")
     return ExitCode.DONE
 
 
@@ -120,20 +120,12 @@ def _draft(table: Path, hints: dict[str, list[str]]) -> Draft:
         raise InputError(f"{table}: {error}") from None
 
 
-def _write_schema(draft: Draft, file: Path, table: Path) -> None:
-    from ifonly.data.drafts import draft_text
-    from ifonly.files import write_text_atomically
-
-    write_text_atomically(file, draft_text(draft, table.name))
-
-
 def _show_draft(draft: Draft, output: Output) -> None:
-    output.show(f"{draft.rows:,} rows: {draft.episodes:,} episodes of {draft.subjects:,} subjects", _columns(draft))
-    if not draft.problems:
-        output.show("no problems found", "")
-        return
-    output.show("problems (! to be solved before the table can be imported):")
-    output.show(*(f"  {'!' if problem.refused else '-'} {problem}" for problem in draft.problems), "")
+
+    counts = {name: f"{getattr(draft, name):,}" for name in ("rows", "episodes", "subjects")}
+    found = [f"  {'!' if problem.refused else '-'} {problem}" for problem in draft.problems]
+    heading = say("draft.problems" if found else "draft.no problems")
+    output.show(say("draft.size", **counts), _columns(draft), heading, *found, "")
 
 
 def _columns(draft: Draft) -> Table:
@@ -164,42 +156,35 @@ def _columns(draft: Draft) -> Table:
     return table
 
 
-RUN_EXAMPLES = (
-    "ifonly run study.yaml",
-    "ifonly run study.yaml --dry-run",
-    "ifonly run study.yaml --until check --json",
-)
-
-
 def run(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="STUDY", help="A study file; `ifonly init` writes a first one.", show_default=False),
-    ],
+    file: Annotated[Path, argument("STUDY", "A study file; `ifonly init` writes a first one.")],
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until",
-            metavar="STAGE",
-            help="Stop after this stage: data, card, split, fit, check, behaviour, cohort, summary or report.",
-            show_default="report",
+        option(
+            "STAGE",
+            "Stop after this stage: data, card, split, fit, check, behaviour, cohort, summary or report.",
+            default="report",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and why.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what would be done, and why.")] = False,
 ) -> ExitCode:
     """Do a study, from its data to its report: whatever is not up to date, stage by stage.
 
     Each stage is a folder beside the study file. One that is up to date is not done again; a study that was stopped,
     however, goes on where it was. It stops before the cohort where the model fails its check (exit code 6), unless
     its query allows a failed model.
+
+    Examples:
+    ifonly run study.yaml
+    ifonly run study.yaml --dry-run
+    ifonly run study.yaml --until check --json
     """
     from ifonly.study import load_study, plan
 
     study, output = load_study(file), Output()
     if dry_run:
         planned = plan(study, until=until)
-        output.document({"study": str(file), "stages": [step.to_dict() for step in planned]})
-        output.show(_tree(planned, str(file)))
+        output.tell({"study": str(file), "stages": [step.to_dict() for step in planned]}, _tree(planned, str(file)))
         return ExitCode.DONE
     return _run(study, file, until, output)
 
@@ -226,7 +211,7 @@ AFTER_CHECK = ("cohort", "summary", "report")
 
 
 def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCode:
-    """Do what is to be done, and show what came out."""
+    """Do what is to be done, and show what came out; that the model failed its check is not to be overlooked."""
     from ifonly.study import plan, run_study
 
     with study_progress() as watch:
@@ -241,72 +226,63 @@ def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCod
         }
     )
     for name in done.done:
-        note(name, f"done in {done.seconds[name]:.1f} s", style="bold green")
+        note(name, say("stage.done", seconds=f"{done.seconds[name]:.1f}"), style="bold green")
     if not done.done:
-        note("note", "everything is up to date.", style="bold green")
-    if done.stopped is not None or (until in ("check", "behaviour") and _has_failed(study)):
-        return _say_failed(study)
+        note("note", say("study.up to date"), style="bold green")
+    if done.stopped is not None or until in ("check", "behaviour"):
+        failed = _failed_check(study)
+        if failed is not None:
+            alarm("stopped", failed)
+            return ExitCode.NOT_PASSED
     if until in (None, *AFTER_CHECK) and (study.folder / "cohort").is_dir():
         _show_answers(study, output)
     return ExitCode.DONE
 
 
-def _has_failed(study: Study) -> bool:
-    """Whether the model failed its check, which `--until` lets nobody overlook."""
-    from ifonly.models.checkpoint import load_model
-
-    standing = load_model(study.folder / "fit").standing
-    return standing is not None and standing.failed
-
-
-def _say_failed(study: Study) -> ExitCode:
-    """That the model failed its check, and what to do about it."""
-    from ifonly.models.checkpoint import load_model
-    from ifonly.text.catalogue import say
+def _failed_check(study: Study) -> str | None:
+    """That the model failed its check, and what to do about it; None where it did not."""
     from ifonly.text.checks import concern_message
 
-    standing = load_model(study.folder / "fit").standing
-    assert standing is not None
+    standing = ifonly.load_model(study.folder / "fit").standing
+    if standing is None or not standing.failed:
+        return None
     reasons = [concern_message(kind) for kind in dict.fromkeys(standing.findings)]
-    note("stopped", say("study.stopped", reasons=reasons, file=study.folder / "check" / "check.txt"), style="bold red")
-    return ExitCode.NOT_PASSED
+    return say("study.stopped", reasons=reasons, file=study.folder / "check" / "check.txt")
 
 
 def _show_answers(study: Study, output: Output) -> None:
     """The answers, as far as they fit, with what speaks for each and against it."""
+    from ifonly.report.tables import results_table
     from ifonly.result.table import FAILED
-    from ifonly.runs import load_run
 
-    found = load_run(study.folder / "cohort")
+    found = ifonly.load_run(study.folder / "cohort")
     table = found.table()
     answered = table.filter(table["status"] != FAILED)["episode"].to_list()
     if len(answered) <= MOST_SHOWN:
-        from ifonly.report.tables import results_table
-
         results = [found.result(id) for id in answered]
         output.show("", results_table(results), "")
         for result in results:
             show_evidence(result, output, full=False)
     else:
-        verdicts = ", ".join(
-            f"{count:,} {name}" for name, count in table["verdict"].value_counts(sort=True).iter_rows()
-        )
-        output.show(f"{len(answered):,} answers; evidence: {verdicts}")
+        counts = table["verdict"].value_counts(sort=True).iter_rows()
+        verdicts = ", ".join(f"{count:,} {name}" for name, count in counts)
+        output.show(say("study.answers", count=f"{len(answered):,}", verdicts=verdicts))
     for place in (study.folder / "summary", study.folder / "report" / "report.html"):
         if place.exists():
             output.show(f"written: {place}")
 
 
-DEMO_EXAMPLES = ("ifonly demo", "ifonly demo --out elsewhere")
-
-
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything goes.")] = Path("demo"),
+    out: Annotated[Path, option("FOLDER", "Where everything goes.")] = Path("demo"),
 ) -> ExitCode:
     """Show the whole idea: simulate a cohort, learn a causal model of it, check it, solve a few episodes with proof.
 
     Takes about a minute. It is a study like any other: OUT/study.yaml says what is done, and may be changed; a second
     run does only what is not up to date.
+
+    Examples:
+    ifonly demo
+    ifonly demo --out elsewhere
     """
     file = out / STUDY_FILE
     if not file.exists():
@@ -318,55 +294,34 @@ def demo(
     output = Output()
     code = _run(load_study(file), file, None, output)
     if code is ExitCode.DONE:
-        _save_results(out)
-        output.show("", _closing_words(out))
+        output.show("", _closing_words(out, _save_first(out)))
     return code
 
 
 def _write_demo(file: Path) -> None:
     """The study of the demonstration: small enough for a minute on two cores."""
-    from ifonly.files import write_text_atomically
     from ifonly.study.templates import Sizes, simulated_text, study_text
 
-    sizes = Sizes(test=0.1, refits=5, epochs=60, seconds=40, first=5, cases=5)
+    sizes = Sizes(test=0.1, recipe="residual", refits=5, epochs=60, seconds=40, first=5, cases=5)
     write_text_atomically(file, study_text(simulated_text(1000, "10"), sizes=sizes))
 
 
-def _results(folder: Path) -> list[Result]:
-    from ifonly.runs import load_run
+def _save_first(folder: Path) -> ifonly.Result:
+    """The first answer, in a file which `ifonly verify` and `ifonly info` read."""
 
-    found = load_run(folder / "cohort")
-    return [found.result(id) for id in found.table()["episode"]]
-
-
-def _save_results(folder: Path) -> None:
-    """One file for the first answer, which `ifonly verify` and `ifonly info` read."""
-    first, file = _results(folder)[0], folder / "answer.json"
+    found, file = ifonly.load_run(folder / "cohort"), folder / "answer.json"
+    first = found.result(found.table()["episode"][0])
     if not file.exists() or file.read_text(encoding="utf-8") != first.to_json() + "\n":
         first.save(file, overwrite=True)
+    return first
 
 
-def _closing_words(folder: Path) -> str:
-    place, command = shlex.quote(str(folder)), _command()
-    id = shlex.quote(_results(folder)[0].episode)
+def _closing_words(folder: Path, first: ifonly.Result) -> str:
+
+    place = shlex.quote(str(folder))
     sources = f"--episodes {place}/split/test --model {place}/fit"
-    return f"""\
-The proof is about the learned model; how far that model is right is another question, which the evidence is about. Not
-treatment advice.
-
-In {folder}:
-  report/report.html   the answers to look at, in any browser
-  study.yaml           what was done; change it and run it again
-  answer.json          the first answer with all that is known of it
-
-Try next:
-  {command} info {place}/answer.json
-  {command} verify {place}/answer.json {sources}
-  {command} solve {sources} --behaviour {place}/behaviour --only {id} -k 1
-  {command} run {place}/study.yaml --dry-run
-
-Question the answers yourself, in a page that this command (of ifonly[web]) serves:
-  {command} serve {sources} --run {place}/cohort"""
+    episode = shlex.quote(first.episode)
+    return say("demo.closing", folder=folder, place=place, command=_command(), sources=sources, episode=episode)
 
 
 def _command() -> str:

@@ -18,7 +18,7 @@ from ifonly.errors import InputError
 from ifonly.intervals import mean_interval
 from ifonly.report.improvements import round_up
 from ifonly.report.overview import SMALLEST_CELL, BoolArray, Discretion, values_of
-from ifonly.report.recorded import Measured, Outcome, measured_shares
+from ifonly.report.recorded import Measured, Outcome, measured_shares, shares_of_origins
 from ifonly.version import __version__
 
 FORMAT, VERSION = "ifonly.data-card", 2
@@ -74,6 +74,8 @@ class Masks(StrEnum):
     NO_MASKS = "no masks"
     SOME = "masks"
     """Some features have a record of the steps in which they were measured."""
+    ORIGINS = "origins"
+    """The cohort itself says of dynamic features which values were measured, carried forward or assumed."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +204,12 @@ def data_card(
     that was measured at times (and `known_<feature>` where a value was measured or held): what a clinical build keeps
     as grid.parquet. `model_size` is the number of parameters of the model to be fitted. `severity` names the dynamic
     feature by whose first value episodes are compared, by default SOFA, where there is one. Figures that rest on fewer
-    than `smallest_cell` subjects are None.
+    than `smallest_cell` subjects are None. Without a grid, what was measured is told by the cohort's `origins`.
     """
     if smallest_cell < 1:
         raise InputError(f"data card: smallest_cell={smallest_cell} must be at least 1.")
     per_episode, per_step = Discretion.of(cohort, smallest_cell)
-    measured = {} if grid is None else measured_shares(grid, cohort)
+    measured = shares_of_origins(cohort) if grid is None else measured_shares(grid, cohort)
     features = tuple(
         _feature_card(
             feature, cohort, per_episode if feature.kind == "static" else per_step, measured.get(feature.name)
@@ -227,9 +229,15 @@ def data_card(
         actions=_actions_card(cohort, per_step),
         horizons=_horizons_card(cohort, per_episode),
         severity=_severity_card(cohort, per_episode, severity, outcome),
-        masks=Masks.NO_GRID if grid is None else Masks.SOME if measured else Masks.NO_MASKS,
+        masks=_masks(grid is not None, bool(measured)),
         warnings=tuple(_find_warnings(cohort, measured, model_size)),
     )
+
+
+def _masks(has_grid: bool, known: bool) -> Masks:
+    if has_grid:
+        return Masks.SOME if known else Masks.NO_MASKS
+    return Masks.ORIGINS if known else Masks.NO_GRID
 
 
 def _feature_card(feature: Feature, cohort: Cohort, discretion: Discretion, measured: Measured | None) -> FeatureCard:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from ifonly.data.schema import Axis
 from ifonly.errors import InputError
-from ifonly.report.card import Card, FeatureCard, Histogram
+from ifonly.report.card import Card, FeatureCard, Histogram, Masks
 from ifonly.report.figure_style import (
     DARK,
     FILL,
@@ -38,12 +38,12 @@ MOST_BARS = 40
 _MIDDLE: Any = {"ha": "center", "va": "center"}
 _BAR: Any = {"edgecolor": OBSERVED, "linewidth": 0.5}
 _MEASURED: Any = (
-    ("measured in the step", {"facecolor": DARK}, None),
+    ("measured", {"facecolor": DARK}, None),
     ("held", {"facecolor": FILL, "hatch": ".."}, True),
     ("neither", {"facecolor": "white"}, True),
-    ("not measured, no more known", {"facecolor": GUIDE, "hatch": "xx"}, False),
+    ("unknown", {"facecolor": GUIDE, "hatch": "xx"}, False),
 )
-"""Parts of a bar: what they stand for, their look, and whether the grid must know of holds, or must not."""
+"""Parts of a bar: codes of their words, their look, and whether the grid must know of holds, or must not."""
 
 
 def card_figures(card: Card) -> dict[str, Figure]:
@@ -82,11 +82,12 @@ def plot_measured(card: Card) -> Figure:
         panel.set_yticks(range(len(features)), [feature.name for feature in features], parse_math=False)
         panel.set_ylim(len(features) - 0.4, -0.6)
         panel.set_xlim(0, 100.4)
-        panel.set_xlabel("Steps (%)")
+        panel.set_xlabel(say("figure.share of steps"))
         exact = {feature.measured.held is not None for feature in features if feature.measured}
+        words = "origin" if card.masks is Masks.ORIGINS else "held"
         handles = [
-            Patch(edgecolor=OBSERVED, label=label, **style)
-            for label, style, is_exact in _MEASURED
+            Patch(edgecolor=OBSERVED, label=say(f"figure.{words}.{name}"), **style)
+            for name, style, is_exact in _MEASURED
             if is_exact is None or is_exact in exact
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
@@ -106,8 +107,10 @@ def plot_horizons(card: Card) -> Figure:
         _draw_histogram(panel, card.horizons.histogram)
         panel.margins(x=0.05)
         left_out = beyond(card.horizons.histogram)
-        panel.set_xlabel(f"Number of steps ({left_out})" if left_out else "Number of steps")
-        panel.set_ylabel("Episodes")
+        panel.set_xlabel(
+            say("figure.number of steps.beyond", beyond=left_out) if left_out else say("figure.number of steps")
+        )
+        panel.set_ylabel(say("figure.episodes"))
         panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
         panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
     return figure
@@ -125,20 +128,20 @@ def plot_severity(card: Card) -> Figure:
         changes, intervals = [group.change or 0.0 for group in groups], [group.half_interval or 0.0 for group in groups]
         found[0].errorbar(places, changes, yerr=intervals, fmt="o", color=DARK, ecolor=OBSERVED, capsize=3)
         found[0].axhline(0, color=QUIET, linewidth=0.7, linestyle=":")
-        found[0].set_ylabel(f"Mean change of {severity.feature}\nfrom first to last step", parse_math=False)
+        found[0].set_ylabel(say("figure.mean change", feature=severity.feature), parse_math=False)
         if outcome:
             shares = [100 * group.outcome if group.outcome is not None else np.nan for group in groups]
             found[1].bar(places, shares, width=0.6, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
             hidden = _too_few(card.smallest_cell) if card.smallest_cell > 1 else say("card.unknown.short")
             for place in places[np.isnan(shares)]:
                 found[1].text(place, 2, hidden, ha="center", va="bottom", fontsize=6.5, linespacing=0.9)
-            found[1].set_ylabel(f"{severity.outcome} (%)", parse_math=False)
+            found[1].set_ylabel(say("figure.in percent", name=severity.outcome or ""), parse_math=False)
             found[1].set_ylim(0, 100)
         words = [f"{group.label.replace('>=', '≥')}\nn = {group.episodes:,}" for group in groups]
         for panel in found:
             panel.set_xticks(places, words, parse_math=False, fontsize=7)
             panel.set_xlim(-0.6, len(groups) - 0.4)
-            panel.set_xlabel(f"{severity.label} at the first step", parse_math=False)
+            panel.set_xlabel(say("figure.at first step", label=severity.label), parse_math=False)
     return figure
 
 
@@ -155,7 +158,7 @@ def _say_in_panel(panel: Axes, words: str) -> None:
 def _draw_histogram(panel: Axes, histogram: Histogram) -> None:
     """Bars; where too few subjects are counted, a small cross on the axis says that something is there."""
     if not histogram.counts:
-        _say_in_panel(panel, "too few subjects")
+        _say_in_panel(panel, say("figure.too few"))
         return
     edges = np.array(histogram.edges)
     heights = np.array([count or 0 for count in histogram.counts], dtype=float)
@@ -170,7 +173,7 @@ def _draw_histogram(panel: Axes, histogram: Histogram) -> None:
 def _draw_feature(panel: Axes, feature: FeatureCard) -> None:
     panel.set_title(shortened(feature.label, TITLE_LENGTH), fontsize=8.5, parse_math=False)
     if feature.constant:
-        _say_in_panel(panel, "constant")
+        _say_in_panel(panel, say("figure.constant"))
         return
     _draw_histogram(panel, feature.histogram)
     panel.set_yticks([])
@@ -261,7 +264,7 @@ def _plot_action_bars(card: Card) -> Figure:
         panel.set_yticks(range(len(labels)), [shortened(label, 40) for label in labels], parse_math=False)
         panel.set_ylim(len(labels) - 0.4, -0.6)
         panel.set_xlim(0, max(1, *widths) * 1.12)
-        panel.set_xlabel("Steps")
+        panel.set_xlabel(say("figure.steps"))
         panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     return figure
 
@@ -272,6 +275,6 @@ def _plot_action_curve(card: Card) -> Figure:
         panel.step(range(1, len(counts) + 1), counts, where="mid", color=DARK)
         panel.set_yscale("symlog", linthresh=10)
         panel.set_ylim(bottom=0)
-        panel.set_xlabel("Actions, the most frequent first")
-        panel.set_ylabel("Steps")
+        panel.set_xlabel(say("figure.actions by frequency"))
+        panel.set_ylabel(say("figure.steps"))
     return figure

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
-from ifonly.report.cases.case import CaseQuestion, ModelAbout
 from ifonly.report.cases.page import cases_html
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
-from ifonly.result import Status
-from ifonly.text.catalogue import Message
+from ifonly.result import Result, Status
+from ifonly.result.table import with_results
+from ifonly.text.catalogue import Message, catalogue
 from ifonly.text.evidence import warned_message
 from ifonly.text.numbers import percent
 from ifonly.text.summaries import statement_messages
@@ -48,92 +50,6 @@ class ReportSettings:
             raise InputError(f"report: episodes={self.episodes!r} must be a list of ids.")
 
 
-@dataclass(frozen=True)
-class SummaryCount:
-    """One figure of a summary."""
-
-    label: Message
-    value: int | str
-    note: Message | None = None
-
-
-@dataclass(frozen=True)
-class SummaryRow:
-    """One episode in the table of a report."""
-
-    episode: str
-    steps: int
-    observed: float | None
-    best: float | None
-    improvement: float | None
-    changes: int
-    status: str
-    proven: bool
-    refits_agree: float | None
-    refits: int | None
-    warnings: int | None
-    """How many there are; None: not examined."""
-
-
-@dataclass(frozen=True)
-class BudgetAverages:
-    """Improvements with at most so many changes: their mean with its interval, and their median."""
-
-    max_changes: int
-    mean: float | None
-    low: float | None
-    high: float | None
-    median: float | None
-
-
-@dataclass(frozen=True)
-class ExaminedGroup:
-    """The improvements of answers of which an examination says alike."""
-
-    answers: Message
-    episodes: int
-    median: float | None
-    lower_quartile: float | None
-    upper_quartile: float | None
-    cases: int
-
-
-@dataclass(frozen=True)
-class WarningCount:
-    """How many answers a kind of warning is about."""
-
-    warning: Message
-    episodes: int
-    share: float
-
-
-@dataclass(frozen=True)
-class ExaminedAnswers:
-    """How far the answers may be trusted as a whole."""
-
-    examined: int
-    without_warnings: int
-    median_agreement: float | None
-    groups: tuple[ExaminedGroup, ...]
-    warnings: tuple[WarningCount, ...]
-
-
-@dataclass(frozen=True)
-class SummaryPage:
-    """What the first page of a report shows; its figures are those of `ifonly summarize`."""
-
-    threshold: float
-    question: CaseQuestion
-    counts: tuple[SummaryCount, ...]
-    improvements: tuple[float, ...]
-    by_changes: tuple[BudgetAverages, ...]
-    rows: tuple[SummaryRow, ...]
-    notes: tuple[Message, ...]
-    model: ModelAbout
-    evidence: ExaminedAnswers | None
-    """None where no answer was examined."""
-
-
 @dataclass(frozen=True, eq=False)
 class Report:
     """A report that was written, and what is in it."""
@@ -164,8 +80,9 @@ def write_report(
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     check_writable(target)
     opened = run if isinstance(run, OpenedRun) else open_run(run, episodes=episodes, model=model)
+    table = opened.table
     try:
-        summary = summarize(opened.table, opened.query, threshold=settings.threshold, expected=opened.table.height)
+        summary = summarize(table, opened.query, threshold=settings.threshold, expected=table.height)
     except InputError as error:
         raise InputError(f"{opened.run.folder}: {error}") from None
     cases = cases_of_run(
@@ -175,8 +92,18 @@ def write_report(
         seconds=settings.seconds,
         progress=progress,
     )
+    if better := _proven_meanwhile(table, cases):  # the summary must say what the pages say
+        table = with_results(table, better)
+        summary = summarize(table, opened.query, threshold=settings.threshold, expected=table.height)
     write_text_atomically(target, report_html(summary, cases))
     return Report(target, summary, tuple(cases))
+
+
+def _proven_meanwhile(table: pl.DataFrame, cases: Sequence[Case]) -> list[Result]:
+    """Answers of cases that took the place of the run's own, since they are proven."""
+    proven = set(table.filter(pl.col("proven"))["episode"])
+    results = [case.answer.result for case in cases if case.answer is not None]
+    return [result for result in results if result.proven and result.episode not in proven]
 
 
 def report_html(summary: RunSummary, cases: Sequence[Case]) -> str:
@@ -190,73 +117,64 @@ def _most_improved(summary: RunSummary, count: int) -> list[str]:
     return ranked["episode"].head(count).to_list()
 
 
-def summary_page(summary: RunSummary, cases: Sequence[Case]) -> SummaryPage:
-    """The summary as a report shows it, with what its cases have in common."""
-    first, rows = cases[0], summary.episodes.to_dicts()
+def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
+    """The summary as the first page of a report shows it, with what its cases have in common.
+
+    Its figures are those of `ifonly summarize`; `evidence` is None where no answer was examined.
+    """
+    first, episodes = cases[0], summary.episodes
     most = max(case.question.max_changes or 0 for case in cases)
-    budgets = summary.by_budget.select("max_changes", "mean", "low", "high", "median")
-    return SummaryPage(
-        threshold=summary.threshold,
-        question=replace(first.question, max_changes=most),
-        counts=tuple(_counts(summary)),
-        improvements=tuple(row["improvement"] for row in rows if row["improvement"] is not None),
-        by_changes=tuple(BudgetAverages(**row) for row in budgets.iter_rows(named=True)),
-        rows=tuple(
-            SummaryRow(
-                episode=row["episode"],
-                steps=row["horizon"],
-                observed=row["observed"],
-                best=row["counterfactual"],
-                improvement=row["improvement"],
-                changes=row["changes"],
-                status=row["status"],
-                proven=row["status"] == Status.OPTIMAL.value,
-                refits_agree=row["refits_agree"],
-                refits=row["refits"],
-                warnings=None if row["warnings"] is None else len(row["warnings"]),
-            )
-            for row in rows
-        ),
-        notes=tuple(statement_messages(summary)),
-        model=first.model,
-        evidence=_evidence(summary) if summary.evidence.examined else None,
+    rows = episodes.select(
+        *("episode", "observed", "improvement", "changes", "status", "refits_agree", "refits"),
+        steps="horizon",
+        best="counterfactual",
+        proven=pl.col("status") == Status.OPTIMAL.value,
+        warnings=pl.col("warnings").list.len(),
     )
+    return {
+        "threshold": summary.threshold,
+        "question": replace(first.question, max_changes=most),
+        "counts": _counts(summary),
+        "improvements": episodes["improvement"].drop_nulls().to_list(),
+        "by_changes": summary.by_budget.select("max_changes", "mean", "low", "high", "median").to_dicts(),
+        "rows": rows.to_dicts(),
+        "notes": statement_messages(summary),
+        "model": first.model,
+        "evidence": _evidence(summary) if summary.evidence.examined else None,
+    }
 
 
-def _evidence(summary: RunSummary) -> ExaminedAnswers:
-    kept = ("examination", "episodes", "median", "lower_quartile", "upper_quartile", "cases")
-    groups = summary.by_examination.select(kept).iter_rows()
-    return ExaminedAnswers(
-        examined=summary.evidence.examined,
-        without_warnings=summary.evidence.without_warnings,
-        median_agreement=summary.evidence.median_agreement,
-        groups=tuple(ExaminedGroup(Message(f"examination.{name}"), *figures) for name, *figures in groups),
-        warnings=tuple(
-            WarningCount(warned_message(code), episodes, share)
-            for code, episodes, share in summary.warnings.select("warning", "episodes", "share").iter_rows()
-        ),
-    )
+def _evidence(summary: RunSummary) -> dict[str, Any]:
+    """What speaks for the answers as a whole: how many raise no warning, how much these improve, and which warn."""
+    groups = summary.by_examination.select("episodes", "median", "lower_quartile", "upper_quartile", "cases").to_dicts()
+    names = summary.by_examination["examination"]
+    found = summary.evidence
+    return {
+        "examined": found.examined,
+        "without_warnings": found.without_warnings,
+        "median_agreement": found.median_agreement,
+        "groups": [
+            {"answers": Message(f"examination.{name}"), **group} for name, group in zip(names, groups, strict=True)
+        ],
+        "warnings": [row | {"warning": warned_message(row["warning"])} for row in summary.warnings.to_dicts()],
+    }
 
 
-def _counts(summary: RunSummary) -> list[SummaryCount]:
-    counts, evidence = summary.counts, summary.evidence
-
-    def figure(name: str, value: int | str, **noted: str) -> SummaryCount:
-        note = Message(f"report.count.{name}.note", noted) if name in NOTED else None
-        return SummaryCount(Message(f"report.count.{name}"), value, note)
-
-    listed = [figure("episodes", counts.episodes), figure("proven", counts.proven)]
-    if counts.limited:
-        listed.append(figure("limited", counts.limited))
-    if counts.failed:
-        listed.append(figure("failed", counts.failed))
-    if evidence.examined:
-        listed.append(figure("without warnings", evidence.without_warnings, examined=f"{evidence.examined:,}"))
-    improved = Message("report.count.improved", {"percent": f"{100 * summary.threshold:g}"})
-    listed.append(SummaryCount(improved, summary.cases.height))
-    listed.append(figure("median", percent(summary.improvement.median)))
-    return listed
-
-
-NOTED = ("proven", "limited", "without warnings")
-"""The figures that a few more words explain."""
+def _counts(summary: RunSummary) -> list[dict[str, Any]]:
+    """The figures at the head, each with its words and, where there are any, a few more."""
+    counts, found = summary.counts, summary.evidence
+    figures: dict[str, int | str] = {"episodes": counts.episodes, "proven": counts.proven}
+    figures |= {"limited": counts.limited} if counts.limited else {}
+    figures |= {"failed": counts.failed} if counts.failed else {}
+    figures |= {"without warnings": found.without_warnings} if found.examined else {}
+    figures |= {"improved": summary.cases.height, "median": percent(summary.improvement.median)}
+    values = {"percent": f"{100 * summary.threshold:g}", "examined": f"{found.examined:,}"}
+    codes = {name: f"report.count.{name}" for name in figures}
+    return [
+        {
+            "label": Message(codes[name], values),
+            "value": value,
+            "note": Message(f"{codes[name]}.note", values) if f"{codes[name]}.note" in catalogue() else None,
+        }
+        for name, value in figures.items()
+    ]

@@ -23,11 +23,11 @@ from ifonly.report.figure_style import (
     one_panel,
     small_panels,
 )
+from ifonly.text.catalogue import say
 from ifonly.text.numbers import shortened
 
 MOST_PARTS = 40
 MARKERS = {"50": "o", "80": "s", "95": "^"}
-BASELINES = {"persistence": "persistence", "linear": "linear Gaussian"}
 
 
 def check_figures(check: ModelCheck) -> dict[str, Figure]:
@@ -53,9 +53,9 @@ def plot_likelihood(check: ModelCheck) -> Figure:
                 ends = [[gain.value - gain.low], [gain.high - gain.value]]
             panel.errorbar(gain.value, row, xerr=ends, fmt="o", color=COUNTERFACTUAL, ecolor=OBSERVED, capsize=3)
         panel.axvline(0, color=QUIET, linewidth=0.8, linestyle=":")
-        panel.set_yticks(range(len(gains)), [f"over {BASELINES.get(name, name)}" for name in gains])
+        panel.set_yticks(range(len(gains)), [say(f"figure.over.{name}") for name in gains])
         panel.set_ylim(len(gains) - 0.4, -0.6)
-        panel.set_xlabel("Log-likelihood gained (nats per transition)")
+        panel.set_xlabel(say("figure.log-likelihood"))
     return figure
 
 
@@ -65,7 +65,7 @@ def plot_noise(check: ModelCheck) -> Figure:
     with small_panels(len(features), 1.5, air=0.6) as (figure, panels):
         for panel, feature in zip(panels, features, strict=False):
             _draw_ranks(panel, feature)
-        figure.supxlabel("Rank of the noise within its prior", fontsize=9, fontfamily=SERIF)
+        figure.supxlabel(say("figure.rank of noise"), fontsize=9, fontfamily=SERIF)
     return figure
 
 
@@ -87,7 +87,7 @@ def plot_coverage(check: ModelCheck) -> Figure:
                 label=f"{level} %",
             )
         panel.set_xticks(range(len(features)), [feature.name for feature in features], parse_math=False, rotation=30)
-        panel.set_ylabel("Values inside (%)")
+        panel.set_ylabel(say("figure.values inside"))
         panel.set_ylim(0, 102)
         figure.legend(loc="outside upper center", ncols=len(MARKERS), frameon=False)
     return figure
@@ -98,18 +98,18 @@ def plot_ahead(check: ModelCheck) -> Figure:
     horizons = [horizon for horizon in check.figures.ahead if horizon.features]
     labels = {feature.name: feature.label for feature in check.figures.features}
     with small_panels(len(labels), 1.6, air=0.6) as (figure, panels):
-        for number, (panel, label) in enumerate(zip(panels, labels.values(), strict=False)):
-            steps = [horizon.steps for horizon in horizons]
-            ours = [horizon.features[number].error for horizon in horizons]
-            theirs = [horizon.features[number].persistence for horizon in horizons]
-            panel.plot(steps, theirs, "s--", color=OBSERVED, label="persistence")
-            panel.plot(steps, ours, "o-", color=COUNTERFACTUAL, label="model")
+        for panel, (name, label) in zip(panels, labels.items(), strict=False):
+            known = [(one.steps, item) for one in horizons for item in one.features if item.name == name]
+            steps = [ahead for ahead, _ in known]
+            ours, theirs = [item.error for _, item in known], [item.persistence for _, item in known]
+            panel.plot(steps, theirs, "s--", color=OBSERVED, label=say("figure.persistence"))
+            panel.plot(steps, ours, "o-", color=COUNTERFACTUAL, label=say("figure.model"))
             panel.set_title(shortened(label, TITLE_LENGTH), fontsize=8.5, parse_math=False)
             panel.set_ylim(bottom=0)
             panel.set_xticks(steps)
             panel.yaxis.set_major_locator(MaxNLocator(nbins=4))
-        figure.supxlabel("Steps ahead", fontsize=9, fontfamily=SERIF)
-        figure.supylabel("Mean absolute error", fontsize=9, fontfamily=SERIF)
+        figure.supxlabel(say("figure.steps ahead"), fontsize=9, fontfamily=SERIF)
+        figure.supylabel(say("figure.error"), fontsize=9, fontfamily=SERIF)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False)
     return figure
@@ -118,19 +118,25 @@ def plot_ahead(check: ModelCheck) -> Figure:
 def plot_parts(check: ModelCheck) -> Figure:
     """Mean noise of every feature after each action and in each group, in hundredths of the prior's deviation."""
     parts = sorted((part for part in check.figures.parts if part.features), key=_worst_bias, reverse=True)[:MOST_PARTS]
-    table = np.array([[feature.bias.value for feature in part.features] for part in parts])
+    names = [item.name for item in check.figures.features]
+    table = np.full((len(parts), len(names)), np.nan)
+    for row, part in enumerate(parts):
+        for feature in part.features:
+            table[row, names.index(feature.name)] = feature.bias.value
     with one_panel(PAGE_WIDTH, 1.2 + 0.22 * len(parts)) as (figure, panel):
         panel.imshow(table, cmap="PuOr", vmin=-1, vmax=1, aspect="auto")
         for (row, column), bias in np.ndenumerate(table):
+            if np.isnan(bias):
+                continue  # hardly measured here
             colour = "white" if abs(bias) > 0.6 else "black"
             panel.text(column, row, f"{100 * bias:+.0f}", ha="center", va="center", fontsize=6.5, color=colour)
-        panel.set_xticks(range(table.shape[1]), [feature.name for feature in parts[0].features], parse_math=False)
+        panel.set_xticks(range(len(names)), names, parse_math=False)
         panel.tick_params(axis="x", labelrotation=30)
         panel.set_yticks(
             range(len(parts)), [shortened(_name(part), 52) for part in parts], parse_math=False, fontsize=6.5
         )
         panel.tick_params(length=0)
-        panel.set_xlabel("Mean noise, in hundredths of its deviation (0: as predicted)")
+        panel.set_xlabel(say("figure.mean noise"))
     return figure
 
 

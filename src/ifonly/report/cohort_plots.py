@@ -28,10 +28,7 @@ from ifonly.report.improvements import Examination, round_up
 from ifonly.report.summary import ALL, RunSummary
 from ifonly.text.catalogue import say
 from ifonly.text.numbers import counted, percent, shortened
-from ifonly.text.summaries import unfinished
 
-_AVERAGE = "Average improvement (%)"
-_IMPROVEMENT = "Counterfactual improvement (%)"
 _NOTE_SIZE = 7.5
 _POINTS: Any = {"color": COUNTERFACTUAL, "ecolor": OBSERVED, "capsize": 2.5}
 _INSET = (0.56, 0.46, 0.42, 0.42)
@@ -57,7 +54,7 @@ def plot_improvement_by_budget(summary: RunSummary) -> Figure:
         )
     with column_figure() as (figure, panel):
         room = _draw_means(panel, frame, "max_changes", joined=True)
-        panel.set_xlabel("Number of changes allowed, $k$")
+        panel.set_xlabel(say("figure.changes allowed"))
         _note(panel, summary, counted(frame["episodes"][0], "episode"), room)
     return figure
 
@@ -68,7 +65,7 @@ def plot_improvement_by_horizon(summary: RunSummary) -> Figure:
     _require_improvements(frame, "by horizon")
     with column_figure() as (figure, panel):
         room = _draw_means(panel, frame, "horizon", joined=False)
-        panel.set_xlabel("Number of steps, $T$")
+        panel.set_xlabel(say("figure.horizon"))
         _note(panel, summary, counted(summary.improvement.episodes, "episode"), room)
     return figure
 
@@ -89,8 +86,8 @@ def plot_improvement_distribution(summary: RunSummary) -> Figure:
         panel.axvline(100 * median, ymax=top(100 * median), color="black", linestyle="--", linewidth=1.1)
         if len(cases):
             panel.axvline(threshold, ymax=top(threshold), color=OBSERVED, linestyle=":", linewidth=1.0)
-        panel.set_xlabel(_IMPROVEMENT)
-        panel.set_ylabel("Number of episodes")
+        panel.set_xlabel(say("figure.improvement"))
+        panel.set_ylabel(say("figure.number of episodes"))
         count = counted(summary.improvement.episodes, "episode")
         _note(panel, summary, count, say("note.median", median=percent(median)))
     return figure
@@ -117,7 +114,7 @@ def plot_improvement_by_group(summary: RunSummary, by: str | None = None) -> Fig
         room = _draw_brackets(panel, frame, rows, upright=False)
         panel.grid(axis="x", color=GUIDE, linewidth=0.5)
         panel.set_axisbelow(True)
-        panel.set_xlabel(_AVERAGE)
+        panel.set_xlabel(say("figure.average improvement"))
         panel.set_ylabel(summary.group_labels[by], parse_math=False)
         _note(panel, summary, room, width=32)  # names of groups leave less room than there is elsewhere
     return figure
@@ -132,8 +129,8 @@ def plot_change_times(summary: RunSummary) -> Figure:
         panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
         panel.set_xlim(-0.7, len(steps) - 0.3)
         panel.set_ylim(bottom=0)
-        panel.set_xlabel("Step")
-        panel.set_ylabel("Episodes that change here (%)")
+        panel.set_xlabel(say("figure.step"))
+        panel.set_ylabel(say("figure.changed here"))
         changes = counted(int(frame["changed"].sum()), "change")
         _note(
             panel, summary, say("note.changes", changes=changes, episodes=counted(summary.counts.answered, "episode"))
@@ -162,9 +159,16 @@ def _draw_remaining(panel: Axes, summary: RunSummary) -> None:
             ordered = np.sort(_percents(part, "improvement"))
             places = np.concatenate([[min(0.0, ordered[0])], ordered])
             shares = 100 * np.arange(len(ordered), -1, -1) / len(ordered)
-            panel.step(places, shares, style, color=colour, where="post", label=f"{name} ({part.height:,})")
-    panel.set_xlabel(_IMPROVEMENT)
-    panel.set_ylabel("Answers that reach it (%)")
+            panel.step(
+                places,
+                shares,
+                style,
+                color=colour,
+                where="post",
+                label=say("figure.answers", name=name, number=f"{part.height:,}"),
+            )
+    panel.set_xlabel(say("figure.improvement"))
+    panel.set_ylabel(say("figure.reach it"))
     panel.set_ylim(0, 102)
     panel.legend(frameon=False, loc="upper right")
     left_out = summary.by_examination.filter(
@@ -177,8 +181,8 @@ def _draw_remaining(panel: Axes, summary: RunSummary) -> None:
 def _draw_agreement(panel: Axes, summary: RunSummary) -> None:
     frame = summary.agreement
     _draw_bars(panel, 100 * np.append(frame["low"].to_numpy(), 1.0), frame["episodes"].to_numpy())
-    panel.set_xlabel("Refits that agree that it helps (%)")
-    panel.set_ylabel("Number of answers")
+    panel.set_xlabel(say("figure.refits agreeing"))
+    panel.set_ylabel(say("figure.number of answers"))
     found = summary.evidence
     _title(panel, say("note.agreement", answers=counted(found.refits, "answer"), number=f"{found.all_refits_agree:,}"))
 
@@ -190,7 +194,7 @@ def _draw_means(panel: Axes, frame: pl.DataFrame, column: str, *, joined: bool) 
     panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
     panel.margins(x=0.06)
     panel.set_ylim(_limits(frame))
-    panel.set_ylabel(_AVERAGE)
+    panel.set_ylabel(say("figure.average improvement"))
     return _draw_brackets(panel, frame, positions)
 
 
@@ -226,7 +230,9 @@ def _draw_tail(panel: Axes, cases: FloatArray, threshold: float) -> Callable[[fl
     step = round_up(max(float(cases.max()) - threshold, 1.0) / _TAIL_BINS)
     edges = threshold + step * np.arange(np.floor((cases.max() - threshold) / step) + 2)
     _draw_bars(inset, edges, np.histogram(cases, edges)[0])
-    inset.set_title(f"$\\geq$ {threshold:g} %: {counted(len(cases), 'case')}", fontsize=_NOTE_SIZE, pad=3)
+    inset.set_title(
+        say("figure.tail", percent=f"{threshold:g}", cases=counted(len(cases), "case")), fontsize=_NOTE_SIZE, pad=3
+    )
     inset.tick_params(labelsize=7, length=2)
     inset.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True, min_n_ticks=1))
     inset.xaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -242,7 +248,7 @@ def _note(panel: Axes, summary: RunSummary, *parts: str, width: int = 60) -> Non
     """Quiet lines above the panel: how far an unfinished run is, what there is to know, and what is not proven."""
     counts = summary.counts
     lines = ["; ".join(part for part in parts if part)]
-    if unfinished(counts):
+    if counts.left:
         expected = counted(counts.expected or 0, "episode")
         lines.insert(0, say("note.unfinished", done=f"{counts.episodes:,}", episodes=expected))
     if counts.limited:

@@ -11,6 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from ifonly.clinical.inclusion import Flow, FlowStep
 from ifonly.report.plots import save_figure
+from ifonly.text.catalogue import say
 
 _ROW = 1.0
 _BOX_HEIGHT = 0.56
@@ -41,7 +42,13 @@ def plot_flow(flow: Flow) -> Figure:
         if number and step.removed_stays:
             turn = height + _ROW / 2
             _draw_arrow(panel, (_MAIN, turn), (_SIDE - _SIDE_WIDTH / 2, turn))
-            _draw_box(panel, (_SIDE, turn), (_SIDE_WIDTH, 0.36), f"{step.removed_stays:,} removed", _REMOVED)
+            _draw_box(
+                panel,
+                (_SIDE, turn),
+                (_SIDE_WIDTH, 0.36),
+                say("figure.removed", stays=f"{step.removed_stays:,}"),
+                _REMOVED,
+            )
     return figure
 
 
@@ -52,7 +59,7 @@ def write_flow(flow: Flow, path: str | Path) -> None:
 
 def _words(step: FlowStep) -> str:
     rule = "\n".join(textwrap.wrap(step.rule, 62))
-    return f"{rule}\n{step.stays:,} stays of {step.subjects:,} subjects"
+    return say("figure.left", rule=rule, stays=f"{step.stays:,}", subjects=f"{step.subjects:,}")
 
 
 def _draw_box(panel: Axes, middle: tuple[float, float], size: tuple[float, float], words: str, colour: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,14 +19,19 @@ from matplotlib.figure import Figure
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
+from ifonly.evidence.check.remedies import Trial
 from ifonly.files import atomic_folder
+from ifonly.models import save_model
+from ifonly.models.checkpoint import CHECK
 from ifonly.report import card, cohort_plots, summary
 from ifonly.report.card_plots import card_figures
+from ifonly.report.check_page import check_page
 from ifonly.report.check_plots import check_figures
 from ifonly.report.pages import render
 from ifonly.report.plots import FORMATS, save_figure
-from ifonly.text.cards import card_head, card_reading, card_sections, card_warning
+from ifonly.text.cards import card_parts, card_warning
 from ifonly.text.catalogue import say
+from ifonly.text.numbers import NOT_SHOWN, number, percent
 from ifonly.version import __version__
 
 FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r"]
@@ -82,7 +88,7 @@ class FolderKind:
                 yield scratch
                 # What an earlier one had and this one has not would count as somebody else's.
                 for name in set(earlier) - {item.name for item in scratch.iterdir()}:
-                    (target / name).unlink(missing_ok=True)
+                    _remove(target / name)
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise StoreError(
@@ -93,8 +99,13 @@ class FolderKind:
 SUMMARY_FOLDER = FolderKind("summary", summary.FORMAT, "summary.json")
 CARD_FOLDER = FolderKind("data card", card.FORMAT, "card.json")
 CHECK_FIGURES = ("likelihood", "noise", "coverage", "ahead", "parts")
+TRIED = "tried"
+"""Of a check: the folder with models that were fitted in place of the one that was checked, and a table of them."""
 CHECK_FOLDER = FolderKind(
-    "check", CHECK_FORMAT, "check.json", ("check.json", "check.txt", *(f"{name}.png" for name in CHECK_FIGURES))
+    "check",
+    CHECK_FORMAT,
+    "check.json",
+    ("check.json", "check.txt", "check.html", *(f"{name}.png" for name in CHECK_FIGURES), TRIED, f"{TRIED}.json"),
 )
 
 
@@ -137,25 +148,50 @@ def _card_page(found: card.Card, title: str, figures: Mapping[str, str]) -> str:
     return render(
         "card.html",
         title=say("card.title", title=title),
-        head=card_head(found),
+        card=found,
+        said=card_parts(found),
         warnings=[card_warning(warning) for warning in found.warnings],
-        sections=card_sections(found),
         figures=figures,
-        reading=card_reading(found),
-        made_by=say("card.made by", version=__version__, schema=found.schema_fingerprint),
-        say=say,
+        number=number,
+        percent=partial(percent, unknown=NOT_SHOWN),
+        version=__version__,
     )
 
 
-def write_check(found: ModelCheck, path: str | Path) -> WrittenFolder:
-    """Write a folder with check.json, check.txt (all findings in words) and the figures as PNG."""
+def write_check(found: ModelCheck, path: str | Path, *, trials: Sequence[Trial] = ()) -> WrittenFolder:
+    """Write a folder with check.json, check.txt (all findings in words), figures as PNG, and check.html with it all.
+
+    With `trials`, tried.json compares them, and the folder tried/ has their models, by the names of their recipes.
+    """
     with CHECK_FOLDER.replaced(Path(path)) as scratch:
         found.save(scratch / CHECK_FOLDER.document)
         _write_text(scratch / "check.txt", found.details() + "\n")
+        images = {}
         for name, figure in check_figures(found).items():
             save_figure(figure, scratch / f"{name}.png")
+            images[name] = base64.b64encode((scratch / f"{name}.png").read_bytes()).decode("ascii")
+        title = Path(path).resolve().name
+        _write_text(scratch / "check.html", check_page(found, images, title=title, trials=trials))
+        _write_trials(scratch, trials)
         files = tuple(sorted(item.name for item in scratch.iterdir()))
     return WrittenFolder(Path(path), files)
+
+
+def _write_trials(folder: Path, trials: Sequence[Trial]) -> None:
+    if not trials:
+        return
+    _write_document(folder / f"{TRIED}.json", {"trials": [trial.to_dict() for trial in trials]})
+    for trial in trials:
+        save_model(trial.model, folder / TRIED / trial.recipe, provenance={"recipe": trial.recipe})
+        trial.check.save(folder / TRIED / trial.recipe / CHECK)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder that an earlier writing left."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def summary_plots(found: summary.RunSummary) -> dict[str, Callable[[summary.RunSummary], Figure]]:

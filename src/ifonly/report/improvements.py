@@ -19,8 +19,8 @@ from ifonly.errors import InputError
 from ifonly.intervals import mean_interval
 from ifonly.query import Query
 from ifonly.records import finite
-from ifonly.result.result import ZERO
-from ifonly.result.table import COLUMNS, FAILED
+from ifonly.result.improvement import as_it_is, improvement_between
+from ifonly.result.table import COLUMNS, FAILED, reasons_of
 
 By = str | Sequence[str] | Mapping[str, Sequence[float] | None]
 
@@ -124,8 +124,10 @@ def improvements(table: pl.DataFrame, query: Query | None = None) -> pl.DataFram
     budget = pl.col("horizon")
     if query is not None and query.max_changes is not None:
         budget = pl.min_horizontal(query.max_changes, budget)
-    room = _open_gap() + _change_cost(query) * (budget - pl.col("changes")).clip(lower_bound=0)
-    upper = pl.col("improvement") + pl.when("proven").then(0.0).otherwise(_relative(room))
+    gap = (pl.col("upper_bound") - pl.col("outcome")).clip(lower_bound=0.0)
+    room = gap + _change_cost(query) * (budget - pl.col("changes")).clip(lower_bound=0)
+    size = pl.col("observed_clipped_outcome").abs()
+    upper = pl.col("improvement") + pl.when("proven").then(0.0).otherwise(room / size)
     examined = pl.col("examination").is_in([Examination.CLEAN.value, Examination.WARNED.value])
     return (
         table.filter(pl.col("status") != FAILED)
@@ -159,51 +161,55 @@ def improvements_by_budget(table: pl.DataFrame, query: Query | None = None) -> p
     """Columns episode, max_changes, improvement, upper_improvement: the best for every budget, from the frontiers.
 
     Only episodes for which the best is known for every budget from 0 to the largest, so that budgets compare the same
-    episodes. An episode with fewer steps than the budget counts with all its steps changed.
+    episodes. An episode with fewer steps than the budget counts with all its steps changed. More changes allowed never
+    improve less: where a sequence with fewer is the better one within plausible ranges, that one counts.
     """
-    rows = improvements(table).filter(pl.col("improvement").is_not_null() & (pl.col("frontier").list.len() > 0))
-    improvement = _relative(pl.col("clipped_outcome") - pl.col("observed_clipped_outcome"))
-    unused = _costs_not_used(_change_cost(query))
-    entries = (
-        rows.select("episode", "horizon", "observed_clipped_outcome", "observed_actions", "frontier")
-        .with_row_index("position")
-        .explode("frontier")
-        .unnest("frontier")
-        .with_columns(improvement=improvement, upper_improvement=improvement + _relative(_open_gap() + unused))
-    )
-    most = entries["max_changes"].to_list()
-    budgets = pl.DataFrame({"max_changes": range(max(most, default=-1) + 1)}, schema={"max_changes": pl.Int64})
-    episodes = entries.select("position", "episode", "horizon").unique()
-    wanted = episodes.join(budgets, how="cross").with_columns(entry=pl.min_horizontal("max_changes", "horizon"))
-    known = entries.select("position", "improvement", "upper_improvement", entry="max_changes")
-    found = wanted.join(known, on=["position", "entry"], how="left").sort("position", "max_changes")
-    complete = pl.col("improvement").is_not_null().all().over("position")
-    return found.filter(complete).select("episode", "max_changes", "improvement", "upper_improvement")
+    names = ("episode", "horizon", "observed_clipped_outcome", "observed_actions", "frontier")
+    known = pl.col("improvement").is_not_null() & (pl.col("frontier").list.len() > 0)
+    rows = improvements(table).filter(known).select(names).to_dicts()
+    most = max((entry["max_changes"] for row in rows for entry in row["frontier"]), default=-1)
+    lines = []
+    for row in rows:
+        entries = {entry["max_changes"]: entry for entry in row["frontier"]}
+        wanted = [entries.get(min(budget, row["horizon"])) for budget in range(most + 1)]
+        found = [None if entry is None else _of_budget(row, entry, query) for entry in wanted]
+        lines += _never_falling(row["episode"], found)
+    schema = {"episode": pl.String, "max_changes": pl.Int64, "improvement": pl.Float64, "upper_improvement": pl.Float64}
+    return pl.DataFrame(lines, schema=schema, orient="row")
+
+
+def _of_budget(row: Mapping[str, Any], entry: Mapping[str, Any], query: Query | None) -> tuple[float, float] | None:
+    """The improvement of an entry of a frontier, and what it could be at most; None where it is not known."""
+    if entry["clipped_outcome"] is None:
+        return None
+    observed = row["observed_clipped_outcome"]
+    show = as_it_is if query is None else query.reward.show
+    improvement = improvement_between(show, observed, entry["clipped_outcome"]).relative
+    if improvement is None or entry["upper_bound"] is None:
+        return None if improvement is None else (improvement, math.inf)
+    gap = max(0.0, entry["upper_bound"] - entry["outcome"])
+    if gap > ROUNDING * max(1.0, abs(entry["outcome"])):
+        used = sum(a != b for a, b in zip(entry["actions"], row["observed_actions"], strict=False))
+        gap += _change_cost(query) * (entry["max_changes"] - used)
+    return improvement, improvement + gap / abs(observed)
+
+
+def _never_falling(
+    episode: str, found: Sequence[tuple[float, float] | None]
+) -> list[tuple[str, int, float, float | None]]:
+    """The lines of an episode; none where a budget is not known."""
+    lines: list[tuple[str, int, float, float | None]] = []
+    best = -math.inf
+    for budget, one in enumerate(found):
+        if one is None:
+            return []
+        best = max(best, one[0])
+        lines.append((episode, budget, best, finite(max(best, one[1]))))
+    return lines
 
 
 def _change_cost(query: Query | None) -> float:
     return 0.0 if query is None else query.change_cost
-
-
-def _relative(difference: pl.Expr) -> pl.Expr:
-    """A difference of outcomes as `Result.relative_improvement` has it: null where the observed one says nothing."""
-    size = pl.col("observed_clipped_outcome").abs()
-    value = pl.when(size > ZERO).then(difference / size)
-    return pl.when(value.is_finite()).then(value)
-
-
-def _open_gap() -> pl.Expr:
-    """How much better than the outcome found another could be, as far as is proven."""
-    return (pl.col("upper_bound") - pl.col("outcome")).clip(lower_bound=0.0)
-
-
-def _costs_not_used(change_cost: float) -> pl.Expr:
-    """Of entries of a frontier that are not proven: what the changes would cost that they leave unused."""
-    if not change_cost:
-        return pl.lit(0.0)
-    changes = (pl.col("actions") - pl.col("observed_actions")).list.eval(pl.element() != 0).list.sum()
-    is_open = _open_gap() > ROUNDING * pl.max_horizontal(1.0, pl.col("outcome").abs())
-    return pl.when(is_open).then(change_cost * (pl.col("max_changes") - changes)).otherwise(0.0)
 
 
 # Broken down
@@ -296,8 +302,8 @@ def change_times(answers: pl.DataFrame) -> pl.DataFrame:
 def failures(table: pl.DataFrame) -> pl.DataFrame:
     """reason, episodes, example: reasons that differ in ids and numbers only are one; the most frequent first."""
     found: dict[str, list[str]] = {}
-    for episode, reason in table.filter(pl.col("status") == FAILED).select("episode", "reason").iter_rows():
-        kind = _NUMBER.sub("…", (reason or "no reason was recorded").replace(repr(episode), "…"))
+    for episode, reason in reasons_of(table).items():
+        kind = _NUMBER.sub("…", reason.replace(repr(episode), "…"))
         found.setdefault(kind, []).append(episode)
     ordered = sorted(found.items(), key=lambda item: -len(item[1]))
     lines = [{"reason": reason, "episodes": len(ids), "example": ids[0]} for reason, ids in ordered]

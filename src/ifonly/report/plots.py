@@ -22,6 +22,7 @@ from ifonly.errors import InputError
 from ifonly.files import atomic_file
 from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.result import Change, Result
+from ifonly.text.catalogue import say
 from ifonly.text.numbers import shortened_middle
 from ifonly.text.results import headline, statement
 
@@ -67,15 +68,17 @@ def plot_fit(report: FitReport) -> Figure:
     panel = figure.subplots()
     epochs = np.arange(1, len(report.training_loss) + 1)
     marker = "o" if len(epochs) == 1 else None
-    panel.plot(epochs, report.training_loss, color=OBSERVED, label="training", marker=marker)
+    panel.plot(epochs, report.training_loss, color=OBSERVED, label=say("figure.training"), marker=marker)
     kept = report.kept_epoch
     if report.validation_loss:
-        panel.plot(epochs, report.validation_loss, "--", color=COUNTERFACTUAL, label="validation", marker=marker)
+        panel.plot(
+            epochs, report.validation_loss, "--", color=COUNTERFACTUAL, label=say("figure.validation"), marker=marker
+        )
         loss = report.validation_loss[kept - 1]
-        panel.plot(kept, loss, "o", color=COUNTERFACTUAL, label=f"kept: epoch {kept}, loss {loss:.4g}")
+        panel.plot(kept, loss, "o", color=COUNTERFACTUAL, label=say("figure.kept", epoch=kept, loss=f"{loss:.4g}"))
         panel.axvline(kept, color=GUIDE, linewidth=0.8, linestyle=":", zorder=0)
-    panel.set_xlabel("epoch")
-    panel.set_ylabel("negative log-likelihood\nper transition")
+    panel.set_xlabel(say("figure.epoch"))
+    panel.set_ylabel(say("figure.loss"))
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.legend(frameon=False)
     panel.spines[["top", "right"]].set_visible(False)
@@ -99,11 +102,20 @@ def _draw_course(panel: Axes, result: Result, column: int) -> None:
     observed, found = result.observed_states[:, column], result.states[:, column]
     panel.fill_between(times, observed, found, color=COUNTERFACTUAL, alpha=0.08, linewidth=0)
     style: Any = {"markersize": 3.5, "linewidth": 1.6}
-    panel.plot(times, observed, "-o", color=OBSERVED, label="observed", **style)
-    panel.plot(times, found, "--o", color=COUNTERFACTUAL, markerfacecolor="white", label="counterfactual", **style)
+    panel.plot(times, observed, "-o", color=OBSERVED, label=say("figure.observed"), **style)
+    panel.plot(
+        times, found, "--o", color=COUNTERFACTUAL, markerfacecolor="white", label=say("figure.counterfactual"), **style
+    )
     changed = [change.step for change in result.changes]
     if changed:
-        panel.plot(times[changed], found[changed], "D", color=COUNTERFACTUAL, markersize=6.5, label="action changed")
+        panel.plot(
+            times[changed],
+            found[changed],
+            "D",
+            color=COUNTERFACTUAL,
+            markersize=6.5,
+            label=say("figure.action changed"),
+        )
     panel.set_ylabel(feature.label, parse_math=False)
     panel.margins(y=0.1)
     panel.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
@@ -148,7 +160,7 @@ def _draw_words(panel: Axes, result: Result) -> None:
         beside: Any = {"xytext": (8 if right else -8, 0), "textcoords": "offset points", "va": "center"}
         side: Any = {"ha": "left" if right else "right", "fontsize": 9, "bbox": _ON_WHITE, "parse_math": False}
         panel.annotate(shortened_middle(words.replace("->", "→"), 56), xy=(time, row), **beside, **side)
-    _label_strip(panel, "action", OBSERVED)
+    _label_strip(panel, say("figure.action"), OBSERVED)
 
 
 def _label_strip(panel: Axes, label: str, colour: str) -> None:
@@ -209,6 +221,7 @@ def _times(result: Result) -> FloatArray:
 def _label_time(panel: Axes, schema: Schema, steps: int) -> None:
     """Ticks at steps, at most a dozen; in the schema's unit of time."""
     panel.xaxis.set_major_locator(MultipleLocator(schema.step_length * math.ceil(steps / 12)))
-    panel.set_xlabel("step" if schema.step_unit == "step" and schema.step_length == 1 else f"time ({schema.step_unit})")
+    only_steps = schema.step_unit == "step" and schema.step_length == 1
+    panel.set_xlabel(say("figure.time.step" if only_steps else "figure.time", unit=schema.step_unit))
     panel.tick_params(axis="x", length=3)
     panel.margins(x=0.04)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Origin
 from ifonly.errors import InputError
 
 MASK_PREFIX = "measured_"
@@ -63,6 +64,18 @@ def measured_shares(grid: pl.DataFrame, cohort: Cohort) -> dict[str, Measured]:
     rows = _rows_of(grid, cohort)
     features = [feature.name for feature in cohort.schema.features if f"{MASK_PREFIX}{feature.name}" in grid.columns]
     return {name: _shares(rows, name) for name in features}
+
+
+def shares_of_origins(cohort: Cohort) -> dict[str, Measured]:
+    """The same for every dynamic feature, by the cohort's own record of origins; empty where that says nothing."""
+    origins = cohort.origins
+    if origins is None or not origins.any():  # without a record all counts as measured
+        return {}
+    found = {}
+    for feature, column in zip(cohort.schema.dynamic, origins.T, strict=True):
+        measured, carried, assumed = (float((column == origin).mean()) for origin in Origin)
+        found[feature.name] = Measured(measured, 1.0 - measured, held=carried, missing_after=assumed)
+    return found
 
 
 def _id_column(table: pl.DataFrame, what: str) -> str:

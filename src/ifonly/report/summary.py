@@ -15,9 +15,11 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.query import Query
+from ifonly.records import finite
 from ifonly.report import improvements as figures
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Status, Verdict
+from ifonly.result.improvement import as_it_is, improvement_between
 from ifonly.text.summaries import statement, summary_lines
 from ifonly.version import __version__
 
@@ -63,6 +65,11 @@ class AnswerCounts:
     def answered(self) -> int:
         """Episodes with an answer, proven or not."""
         return self.proven + self.limited
+
+    @property
+    def left(self) -> int:
+        """Episodes that are still to come, as far as is known."""
+        return max(0, (self.expected or 0) - self.episodes)
 
 
 @dataclass(frozen=True)
@@ -277,25 +284,23 @@ def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) ->
 
 def _shown(answers: pl.DataFrame, query: Query | None) -> tuple[OutcomeAverages, pl.DataFrame]:
     """Outcomes as people read them, of all and of each episode."""
-    reward = None if query is None else query.reward
-
-    def read(column: str) -> pl.Series:
-        values = answers[column].to_list()
-        shown = [value if reward is None or value is None else reward.show(value).value for value in values]
-        series = pl.Series(shown, dtype=pl.Float64)
-        return pl.select(pl.when(series.is_finite()).then(series)).to_series()
-
-    observed, found = read("observed_clipped_outcome"), read("clipped_outcome")
-    example = None if reward is None else reward.show(0.0)
-    averages = OutcomeAverages(
-        label="outcome" if example is None else example.label,
-        higher_is_better=example is None or example.higher_is_better,
-        observed_mean=_number(observed.mean()),
-        observed_median=_number(observed.median()),
-        counterfactual_mean=_number(found.mean()),
-        counterfactual_median=_number(found.median()),
+    show = as_it_is if query is None else query.reward.show
+    outcomes = answers.select("observed_clipped_outcome", "clipped_outcome").cast(pl.Float64).fill_null(math.nan)
+    found = [improvement_between(show, *pair) for pair in outcomes.iter_rows()]
+    shown = pl.DataFrame(
+        {name: [finite(getattr(one, name).value) for one in found] for name in ("observed", "counterfactual")},
+        schema={"observed": pl.Float64, "counterfactual": pl.Float64},
     )
-    return averages, answers.with_columns(observed=observed, counterfactual=found).select(_EPISODE_COLUMNS)
+    averages = {
+        f"{name}_{average}": _number(getattr(shown[name], average)())
+        for name in shown.columns
+        for average in ("mean", "median")
+    }
+    example = show(0.0)
+    return (
+        OutcomeAverages(example.label, example.higher_is_better, **averages),
+        pl.concat([answers, shown], how="horizontal").select(_EPISODE_COLUMNS),
+    )
 
 
 def _number(value: object) -> float | None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from ifonly.data.episode import IntArray
 from ifonly.report.improvements import ROUNDING
 from ifonly.result import Budget, Result, Status
-from ifonly.rewards import Shown
+from ifonly.result.improvement import Improvement
 from ifonly.search.contributions import Contributions
 from ifonly.text.catalogue import say
 from ifonly.text.numbers import NOT_SHOWN, percent
@@ -138,11 +138,11 @@ def _add_figures(table: Table, *headings: str) -> None:
 
 
 def _budget_cells(result: Result, budget: Budget) -> list[RenderableType]:
-    if budget.outcome is None or budget.actions is None:
+    if budget.outcome is None or budget.clipped_outcome is None or budget.actions is None:
         code = "no admissible sequence" if budget.upper_bound == -math.inf else "nothing found yet"
         return [NOT_SHOWN, NOT_SHOWN, say(f"table.{code}")]
     return [
-        f"{shown_value(result, budget.outcome, budget.actions):.6g}",
+        f"{result.query.reward.show(budget.clipped_outcome).value:.6g}",
         _difference(budget.upper_bound - budget.outcome, result.certificate.tolerance),
         _changes(result, budget.actions),
     ]
@@ -151,7 +151,7 @@ def _budget_cells(result: Result, budget: Budget) -> list[RenderableType]:
 def _cells(result: Result) -> list[RenderableType]:
     return [
         Text(result.episode),
-        _outcomes(*result.shown),
+        _outcomes(result.shown_improvement),
         _changes(result, result.actions),
         Text(result.status.value, style=STATUS_STYLES.get(result.status, "red")),
         f"{_bound(result)}\n{_difference(result.gap, result.certificate.tolerance)}",
@@ -172,11 +172,9 @@ def _changes(result: Result, actions: IntArray) -> RenderableType:
     return grid
 
 
-def _outcomes(observed: Shown, found: Shown) -> str:
-    values = f"{observed.value + 0.0:.1f} -> {found.value + 0.0:.1f}"  # -0.0 is 0.0
-    if observed.value == 0:
-        return values
-    return f"{values}\n{(found.value - observed.value) / abs(observed.value):+.1%}"
+def _outcomes(found: Improvement) -> str:
+    values = f"{found.observed.value + 0.0:.1f} -> {found.counterfactual.value + 0.0:.1f}"  # -0.0 is 0.0
+    return values if found.moved is None else f"{values}\n{found.moved:+.1%}"
 
 
 def _bound(result: Result) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from ifonly.clinical.build import Build, BuildOptions, build_cohort
 from ifonly.clinical.inclusion import Selection, Window
 from ifonly.clinical.levels import LevelChoice
-from ifonly.models import LocationScale
 from ifonly.progress import Progress, silent
-from ifonly.study.plan import ClinicalData
+from ifonly.study.plan import ClinicalData, FitPlan
 
 if TYPE_CHECKING:
     from ifonly.report.card import Card
@@ -48,8 +47,7 @@ def build_with_pictures(
         card = data_card(
             made.cohort,
             grid=made.grid,
-            # Of the model that `fit` makes unless told otherwise.
-            model_size=sum(weights.numel() for weights in LocationScale(made.cohort.schema).parameters()),
+            model_size=FitPlan().size(made.cohort.schema),
             outcome=Outcome.from_table(made.grid, OUTCOME) if OUTCOME in made.grid.columns else None,
         )
         write_card(card, folder / "card", title=out.name)

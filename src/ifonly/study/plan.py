@@ -7,17 +7,18 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BeforeValidator, ValidationError
 
-from ifonly.data.plain import check_keys
+from ifonly.data.plain import check_keys, read_plain
 from ifonly.data.schema import Schema
-from ifonly.errors import InputError, StoreError
+from ifonly.errors import InputError, SettingError
 from ifonly.evidence.behaviour import BehaviourSettings
 from ifonly.files import available_cores
 from ifonly.models import Additive, LocationScale, MonotoneFlow, PostNonlinear
-from ifonly.models.base import TrainableModel
+from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.fit import FitSettings
+from ifonly.models.networks import Residual
+from ifonly.models.recipes import FALLBACK, RECIPES, Recipe, find_recipe
 from ifonly.query import Query, read_query_file
 from ifonly.records import adapter
 
@@ -106,18 +107,33 @@ class SplitPlan:
 
     def __post_init__(self) -> None:
         if not 0 < self.test < 1:
-            raise InputError(f"test={self.test} must lie strictly between 0 and 1.")
+            raise SettingError("test", self.test, "must lie strictly between 0 and 1.")
+
+
+def parameters_of(model: TransitionModel) -> int:
+    """The size of a model."""
+    return sum(weights.numel() for weights in model.parameters())
+
+
+AUTO, OWN_RECIPE = "auto", "own"
+OWN = ("kind", "lipschitz", "residual", "prior", "curvature")
+"""Entries of a `FitPlan` that a recipe would say."""
 
 
 @dataclass(frozen=True)
 class FitPlan:
     """Which model is fitted, and how."""
 
+    recipe: str = AUTO
+    """"auto": the one that suits the cohort; one of `RECIPES`; "own": what kind, lipschitz, residual, prior and
+    curvature say, as soon as one of them is given."""
     kind: str = "location-scale"
     lipschitz: tuple[float | None, ...] | None = None
     """A limit for each function of the model, None for a free one; None: those of `MODELS`."""
     hidden: tuple[int, ...] = (200,)
+    residual: Residual = "none"
     prior: str = "gaussian"
+    curvature: float = 0.0
     refits: int = 0
     """Members fitted to bootstrap samples of subjects; 0: one model only."""
     epochs: int = 100
@@ -128,6 +144,13 @@ class FitPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        given = [name for name in OWN if getattr(self, name) != FitPlan.__dataclass_fields__[name].default]
+        if given and self.recipe == AUTO:
+            object.__setattr__(self, "recipe", OWN_RECIPE)
+        if self.recipe not in (AUTO, OWN_RECIPE):
+            find_recipe(self.recipe)
+            if given:
+                raise InputError(f"recipe {self.recipe!r} says what {given[0]} is; leave one of them out.")
         if self.kind not in MODELS:
             raise InputError(f"kind {self.kind!r} is unknown; choose from {', '.join(MODELS)}.")
         if self.prior not in PRIORS:
@@ -136,17 +159,30 @@ class FitPlan:
         if self.lipschitz is not None and len(self.lipschitz) != wanted:
             raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
         if self.refits < 0:
-            raise InputError(f"refits={self.refits} must not be negative.")
+            raise SettingError("refits", self.refits, "must not be negative.")
 
     def untrained(self, schema: Schema) -> TrainableModel:
-        """The model before training."""
+        """The model before training; of the usual size where the cohort is yet to choose a recipe."""
+        if self.recipe != OWN_RECIPE:
+            return RECIPES.get(self.recipe, FALLBACK).untrained(schema, self.hidden)
         kind, usual = MODELS[self.kind]
         limits: Any = usual if self.lipschitz is None else self.lipschitz
         if all(limit is None for limit in limits):
             limits = None
         elif len(usual) == 1:
             limits = limits[0]
-        return kind(schema, hidden=self.hidden, prior=self.prior, lipschitz=limits)  # type: ignore[call-arg]
+        return kind(  # type: ignore[call-arg]
+            schema, hidden=self.hidden, residual=self.residual, prior=self.prior, lipschitz=limits
+        )
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """Those that are compared."""
+        return list(RECIPES.values()) if self.recipe == AUTO else [find_recipe(self.recipe)]
+
+    def size(self, schema: Schema) -> int:
+        """The number of its parameters, which the data must support."""
+        return parameters_of(self.untrained(schema))
 
     @property
     def settings(self) -> FitSettings:
@@ -156,6 +192,7 @@ class FitPlan:
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             validation=self.validation,
+            curvature=self.curvature,
             device=self.device,
             threads=available_cores() if self.refits else 1,
         )
@@ -212,7 +249,7 @@ class CohortPlan:
         if isinstance(self.episodes, str) and self.episodes not in ("test", "all"):
             raise InputError(f"episodes {self.episodes!r}: say test, all, or a list of ids.")
         if self.first is not None and self.first < 1:
-            raise InputError(f"first={self.first} must be at least 1.")
+            raise SettingError("first", self.first, "must be at least 1.")
 
 
 @dataclass(frozen=True)
@@ -289,12 +326,7 @@ class Study:
 def load_study(path: str | Path) -> Study:
     """The study that a YAML file describes."""
     file = Path(path)
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
-        raise StoreError(f"{path}: not valid YAML ({error}).") from None
+    content = read_plain(file)
     try:
         if not isinstance(content, dict):
             raise InputError("study: expected a mapping; `ifonly init` writes a first study file.")

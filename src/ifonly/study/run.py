@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ifonly.models.checkpoint import CHECK, load_model
 from ifonly.progress import Tick
 from ifonly.study.plan import Study
 from ifonly.study.stages import NAMES, STAGES, Stage
+from ifonly.text.catalogue import say
 from ifonly.version import __version__
 
 RECORD = "stage.json"
@@ -69,7 +70,7 @@ class StudyRun:
     folder: Path
     done: tuple[str, ...]
     """Stages that were made now; the others were up to date."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float]
     stopped: str | None = None
     """The stage before which it stopped, since the model failed its check; None: it did all that was asked."""
 
@@ -82,14 +83,10 @@ def plan(study: Study, *, until: str | None = None) -> list[Planned]:
         record = _record(stage, study)
         why = _why(stage, study, record)
         waiting = [name for name in stage.needs if name in open_]
-        if why is not None:
-            state, reason = "will run", why
-        elif waiting:
-            state, reason = "may run", f"after {waiting[0]}, if that gives something else"
-        else:
-            state, reason = "up to date", "up to date"
+        state = "will run" if why is not None else "may run" if waiting else "up to date"
         if state != "up to date":
             open_.add(stage.name)
+        reason = why or (say("stage.waits", stage=waiting[0]) if waiting else state)
         planned.append(Planned(stage.name, stage.needs, state, reason, record.get("seconds")))
     return planned
 
@@ -122,7 +119,8 @@ def _has_failed(study: Study) -> bool:
 
 def _stages(study: Study, until: str | None) -> list[Stage]:
     if until is not None and until not in NAMES:
-        raise InputError(f"stage {until!r} is unknown; choose from {', '.join(NAMES)}.{did_you_mean(until, NAMES)}")
+        hint = did_you_mean(until, NAMES)
+        raise InputError(say("stage.unknown", stage=repr(until), names=", ".join(NAMES), hint=hint))
     last = len(STAGES) if until is None else NAMES.index(until) + 1
     return [stage for stage in STAGES[:last] if stage.wanted(study)]
 
@@ -133,7 +131,7 @@ def _do(stage: Stage, study: Study, why: str, clock: _Clock) -> float:
     for path in (stage.folder(study) / RECORD, *(study.folder / name for name in stage.beside)):
         path.unlink(missing_ok=True)
     inputs = _inputs(stage, study)
-    clock.begin(stage)
+    clock.report(stage)
     stage.work(study, lambda tick: clock.report(stage, tick))
     seconds = round(time.monotonic() - started, 3)
     record = {
@@ -193,28 +191,23 @@ def _by_name(name: str) -> Stage:
 def _why(stage: Stage, study: Study, record: Mapping[str, Any]) -> str | None:
     """Why a stage has to be done; None where it is up to date."""
     if not record:
-        begun = stage.folder(study).exists()
-        return "was not finished" if begun else "was not done yet"
+        return say("stage.not finished" if stage.folder(study).exists() else "stage.not done")
     if record.get("ifonly") != __version__:
-        return f"was done by ifonly {record.get('ifonly')}"
+        return say("stage.other version", version=record.get("ifonly"))
     inputs, before = _inputs(stage, study), record["inputs"]
     for name in {**inputs, **before}:
         if inputs.get(name) != before.get(name):
-            return _difference(name, before.get(name), inputs.get(name))
+            changed = [name] if name != "settings" else _changed(before.get(name) or {}, inputs[name])
+            return say("stage.changed", names=", ".join(changed), count=len(changed))
     for name, checksum in record["outputs"].items():
         path = study.folder / name
         if not path.is_file() or sha256_of(path) != checksum:
-            return f"{name} is {'altered' if path.is_file() else 'gone'}"
+            return say("stage.altered" if path.is_file() else "stage.gone", name=name)
     return None
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
-    if name != "settings":
-        return f"{name} has changed"
-    if isinstance(before, dict) and isinstance(now, dict):
-        changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        return f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed"
-    return "its settings have changed"
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
 
 
 class _Clock:
@@ -230,16 +223,11 @@ class _Clock:
         self._finished: set[str] = set()
         self._started = time.monotonic()
 
-    def begin(self, stage: Stage) -> None:
-        self._tell(stage, None)
-
-    def report(self, stage: Stage, tick: Tick) -> None:
-        self._tell(stage, tick)
-
     def finished(self, stage: Stage) -> None:
         self._finished.add(stage.name)
 
-    def _tell(self, stage: Stage, tick: Tick | None) -> None:
+    def report(self, stage: Stage, tick: Tick | None = None) -> None:
+        """What a stage says of itself; nothing yet when it begins."""
         total = sum(self._weights.values()) or 1.0
         done = sum(weight for name, weight in self._weights.items() if name in self._finished)
         part = tick.done / tick.total if tick is not None and tick.total else 0.0

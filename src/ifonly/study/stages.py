@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ifonly.data.cohort import Cohort
 from ifonly.data.store import load_cohort, load_metadata, read_frame, read_table_and_first_step, save_cohort
 from ifonly.errors import InputError, StoreError
-from ifonly.evidence.behaviour import fit_behaviour, load_behaviour, save_behaviour
+from ifonly.evidence.behaviour import BehaviourModel, fit_behaviour, load_behaviour, save_behaviour
 from ifonly.evidence.check.check import check_model
-from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.evidence.check.thresholds import load_thresholds
+from ifonly.evidence.recipes import fit_recipe
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
 from ifonly.models.base import TrainableModel
@@ -23,7 +23,17 @@ from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.progress import Progress, silent
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.simulate import simulate_cohort
-from ifonly.study.plan import ClinicalData, FitPlan, SimulatedData, StoredData, Study, TableData
+from ifonly.study.plan import (
+    OWN_RECIPE,
+    BehaviourPlan,
+    ClinicalData,
+    FitPlan,
+    SimulatedData,
+    SplitPlan,
+    StoredData,
+    Study,
+    TableData,
+)
 from ifonly.version import __version__
 
 if TYPE_CHECKING:
@@ -58,12 +68,72 @@ class Stage:
         return study.folder / self.name
 
 
-def write_split(cohort: Cohort, out: Path, *, test: float, seed: int, origin: Any, overwrite: bool = False) -> None:
-    """Store a cohort as two, OUT/train and OUT/test, by subject; both or none."""
-    provenance = {"made by": "split by subject", "test": test, "seed": seed, "cohort": origin}
+def store_cohort(
+    data: SimulatedData | TableData | StoredData, out: Path, *, overwrite: bool = False, progress: Progress = silent
+) -> tuple[Cohort, dict[str, Any]]:
+    """Simulate a cohort, read it from a table or take it over, and store it; it, and where it comes from."""
+    origin: dict[str, Any]
+    if isinstance(data, SimulatedData):
+        cohort = simulate_cohort(data.patients, seed=data.seed, horizon=data.horizon, progress=progress)
+        origin = {"made by": "ifonly simulate", **asdict(data)}
+    elif isinstance(data, TableData):
+        cohort, first = read_table_and_first_step(data.table, data.schema)
+        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table)}
+        origin["first step of the table"] = first
+    else:
+        cohort, origin = load_cohort(data.folder), load_metadata(data.folder)["provenance"]
+    save_cohort(cohort, out, provenance=origin, overwrite=overwrite)
+    return cohort, origin
+
+
+def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool = False) -> None:
+    """Store a stored cohort as two, OUT/train and OUT/test, by subject; both or none."""
+    provenance = {"made by": "split by subject", **asdict(chosen), "cohort": origin_of(source)}
+    parts = load_cohort(source).split(test=chosen.test, seed=chosen.seed)
     with atomic_folder(out, overwrite=overwrite) as folder:
-        for name, part in zip(("train", "test"), cohort.split(test=test, seed=seed), strict=True):
+        for name, part in zip(("train", "test"), parts, strict=True):
             save_cohort(part, folder / name, provenance={**provenance, "part": name})
+
+
+def store_model(
+    source: Path, out: Path, chosen: FitPlan, *, overwrite: bool = False, progress: Progress = silent
+) -> TrainableModel:
+    """Fit one model, or an ensemble of refits, to a stored cohort, and store it."""
+    cohort = load_cohort(source)
+    journal = out.with_name(f"{out.name}.recipes")
+    made: TrainableModel
+    if chosen.recipe != OWN_RECIPE:
+        made = fit_recipe(
+            cohort,
+            recipes=chosen.recipes,
+            hidden=chosen.hidden,
+            refits=chosen.refits,
+            settings=chosen.settings,
+            seed=chosen.seed,
+            journal=journal,
+            progress=progress,
+        )
+    elif chosen.refits:
+        model, settings = chosen.untrained(cohort.schema), chosen.settings
+        made = fit_ensemble(
+            model, cohort, members=chosen.refits, settings=settings, seed=chosen.seed, progress=progress
+        )
+    else:
+        model = chosen.untrained(cohort.schema)
+        made = fit(model, cohort, settings=chosen.settings, seed=chosen.seed, progress=progress)
+    save_model(made, out, provenance={"made by": "ifonly fit", "cohort": origin_of(source)}, overwrite=overwrite)
+    journal.unlink(missing_ok=True)
+    return made
+
+
+def store_behaviour(
+    source: Path, out: Path, chosen: BehaviourPlan, *, overwrite: bool = False, progress: Progress = silent
+) -> BehaviourModel:
+    """Learn what clinicians do in a stored cohort, and store it."""
+    learned = fit_behaviour(load_cohort(source), settings=chosen.settings, seed=chosen.seed, progress=progress)
+    origin = {"made by": "ifonly behaviour", "seed": chosen.seed, "epochs": chosen.epochs, "cohort": origin_of(source)}
+    save_behaviour(learned, out, provenance=origin, overwrite=overwrite)
+    return learned
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
@@ -72,33 +142,14 @@ def origin_of(folder: Path) -> dict[str, Any]:
     return {"sha256": metadata["table"]["sha256"], "provenance": metadata["provenance"]}
 
 
-def fitted(chosen: FitPlan, cohort: Cohort, *, progress: Progress = silent) -> TrainableModel:
-    """One model, or an ensemble of refits."""
-    model = chosen.untrained(cohort.schema)
-    if not chosen.refits:
-        return fit(model, cohort, settings=chosen.settings, seed=chosen.seed, progress=progress)
-    return fit_ensemble(
-        model, cohort, members=chosen.refits, settings=chosen.settings, seed=chosen.seed, progress=progress
-    )
-
-
 def _data(study: Study, progress: Progress) -> None:
     out, data = study.folder / "data", study.data
     if isinstance(data, ClinicalData):
         from ifonly.study.clinical import build_options, build_with_pictures
 
         build_with_pictures(data.source, out, build_options(data, overwrite=True), progress=progress)
-        return
-    if isinstance(data, SimulatedData):
-        cohort = simulate_cohort(data.patients, seed=data.seed, horizon=data.horizon, progress=progress)
-        origin: dict[str, Any] = {"made by": "ifonly simulate", **asdict(data)}
-    elif isinstance(data, TableData):
-        cohort, first = read_table_and_first_step(data.table, data.schema)
-        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table)}
-        origin["first step of the table"] = first
     else:
-        cohort, origin = load_cohort(data.folder), load_metadata(data.folder)["provenance"]
-    save_cohort(cohort, out, provenance=origin, overwrite=True)
+        store_cohort(data, out, overwrite=True, progress=progress)
 
 
 def _data_files(study: Study) -> dict[str, str]:
@@ -129,7 +180,7 @@ def _card(study: Study, progress: Progress) -> None:
     card = data_card(
         cohort,
         grid=read_frame(grid) if grid.is_file() else None,
-        model_size=sum(weights.numel() for weights in study.fit.untrained(cohort.schema).parameters()),
+        model_size=study.fit.size(cohort.schema),
         severity=study.outputs.severity,
         smallest_cell=study.outputs.smallest_cell,
     )
@@ -137,27 +188,17 @@ def _card(study: Study, progress: Progress) -> None:
 
 
 def _split(study: Study, progress: Progress) -> None:
-    source = study.folder / "data"
-    write_split(
-        load_cohort(source), study.folder / "split", **asdict(study.split), origin=origin_of(source), overwrite=True
-    )
+    store_split(study.folder / "data", study.folder / "split", study.split, overwrite=True)
 
 
 def _fit(study: Study, progress: Progress) -> None:
-    source = study.folder / "split" / "train"
-    model = fitted(study.fit, load_cohort(source), progress=progress)
-    provenance = {"made by": "ifonly fit", "cohort": origin_of(source)}
-    save_model(model, study.folder / "fit", provenance=provenance, overwrite=True)
-
-
-def write_check(found: ModelCheck, folder: Path) -> None:
-    """Store what a check found, with figures."""
-    from ifonly.report.folders import write_check as write
-
-    write(found, folder)
+    source, out = study.folder / "split" / "train", study.folder / "fit"
+    store_model(source, out, study.fit, overwrite=True, progress=progress)
 
 
 def _check(study: Study, progress: Progress) -> None:
+    from ifonly.report.folders import write_check
+
     cohort, chosen = load_cohort(study.folder / "split" / "test"), study.check
     found = check_model(
         load_model(study.folder / "fit", schema=cohort.schema),
@@ -179,9 +220,7 @@ def _check_files(study: Study) -> dict[str, str]:
 def _behaviour(study: Study, progress: Progress) -> None:
     chosen, source = study.evidence.behaviour, study.folder / "split" / "train"
     assert chosen is not None
-    learned = fit_behaviour(load_cohort(source), settings=chosen.settings, seed=chosen.seed, progress=progress)
-    provenance = {"made by": "ifonly behaviour", "seed": chosen.seed, "cohort": origin_of(source)}
-    save_behaviour(learned, study.folder / "behaviour", provenance=provenance, overwrite=True)
+    store_behaviour(source, study.folder / "behaviour", chosen, overwrite=True, progress=progress)
 
 
 def _cohort(study: Study, progress: Progress) -> None:
@@ -254,42 +293,32 @@ def _report(study: Study, progress: Progress) -> None:
     )
 
 
-def _settings(part: Any) -> dict[str, Any]:
-    """A part of a study without places, which may move, and without what only says who computes, and how fast."""
-    technical = ("device", "memory", "threads")
-    found = asdict(part)
-    return {key: value for key, value in found.items() if not isinstance(value, Path) and key not in technical}
-
-
-def _cohort_settings(study: Study) -> dict[str, Any]:
-    """What decides about answers; who computes them does not."""
-    return {"query": study.asked.to_dict(), "episodes": study.cohort.episodes, "first": study.cohort.first}
-
-
-def _data_settings(study: Study) -> dict[str, Any]:
-    return {"source": type(study.data).__name__, **_settings(study.data)}
-
-
-def _card_settings(study: Study) -> dict[str, Any]:
-    shown = {"severity": study.outputs.severity, "smallest_cell": study.outputs.smallest_cell}
-    return {**shown, "kind": study.fit.kind, "hidden": study.fit.hidden}
-
-
-def _behaviour_settings(study: Study) -> dict[str, Any] | None:
-    return None if study.evidence.behaviour is None else _settings(study.evidence.behaviour)
-
-
-def _summary_settings(study: Study) -> dict[str, Any]:
-    return {"threshold": study.outputs.threshold, "by": dict(study.outputs.by)}
-
-
-def _report_settings(study: Study) -> dict[str, Any]:
-    return {"threshold": study.outputs.threshold, "cases": study.outputs.cases}
+def _settings(part: Any, *names: str) -> dict[str, Any]:
+    """A part of a study, or some entries of it: without places, which may move, and without who computes, how fast."""
+    found = {key: value for key, value in asdict(part).items() if not names or key in names}
+    return {
+        key: value
+        for key, value in found.items()
+        if not isinstance(value, Path) and key not in ("device", "memory", "threads")
+    }
 
 
 STAGES = (
-    Stage("data", (), _data_settings, _data, files=_data_files, share=4),
-    Stage("card", ("data",), _card_settings, _card, share=3),
+    Stage(
+        "data",
+        (),
+        lambda study: {"source": type(study.data).__name__, **_settings(study.data)},
+        _data,
+        files=_data_files,
+        share=4,
+    ),
+    Stage(
+        "card",
+        ("data",),
+        lambda study: _settings(study.outputs, "severity", "smallest_cell") | _settings(study.fit, "kind", "hidden"),
+        _card,
+        share=3,
+    ),
     Stage("split", ("data",), lambda study: _settings(study.split), _split, share=0.5),
     Stage("fit", ("split",), lambda study: _settings(study.fit), _fit, share=40),
     Stage(
@@ -304,14 +333,20 @@ STAGES = (
     Stage(
         "behaviour",
         ("split",),
-        _behaviour_settings,
+        lambda study: _settings(study.evidence.behaviour),
         _behaviour,
         wanted=lambda study: study.evidence.behaviour is not None,
         share=10,
     ),
-    Stage("cohort", ("split", "behaviour", "fit", "check"), _cohort_settings, _cohort, share=30),
-    Stage("summary", ("cohort",), _summary_settings, _summary, share=3),
-    Stage("report", ("cohort",), _report_settings, _report, share=3),
+    Stage(
+        "cohort",
+        ("split", "behaviour", "fit", "check"),
+        lambda study: {"query": study.asked.to_dict(), **_settings(study.cohort, "episodes", "first")},
+        _cohort,
+        share=30,
+    ),
+    Stage("summary", ("cohort",), lambda study: _settings(study.outputs, "threshold", "by"), _summary, share=3),
+    Stage("report", ("cohort",), lambda study: _settings(study.outputs, "threshold", "cases"), _report, share=3),
 )
 """In the order in which they are done."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ifonly.text.catalogue import say
@@ -14,20 +13,6 @@ if TYPE_CHECKING:
     from ifonly.report.overview import FeatureOverview, Overview
 
 SHOWN_NAMES = 6
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page: a paragraph, a figure with what it shows, and a table whose first columns hold words."""
-
-    heading: str
-    text: str = ""
-    figure: str | None = None
-    alt: str = ""
-    caption: str = ""
-    headings: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    words: int = 1
 
 
 # Overviews
@@ -103,14 +88,18 @@ def beyond(histogram: Histogram) -> str:
     return say("card.beyond", percent=f"{100 * histogram.outside:.0f}")
 
 
-def card_sections(card: Card) -> list[Section]:
-    """The page, part by part."""
-    return [_features(card), _measured(card), _actions(card), _horizons(card), _severity(card)]
-
-
-def card_head(card: Card) -> str:
-    """What the cohort holds, in a sentence."""
-    return say("card.head", **_counts(card), features=len(card.features), actions=len(card.actions.labels))
+def card_parts(card: Card) -> dict[str, str]:
+    """What the page of a card says in sentences."""
+    found = card.horizons
+    low, median, high = (number(found.quantiles[share]) for share in ("25", "50", "75"))
+    return {
+        "head": say("card.head", **_counts(card), features=len(card.features), actions=len(card.actions.labels)),
+        "measured": _masks(card),
+        "actions": say("page.sentence", text=_actions_taken(card)),
+        "horizons": say("card.horizons", mean=number(found.mean), median=median, low=low, high=high),
+        "beyond": beyond(found.histogram),
+        "reading": card_reading(card),
+    }
 
 
 def card_reading(card: Card) -> str:
@@ -146,111 +135,3 @@ def _actions_taken(card: Card) -> str:
     actions = card.actions
     taken = len(actions.labels) - actions.never
     return say("card.line.actions", taken=taken, actions=len(actions.labels), rare=actions.rare)
-
-
-def _count(count: int | None, card: Card) -> str:
-    return say("card.too few", smallest=card.smallest_cell) if count is None else f"{count:,}"
-
-
-def _share(share: float | None, digits: int = 1) -> str:
-    return percent(share, digits, unknown=NOT_SHOWN)
-
-
-def _features(card: Card) -> Section:
-    shares = list(card.features[0].quantiles)
-    rows = [
-        [
-            feature.label,
-            feature.kind,
-            *map(number, (feature.mean, feature.deviation, *(feature.quantiles[share] for share in shares))),
-            _share(feature.implausible, 2) if feature.plausible else say("card.no range"),
-        ]
-        for feature in card.features
-    ]
-    return Section(
-        heading=say("card.heading.features"),
-        figure="features",
-        alt=say("card.alt.features", features=len(card.features)),
-        caption=say("card.caption.features"),
-        headings=["feature", "kind", "mean", "sd", *(f"{share} %" for share in shares), "implausible"],
-        rows=rows,
-        words=2,
-    )
-
-
-def _measured(card: Card) -> Section:
-    known = {feature.name: feature.measured for feature in card.features if feature.measured is not None}
-    rows = [
-        [name, *map(_share, (found.measured, found.held, found.missing_before, found.missing_after))]
-        for name, found in known.items()
-    ]
-    return Section(
-        heading=say("card.heading.measured"),
-        text=_masks(card),
-        figure="measured",
-        alt=say("card.alt.measured"),
-        caption=say("card.caption.measured"),
-        headings=["feature", "measured", "held", "missing before holds", "missing after holds"],
-        rows=rows,
-    )
-
-
-def _actions(card: Card) -> Section:
-    counts = zip(card.actions.labels, card.actions.counts, strict=True)
-    hatched = say("card.caption.actions.hatched") if len(card.actions.axes) == 2 else ""
-    return Section(
-        heading=say("card.heading.actions"),
-        text=f"{_actions_taken(card)}.",
-        figure="actions",
-        alt=say("card.alt.actions"),
-        caption=say("card.caption.actions", hatched=hatched),
-        headings=["action", "steps", "share"],
-        rows=[
-            [label, _count(count, card), "" if count is None else _share(count / card.steps)] for label, count in counts
-        ],
-    )
-
-
-def _horizons(card: Card) -> Section:
-    found = card.horizons
-    low, median, high = (number(found.quantiles[share]) for share in ("25", "50", "75"))
-    left_out = beyond(found.histogram)
-    more = say("card.caption.horizons.beyond", beyond=left_out) if left_out else ""
-    return Section(
-        heading=say("card.heading.horizons"),
-        text=say("card.horizons", mean=number(found.mean), median=median, low=low, high=high),
-        figure="horizons",
-        alt=say("card.alt.horizons"),
-        caption=say("card.caption.horizons", beyond=more),
-    )
-
-
-def _severity(card: Card) -> Section:
-    severity, heading = card.severity, say("card.heading.severity")
-    if severity is None:
-        return Section(heading=heading, text=say("card.no severity"))
-    few = {"smallest": card.smallest_cell, "outcome": severity.outcome}
-    hidden = severity.outcome and any(group.outcome is None for group in severity.groups) and card.smallest_cell > 1
-    outcome = [severity.outcome] if severity.outcome else []
-    rows = [
-        [
-            group.label,
-            _count(group.episodes, card),
-            *map(number, (group.first, group.last, group.change, group.half_interval)),
-            *(_share(group.outcome) for _ in outcome),
-        ]
-        for group in severity.groups
-    ]
-    first = say("card.at first", label=severity.label)
-    return Section(
-        heading=heading,
-        figure="severity",
-        alt=say("card.alt.severity", feature=severity.feature),
-        caption=say(
-            "card.caption.severity",
-            feature=severity.feature,
-            few=say("card.caption.severity.few", **few) if hidden else "",
-        ),
-        headings=[first, "episodes", "mean first", "mean last", "mean change", "± 95 %", *outcome],
-        rows=rows,
-    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ifonly.constraints import Constraints, Limit
 from ifonly.data.schema import Feature, Schema, unit_of_time
-from ifonly.objective import Objective
 from ifonly.text.catalogue import Message
+from ifonly.text.results import objective_message
 
 if TYPE_CHECKING:
     from ifonly.result import Change, Status
@@ -66,15 +66,6 @@ def allowed_message(asked: AskedFacts, *, has_rules: bool) -> Message:
     most = asked.max_changes
     which = Message("case.any number") if most >= asked.horizon else Message("case.at most", {"most": most})
     return Message("case.keeping rules", {"which": which}) if has_rules else which
-
-
-def objective_message(goal: str | float, refits: int) -> Message:
-    """What counts of the outcomes of several refits, such as "the mean over 20 refits"."""
-    if isinstance(goal, str):
-        return Message(f"case.objective.{goal}", {"refits": refits})
-    rank = Objective(goal).rank(refits)
-    place = Message("rank.smallest") if rank == 1 else Message("rank.from below", {"rank": rank})
-    return Message("case.objective.quantile", {"level": f"{goal:g}", "refits": refits, "rank": place})
 
 
 def not_below(value: float) -> str:
@@ -175,7 +166,7 @@ def assumption_messages(schema: Schema, goal: str | float | None, refits: int) -
     together: Message | str = NOTHING
     if goal is not None:
         code = "assumption.refits.mean" if goal == "mean" else "assumption.refits.one"
-        together = Message(code, {"refits": refits, "objective": objective_message(goal, refits)})
+        together = Message(code, {"refits": refits, "objective": objective_message(goal, refits, "refits")})
     kept = [feature.name for feature in schema.context if feature.kind == "contextual"]
     return (
         Message("assumption.model", {"refits": together}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-_PLACE = re.compile(r"\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}")
+_PLACE = re.compile(r"\{(\w+)(?::([^|}]+))?(?:\|([^|}]*)\|([^|}]*))?\}")
 
 
 @cache
@@ -48,11 +48,24 @@ def say(code: str, **values: Any) -> str:
     """
 
     def put(place: re.Match[str]) -> str:
-        name, one, many = place.groups()
+        name, spec, one, many = place.groups()
         value = values[name]
+        if spec is not None:
+            return _formatted(value, spec)
         return _shown(value) if one is None else one if value == 1 else many
 
     return _PLACE.sub(put, catalogue()[code])
+
+
+def _formatted(value: float | None, spec: str) -> str:
+    """A number as Python formats it; ".1f %" stands for percent.
+
+    >>> _formatted(1234.5, ",.0f"), _formatted(0.0523, ".1f %"), _formatted(None, ".1f")
+    ('1,234', '5.2 %', 'unknown')
+    """
+    if value is None:
+        return "unknown"
+    return f"{100 * value:{spec[:-2]}} %" if spec.endswith(" %") else f"{value:{spec}}"
 
 
 def _shown(value: Any) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ifonly.text.catalogue import Message
+from ifonly.text.catalogue import Message, say
 
 if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourReport
     from ifonly.evidence.check.figures import Estimate, FeatureFigures
     from ifonly.evidence.check.model_check import Finding, ModelCheck, Place, Where
+    from ifonly.evidence.check.remedies import Trial
 
 SHOWN_NAMES = 4
 
@@ -21,7 +22,16 @@ RESIZED = 0.1
 """Mean squared scores this far from one make it one that is too large or too small."""
 
 ACTION = "action"
-ONLY_BY_VALUES = ("not_finite", "too_few", "constant", "seen_in_training", "subjects", "parts_left_out", "diverges")
+ONLY_BY_VALUES = (
+    "not_finite",
+    "too_few",
+    "constant",
+    "hardly_measured",
+    "seen_in_training",
+    "subjects",
+    "parts_left_out",
+    "diverges",
+)
 """Kinds of findings that have one sentence, whatever their level."""
 
 
@@ -49,30 +59,90 @@ def headline(check: ModelCheck) -> Message:
 def check_lines(check: ModelCheck) -> list[str]:
     """The verdict, what it rests on, and what warns, fails or cannot be judged."""
     told = [*check.concerns(), *(finding for finding in check.findings if finding.level == "not judged")]
-    return [*_head(check), *(_finding_line(finding, check) for finding in told)]
+    return [*_head(check), *(line for finding in told for line in _finding_lines(finding, check))]
 
 
 def check_details(check: ModelCheck) -> list[str]:
     """Every finding, with all places where it holds."""
     lines = _head(check)
     for finding in check.findings:
-        lines.append(_finding_line(finding, check))
+        lines += _finding_lines(finding, check)
         for place in finding.places:
-            values = {"level": f"{place.level.value:<8}", "text": place_message(place, check)}
-            lines.append(str(Message("check.line.place", values)))
+            lines.append(say("check.line.place", level=place.level.value, text=place_message(place, check)))
     return lines
 
 
 def _head(check: ModelCheck) -> list[str]:
-    counts = {name: f"{getattr(check, name):,}" for name in ("episodes", "subjects", "transitions")}
     seen = Message("check.seen" if check.seen_in_training else "check.unseen")
-    first = Message("check.line.verdict", {"model": check.model, "headline": headline(check)})
-    return [str(first), str(Message("check.line.about", {**counts, "seen": seen, "cohort": check.cohort}))]
+    first = say("check.line.verdict", model=check.model, headline=headline(check))
+    return [first, say("check.line.about", seen=seen, **vars(check)), *_measured_line(check)]
 
 
-def _finding_line(finding: Finding, check: ModelCheck) -> str:
-    values = {"level": f"{finding.level.value:<10}", "text": finding_message(finding, check)}
-    return str(Message("check.line.finding", values))
+def _measured_line(check: ModelCheck) -> list[str]:
+    """What share of values was measured, where that is known."""
+    shares = check.figures.measured
+    if not shares:
+        return []
+    least = min(shares, key=lambda name: shares[name])
+    mean = _percent(sum(shares.values()) / len(shares))
+    return [say("check.line.measured", share=mean, least=least, lowest=_percent(shares[least]))]
+
+
+def _finding_lines(finding: Finding, check: ModelCheck) -> list[str]:
+    """The finding, and what to do about it."""
+    first = say("check.line.finding", level=finding.level.value, text=finding_message(finding, check))
+    advice = advice_message(finding)
+    return [first] if advice is None else [first, say("check.line.advice", advice=advice)]
+
+
+def cause_message(finding: Finding) -> Message | None:
+    """What is likely behind a finding."""
+    return None if finding.cause is None else Message(f"cause.{finding.cause}")
+
+
+def remedy_messages(finding: Finding) -> list[Message]:
+    """What to try, the most promising first."""
+    return [Message(f"remedy.{code}") for code in finding.remedies]
+
+
+def advice_message(finding: Finding) -> Message | None:
+    """The likely cause and the remedies in a sentence; None where there is nothing to do."""
+    cause, remedies = cause_message(finding), remedy_messages(finding)
+    if cause is None:
+        return None
+    return Message("check.advice", {"cause": cause, "remedies": "; ".join(map(str, remedies))})
+
+
+def trial_rows(check: ModelCheck, trials: Sequence[Trial]) -> list[dict[str, str]]:
+    """The model that was checked and what was tried instead, side by side."""
+    known = [(say("try.as checked"), check, check.figures.log_likelihood)]
+    known += [(trial.recipe, trial.check, trial.log_likelihood) for trial in trials]
+    return [
+        {
+            "recipe": name,
+            "verdict": found.verdict.value,
+            "failed": str(sum(one.level == "fail" for one in found.findings)),
+            "warned": str(sum(one.level == "warn" for one in found.findings)),
+            "likelihood": "-" if likelihood is None else f"{likelihood:.2f}",
+            "gain": f"{found.figures.gains['linear'].value:+.2f}" if "linear" in found.figures.gains else "-",
+        }
+        for name, found, likelihood in known
+    ]
+
+
+def trial_lines(check: ModelCheck, trials: Sequence[Trial]) -> list[str]:
+    """What was tried, as a table for the terminal."""
+    if not trials:
+        return [say("try.nothing")]
+    names = ("recipe", "verdict", "failed", "warned", "likelihood", "gain")
+    rows = [{name: say(f"try.column.{name}") for name in names}, *trial_rows(check, trials)]
+    widths = {name: max(len(row[name]) for row in rows) for name in names}
+    aligned = ["  ".join(_aligned(name, row[name], widths[name]) for name in names).rstrip() for row in rows]
+    return [say("try.head"), *(f"  {line}" for line in aligned)]
+
+
+def _aligned(name: str, text: str, width: int) -> str:
+    return text.ljust(width) if name in ("recipe", "verdict") else text.rjust(width)
 
 
 # One finding
@@ -97,12 +167,9 @@ def finding_message(finding: Finding, check: ModelCheck) -> Message:
 
 
 def _gain(baseline: str, gain: Estimate) -> Message:
-    better = "better" if gain.value > 0 else "worse"
-    interval: Message | str = ""
-    if gain.low is not None and gain.high is not None:
-        interval = Message("gain.interval", {"low": f"{gain.low:+.3g}", "high": f"{gain.high:+.3g}"})
-    values = {"baseline": Message(f"baseline.{baseline}"), "value": f"{gain.value:+.3g}", "interval": interval}
-    return Message(f"gain.{better}", values)
+    interval = "" if gain.low is None else Message("gain.interval", vars(gain))
+    values = {"baseline": Message(f"baseline.{baseline}"), "value": gain.value, "interval": interval}
+    return Message(f"gain.{'better' if gain.value > 0 else 'worse'}", values)
 
 
 def _by_values(finding: Finding, check: ModelCheck) -> Message:
@@ -113,10 +180,9 @@ def _by_values(finding: Finding, check: ModelCheck) -> Message:
     if kind == "too_few":
         lost = values["usable"] < values["subjects"]
         return Message(f"finding.too_few{'.of' if lost else ''}", values)
-    if kind == "constant":
-        return Message(
-            "finding.constant", {"features": shown_names(values["features"]), "count": len(values["features"])}
-        )
+    if kind in ("constant", "hardly_measured"):
+        names = {"features": shown_names(values["features"]), "count": len(values["features"])}
+        return Message(f"finding.{kind}", {**values, **names})
     if kind == "parts_left_out":
         lists = [
             Message(f"finding.parts_left_out.{name}", {"count": len(values[name]), "names": shown_names(values[name])})
@@ -137,7 +203,7 @@ def _by_values(finding: Finding, check: ModelCheck) -> Message:
 
 
 def _passed_values(finding: Finding, check: ModelCheck) -> dict[str, Any]:
-    if finding.kind in ("skill_ahead", "coverage_ahead"):
+    if finding.kind in ("skill_ahead", "bias_ahead", "coverage_ahead"):
         return {"steps": max(horizon.steps for horizon in check.figures.ahead if horizon.features)}
     if finding.kind in ("part_by_action", "part_by_group"):
         return {"kind": _groups(finding.values["grouping"])}
@@ -180,10 +246,10 @@ def place_message(place: Place, check: ModelCheck) -> Message:
         values |= _feature_values(place, check)
     elif place.threshold == "noise_together":
         pair = next(pair for pair in check.figures.pairs if pair.features == (where.feature, where.other))
-        values |= {"found": f"{pair.expected + pair.excess.value:+.2f}", "expected": f"{pair.expected:+.2f}"}
+        values |= {"found": pair.expected + pair.excess.value, "expected": pair.expected}
     elif place.threshold == "coverage":
         values |= _covered(place)
-    elif place.threshold in ("skill_ahead", "coverage_ahead"):
+    elif place.threshold in ("skill_ahead", "bias_ahead", "coverage_ahead"):
         values |= _ahead_values(place, check)
     else:
         values |= _part_values(place, check)
@@ -197,7 +263,7 @@ def _feature(name: str | None, check: ModelCheck) -> FeatureFigures:
 def _feature_values(place: Place, check: ModelCheck) -> dict[str, Any]:
     item = _feature(place.where.feature, check)
     if place.threshold == "noise_lasting":
-        return {"correlation": f"{place.value:+.2f}"}
+        return {"correlation": place.value}
     if place.threshold == "noise_by_state":
         return {"share": _percent(place.value), "strongest": item.strongest}
     if place.threshold == "distance":
@@ -232,6 +298,9 @@ def _ahead_values(place: Place, check: ModelCheck) -> dict[str, Any]:
     horizon = next(one for one in check.figures.ahead if one.steps == place.where.steps)
     if place.threshold == "coverage_ahead":
         return {"steps": horizon.steps, **_covered(place)}
+    if place.threshold == "bias_ahead":
+        side = Message(f"side.{_side(place.value)}")
+        return {"steps": horizon.steps, "bias": f"{abs(place.value):.2f}", "side": side}
     item = next(one for one in horizon.features if one.name == place.where.feature)
     unit = _feature(item.name, check).unit
     amounts = {"error": _amount(item.error, unit), "persistence": _amount(item.persistence, unit)}
@@ -241,16 +310,16 @@ def _ahead_values(place: Place, check: ModelCheck) -> dict[str, Any]:
 def _part_values(place: Place, check: ModelCheck) -> dict[str, Any]:
     where = place.where
     part = next(one for one in check.figures.parts if (one.grouping, one.name) == (where.grouping, where.group))
-    transitions = {"transitions": f"{part.transitions or 0:,}"}
+    transitions = {"transitions": part.transitions or 0}
     if place.threshold == "coverage_of_part":
         return {**_covered(place), **transitions}
     if place.threshold == "gain_over_linear":
         assert part.gain is not None
-        return {"nats": f"{-part.gain.value:.2g}"}
+        return {"nats": -part.gain.value}
     item = next(one for one in part.features if one.name == where.feature)
     unit = _feature(item.name, check).unit
     side = Message(f"side.{_side(item.bias.value)}")
-    return {"amount": _amount(item.residual, unit), "side": side, "bias": f"{item.bias.value:+.2f}", **transitions}
+    return {"amount": _amount(item.residual, unit), "side": side, "bias": item.bias.value, **transitions}
 
 
 def _side(value: float) -> str:
@@ -294,33 +363,18 @@ def behaviour_notes(report: BehaviourReport) -> list[Message]:
 def behaviour_lines(report: BehaviourReport) -> list[str]:
     """How good a behaviour model is on subjects that it has not seen."""
     parts = {
-        name: Message("behaviour.part", {"steps": part.steps, "subjects": part.subjects})
-        for name, part in (
-            ("training", report.training),
-            ("calibration", report.calibration),
-            ("held_out", report.held_out),
-        )
-    }
-    likelihoods = {
-        "value": f"{report.log_likelihood:.3f}",
-        "marginal": f"{report.marginal_log_likelihood:.3f}",
-        "before": f"{report.uncalibrated_log_likelihood:.3f}",
-    }
-    errors = {
-        "value": f"{100 * report.calibration_error:.1f}",
-        "before": f"{100 * report.uncalibrated_error:.1f}",
-        "temperature": f"{report.temperature:.2f}",
+        name: Message("behaviour.part", vars(getattr(report, name))) for name in ("training", "calibration", "held_out")
     }
     lines = [
         Message("behaviour.line.parts", parts),
-        Message("behaviour.line.likelihood", likelihoods),
-        Message("behaviour.line.calibration", errors),
+        Message("behaviour.line.likelihood", vars(report)),
+        Message("behaviour.line.calibration", vars(report)),
         Message("behaviour.line.groups"),
     ]
     for group in report.by_probability:
-        ends = {"low": f"{100 * group.low:g}", "high": f"{100 * group.high:g}", "count": f"{group.count:,}"}
         shares = {"given": _two_digits(group.given), "happened": _two_digits(group.happened)}
-        lines.append(Message("behaviour.line.group", {**ends, **shares}))
+        ends = {"low": 100 * group.low, "high": 100 * group.high}
+        lines.append(Message("behaviour.line.group", {**ends, **shares, "count": group.count}))
     lines += [Message("behaviour.line.note", {"note": note}) for note in behaviour_notes(report)]
     return [str(line) for line in lines]
 

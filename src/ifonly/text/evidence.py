@@ -13,6 +13,7 @@ import numpy as np
 from ifonly.data.schema import moment
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
+from ifonly.text.numbers import percent
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema
@@ -43,37 +44,31 @@ class EvidenceMessages:
     sensitivity: tuple[Message, ...]
 
 
-def evidence_messages(result: Result) -> EvidenceMessages:
-    """All that is to be said about the evidence for a result."""
-    return messages_of(result.evidence, result.schema, result.query)
-
-
 def evidence_line(result: Result) -> str:
     """The statement alone, such as "Model check: pass; 18 of 20 refits agree."."""
     return str(_statement(result.evidence, result.schema))
 
 
 def evidence_lines(result: Result) -> list[str]:
-    """Everything for the terminal: the statement, the warnings, and each part with its details indented."""
+    """The lines of the evidence for a result."""
     return lines_of(result.evidence, result.schema, result.query)
 
 
 def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMessages:
-    """The same of evidence that is not yet part of a result."""
-    changed, found = bool(evidence.changed_steps), evidence
+    """All that is to be said about the evidence for an answer."""
+    parts = (evidence.refits, evidence.support, evidence.sensitivity) if evidence.changed_steps else (None, None, None)
+    refits, support, sensitivity = parts
     return EvidenceMessages(
         statement=_statement(evidence, schema),
         warnings=tuple(warning_message(warning, evidence, schema) for warning in evidence.warnings),
-        refits=refit_messages(found.refits, schema, query) if changed and found.refits is not None else (),
-        support=support_messages(found.support, schema) if changed and found.support is not None else (),
-        sensitivity=sensitivity_messages(found.sensitivity, schema)
-        if changed and found.sensitivity is not None
-        else (),
+        refits=() if refits is None else refit_messages(refits, schema, query),
+        support=() if support is None else support_messages(support, schema),
+        sensitivity=() if sensitivity is None else sensitivity_messages(sensitivity, schema),
     )
 
 
 def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
-    """The lines of evidence that is not yet part of a result."""
+    """Everything for the terminal: the statement, the warnings, and each part with its details indented."""
     told = messages_of(evidence, schema, query)
     lines = [told.statement, *(_line("warning", warning) for warning in told.warnings)]
     if evidence.check is not None:
@@ -143,9 +138,8 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
     if warning.code == "model check":
         assert evidence.check is not None
         return Message(f"{code}.{evidence.check.verdict}", {"reasons": _reasons(evidence.check)})
-    if warning.code == "refits disagree":
-        assert evidence.refits is not None
-        return Message(code, {"agreeing": agreeing_message(evidence.refits, few=True)})
+    if warning.code == "refits disagree":  # the statement says how many
+        return Message(code)
     if warning.code == "refits change other steps":
         steps = [
             Message(f"{code}.step", {**step, "when": moment(schema, step["step"])}) for step in warning.values["steps"]
@@ -153,6 +147,8 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
         return Message(code, {"steps": steps})
     if warning.code == "beyond the data":
         return Message("support.beyond", {"steps": len(warning.values["steps"])})
+    if warning.code == "leaves plausible ranges":
+        return Message(code, {"kept": percent(warning.values["kept"], 0)})
     if warning.code == "small influence":
         assert evidence.sensitivity is not None
         return _influence(evidence.sensitivity, schema)
@@ -160,7 +156,7 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
 
 
 def _failure(failure: ExaminationFailure) -> Message:
-    return Message(f"evidence.failed.{failure.part}", {"reason": failure.reason.rstrip(".")})
+    return Message(f"evidence.failed.{failure.part}", {"reason": str(failure.reason).rstrip(".")})
 
 
 def warned_message(code: str) -> Message:
@@ -171,17 +167,16 @@ def warned_message(code: str) -> Message:
 # Refits
 
 
-def agreeing_message(refits: Agreement, *, few: bool = False) -> Message:
-    """Under how many refits the changes help; `few` says that these are too few."""
+def agreeing_message(refits: Agreement) -> Message:
+    """Under how many refits the changes help."""
     if refits.count == 1:
         return Message(f"refits.the only one {'agrees' if refits.helping else 'disagrees'}")
-    values = {"helping": refits.helping, "refits": refits.count}
-    return Message("refits.few agree" if few and refits.helping else "refits.agree", values)
+    return Message("refits.agree", {"helping": refits.helping, "refits": refits.count})
 
 
 def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Message, ...]:
-    """How many refits agree, how much they gain, and at which steps they would act alike."""
-    told = [Message("refits.help", {"agreeing": agreeing_message(refits)}), _gains(refits, query)]
+    """How much the refits gain, and at which steps they would act alike; the statement says how many agree."""
+    told = [_gains(refits, query)]
     if broken := int(np.isinf(refits.improvements).sum()):
         told.append(Message("refits.broken", {"broken": broken, "refits": refits.count}))
     for step in refits.steps or ():

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ifonly.data.schema import step_and_moment
 from ifonly.objective import Objective
-from ifonly.text.catalogue import say
+from ifonly.text.catalogue import Message, say
 from ifonly.text.numbers import shortened_middle
 
 if TYPE_CHECKING:
     from ifonly.result import Result
 
 
-def objective_words(goal: str | float, members: int) -> str:
-    """Such as "the mean over 20 members".
+def objective_message(goal: str | float, count: int, of: str = "members") -> Message:
+    """What counts of the outcomes of several models: "members" of an ensemble, or "refits" as pages call them.
 
-    >>> objective_words(0.1, 20)
+    >>> str(objective_message(0.1, 20))
     'the lower 0.1-quantile of 20 members (number 2 from below)'
     """
+    values: dict[str, Any] = {"count": count, "of": Message(f"objective.of.{of}")}
     if isinstance(goal, str):
-        return say(f"objective.{goal}", members=members)
-    rank = Objective(goal).rank(members)
-    place = say("rank.smallest") if rank == 1 else say("rank.from below", rank=rank)
-    return say("objective.quantile", level=f"{goal:g}", members=members, rank=place)
+        return Message(f"objective.{goal}", values)
+    rank = Objective(goal).rank(count)
+    place = Message("rank.smallest") if rank == 1 else Message("rank.from below", {"rank": rank})
+    return Message("objective.quantile", {**values, "level": f"{goal:g}", "rank": place})
 
 
 def statement(result: Result) -> str:
@@ -49,13 +50,12 @@ def _whom(result: Result) -> str:
     members, goal = len(result.provenance.model.members), result.query.objective
     if not members or goal is None:
         return say("whom.model")
-    return say("whom.members", objective=objective_words(goal, members))
+    return say("whom.members", objective=objective_message(goal, members))
 
 
 def result_lines(result: Result) -> str:
     """One line about the answer, and one for each change."""
     observed, found = result.shown
-    relative = (found.value - observed.value) / abs(observed.value) if observed.value else 0.0
     nodes = result.stats.nodes_expanded
     head = say(
         "line.head",
@@ -65,7 +65,7 @@ def result_lines(result: Result) -> str:
         label=found.label,
         observed=f"{observed.value:.1f}",
         found=f"{found.value:.1f}",
-        relative=f"{relative:+.1%}",
+        relative=_moved(result),
         bound=_bound(result),
         nodes=f"{nodes:,}",
         count=nodes,
@@ -73,7 +73,7 @@ def result_lines(result: Result) -> str:
     )
     members, goal = len(result.provenance.model.members), result.query.objective
     if members and goal is not None:
-        head += say("line.objective", objective=objective_words(goal, members))
+        head += say("line.objective", objective=objective_message(goal, members))
     if result.evidence.check is not None:
         head += say("line.check", verdict=result.evidence.check.verdict)
     return "\n".join([head, *_change_lines(result)])
@@ -85,16 +85,21 @@ def headline(result: Result) -> str:
     name = shortened_middle(result.episode, 30)
     if not result.changes:
         return say("headline.unchanged", name=name, label=found.label, observed=f"{observed.value:.1f}")
-    relative = (found.value - observed.value) / abs(observed.value) if observed.value else None
     return say(
         "headline",
         name=name,
         label=found.label,
         observed=f"{observed.value:.1f}",
         found=f"{found.value:.1f}",
-        relative="" if relative is None else f" ({relative:+.1%})",
+        relative=_moved(result),
         changes=len(result.changes),
     )
+
+
+def _moved(result: Result) -> str:
+    """By how much the shown outcome rises or falls, in brackets; nothing where that is not known."""
+    moved = result.shown_improvement.moved
+    return "" if moved is None else say("line.relative", moved=f"{moved:+.1%}")
 
 
 def _bound(result: Result) -> str:

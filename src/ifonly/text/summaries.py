@@ -10,7 +10,7 @@ from ifonly.text.checks import concern_message
 from ifonly.text.numbers import counted, percent
 
 if TYPE_CHECKING:
-    from ifonly.report.summary import AnswerCounts, RunSummary
+    from ifonly.report.summary import RunSummary
 
 
 def summary_lines(summary: RunSummary) -> str:
@@ -44,19 +44,11 @@ def statement_messages(summary: RunSummary) -> list[Message]:
         ("failed", "episode", counts.failed),
         ("without improvement", "answer", counts.without_improvement),
         ("without outcome", "answer", counts.without_outcome),
+        ("unfinished", "episode", counts.left),
     ):
         if count:
             parts.append(Message(f"summary.{name}", {f"{noun}s": counted(count, noun), "count": count}))
-    left = (counts.expected or 0) - counts.episodes
-    if left > 0:
-        parts.append(Message("summary.unfinished", {"episodes": counted(left, "episode"), "count": left}))
     return parts
-
-
-def unfinished(counts: AnswerCounts) -> str:
-    """What is to know of a run that is not finished, in a sentence or two; nothing of one that is."""
-    left = (counts.expected or 0) - counts.episodes
-    return say("summary.unfinished", episodes=counted(left, "episode"), count=left) if left > 0 else ""
 
 
 def _proven(summary: RunSummary) -> Message:
@@ -88,54 +80,42 @@ def _brackets(summary: RunSummary) -> Message | str:
 
 def _episodes(summary: RunSummary) -> str:
     counts = summary.counts
-    done, expected = f"{counts.episodes:,}", counts.expected
-    whole = expected is None or expected == counts.episodes
     limits = ", ".join(f"{number:,} {name}" for name, number in counts.statuses.items() if name != "optimal")
     return say(
         "summary.line.episodes",
-        total=done if whole else say("summary.line.episodes.of", done=done, expected=f"{expected:,}"),
-        **{name: f"{getattr(counts, name):,}" for name in ("proven", "limited", "failed")},
+        total=say(f"summary.line.episodes.{'of' if counts.left else 'all'}", **vars(counts)),
         limits=say("summary.line.episodes.limits", limits=limits) if limits else "",
+        **vars(counts),
     )
 
 
 def _outcomes(summary: RunSummary) -> str:
     shown = summary.outcomes
-    names = ("observed_median", "counterfactual_median", "observed_mean", "counterfactual_mean")
-    found = {name: getattr(shown, name) for name in names}
-    figures = {name: "unknown" if value is None else f"{value:.1f}" for name, value in found.items()}
-    return say("summary.line.outcome", **figures, better="higher" if shown.higher_is_better else "lower")
+    return say("summary.line.outcome", **vars(shown), better="higher" if shown.higher_is_better else "lower")
 
 
 def _improvement(summary: RunSummary) -> str:
     found = summary.improvement
     if not found.episodes:
         return say("summary.line.improvement.none")
-    names = ("median", "lower_quartile", "upper_quartile", "mean", "largest")
-    shares = {name: percent(getattr(found, name)) for name in names}
-    ends = {"low": percent(found.low), "high": percent(found.high)}
-    return say(
-        "summary.line.improvement",
-        **shares,
-        interval="" if found.low is None else say("summary.line.improvement.interval", **ends),
-    )
+    interval = "" if found.low is None else say("summary.line.improvement.interval", **vars(found))
+    return say("summary.line.improvement", **vars(found), interval=interval)
 
 
 def _cases(summary: RunSummary) -> str:
     count, total, more = summary.cases.height, summary.improvement.episodes, summary.possible_cases
     return say(
         "summary.line.interesting",
-        cases=f"{count:,}",
+        cases=count,
         episodes=counted(total, "episode"),
-        share=say("summary.line.interesting.share", share=percent(count / total)) if total else "",
-        threshold=f"{100 * summary.threshold:g} %",
-        more=say("summary.line.interesting.more", number=f"{more:,}", count=more) if more else "",
+        share=say("summary.line.interesting.share", share=count / total) if total else "",
+        threshold=summary.threshold,
+        more=say("summary.line.interesting.more", number=more) if more else "",
     )
 
 
 def _changes(summary: RunSummary) -> str:
-    used = zip(summary.changes_used["changes"], summary.changes_used["share"], strict=True)
-    shares = [say("summary.line.changes.share", changes=changes, share=percent(share)) for changes, share in used]
+    shares = [say("summary.line.changes.share", **row) for row in summary.changes_used.to_dicts()]
     return say("summary.line.changes", shares=", ".join(shares))
 
 
@@ -157,26 +137,17 @@ def _evidence(summary: RunSummary) -> str:
     found = summary.evidence
     if not found.examined:
         return say("summary.line.evidence.none")
-    agree = {"agree": f"{found.all_refits_agree:,}", "refits": f"{found.refits:,}"}
-    share = percent(found.median_agreement, 0)
-    median = found.median_without_warnings
+    no_median = found.median_without_warnings is None
     return say(
         "summary.line.evidence",
-        clean=f"{found.without_warnings:,}",
-        examined=counted(found.examined, "examined answer"),
-        median="" if median is None else say("summary.line.evidence.median", median=percent(median)),
-        refits=say("summary.line.evidence.refits", **agree, share=share) if found.refits else "",
+        answers=counted(found.examined, "examined answer"),
+        median="" if no_median else say("summary.line.evidence.median", **vars(found)),
+        agreeing=say("summary.line.evidence.refits", **vars(found)) if found.refits else "",
+        **vars(found),
     )
 
 
 def _work(summary: RunSummary) -> str:
     work = summary.work
-    rate = work.answers_per_second
-    return say(
-        "summary.line.work",
-        seconds=f"{work.seconds:,.1f}",
-        median=f"{work.median_seconds:.3g}",
-        slowest=f"{work.slowest_seconds:.3g}",
-        rate="" if rate is None else say("summary.line.work.rate", rate=f"{rate:.3g}"),
-        nodes=f"{work.nodes:,}",
-    )
+    rate = "" if work.answers_per_second is None else say("summary.line.work.rate", **vars(work))
+    return say("summary.line.work", rate=rate, **vars(work))

@@ -18,6 +18,7 @@ from ifonly.errors import InputError
 from ifonly.query import BRANCH_AND_BOUND
 from ifonly.records import adapter
 from ifonly.report.cases.case import Case, CaseQuestion, FeatureKind, ModelAbout, Treatments, TriedCourse
+from ifonly.text.catalogue import say
 from ifonly.version import __version__
 from ifonly.web.guard import ErrorAnswer, RefusalError, json_response
 from ifonly.web.jobs import JobAnswer, JobDesk
@@ -31,27 +32,12 @@ MOST_STEPS = 10_000
 TEXT = r"^[^\x00-\x08\x0B\x0C\x0E-\x1F\x7F]*$"
 """Without signs that nobody can see; lines may end."""
 
-_ERRORS = {
-    400: "The request cannot be read.",
-    401: "A token is asked for, and was not given.",
-    403: "The request comes from a page of another site.",
-    404: "There is no such episode or search.",
-    408: "The request did not arrive in time.",
-    409: "Somebody else has saved a note in the meantime.",
-    413: "The request is too large.",
-    415: "The content of the request is not JSON.",
-    421: "The server is not known by this name.",
-    422: "The request does not fit: a value, an episode's length, rules that contradict each other.",
-    429: "Too many searches, or pictures, are waiting or under way.",
-    500: "Something unexpected went wrong.",
-    503: "The notes cannot be read or written at the moment.",
-}
 _ALWAYS = (401, 403, 421, 422, 500)
 _WRITING = (*_ALWAYS, 400, 404, 408, 413, 415)
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in sorted(statuses)}
+    return {status: {"model": ErrorAnswer, "description": say(f"status.{status}")} for status in sorted(statuses)}
 
 
 # What requests may hold
@@ -102,7 +88,7 @@ class JobRequest(Body):
 
     episode: EpisodeId
     max_changes: Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)]
-    constraints: Annotated[RuleSet | None, Field(description="Null: the rules of the question itself.")] = None
+    constraints: Annotated[RuleSet | None, Field(description="Null: the rules of the query itself.")] = None
     alternatives: Annotated[int, Field(strict=True, ge=1, le=MOST_ALTERNATIVES)] = 5
     seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60.0
 

@@ -70,27 +70,23 @@ def create_app(settings: ReviewSettings) -> FastAPI:
 def _explain_errors(app: FastAPI, report: Callable[[str], None]) -> None:
     """Every refusal in the one shape; who runs the server is told of notes that cannot be stored."""
 
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RefusalError)
-        return refusal_response(request.url.path, error)
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, StoreError):
+            report(str(error))  # the file, and what SQLite says of it
+        return refusal_response(request.url.path, _refusal(error))
 
-    async def of_status(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return refusal_response(request.url.path, RefusalError.of_status(error.status_code, error.headers))
+    for kind in (RefusalError, HTTPException, RequestValidationError, StoreError):
+        app.add_exception_handler(kind, refuse)
 
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        refusal = RefusalError(422, "does not fit", problem=_first_problem(error))
-        return refusal_response(request.url.path, refusal)
 
-    async def not_stored(request: Request, error: Exception) -> Response:
-        report(str(error))  # the file, and what SQLite says of it
-        return refusal_response(request.url.path, RefusalError(503, "not stored"))
-
-    app.add_exception_handler(RefusalError, refused)
-    app.add_exception_handler(HTTPException, of_status)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(StoreError, not_stored)
+def _refusal(error: Exception) -> RefusalError:
+    if isinstance(error, RefusalError):
+        return error
+    if isinstance(error, HTTPException):
+        return RefusalError.of_status(error.status_code, error.headers)
+    if isinstance(error, RequestValidationError):
+        return RefusalError(422, "does not fit", problem=_first_problem(error))
+    return RefusalError(503, "not stored")
 
 
 def _first_problem(error: RequestValidationError) -> str:

@@ -16,7 +16,7 @@ from ifonly.data.episode import FloatArray
 from ifonly.models.base import TransitionModel
 from ifonly.query import Query
 from ifonly.result import Status
-from ifonly.result.table import FAILED
+from ifonly.result.table import COLUMNS, FAILED
 from ifonly.rewards import Reward
 from ifonly.web.notes import VERDICTS, Judgement, Note, Notes
 
@@ -103,6 +103,10 @@ class ListRow:
     noted: bool
 
 
+_OF_ANSWERS = (
+    *("episode", "outcome", "improvement", "changes", "status", "proven"),
+    *("refits_agree", "refits", "warnings", "examined"),
+)
 _COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
 
 
@@ -182,7 +186,7 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
             "recorded": _observed_outcomes(cohort, model, query.reward),
         }
     )
-    answers = pl.DataFrame(schema=_ANSWER) if table is None else _answers(table, query.change_cost)
+    answers = _answers(pl.DataFrame(schema=COLUMNS) if table is None else table, query.change_cost)
     rows = everyone.join(answers, on="episode", how="left", maintain_order="left")
     return rows.with_columns(
         observed=_shown(rows["recorded"], query.reward),
@@ -191,22 +195,6 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
         proven=pl.col("proven").fill_null(False),
         examined=pl.col("examined").fill_null(False),
     ).select(*_COLUMNS, "examined")
-
-
-_ANSWER = pl.Schema(
-    {
-        "episode": pl.String(),
-        "outcome": pl.Float64(),
-        "improvement": pl.Float64(),
-        "changes": pl.Int64(),
-        "status": pl.String(),
-        "proven": pl.Boolean(),
-        "refits_agree": pl.Float64(),
-        "refits": pl.Int64(),
-        "warnings": pl.Int64(),
-        "examined": pl.Boolean(),
-    }
-)
 
 
 def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
@@ -222,7 +210,7 @@ def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
         refits_agree=refits.field("helping") / count,
         warnings=pl.when(examined | (warned > 0)).then(warned),
         examined=examined,
-    ).select(_ANSWER.names())
+    ).select(*_OF_ANSWERS)
 
 
 def _observed_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -> FloatArray:

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from ifonly.errors import IfonlyError, StoreError
+from ifonly.text.catalogue import say
 from ifonly.version import __version__
 
 Judgement = Literal["plausible", "implausible", "unsure"]
@@ -100,20 +101,12 @@ class Notes:
 
     def save(self, note: Note) -> Note:
         """Add what follows `note.revision`; it is on disk when this returns. Refused if that is not the latest."""
-        saved = Note(
-            episode=note.episode,
-            verdict=note.verdict,
-            note=note.note,
-            reviewer=note.reviewer,
-            updated=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            revision=note.revision + 1,
-            model=self._model,
-        )
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        saved = replace(note, updated=now, revision=note.revision + 1, model=self._model)
         with self._lock, _explained(self._path):
             self._refresh()
-            latest = self._latest.get(note.episode)
-            if note.revision != (0 if latest is None else latest.revision):
-                raise ConflictError("somebody else has saved a note on this episode in the meantime.")
+            if note.revision != self._latest.get(note.episode, Note(note.episode)).revision:
+                raise ConflictError(say("refusal.conflict"))
             try:
                 self._connection.execute(
                     "INSERT INTO revisions (episode, revision, verdict, note, reviewer, updated, model) "
@@ -121,7 +114,7 @@ class Notes:
                     asdict(saved),
                 )
             except sqlite3.IntegrityError:  # another process was quicker
-                raise ConflictError("somebody else has saved a note on this episode in the meantime.") from None
+                raise ConflictError(say("refusal.conflict")) from None
             # A new mapping: whoever was given the old one may still be reading it.
             self._latest = {**self._latest, saved.episode: saved}
         return saved

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ifonly.errors import InputError
+from ifonly.errors import InputError, SettingError
 from ifonly.query import Query
 
 SHORTEST_TOKEN = 16
@@ -54,9 +54,9 @@ class ReviewSettings:
         if self.query is not None and self.query.min_support is not None and self.behaviour is None:
             raise InputError("review: what has support is said by a behaviour model; pass one (--behaviour).")
         if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
-            raise InputError(f"review: jobs={self.jobs!r} must be a whole number of at least 1.")
+            raise SettingError("jobs", self.jobs, "must be a whole number of at least 1.")
         if not 0 < self.seconds < float("inf"):
-            raise InputError(f"review: seconds={self.seconds!r} must be positive and finite.")
+            raise SettingError("seconds", self.seconds, "must be positive and finite.")
         if self.token is not None:
             check_token(self.token)
 

@@ -176,7 +176,7 @@ class _Bench:
         try:
             return examine(problem, result, behaviour=self._behaviour, each_refit=False, sensitivity=False)
         except IfonlyError as error:
-            return unexamined(problem, result, str(error))
+            return unexamined(problem, result, error)
 
     def _session(self, work: Work) -> Session:
         """The session of an episode and a budget, whose bound is built without rules; an episode is abducted once."""
@@ -184,7 +184,7 @@ class _Bench:
         return _kept(self._sessions, (id, most), lambda: Session(self._problem(work).with_query(max_changes=most)))
 
     def _problem(self, work: Work) -> BaseProblem:
-        """The question without rules and budget."""
+        """The query without rules and budget."""
         query = replace(work.query, constraints=Constraints(), max_changes=None, allow_failed_model=True)
 
         def build() -> BaseProblem:

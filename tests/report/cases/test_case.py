@@ -276,9 +276,9 @@ def test_a_mask_is_a_rule_too_and_higher_may_be_better() -> None:
     allowed = np.ones((4, 6), dtype=bool)
     allowed[0, 5] = False
     rules = Constraints().restricted_to(allowed, dosed().episode)
-    question = observed_case(dosed(constraints=rules, reward=Linear({"MAP": 1.0}))).question
-    assert [str(rule) for rule in question.rules] == ["At some steps only some treatments were considered."]
-    assert (question.outcome, question.lower_is_better) == ("cumulative MAP", False)
+    asked = observed_case(dosed(constraints=rules, reward=Linear({"MAP": 1.0}))).question
+    assert [str(rule) for rule in asked.rules] == ["At some steps only some treatments were considered."]
+    assert (asked.outcome, asked.lower_is_better) == ("cumulative MAP", False)
 
 
 class _Nothing:
@@ -310,7 +310,8 @@ def test_cautions_are_about_this_case() -> None:
     cautions = case_of(dosed(max_changes=None), solve(dosed(max_changes=None))).cautions
     assert tuple(map(str, cautions)) == (
         "Under the other treatment, SOFA lies outside its plausible range, 0 to 10 at hours 8 and 12.",
-        "The relative improvement counts such values only up to the limits of their ranges.",
+        "Outcomes and improvements count such values only up to the limits of their ranges; the search takes them as "
+        "they are.",
         "drug: the dose differs by more than half of its scale at hour 0.",
         "A change falls on the first step: what came before it is not in the record.",
     )

@@ -36,7 +36,7 @@ IDS = 2
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An ensemble, a behaviour model, a run that was examined, and one of all refits together that needs support."""
-    folder = tmp_path_factory.mktemp("trust")
+    folder = tmp_path_factory.mktemp("evidence")
     cohort = ifonly.simulate.simulate_cohort(20, seed=3, horizon=4)
     ifonly.save_cohort(cohort, folder / "cohort")
     untrained = ifonly.LocationScale(cohort.schema, hidden=(6,))
@@ -50,7 +50,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = RunSettings(workers=1, episodes=cohort.ids[:IDS], sources=sources)
     for name, more in (
         ("examined", {"sensitivity": True, "each_refit": True}),
-        ("panel", {"objective": "worst", "min_support": 0.03}),
+        ("ensemble", {"objective": "worst", "min_support": 0.03}),
     ):
         query = Query(ifonly.minus("SOFA"), 2, **more)  # type: ignore[arg-type]
         solve_cohort(cohort, ensemble, query, out=folder / name, behaviour=behaviour, settings=settings)
@@ -220,7 +220,7 @@ def test_an_examination_that_failed_is_a_warning(opened: OpenedRun) -> None:
 
     problem = opened.problem(opened.cohort.ids[0])
     result = solve(problem)
-    told = told_of(problem, result, unexamined(problem, result, "no refits"))
+    told = told_of(problem, result, unexamined(problem, result, InputError("no refits")))
     assert str(told.statement) == "Model check: pass; could not be examined: no refits."
     assert len(told.warnings) == 1
 
@@ -252,22 +252,22 @@ def test_a_failed_model_can_be_reported_and_is_said_to_have_failed(own: Path) ->
 
 
 def test_refits_asked_together_with_support_are_opened_and_shown(tree: Path) -> None:
-    opened = open_run(tree / "panel")
+    opened = open_run(tree / "ensemble")
     cases = cases_of_run(opened, opened.cohort.ids, alternatives=2)
     assert any(case.answer is not None and case.answer.best.changes for case in cases)
     for case in cases:
-        panel, result = opened.problem(case.episode), opened.run.result(case.episode)
-        assert isinstance(panel, EnsembleProblem)
+        ensemble, result = opened.problem(case.episode), opened.run.result(case.episode)
+        assert isinstance(ensemble, EnsembleProblem)
         assert case.answer is not None
         assert "for the worst of 4 refits of this model" in str(case.answer.claim.statement)
         assert str(case.question.objective) == "the worst of 4 refits"
         assert any("at least 3 % of situations comparable" in str(rule) for rule in case.question.rules)
         assert np.array(case.answer.best.states) == pytest.approx(result.states, abs=1e-6)
-        outcomes = [member.outcome(result.actions) for member in panel.members]
-        assert case.answer.best.outcome == pytest.approx(panel.reward.show(min(outcomes)).value)
+        outcomes = [member.outcome(result.actions) for member in ensemble.members]
+        assert case.answer.best.outcome == pytest.approx(ensemble.reward.show(min(outcomes)).value)
         assert case.answer.best.improvement == pytest.approx(result.relative_improvement)
         assert all(
-            panel.admissible(panel.observed_actions.new_tensor([one.actions])) for one in case.answer.alternatives
+            ensemble.admissible(ensemble.observed_actions.new_tensor([one.actions])) for one in case.answer.alternatives
         )
         assert case.model.refits == 4
         assert case.observed.outcome is not None
@@ -279,13 +279,13 @@ def test_refits_asked_together_with_support_are_opened_and_shown(tree: Path) -> 
 
 
 def test_of_refits_asked_together_it_is_said_whose_gain_would_be_undone(tree: Path) -> None:
-    opened = open_run(tree / "panel")
+    opened = open_run(tree / "ensemble")
     result = next(result for result in map(opened.result, opened.cohort.ids) if result.changes)
-    panel = opened.problem(result.episode)
-    evidence = examine(panel, result, sensitivity=True)
+    ensemble = opened.problem(result.episode)
+    evidence = examine(ensemble, result, sensitivity=True)
     assert evidence.sensitivity is not None
     assert evidence.sensitivity.member is not None
-    shown = told_of(panel, result, evidence).sensitivity
+    shown = told_of(ensemble, result, evidence).sensitivity
     assert f"under refit {evidence.sensitivity.member + 1}, which gains least" in str(shown[0])
 
 
@@ -297,8 +297,8 @@ def test_the_behaviour_model_of_a_run(own: Path, tmp_path: Path, behaviour: Beha
     assert case.evidence.support is not None
     assert case.evidence.support.steps
     with pytest.raises(StoreError, match=r"its behaviour lay in .*, which is gone; pass --behaviour"):
-        open_run(own / "panel")
-    assert open_run(own / "panel", behaviour=tmp_path / "elsewhere").behaviour is not None
+        open_run(own / "ensemble")
+    assert open_run(own / "ensemble", behaviour=tmp_path / "elsewhere").behaviour is not None
     other = replace(behaviour, temperature=2.0)
     with pytest.raises(InputError, match="the behaviour model given is not what this run was about"):
         open_run(own / "examined", behaviour=other)

@@ -51,13 +51,13 @@ def own(tree: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tree, tmp_path / "moved"))
 
 
-def asked(tree: Path, out: Path, **question: Any) -> Run:
+def asked(tree: Path, out: Path, **query: Any) -> Run:
     cohort = ifonly.load(tree / "data" / "cohort")
     sources = {"episodes": tree / "data" / "cohort", "model": tree / "model"}
     return solve_cohort(
         cohort,
         ifonly.load_model(tree / "model"),
-        Query(REWARD, 2, **question),
+        Query(REWARD, 2, **query),
         out=out,
         settings=RunSettings(workers=1, episodes=cohort.ids[1:6], sources=sources),
     )

@@ -46,7 +46,7 @@ from ifonly.text.cases import AskedFacts, assumption_messages, claim_message
 from ifonly.text.catalogue import Message
 from ifonly.text.evidence import (
     caution_message,
-    evidence_messages,
+    messages_of,
     model_message,
     step_support_messages,
     support_messages,
@@ -147,7 +147,8 @@ def made_result(schema: Schema, courses: tuple[Course, Course, Course], *, prove
 
 
 def made_evidence(result: Result) -> EvidencePage:
-    said, evidence = evidence_messages(result), result.evidence
+    evidence = result.evidence
+    said = messages_of(evidence, result.schema, result.query)
     if evidence.refits is None or evidence.support is None:
         return EvidencePage(said.statement)
     gains = RefitGains(

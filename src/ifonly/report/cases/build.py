@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ifonly.data.schema import ActionSpace, unit_of_time
 from ifonly.errors import InputError
@@ -37,11 +36,12 @@ from ifonly.text import cases as text
 from ifonly.text.catalogue import Message
 from ifonly.text.evidence import (
     caution_message,
-    evidence_messages,
+    messages_of,
     model_message,
     step_support_messages,
     support_messages,
 )
+from ifonly.text.results import objective_message
 
 ROUNDING = 1e-7
 """Gaps of at most this size, relative to the outcome, are none."""
@@ -64,7 +64,8 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
     known = [budget.actions for budget in result.frontier if budget.actions is not None]
     others = [one.actions for one in result.alternatives]
     observed, best, *courses = courses_of(problem, [problem.episode.actions, result.actions, *known, *others])
-    claim = _claim(problem, result.status, best, _Bracket.of_result(result), problem.max_changes)
+    gap, proven = _gap_of(result)
+    claim = _claim(problem, result.status, best, gap=gap, proven=proven, max_changes=problem.max_changes)
     answer = CaseAnswer(
         result=result,
         claim=claim,
@@ -158,7 +159,7 @@ def _question(problem: BaseProblem) -> CaseQuestion:
 def _objective(problem: BaseProblem) -> Message | None:
     if not isinstance(problem, EnsembleProblem):
         return None
-    return text.objective_message(problem.objective.goal, len(problem.models))
+    return objective_message(problem.objective.goal, len(problem.models), "refits")
 
 
 def _model(problem: BaseProblem) -> ModelAbout:
@@ -187,24 +188,11 @@ def _asked(problem: BaseProblem, max_changes: int) -> text.AskedFacts:
     )
 
 
-@dataclass(frozen=True)
-class _Bracket:
-    """What is known of the best outcome, in the reward's units: it lies at most `gap` above `outcome`."""
-
-    outcome: float
-    gap: float
-    """Infinite where nothing is known."""
-    proven: bool
-
-    @classmethod
-    def of_result(cls, result: Result) -> _Bracket:
-        gap = result.gap if result.certificate.proven else math.inf
-        return cls(result.outcome, gap, result.proven and _is_closed(gap, result.outcome))
-
-    @classmethod
-    def of_budget(cls, outcome: float, upper_bound: float) -> _Bracket:
-        gap = max(0.0, upper_bound - outcome)
-        return cls(outcome, gap, _is_closed(gap, outcome))
+def _gap_of(result: Result) -> tuple[float, bool]:
+    """How much better, at most, another sequence could be, infinite where that is not known; and whether it is proven
+    that none is."""
+    gap = result.gap if result.certificate.proven else math.inf
+    return gap, result.proven and _is_closed(gap, result.outcome)
 
 
 def _is_closed(gap: float, outcome: float) -> bool:
@@ -212,16 +200,18 @@ def _is_closed(gap: float, outcome: float) -> bool:
     return gap <= ROUNDING * max(1.0, abs(outcome))
 
 
-def _claim(problem: BaseProblem, status: Status, course: Course, known: _Bracket, max_changes: int) -> Claim:
+def _claim(
+    problem: BaseProblem, status: Status, course: Course, *, gap: float, proven: bool, max_changes: int
+) -> Claim:
     """How sure it is that nothing is better than `course` with at most `max_changes` changes."""
-    # Bounds count the cost of changes, outcomes as shown do not.
-    bound = problem.reward.show(known.outcome + known.gap + problem.change_cost * max_changes).value
+    # Gaps count the cost of changes, outcomes as shown do not.
+    room = 0.0 if proven else gap + problem.change_cost * (max_changes - len(course.changes))
     asked, differs = _asked(problem, max_changes), bool(course.changes)
     return Claim(
-        proven=known.proven,
-        best_possible=course.outcome if known.proven else finite(bound),
-        gap=0.0 if known.proven else finite(known.gap),
-        statement=text.claim_message(asked, status, known.gap, proven=known.proven, differs=differs),
+        proven=proven,
+        best_possible=None if course.outcome is None else finite(course.outcome + room * _shown_unit(problem.reward)),
+        gap=0.0 if proven else finite(gap),
+        statement=text.claim_message(asked, status, gap, proven=proven, differs=differs),
     )
 
 
@@ -236,15 +226,18 @@ def _budgets(problem: BaseProblem, result: Result, courses: Sequence[Course]) ->
             listed.append(BudgetCourse(most, None, Claim(most < fewest, None, None, said)))
             continue
         course = next(remaining)
-        is_answer = most == problem.max_changes  # of which no more is said than of the answer itself
-        known = _Bracket.of_result(result) if is_answer else _Bracket.of_budget(budget.outcome, budget.upper_bound)
-        listed.append(BudgetCourse(most, course, _claim(problem, result.status, course, known, most)))
+        gap = max(0.0, budget.upper_bound - budget.outcome)
+        proven = _is_closed(gap, budget.outcome)
+        if most == problem.max_changes:  # of which no more is said than of the answer itself
+            gap, proven = _gap_of(result)
+        claim = _claim(problem, result.status, course, gap=gap, proven=proven, max_changes=most)
+        listed.append(BudgetCourse(most, course, claim))
     return tuple(listed)
 
 
-def _shown_size(reward: Reward) -> float:
-    """What one unit of the reward is in units of the outcome as shown."""
-    return abs(reward.show(1.0).value - reward.show(0.0).value)
+def _shown_unit(reward: Reward) -> float:
+    """What one unit of the reward adds to the outcome as shown; less than nothing where lower is better."""
+    return reward.show(1.0).value - reward.show(0.0).value
 
 
 def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContribution, ...]:
@@ -257,7 +250,7 @@ def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContributi
         return ()
     if not all(math.isfinite(value) for value in shared.outcomes.values()):
         return ()
-    size = _shown_size(problem.reward)
+    size = abs(_shown_unit(problem.reward))
     return tuple(
         ChangeContribution(one.step, size * one.alone, size * one.lost_without, size * one.share)
         for one in shared.changes
@@ -271,7 +264,8 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
     if answer is None:
         return EvidencePage(model_message(problem.standing))
     result = answer.result
-    said, evidence = evidence_messages(result), result.evidence
+    evidence = result.evidence
+    said = messages_of(evidence, result.schema, result.query)
     changed = bool(evidence.changed_steps)
     return EvidencePage(
         statement=said.statement,
@@ -285,7 +279,7 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
 
 
 def _gains(reward: Reward, result: Result) -> RefitGains | None:
-    refits, size = result.evidence.refits, _shown_size(reward)
+    refits, size = result.evidence.refits, abs(_shown_unit(reward))
     if refits is None:
         return None
     low, high = refits.spread
@@ -320,11 +314,12 @@ def _cautions(problem: BaseProblem, observed: Course, answer: CaseAnswer | None)
         found.append(Message("caution.no improvement"))
     recorded = {one.feature: one.steps for one in observed.implausible}
     found += text.range_messages("caution.recorded", schema, recorded)
-    if answer is not None and answer.best.changes:
-        left = {one.feature: one.steps for one in answer.best.implausible}
-        beyond = text.range_messages("caution.counterfactual", schema, left, but=recorded)
-        found += [*beyond, *([Message("caution.clipped")] if beyond else [])]
-        found += text.change_cautions(schema, answer.best.changes, problem.horizon)
+    best = observed if answer is None else answer.best
+    left = {one.feature: one.steps for one in best.implausible}
+    found += text.range_messages("caution.counterfactual", schema, left, but=recorded)
+    if recorded or left:
+        found.append(Message("caution.clipped"))
+    found += text.change_cautions(schema, best.changes, problem.horizon)
     if answer is not None and answer.alternatives and not answer.alternatives_proven:
         found.append(Message("caution.alternatives"))
     return found

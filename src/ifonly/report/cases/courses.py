@@ -17,7 +17,7 @@ from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.records import finite
 from ifonly.result import Change
-from ifonly.result.result import ZERO
+from ifonly.result.improvement import improvement_between
 from ifonly.search.build_result import clipped_outcomes
 
 ROUNDING = 1e-9
@@ -40,9 +40,10 @@ class Course:
     states: tuple[tuple[float | None, ...], ...]  # [T][D]
     """Dynamic features; None where the model gives no finite value."""
     outcome: float | None
-    """As people read it, without the cost of changes; None where it is not finite."""
+    """As people read it: values brought back into their plausible ranges, without the cost of changes; None where it
+    is not finite."""
     improvement: float | None
-    """Relative to the recorded outcome, values brought back into their plausible ranges; None where that is zero."""
+    """Relative to the recorded outcome; None where that is zero."""
     changes: tuple[Change, ...]
     implausible: tuple[Implausible, ...]
     admissible: bool
@@ -67,14 +68,11 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
     recorded = problem.episode
     batch = torch.as_tensor(np.stack([recorded.actions, *sequences]), device=problem.device)
     states, totals = problem.replay(batch)
-    outcomes = problem.counted(totals)
-    clipped = clipped_outcomes(problem, states, batch)
-    # Whole numbers times a number would be of single precision.
-    without_cost = (outcomes + problem.change_cost * problem.changes(batch).to(outcomes.dtype)).tolist()
+    recorded_outcome, *outcomes = clipped_outcomes(problem, states, batch)
     fine = problem.admissible(batch).tolist()
     shown = problem.decode(problem.shown_states(states, totals))
     found = []
-    for place, (actions, path) in enumerate(zip(sequences, shown[1:], strict=True), start=1):
+    for actions, path, outcome, keeps_rules in zip(sequences, shown[1:], outcomes, fine[1:], strict=True):
         changes = tuple(
             Change(int(step), int(recorded.actions[step]), int(actions[step]))
             for step in np.flatnonzero(actions != recorded.actions)
@@ -82,15 +80,16 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
         # Up to the first change the course is the recorded one: what replaying loses to rounding is given back.
         same = changes[0].step + 1 if changes else len(recorded)
         reached = np.concatenate([recorded.states[:same], path[same:]])
+        gained = improvement_between(problem.reward.show, recorded_outcome, outcome)
         found.append(
             Course(
                 actions=tuple(actions.tolist()),
                 states=tuple(tuple(finite(value) for value in row) for row in reached.tolist()),
-                outcome=finite(problem.reward.show(without_cost[place]).value),
-                improvement=_relative(clipped[place], clipped[0]),
+                outcome=finite(gained.counterfactual.value),
+                improvement=gained.relative,
                 changes=changes,
                 implausible=_implausible(recorded.schema.dynamic, reached),
-                admissible=fine[place],
+                admissible=keeps_rules,
             )
         )
     return found
@@ -105,8 +104,3 @@ def _implausible(features: Sequence[Feature], states: FloatArray) -> tuple[Impla
         if outside.any():
             found.append(Implausible(feature.name, tuple(np.flatnonzero(outside).tolist())))
     return tuple(found)
-
-
-def _relative(value: float, observed: float) -> float | None:
-    """By how much an outcome is better, relative to the size of the recorded one."""
-    return finite((value - observed) / abs(observed)) if abs(observed) > ZERO else None

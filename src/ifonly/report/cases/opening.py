@@ -26,6 +26,7 @@ from ifonly.query import Limits, Query
 from ifonly.report.cases.build import case_of
 from ifonly.report.cases.case import Case
 from ifonly.result import Alternative, Evidence, Result, Status
+from ifonly.result.table import with_check
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import source_of
 from ifonly.runs.run import Run, load_run
@@ -51,8 +52,8 @@ class OpenedRun:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """The run's table."""
-        return self.run.table()
+        """The run's table, with the model's check as it stands now."""
+        return with_check(self.run.table(), self.model.standing)
 
     @property
     def reward(self) -> Reward:
@@ -227,4 +228,4 @@ def _examined(opened: OpenedRun, problem: BaseProblem, result: Result) -> Eviden
     try:
         return examine(problem, result, behaviour=opened.behaviour, each_refit=False)
     except IfonlyError as error:
-        return unexamined(problem, result, str(error))
+        return unexamined(problem, result, error)

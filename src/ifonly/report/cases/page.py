@@ -17,7 +17,7 @@ EXACT = ("best_possible", "gap", "result")
 
 
 def cases_html(cases: Sequence[Case], summary: Any = None) -> str:
-    """A page for each case and, where there are several, a `summary` of them all (a record); never two texts of one."""
+    """A page for each case and, where there are several, a `summary` of them all; never two texts of one."""
     shown = None if summary is None else _short(to_plain(summary))
     return pages.render("report.html", summary=shown, cases=[_short(to_plain(case)) for case in cases])
 

@@ -7,8 +7,9 @@ Templates and what each is given (`render(name, **context)`), all of it in plain
 - `error.html`: `status` (number), `what`, `do` (sentences)
 - `login.html`: `failed` (whether a wrong token was given), `next` (the path to go to afterwards);
   its form posts `token` and `next` to /login
-- `report.html`: `summary` (`report.case_report.SummaryPage`, or None: a single case), `cases` (a list of `Case`);
+- `report.html`: `summary` (`report.case_report.summary_page`, or None: a single case), `cases` (a list of `Case`);
   one file that needs no other; an episode of the summary that is among `cases` is linked to its page.
+- `card.html` and `check.html`: pages without scripts, of data cards and of model checks, that share `plain_style.html`
 
 Words are the catalogue's: templates and scripts `say` codes and messages; pages carry the sentences as JSON.
 """
@@ -42,7 +43,7 @@ REPORT_SCRIPTS = (
     "charts.js",
     "lanes.js",
     "tables.js",
-    "trust.js",
+    "evidence.js",
     "case.js",
     "cohort.js",
     "report.js",

@@ -101,7 +101,7 @@
           this.place("grave", "div", {}),
           this.place("headline", "p", { class: "headline", role: "status" }),
           this.place("certificate", "p", { class: "certificate" }),
-          this.place("trust", "div", { class: "trust" }),
+          this.place("evidence", "div", { class: "evidence" }),
           this.place("cautions", "div", { class: "cautions" })),
         this.place("outcomes", "dl", { class: "outcomes" }), this.place("tried", "div", { class: "tried" }),
         this.slot("notice"),
@@ -123,11 +123,11 @@
         this.place("method", "details", { class: "method" }));
       this.root.replaceChildren(el("article", { class: "case" }, upper, this.slot("aside"), lower));
       this.places.values.append(details(ifonly.say("view.values"), () => this.valuesTable()));
-      this.trustLine = el("p", { class: "trust-line" });
-      this.trustParts = el("details", { class: "trust-parts" }, el("summary", {}, ifonly.say("view.trust")), el("div", {}));
-      this.trustParts.addEventListener("toggle", () => this.fillTrust());
+      this.evidenceLine = el("p", { class: "evidence-line" });
+      this.evidenceParts = el("details", { class: "evidence-parts" }, el("summary", {}, ifonly.say("view.evidence")), el("div", {}));
+      this.evidenceParts.addEventListener("toggle", () => this.fillEvidence());
       this.warnings = el("ul", { class: "print-only" });  // on paper nothing can be unfolded
-      this.places.trust.append(this.trustLine, this.warnings, this.trustParts);
+      this.places.evidence.append(this.evidenceLine, this.warnings, this.evidenceParts);
     }
 
     courseTitle() {
@@ -219,15 +219,15 @@
       const elsewhere = case_.answer && evidence.examined && course && !this.isBest(course);
       const changes = () => ifonly.plural(case_.question.max_changes, "change");
       const words = elsewhere ? ifonly.say("view.about sentence", { changes: changes(), text }) : text;
-      fill(this.trustLine, ifonly.trustSeal(evidence, case_.model), ` ${words}`);
+      fill(this.evidenceLine, ifonly.evidenceSeal(evidence, case_.model), ` ${words}`);
       fill(this.warnings, ...evidence.warnings.map((message) => el("li", {}, ifonly.sentence(message))));
-      this.fillTrust();
+      this.fillEvidence();
       const support = this.view.own && this.view.own.support;
       fill(places.tried, support && el("p", {}, ifonly.sentence({ code: "view.tried", values: { text: support.summary } })), support && ifonly.supportList(support));
     }
 
-    fillTrust() {
-      if (this.trustParts.open) ifonly.fillTrust(this.trustParts.lastChild, this.case, (title) => this.heading(1, title));
+    fillEvidence() {
+      if (this.evidenceParts.open) ifonly.fillEvidence(this.evidenceParts.lastChild, this.case, (title) => this.heading(1, title));
     }
 
     drawBudget() {

@@ -188,12 +188,12 @@
       shapes.push(line(low, high, -1, -1, { color: MUTED, width: 2 }));
       shapes.push(line(median, median, -1.35, -0.65, { color: MUTED, width: 3 }));
     }
-    const model = own === null ? [] : [marks(ifonly.say("trust.series.counts"), [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
+    const model = own === null ? [] : [marks(ifonly.say("evidence.series.counts"), [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
     return Plotly.react(
       place,
       [
-        marks(ifonly.say("trust.series.helps"), points.filter(([x]) => x > 0), STYLES.best.marker),
-        marks(ifonly.say("trust.series.does not help"), points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
+        marks(ifonly.say("evidence.series.helps"), points.filter(([x]) => x > 0), STYLES.best.marker),
+        marks(ifonly.say("evidence.series.does not help"), points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
         ...model,
       ],
       layout({

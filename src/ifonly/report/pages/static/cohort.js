@@ -8,7 +8,7 @@
     { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "status", text: true },
   ];
   /** Where a run had its answers examined. */
-  const TRUST_COLUMNS = [{ order: "refits_agree", falls: true }, { order: "warnings" }];
+  const EVIDENCE_COLUMNS = [{ order: "refits_agree", falls: true }, { order: "warnings" }];
 
   /** A row's answer in words; "proven" only where the bound says so. */
   function answerTag(row) {
@@ -31,7 +31,7 @@
   }
 
   /** How many refits agree, and how many warnings there are; a dash where that is not known. */
-  function trustCells({ refits_agree: share, refits, warnings }) {
+  function evidenceCells({ refits_agree: share, refits, warnings }) {
     const unknown = (value) => value === null || value === undefined;
     return [
       el("td", {}, unknown(share) ? "\u2013" : ifonly.say("column.agreeing", { helping: Math.round(share * refits), refits })),
@@ -39,7 +39,7 @@
     ];
   }
 
-  /** One case; `href` null: it has no page here; `examined`: with the columns of trust. */
+  /** One case; `href` null: it has no page here; `examined`: with the columns of evidence. */
   function cohortRow(row, largest, href, examined) {
     return el("tr", { class: href ? "opens" : "" },
       el("th", { scope: "row" }, href ? el("a", { href }, row.episode) : row.episode),
@@ -47,7 +47,7 @@
         "td", {}, ifonly.outcome(row.observed),
       ), el("td", {}, ifonly.outcome(row.best)),
       el("td", {}, gain(row, largest)), el("td", {}, row.changes === null ? "\u2013" : String(row.changes)),
-      el("td", { class: "text" }, answerTag(row)), examined && trustCells(row));
+      el("td", { class: "text" }, answerTag(row)), examined && evidenceCells(row));
   }
 
   /** Headings that sort; `query` has the order now, `onSort` is told the new one. */
@@ -83,5 +83,5 @@
     });
   }
 
-  Object.assign(ifonly, { COLUMNS, TRUST_COLUMNS, cohortRow, cohortHead, openRows });
+  Object.assign(ifonly, { COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

@@ -130,7 +130,7 @@
       const now = this.query.order || !this.about.run ? this.query : { order: "improvement", descending: true };
       ifonly.cohortHead(
         this.parts.cohort.tHead.rows[0],
-        [...ifonly.COLUMNS, ...(this.isExamined() ? ifonly.TRUST_COLUMNS : []), VERDICT], now,
+        [...ifonly.COLUMNS, ...(this.isExamined() ? ifonly.EVIDENCE_COLUMNS : []), VERDICT], now,
         (order) => this.later({ ...order, page: 1 }, 0),
       );
     }

@@ -98,7 +98,7 @@
             this.budgets)),
         el("section", { class: "summary-words" }, el("h2", {}, ifonly.say("report.proven")),
           el("ul", {}, [...summary.notes, ...question.rules].map((note) => el("li", {}, ifonly.sentence(note))))),
-        trustSummary(summary),
+        evidenceSummary(summary),
         el("section", { class: "report-table" }, el("h2", {}, ifonly.say("report.cases")),
           this.filters(), el("div", { class: "list-state" }, this.count),
           el("div", { class: "wide" }, el("table", { class: "figures cohort" },
@@ -181,7 +181,7 @@
       const paged = new Map(this.cases.map((case_, index) => [case_.episode, index]));
       const largest = Math.max(0.1, ...this.summary.rows.map((row) => row.improvement || 0));
       ifonly.cohortHead(
-        this.head, [...ifonly.COLUMNS, ...(this.summary.evidence ? ifonly.TRUST_COLUMNS : [])], query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
+        this.head, [...ifonly.COLUMNS, ...(this.summary.evidence ? ifonly.EVIDENCE_COLUMNS : [])], query, (order) => { Object.assign(query, order, { page: 1 }); this.drawTable(); },
       );
       this.body.replaceChildren(...found.slice(start, start + SIZE).map((row) =>
         ifonly.cohortRow(
@@ -202,14 +202,14 @@
   }
 
   /** What is known of the model and, over all answers, of how far to trust them. */
-  function trustSummary({ model, evidence }) {
+  function evidenceSummary({ model, evidence }) {
     const table = (titles, rows) => el("table", { class: "figures" },
       el("thead", {}, el("tr", {}, titles.map((name) => el("th", { scope: "col" }, ifonly.say(`report.${name}`))))),
       el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, ifonly.capital(ifonly.say(name))),
         cells.map((text) => el("td", {}, text))))));
     const agreed = evidence && evidence.median_agreement !== null
       ? ifonly.say("report.agreed", { percent: ifonly.percent(evidence.median_agreement) }) : "";
-    return el("section", { class: "trust-summary" }, el("h2", {}, ifonly.say("report.trust")),
+    return el("section", { class: "evidence-summary" }, el("h2", {}, ifonly.say("report.evidence")),
       el("p", {}, evidence
         ? ifonly.say("report.examined", {
             said: model.said, without: evidence.without_warnings,

@@ -76,11 +76,11 @@
     return `${share < 0 && Number(text) !== 0 ? MINUS : ""}${text} %`;
   }
 
-  /** How an improvement moves the outcome: "−21 %" where lower is better, "+21 %" where higher is. */
+  /** How an improvement moves the outcome: "−21.0 %" where lower is better, "+21.0 %" where higher is; as in columns. */
   function moved(improvement, question) {
     if (improvement === null || improvement === undefined) return "";
     const rises = improvement < 0 === question.lower_is_better;
-    const text = percent(Math.abs(improvement));
+    const text = tenths(Math.abs(improvement));
     return Number.parseFloat(text) === 0 ? "0 %" : `${rises ? "+" : MINUS}${text}`;
   }
 

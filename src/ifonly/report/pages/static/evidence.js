@@ -4,7 +4,7 @@
   const { el } = ifonly;
 
   /** Beside the sentence: whether anything speaks against the answer, in a word; no calm one for an unchecked model. */
-  function trustSeal({ examined, warnings }, { check }) {
+  function evidenceSeal({ examined, warnings }, { check }) {
     if (warnings.length) return el("span", { class: "seal open" }, ifonly.plural(warnings.length, "warning"));
     return examined && check ? el("span", { class: "seal calm" }, ifonly.say("view.seal.no warnings")) : null;
   }
@@ -19,18 +19,18 @@
 
   /** What a check of the model concluded, and on how many episodes. */
   function modelPart({ said, check }) {
-    if (!check) return [el("p", {}, ifonly.say("trust.unchecked", { said }))];
+    if (!check) return [el("p", {}, ifonly.say("evidence.unchecked", { said }))];
     const findings = [...new Set(check.findings)].map((kind) => ({ code: `concern.${kind}`, values: {} }));
     const episodes = ifonly.plural(check.episodes, "recorded episode");
     return [
-      el("p", {}, ifonly.say(findings.length ? "trust.check found" : "trust.checked", { said, episodes, findings })),
-      paragraph("trust.check means", { class: "note" }),
+      el("p", {}, ifonly.say(findings.length ? "evidence.check found" : "evidence.checked", { said, episodes, findings })),
+      paragraph("evidence.check means", { class: "note" }),
     ];
   }
 
   /** In units of the outcome; more is better. */
   function gain(value) {
-    return value === null ? ifonly.say("trust.not finite") : ifonly.number(value);
+    return value === null ? ifonly.say("evidence.not finite") : ifonly.number(value);
   }
 
   function head(codes) {
@@ -39,7 +39,7 @@
 
   function refitsTable({ improvements }) {
     return el("table", { class: "figures refits-table" },
-      el("caption", { class: "unseen" }, ifonly.say("trust.every refit")), head(["trust.refit", "trust.improvement"]),
+      el("caption", { class: "unseen" }, ifonly.say("evidence.every refit")), head(["evidence.refit", "evidence.improvement"]),
       el("tbody", {}, improvements.map((value, index) => el("tr", {},
         el("th", { scope: "row" }, String(index + 1)), el("td", {}, gain(value))))));
   }
@@ -49,7 +49,7 @@
     const changes = new Map(case_.answer.best.changes.map((change) => [change.step, change]));
     const share = (count, of) => ifonly.percent(of ? count / of : null);
     return el("div", { class: "wide" }, el("table", { class: "figures words" },
-      head(["table.when", "table.change", "trust.same step", "trust.same action"]),
+      head(["table.when", "table.change", "evidence.same step", "evidence.same action"]),
       el("tbody", {}, steps.map(({ step, same_step: step_, same_action: action, of }) => el("tr", {},
         el("th", { scope: "row" }, ifonly.capital(ifonly.moment(case_, step))),
         el("td", { class: "text" }, ifonly.changeWords(case_, changes.get(step))),
@@ -57,23 +57,23 @@
   }
 
   function refitsPart(case_, { refits: messages, gains }) {
-    if (!gains) return [paragraph("trust.no refits")];
+    if (!gains) return [paragraph("evidence.no refits")];
     const { refits } = case_.answer.result.evidence;
-    const [summary, spread, ...more] = messages;
-    const text = `${ifonly.sentence(summary)} ${ifonly.sentence(spread)}`;
+    const [spread, ...more] = messages;
+    const text = ifonly.sentence(spread);
     const key = (sign, words) =>
       el("span", { class: "key" }, el("span", { class: "sign", "aria-hidden": "true" }, sign), words);
     const others = more.filter((message) => message.code !== "refits.step"); // the table has them
     const many = gains.improvements.length > 1;
     return [
       el("p", {}, text),
-      el("p", { class: "legend" }, key("\u25CB", ifonly.say("trust.helps")),
-        refits.helping < gains.improvements.length && key("\u2715", ifonly.say("trust.does not help")),
-        key("\u25C6", case_.question.objective ? ifonly.say(case_.question.objective) : ifonly.say("trust.own model")),
-        many && key("\u2500", ifonly.say(gains.many ? "trust.nine of ten" : "trust.all"))),
-      el("div", { class: "chart refits-chart", role: "img", "aria-label": ifonly.say("trust.refit chart", { text }) }),
-      el("details", {}, el("summary", {}, ifonly.say("trust.refit table")), refitsTable(gains)),
-      refits.steps ? stepsTable(case_, refits.steps) : paragraph("trust.not searched", { class: "note" }),
+      el("p", { class: "legend" }, key("\u25CB", ifonly.say("evidence.helps")),
+        refits.helping < gains.improvements.length && key("\u2715", ifonly.say("evidence.does not help")),
+        key("\u25C6", case_.question.objective ? ifonly.say(case_.question.objective) : ifonly.say("evidence.own model")),
+        many && key("\u2500", ifonly.say(gains.many ? "evidence.nine of ten" : "evidence.all"))),
+      el("div", { class: "chart refits-chart", role: "img", "aria-label": ifonly.say("evidence.refit chart", { text }) }),
+      el("details", {}, el("summary", {}, ifonly.say("evidence.refit table")), refitsTable(gains)),
+      refits.steps ? stepsTable(case_, refits.steps) : paragraph("evidence.not searched", { class: "note" }),
       others.length > 0 && list(others, { class: "note" }),
     ];
   }
@@ -81,27 +81,27 @@
   /** Sentences about steps; those beyond the data are marked in words. */
   function supportList(support) {
     return el("ul", { class: "support" }, support.steps.map((step) => el("li", {},
-      step.beyond && el("span", { class: "tag open" }, ifonly.say("trust.beyond")), step.beyond && " ",
+      step.beyond && el("span", { class: "tag open" }, ifonly.say("evidence.beyond")), step.beyond && " ",
       step.messages.map(ifonly.sentence).join(" "))));
   }
 
   function supportPart(support) {
-    if (!support) return [paragraph("trust.no support")];
+    if (!support) return [paragraph("evidence.no support")];
     return [el("p", {}, ifonly.sentence(support.summary)), supportList(support)];
   }
 
   function sensitivityPart([summary, ...details]) {
-    if (!summary) return [paragraph("trust.no sensitivity")];
+    if (!summary) return [paragraph("evidence.no sensitivity")];
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
   /** Everything that the sentence rests on; charts are drawn when the parts are in the page. `heading` makes titles. */
-  function fillTrust(place, case_, heading) {
+  function fillEvidence(place, case_, heading) {
     const { evidence, model, question, answer } = case_;
-    const part = (name, children) => el("section", {}, heading(ifonly.say(`trust.${name}`)), children);
+    const part = (name, children) => el("section", {}, heading(ifonly.say(`evidence.${name}`)), children);
     place.replaceChildren(...[
       evidence.warnings.length && part("warnings", [list(evidence.warnings)]),
-      evidence.examined && !evidence.warnings.length && paragraph("trust.no proof", { class: "note" }),
+      evidence.examined && !evidence.warnings.length && paragraph("evidence.no proof", { class: "note" }),
       part("model", modelPart(model)),
       answer && part("refits", refitsPart(case_, evidence)),
       answer && part("support", supportPart(evidence.support)),
@@ -109,7 +109,7 @@
     ].filter(Boolean));
     const chart = place.querySelector(".refits-chart");
     if (chart) {
-      const title = ifonly.say("trust.axis", { outcome: question.outcome });
+      const title = ifonly.say("evidence.axis", { outcome: question.outcome });
       ifonly.refitsChart(chart, { ...evidence.gains, width: Math.min(chart.clientWidth, 720), title });
     }
   }
@@ -121,5 +121,5 @@
       el("strong", {}, ifonly.say("page.caution")), ` ${ifonly.say(caution)}`);
   }
 
-  Object.assign(ifonly, { trustSeal, fillTrust, supportList, cautionBox });
+  Object.assign(ifonly, { evidenceSeal, fillEvidence, supportList, cautionBox });
 })((window.ifonly = window.ifonly || {}));

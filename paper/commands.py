@@ -1,4 +1,4 @@
-"""The command line of the paper's studies: `reproduce` makes its experiments, `accuracy` judges learned models."""
+"""The command line of the paper's studies: `reproduce` makes its experiments, `accuracy` and `worlds` judge models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 from rich.table import Table
 
@@ -17,33 +18,21 @@ from ifonly.cli import options
 from ifonly.cli.drawing import Bars, progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, register, require_free
 from ifonly.errors import StoreError
-from ifonly.files import write_text_atomically
-from ifonly.runs.settings import available_cores
+from ifonly.files import available_cores, write_text_atomically
 from ifonly.simulate import sepsis_schema
 from paper.accuracy_study import AccuracySettings, Examiner, accuracy_by_cohort_size
 from paper.bench import Bench, read_header
 from paper.catalogue import ALL, chosen, finished_outcomes, write_page
 from paper.experiment import RECORD, NothingToDrawError, Outcome, carry_out, draw_again
 from paper.laboratory import Conditions, Laboratory, SettingsT
+from paper.worlds_study import carry_out as carry_out_worlds
+from paper.worlds_study import cells_of, read_cells
+from paper.worlds_tables import background, fill_page, summary
 
 DRAWING_NEEDS = {"names", "out", "episodes", "model", "draw_only", "page", "json"}
 """What --draw-only goes by; it refuses everything else."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
-
-REPRODUCE_EXAMPLES = (
-    "python -m paper reproduce fig2a --quick --out runs/quick",
-    "python -m paper reproduce fig2a fig2b fig2c --patients 50 --seconds 30 --workers 8",
-    "python -m paper reproduce all --out runs/paper --page docs/results.md",
-    "python -m paper reproduce all --out runs/paper --draw-only",
-    "python -m paper reproduce fig4 --device cuda --workers 4 --patients 20",
-    "python -m paper reproduce fig5 --location 0.5,1.0,1.5 --scale 0.1,1.0 --stays 2000 --out runs/grid",
-    "python -m paper reproduce fig3b baselines --episodes data/sepsis --model models/sepsis --out runs/mine",
-)
-ACCURACY_EXAMPLES = (
-    "python -m paper accuracy --sizes 250,1000 --solve 10 --out accuracy.json",
-    "python -m paper accuracy --model models/sepsis --patients 100 --horizon 10 -k 2",
-)
 
 
 def _option(panel: str, metavar: str, help: str, default: str | bool = True, least: float | None = None) -> Any:
@@ -110,6 +99,15 @@ def reproduce(
     stopped goes on where it was when the same command is given again, and figures can be drawn anew without measuring.
     What experiments have in common is measured once. Full settings, as in the paper, take many hours of processor
     time; --patients, --seconds and --quick make it less.
+
+    Examples:
+    python -m paper reproduce fig2a --quick --out runs/quick
+    python -m paper reproduce fig2a fig2b fig2c --patients 50 --seconds 30 --workers 8
+    python -m paper reproduce all --out runs/paper --page docs/results.md
+    python -m paper reproduce all --out runs/paper --draw-only
+    python -m paper reproduce fig4 --device cuda --workers 4 --patients 20
+    python -m paper reproduce fig5 --location 0.5,1.0,1.5 --scale 0.1,1.0 --stays 2000 --out runs/grid
+    python -m paper reproduce fig3b baselines --episodes data/sepsis --model models/sepsis --out runs/mine
     """
     wanted = chosen(names)
     if draw_only:
@@ -213,20 +211,23 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 def _shown(outcome: Outcome) -> list[Any]:
     """One experiment for people."""
     experiment, cells = outcome.experiment, outcome.record.cells
-    summary = experiment.summary(outcome.table)
-    table = Table(title=f"{experiment.name}: {experiment.title}", title_justify="left")
-    for name in summary.columns:
-        table.add_column(name, justify="right")
-    for row in summary.iter_rows():
-        table.add_row(*(str(value) for value in row))
     return [
-        table,
+        _as_table(experiment.summary(outcome.table), f"{experiment.name}: {experiment.title}"),
         f"the paper: {experiment.paper}",
         *(f"here: {sentence}" for sentence in experiment.findings(outcome.table)),
         *([outcome.progress()] if cells.failed or cells.finished < cells.wanted else []),
         f"figure {outcome.figure}, table {outcome.table_file}",
         "",
     ]
+
+
+def _as_table(frame: pl.DataFrame, title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in frame.columns:
+        table.add_column(name, justify="right")
+    for row in frame.iter_rows():
+        table.add_row(*(str(value) for value in row))
+    return table
 
 
 def _number(*names: str, help: str, least: int = 1) -> Any:
@@ -264,6 +265,10 @@ def accuracy(
     How far off are the states that a learned model says would have followed other treatment? And how much of the
     improvement that was truly possible does its recommendation bring about? By default for models fitted to cohorts of
     growing size.
+
+    Examples:
+    python -m paper accuracy --sizes 250,1000 --solve 10 --out accuracy.json
+    python -m paper accuracy --model models/sepsis --patients 100 --horizon 10 -k 2
     """
     if model is not None and sizes is not None:
         raise typer.BadParameter("--model and --sizes exclude each other.")
@@ -288,6 +293,61 @@ def accuracy(
     return ExitCode.DONE
 
 
+def _names(option: str, help: str) -> Any:
+    """An option that may be repeated; all where it is not given."""
+    return typer.Option(option, metavar="NAME", help=f"{help}; may be repeated.", show_default="all")
+
+
+def worlds(
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where cells are kept; those that it holds are not repeated."),
+    ],
+    world: Annotated[list[str] | None, _names("--world", "epidemic, battery or glucose")] = None,
+    variant: Annotated[list[str] | None, _names("--variant", "plain, column, constant or drift")] = None,
+    recipe: Annotated[list[str] | None, _names("--recipe", "How models are made: paper, free or auto")] = None,
+    episodes: Annotated[int, _number(help="Episodes that models learn from.", least=2)] = 1000,
+    asked: Annotated[int, _number(help="Others, for which an answer is sought.")] = 100,
+    max_changes: Annotated[int, _number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0, help="Limit of a single search.")] = 20.0,
+    scaling: Annotated[
+        str, typer.Option(metavar="NAME", help="Of features with a hard range: linear or bounded.")
+    ] = "linear",
+    seed: options.Seed = 0,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the tables of all that the folder holds into this page."),
+    ] = None,
+    json: Json = False,
+) -> ExitCode:
+    """Do proven-best answers truly help? In worlds of other fields than sepsis, of which everything is known.
+
+    Models are fitted to episodes recorded in a world, checked on others, and asked about these; each answer is replayed
+    in the world, with the noise that the episode truly had. Variants leave something out of the record. Every cell (a
+    world, a variant, a recipe) is kept as soon as it is finished.
+
+    Examples:
+    python -m paper worlds --world epidemic --variant plain --episodes 500 --asked 20 --out runs/worlds
+    python -m paper worlds --recipe auto --scaling bounded --out runs/worlds
+    python -m paper worlds --episodes 1000 --asked 100 -k 3 --out runs/worlds --page docs/worlds.md
+    """
+    settings = {"episodes": episodes, "asked": asked, "max_changes": max_changes, "seconds": seconds, "seed": seed}
+    cells = cells_of(world or (), variant or (), recipe or (), **settings, scaling=scaling)
+    with progress_bars() as bars:
+        done = carry_out_worlds(cells, out, progress=bars)
+    if page is not None:
+        fill_page(page, read_cells(out))
+    Output.as_json = json
+    output = Output()
+    output.document({"folder": str(out), "cells": [cell.to_dict() for cell in done]})
+    for name in dict.fromkeys(cell.settings.world for cell in done):
+        group = [cell for cell in done if cell.settings.world == name]
+        output.show(_as_table(summary(group), name), _as_table(background(group), f"{name}: models and searches"))
+    if page is not None:
+        output.show(f"tables written to {page}")
+    return ExitCode.DONE
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -295,5 +355,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="The paper's experiments, and how far learned counterfactuals are from the truth.",
 )
-register(app, "reproduce", reproduce, REPRODUCE_EXAMPLES)
-register(app, "accuracy", accuracy, ACCURACY_EXAMPLES)
+register(app, "reproduce", reproduce)
+register(app, "accuracy", accuracy)
+register(app, "worlds", worlds)

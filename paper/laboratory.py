@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -30,6 +30,15 @@ MADE_BY = "python -m paper reproduce"
 
 Limits = tuple[float, float]
 """Lipschitz limits (L_h, L_phi) of the location and the scale network."""
+
+
+def on_linear_scales(cohort: Cohort) -> Cohort:
+    """The cohort with features that the paper's models see as they are: none on a bounded scale."""
+    features = tuple(
+        replace(feature, scaling="linear") if feature.scaling == "bounded" else feature
+        for feature in cohort.schema.features
+    )
+    return replace(cohort, schema=replace(cohort.schema, features=features))
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ class Laboratory:
         """Simulate the stays, unless they are stored already or others are given."""
         if self.episodes is None and not self.cohort_folder.exists():
             conditions = self.conditions
-            cohort = simulate_cohort(conditions.stays, seed=conditions.seed, progress=progress)
+            cohort = on_linear_scales(simulate_cohort(conditions.stays, seed=conditions.seed, progress=progress))
             provenance = {"made by": MADE_BY, "stays": conditions.stays, "seed": conditions.seed}
             save_cohort(cohort, self.cohort_folder, provenance=provenance)
 

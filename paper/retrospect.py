@@ -15,7 +15,7 @@ from ifonly.report.cohort_plots import plot_improvement_distribution
 from ifonly.report.improvements import improvements
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result.table import FAILED
-from ifonly.text.summaries import unfinished
+from ifonly.text.summaries import statement_messages
 from paper import asking
 from paper.bench import Bench
 from paper.experiment import Experiment
@@ -109,10 +109,11 @@ class ImprovementDistribution(Experiment[RetrospectSettings]):
         share = found.cases.height / max(found.improvement.episodes, 1)
         median = found.improvement.median
         limited = f" {found.counts.limited:,} answers are lower bounds." if found.counts.limited else ""
+        unfinished = " ".join(str(one) for one in statement_messages(found) if one.code == "summary.unfinished")
         return [
             f"Median improvement {'-' if median is None else f'{100 * median:.1f} %'}; {found.cases.height:,} of "
             f"{found.improvement.episodes:,} patients ({share:.1%}) improve by at least {found.threshold:.0%}."
-            f"{limited} {unfinished(found.counts)}".rstrip()
+            f"{limited} {unfinished}".rstrip()
         ]
 
 

@@ -46,7 +46,7 @@ def bench(common_laboratory: Laboratory) -> Iterator[Bench]:
         yield bench
 
 
-def question(laboratory: Laboratory, number: int, max_changes: int) -> Problem:
+def asked_problem(laboratory: Laboratory, number: int, max_changes: int) -> Problem:
     episode = laboratory.cohort()[laboratory.patients(None)[number]]
     return Question(max_changes, laboratory.reward).problem(episode, laboratory.load_model(LIMITS))
 
@@ -85,7 +85,7 @@ def test_a_cell_tells_what_solve_tells(bench: Bench) -> None:
     episode = laboratory.patients(None)[2]
     cell = SolveCell(episode, PAPERS, LIMITS, 2, AnchorPlan(samples=30))
     row = bench.measure([cell], "test")[cell]
-    problem = question(laboratory, 2, 2)
+    problem = asked_problem(laboratory, 2, 2)
     result = solve(problem, AnchorAStar(anchors=MonteCarlo(samples=30), seed=TINY.seed))
     expected = to_row(result) | {"nodes": result.stats.nodes_expanded}
     for name in ("status", "outcome", "upper_bound", "clipped_outcome", "observed_clipped_outcome", "nodes", "changes"):
@@ -263,7 +263,7 @@ def test_unproven_optima_are_brackets(make_bench: Callable[..., Bench]) -> None:
 def test_facility_locations_are_chosen_once_for_all_sizes(bench: Bench) -> None:
     laboratory = bench.laboratory
     choose_points(laboratory, LIMITS, 16, "cpu")
-    problem = question(laboratory, 3, 1)
+    problem = asked_problem(laboratory, 3, 1)
     for size in (5, 16):
         strategy = FacilityLocation(size=size, pool=laboratory.cohort().states)
         generators = [torch.Generator().manual_seed(TINY.seed) for _ in range(2)]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ifonly.data.episode import Episode, FloatArray, IntArray, Origin
+from ifonly.data.scaling import within_ranges
 from ifonly.data.scores import Course, Score, organ_points
 from ifonly.result.evidence import OrganGain, ScoreGain
 from ifonly.rewards import Reward, features_of
@@ -28,8 +29,7 @@ def score_gains(episode: Episode, reward: Reward, states: FloatArray, actions: I
 
 def _gain(score: Score, episode: Episode, reward: Reward, states: FloatArray, actions: IntArray) -> ScoreGain:
     column = episode.schema.dynamic_index(score.feature)
-    low, high = episode.schema.dynamic[column].plausible or (-math.inf, math.inf)
-    modelled = np.clip(states[..., column], low, high)
+    modelled = within_ranges(episode.schema.dynamic, states)[..., column]
     with np.errstate(invalid="ignore"):
         claimed = (modelled[0] - modelled[1]).sum()
     points = points_of(score, episode, states, actions)

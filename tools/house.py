@@ -8,7 +8,8 @@ are counted by asking its typer app in a subprocess, and left out where that can
 
 Definitions:
 
-- The wheel is src/ifonly. A room is a folder directly in it; its top-level modules together are the room "(top)".
+- The wheel is src/ifonly, stubs included. A room is a folder directly in it; its top-level modules together are the
+  room "(top)".
 - A code line is a line of Python that is neither blank, nor only a comment, nor part of a docstring. A docstring is
   any statement that is nothing but a string, so strings below constants and fields count as well.
 - The length of a function is the code lines of its body: neither decorators nor signature, which for a command is
@@ -40,6 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "ifonly"
+PYTHON = {".py", ".pyi"}
 PAGES = {".js": "JavaScript", ".css": "CSS", ".html": "HTML"}
 UNKNOWN = "-"
 UNCOUNTED_NAMES = {"main"}
@@ -150,7 +152,7 @@ class House:
 def measure(tree: Path) -> House:
     """Measure the checkout at `tree`."""
     package = tree / "src" / PACKAGE
-    modules = tuple(measure_module(path, package) for path in sorted(package.rglob("*.py")))
+    modules = tuple(measure_module(path, package) for path in sorted(package.rglob("*.py*")) if path.suffix in PYTHON)
     pages: Counter[str] = Counter()
     for path in package.rglob("*"):
         if path.suffix in PAGES:

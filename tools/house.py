@@ -42,7 +42,7 @@ from pathlib import Path
 
 PACKAGE = "ifonly"
 PYTHON = {".py", ".pyi"}
-PAGES = {".js": "JavaScript", ".css": "CSS", ".html": "HTML"}
+OTHERS = {".js": "JavaScript", ".css": "CSS", ".html": "HTML", ".sql": "SQL", ".yaml": "YAML", ".json": "JSON"}
 UNKNOWN = "-"
 UNCOUNTED_NAMES = {"main"}
 UNCOUNTED_MODULES = {"__init__", "__main__", "base"}
@@ -91,7 +91,7 @@ class House:
 
     modules: tuple[Module, ...]
     pages: Mapping[str, int]
-    """Non-blank lines per language of the browser."""
+    """Non-blank lines per language that is not Python: of the browser, of queries, of tables and words."""
     options: Mapping[str, int]
     """Options per command; empty where the command line cannot be imported."""
     outside: Mapping[str, int] = field(default_factory=dict)
@@ -155,8 +155,8 @@ def measure(tree: Path) -> House:
     modules = tuple(measure_module(path, package) for path in sorted(package.rglob("*.py*")) if path.suffix in PYTHON)
     pages: Counter[str] = Counter()
     for path in package.rglob("*"):
-        if path.suffix in PAGES:
-            pages[PAGES[path.suffix]] += sum(bool(line.strip()) for line in path.read_text("utf-8").splitlines())
+        if path.suffix in OTHERS:
+            pages[OTHERS[path.suffix]] += sum(bool(line.strip()) for line in path.read_text("utf-8").splitlines())
     beside = {
         folder: sum(len(code_lines(path.read_text("utf-8"))) for path in (tree / folder).rglob("*.py"))
         for folder in ("paper", "benchmarks", "tools", "tests")

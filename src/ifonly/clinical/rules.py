@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ifonly.clinical.database import quoted
 from ifonly.clinical.items import ids_of, mimic_items
 from ifonly.clinical.sources import Source
-from ifonly.clinical.treatments import DEFAULT_WEIGHT, MOST_FLUID, MOST_RATE
+from ifonly.clinical.treatments import DEFAULT_WEIGHT, MOST_FLUID, MOST_RATE, PLAUSIBLE_WEIGHT
 from ifonly.errors import InputError
 
 RULES = (
@@ -25,9 +25,6 @@ RULES = (
     *("antibiotics", "cultures"),
 )
 """In the order in which they are applied: each may read the tables of those before it."""
-
-PLAUSIBLE_WEIGHT = (20, 300)
-"""kg"""
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,12 @@ def read_rules(source: Source) -> Iterator[Rule]:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "items": mimic_items(),
         **{helper.__name__: helper for helper in (by_item, ids_of, quoted, values)},
+        "items": mimic_items(),
+        "DEFAULT_WEIGHT": DEFAULT_WEIGHT,
+        "MOST_FLUID": MOST_FLUID,
+        "MOST_RATE": MOST_RATE,
         "PLAUSIBLE_WEIGHT": PLAUSIBLE_WEIGHT,
-        **{"DEFAULT_WEIGHT": DEFAULT_WEIGHT, "MOST_FLUID": MOST_FLUID, "MOST_RATE": MOST_RATE},
     }
     for name in RULES:
         file = "infection" if name in ("antibiotics", "cultures") else name

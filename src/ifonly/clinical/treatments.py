@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+PLAUSIBLE_WEIGHT = (20, 300)
+"""kg"""
 DEFAULT_WEIGHT = 80.0
 """kg, where a rate that is not per kg meets a stay without a weight (as in the AI Clinician)."""
 MOST_RATE = 10.0

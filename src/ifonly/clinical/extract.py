@@ -16,7 +16,7 @@ from ifonly.clinical.cache import Counts, TableCache, code_of
 from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
 from ifonly.clinical.inclusion import TABLES, FlowStep
 from ifonly.clinical.items import differing_labels
-from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
+from ifonly.clinical.passes import Pass, make_passes, pass_recipe, run_pass
 from ifonly.clinical.rules import Rule, check_losses, loss_notes, read_rules
 from ifonly.clinical.sources import Source, find_source
 from ifonly.clinical.treatments import DEFAULT_WEIGHT
@@ -108,7 +108,7 @@ class _Reader:
 
         report(0.0)
         made = self.passes.make(
-            name, recipe_of(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
+            name, pass_recipe(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
         )
         report(1.0)
         return made

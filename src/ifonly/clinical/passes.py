@@ -139,7 +139,7 @@ def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typ
     return int(row)
 
 
-def recipe_of(table: Table, chosen: Pass) -> dict[str, Any]:
+def pass_recipe(table: Table, chosen: Pass) -> dict[str, Any]:
     """What a pass depends on: the file as it is now, and the query put to it."""
     stat = table.path.stat()
     query = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))

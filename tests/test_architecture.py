@@ -307,6 +307,13 @@ def test_licence_and_metadata_agree() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
+def test_every_file_of_the_package_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packed = {path for pattern in settings["package-data"]["ifonly"] for path in PACKAGE.glob(pattern)}
+    others = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert others == {path for path in packed if path.is_file()}
+
+
 def test_architecture_document_lists_the_rooms_in_order() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", text, flags=re.MULTILINE)

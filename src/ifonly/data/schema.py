@@ -133,6 +133,11 @@ class Axis:
             if strangers := [level for level in self.levels if not low <= level <= high]:
                 raise InputError(f"{where}: level(s) {strangers} lie outside its plausible doses, {low:g} to {high:g}.")
 
+    @property
+    def label(self) -> str:
+        """The name with its unit, as shown to people."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
     def show(self, level: float) -> str:
         """A level as people read it, with as many digits as it takes to tell all levels apart."""
         digits = next(d for d in range(6, 18) if len({f"{v:.{d}g}" for v in self.levels}) == len(self.levels))

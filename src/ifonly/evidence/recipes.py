@@ -28,6 +28,7 @@ from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, FitSettings, fit, objective
+from ifonly.models.fit_effects import fit_with_effects
 from ifonly.models.fit_ensemble import fit_ensemble, fit_strengths
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
@@ -81,6 +82,7 @@ def fit_recipe(
     recipes: Sequence[Recipe] | None = None,
     hidden: Sequence[int] = (200,),
     refits: int = 0,
+    subject_effect: bool = False,
     settings: FitSettings | None = None,
     seed: int = 0,
     journal: Path | None = None,
@@ -91,6 +93,7 @@ def fit_recipe(
     Recipes are fitted to four fifths of the subjects and compared on the others (`compare_recipes`). Among those within
     one standard error of the best, the one with the largest curvature penalty is taken: it costs nothing that could be
     told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`.
+    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`).
     With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
     no comparison, and with fewer than ten subjects there is none: a residual location with a penalty of 0.1 is taken.
 
@@ -114,13 +117,13 @@ def fit_recipe(
             recipe, strength = next(one for one in listed if one.name == chosen.recipe), chosen.curvature
     model, own = recipe.untrained(cohort.schema, hidden), replace(recipe.settings(settings), curvature=strength)
     fitted: TrainableModel
-    if refits:
+    if subject_effect:
+        fitted = fit_with_effects(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
+    elif refits:
         fitted = fit_ensemble(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
-        members = (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else ()
     else:
         fitted = fit(model, cohort, settings=own, seed=seed, progress=progress)
-        members = (fitted,)
-    for member in members:
+    for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"
         member.fit_report = replace(member.fit_report, recipes=tuple(rows))
     return fitted

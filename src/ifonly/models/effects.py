@@ -1,13 +1,17 @@
 """Subject effects: what lasts in a subject's noise, learned from all of its steps and held fixed in counterfactuals.
 
-Two rounds. A model is fitted as usual; a subject whose noise keeps to one side has something that nobody recorded. Its
-mean noise, shrunk by how much of the noise's variance lies between subjects, is its effect, one number for each dynamic
-feature. Then a model of the same kind is fitted whose context has these numbers beside what was recorded. A new
-episode's effect is inferred from its recorded steps, as its noise is. It is part of the context, so counterfactuals
+A subject whose noise keeps to one side has something that nobody recorded. Its mean noise, shrunk by how much of the
+noise's variance lies between subjects, is its effect, one number for each dynamic feature. Models are fitted in rounds:
+without effects, then with those that the round before gives, as columns of the context. A round's noise is that of a
+model in which nobody has effects: what the last round's effects explained is explained anew.
+
+An episode's effect is inferred from its recorded steps, as its noise is. It is part of the context, so counterfactuals
 cannot change it, and exactness, bounds and proofs are those of any model with such a context.
 
-In the second round, every transition sees the effect that the OTHER steps of its subject give: the mean of noise that
-is to be explained would explain too much of it, and the model would learn to undo the shrinkage.
+A fit sees effects of the very steps that it explains, and so gives back what was shrunk where all subjects have equally
+many. This is on purpose. With the mean of a subject's noise among its inputs, a regression learns what actions do from
+how the SAME subjects fare with and without them (the within estimator), and what lasts cannot confound it; effects from
+other steps alone would leave a part of the confounding. The price: the likelihood of these steps is flattered.
 """
 
 from __future__ import annotations
@@ -104,17 +108,6 @@ class Shrinkage:
         groups = noise.grouped(_subjects(record))
         return self.effects(groups.sums, groups.counts)[groups.of_step]
 
-    def without_own_step(self, model: TrainableModel, cohort: Cohort) -> FloatArray:
-        """The effect [T, D] at every step that the other steps of the subject give; to fit to."""
-        noise = _Noise.of(model, cohort, np.array(self.deviation))
-        groups = noise.grouped(_subjects(cohort))
-        effects = self.effects(groups.sums, groups.counts)[groups.of_step]
-        own = np.where(noise.counted, noise.values, 0.0)
-        leads_on = np.delete(np.arange(len(effects)), cohort.offsets[1:] - 1)
-        row = groups.of_row
-        effects[leads_on] = self.effects(groups.sums[row] - own, groups.counts[row] - noise.counted)
-        return effects
-
 
 @dataclass(frozen=True)
 class _Groups:
@@ -141,7 +134,8 @@ class _Noise:
         """The noise of every transition; `model` is a copy for search."""
         rows = record.transitions() if isinstance(record, Cohort) else _transitions_of(record)
         lengths = record.lengths if isinstance(record, Cohort) else np.array([len(record)])
-        context = np.delete(model.encode_context(record), np.cumsum(lengths) - 1, axis=0)
+        added = np.zeros((len(rows), len(model.schema.context) - rows.context.shape[1]))  # as if nobody had effects
+        context = model.scaler.context.encode(np.concatenate([rows.context, added], axis=1))
         device = model.action_vectors.device
 
         def tensor(values: FloatArray) -> Tensor:
@@ -187,9 +181,23 @@ def _transitions_of(episode: Episode) -> Transitions:
 
 def with_effects(schema: Schema) -> Schema:
     """The schema with one more context column for each dynamic feature: its effect, in deviations of its noise."""
-    # Contextual, for in a fit it leaves out the step at hand; not scaled, so that a small effect stays small.
-    effects = [Feature(f"effect on {feature.name}", "contextual", scaling="none") for feature in schema.dynamic]
+    # Not scaled, so that a small effect stays small.
+    effects = [Feature(f"effect on {feature.name}", "static", scaling="none") for feature in schema.dynamic]
     return replace(schema, features=(*schema.features, *effects))
+
+
+def _without_effects(schema: Schema) -> Schema:
+    """What `with_effects` was given."""
+    plain = replace(schema, features=schema.features[: -len(schema.dynamic)])
+    if not plain.dynamic or with_effects(plain).features != schema.features:
+        raise InputError("subject effects: models must have a context column for the effect on each dynamic feature.")
+    return plain
+
+
+def _narrower(scaler: Scaler, schema: Schema) -> Scaler:
+    """What `_wider` was given."""
+    columns, count = scaler.context, len(schema.context)
+    return replace(scaler, context=Columns(columns.offset[:count], columns.scale[:count], Link.of(schema.context)))
 
 
 def _wider(scaler: Scaler, schema: Schema) -> Scaler:
@@ -211,6 +219,8 @@ def like(model: TrainableModel, schema: Schema) -> TrainableModel:
 class SubjectEffectModel(TrainableModel):
     """The `second` model, whose context has effects that the `first` one's noise gives; `fit_with_effects` makes it.
 
+    Both are of the schema `with_effects`; the noise that gives effects is that of the first where nobody has any.
+
     To others it is a model of the cohort's schema: it infers the effects of an episode, or of the subjects of a cohort,
     when it encodes their context. Those of an episode by itself rest on this episode alone; in a cohort, all episodes
     of a subject share one.
@@ -220,14 +230,15 @@ class SubjectEffectModel(TrainableModel):
 
     def __init__(self, first: TrainableModel, second: TrainableModel, shrinkage: Shrinkage) -> None:
         if type(first) is not type(second) or first.settings() != second.settings():
-            raise InputError("subject effects: both rounds must have models of one class with the same settings.")
-        with_effects(first.schema).require_same(second.schema, here="the first model with effects", there="the second")
-        super().__init__(first.schema, first.scaler)
+            raise InputError("subject effects: both models must be of one class with the same settings.")
+        first.schema.require_same(second.schema, here="the first model", there="the second")
+        schema = _without_effects(first.schema)
+        super().__init__(schema, _narrower(first.scaler, schema))
         self.elementwise = second.elementwise  # type: ignore[misc]  # that of the class it is made of
         self.shrinkage = shrinkage
         self.first = first
         self.second = second
-        self.set_scaler(first.scaler)
+        self.set_scaler(self.scaler)
 
     @property
     def prior(self) -> NoisePrior:  # type: ignore[override]  # the second model holds it
@@ -250,8 +261,8 @@ class SubjectEffectModel(TrainableModel):
         """Take over the coordinates that `scaler` defines, in both models."""
         super().set_scaler(scaler)
         if "second" in self._modules:
-            self.first.set_scaler(scaler)
-            self.second.set_scaler(_wider(scaler, self.second.schema))
+            for model in (self.first, self.second):
+                model.set_scaler(_wider(scaler, model.schema))
 
     def step(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The second model's next states [..., D]."""
@@ -275,10 +286,8 @@ class SubjectEffectModel(TrainableModel):
         return self.second.smooth()
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Refused: it takes two rounds."""
-        raise InputError(
-            "a model with subject effects is fitted in two rounds; call fit_with_effects with a plain one."
-        )
+        """Refused: it takes several rounds."""
+        raise InputError("a model with subject effects takes several rounds; call fit_with_effects with a plain one.")
 
     def bake_(self) -> None:
         """Compute once what depends on the weights alone, in both models."""
@@ -303,7 +312,7 @@ class SubjectEffectModel(TrainableModel):
         if not shrinkage.is_sound(len(schema.dynamic)):
             raise InputError("subject effects: needs positive deviations and variances, one for each dynamic feature.")
         wide = with_effects(schema)
-        first, second = (kind.from_settings(one, settings["settings"], Scaler.identity(one)) for one in (schema, wide))
+        first, second = (kind.from_settings(wide, settings["settings"], Scaler.identity(wide)) for _ in range(2))
         model = cls(first, second, shrinkage)
         model.set_scaler(scaler)
         return model

@@ -17,7 +17,7 @@ from ifonly.study.plan import EvidencePlan
 from ifonly.study.templates import Sizes, simulated_text, study_text
 from ifonly.text.evidence import evidence_line
 
-TINY = Sizes(refits=2, epochs=2, changes=2, first=2, cases=2)
+TINY = Sizes(recipe="residual", refits=2, epochs=2, changes=2, first=2, cases=2)
 
 
 def write(file: Path, **changes: object) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from ifonly import load_model
 from ifonly.cli import options
 from ifonly.cli.drawing import Bars, progress_bars
-from ifonly.cli.frame import ExitCode, Output, note, register, require_free
+from ifonly.cli.frame import ExitCode, Output, add_command, note, require_free
 from ifonly.errors import StoreError
 from ifonly.files import available_cores, write_text_atomically
 from ifonly.simulate import sepsis_schema
@@ -355,6 +355,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="The paper's experiments, and how far learned counterfactuals are from the truth.",
 )
-register(app, "reproduce", reproduce)
-register(app, "accuracy", accuracy)
-register(app, "worlds", worlds)
+add_command(app, "reproduce", reproduce)
+add_command(app, "accuracy", accuracy)
+add_command(app, "worlds", worlds)

@@ -191,19 +191,15 @@ def test_private_names_stay_in_their_module() -> None:
 
 
 def test_public_names_are_imported_when_used_and_known_to_type_checkers() -> None:
-    """`__all__`, the table of homes and the imports for type checkers list the same names."""
-    front = tree("")
-    announced = {
-        alias.asname or alias.name
-        for block in ast.walk(front)
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert announced | {"__version__"} == set(ifonly.__all__)
+    """The stub re-exports every public name from a room inside the library; the package gives it out when asked."""
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    aliases = [(node, alias) for node in imports(stub) for alias in node.names]
+    assert all(alias.asname == alias.name for _, alias in aliases), "type checkers take `import x as x` as public"
+    assert {alias.name for _, alias in aliases} == set(ifonly.__all__)
+    assert len(aliases) == len(ifonly.__all__) > 70
     assert not [name for name in ifonly.__all__ if not hasattr(ifonly, name)]
-    assert "torch" not in {name.split(".")[0] for node in imports(front) for name in imported_names(node)}
+    assert not [arrow for arrow in arrows_of("", stub, set(sources())) if points_back(arrow)]
+    assert "torch" not in {name.split(".")[0] for node in imports(tree("")) for name in imported_names(node)}
 
 
 def test_modules_stay_small() -> None:
@@ -309,6 +305,13 @@ def test_licence_and_metadata_agree() -> None:
     assert "Copyright (c) 2026 the ifonly authors" in text
     assert (ROOT / project["readme"]).is_file()
     assert (PACKAGE / "py.typed").is_file()
+
+
+def test_every_file_of_the_package_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packed = {path for pattern in settings["package-data"]["ifonly"] for path in PACKAGE.glob(pattern)}
+    others = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert others == {path for path in packed if path.is_file()}
 
 
 def test_architecture_document_lists_the_rooms_in_order() -> None:

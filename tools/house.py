@@ -8,7 +8,8 @@ are counted by asking its typer app in a subprocess, and left out where that can
 
 Definitions:
 
-- The wheel is src/ifonly. A room is a folder directly in it; its top-level modules together are the room "(top)".
+- The wheel is src/ifonly, stubs included. A room is a folder directly in it; its top-level modules together are the
+  room "(top)".
 - A code line is a line of Python that is neither blank, nor only a comment, nor part of a docstring. A docstring is
   any statement that is nothing but a string, so strings below constants and fields count as well.
 - The length of a function is the code lines of its body: neither decorators nor signature, which for a command is
@@ -40,7 +41,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "ifonly"
-PAGES = {".js": "JavaScript", ".css": "CSS", ".html": "HTML"}
+PYTHON = {".py", ".pyi"}
+OTHERS = {".js": "JavaScript", ".css": "CSS", ".html": "HTML", ".sql": "SQL", ".yaml": "YAML", ".json": "JSON"}
 UNKNOWN = "-"
 UNCOUNTED_NAMES = {"main"}
 UNCOUNTED_MODULES = {"__init__", "__main__", "base"}
@@ -89,7 +91,7 @@ class House:
 
     modules: tuple[Module, ...]
     pages: Mapping[str, int]
-    """Non-blank lines per language of the browser."""
+    """Non-blank lines per language that is not Python: of the browser, of queries, of tables and words."""
     options: Mapping[str, int]
     """Options per command; empty where the command line cannot be imported."""
     outside: Mapping[str, int] = field(default_factory=dict)
@@ -150,11 +152,11 @@ class House:
 def measure(tree: Path) -> House:
     """Measure the checkout at `tree`."""
     package = tree / "src" / PACKAGE
-    modules = tuple(measure_module(path, package) for path in sorted(package.rglob("*.py")))
+    modules = tuple(measure_module(path, package) for path in sorted(package.rglob("*.py*")) if path.suffix in PYTHON)
     pages: Counter[str] = Counter()
     for path in package.rglob("*"):
-        if path.suffix in PAGES:
-            pages[PAGES[path.suffix]] += sum(bool(line.strip()) for line in path.read_text("utf-8").splitlines())
+        if path.suffix in OTHERS:
+            pages[OTHERS[path.suffix]] += sum(bool(line.strip()) for line in path.read_text("utf-8").splitlines())
     beside = {
         folder: sum(len(code_lines(path.read_text("utf-8"))) for path in (tree / folder).rglob("*.py"))
         for folder in ("paper", "benchmarks", "tools", "tests")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -14,10 +13,14 @@ from ifonly.data.episode import Episode, IntArray
 from ifonly.data.plain import as_list, check_keys, did_you_mean
 from ifonly.data.schema import ActionSpace
 from ifonly.errors import InputError
+from ifonly.records import to_plain
 
 BoolArray = npt.NDArray[np.bool_]
 Limit = int | Mapping[str, int] | None
 """Levels on every axis, or on the axes named; None is no limit."""
+
+BY_STEP = ("forbidden", "required", "choices")
+"""The rules that are mappings from steps."""
 
 EVERY_STEP = "every"
 """How a file spells the step None of `forbidden`."""
@@ -56,23 +59,8 @@ class Constraints:
         if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
             raise InputError(f"constraints: locked must be a list of steps, not {self.locked!r}.")
         locked = {_checked_step("locked", step) for step in self.locked}
-        for name in ("forbidden", "required", "choices"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise InputError(f"constraints: {name} must be a mapping from steps, not {getattr(self, name)!r}.")
-        forbidden: dict[int | None, tuple[int | str, ...]] = {}
-        # Every step first, then by number: equal rules are written equally.
-        for step in sorted(self.forbidden, key=lambda step: -1 if step is None else _checked_step("forbidden", step)):
-            actions = _checked_actions(f"forbidden[{step!r}]", self.forbidden[step])
-            forbidden[None if step is None else int(step)] = actions
-        required = {
-            _checked_step("required", step): _checked_action(f"required[{step!r}]", self.required[step])
-            for step in sorted(self.required, key=lambda step: _checked_step("required", step))
-        }
-        choices = {
-            _checked_step("choices", step): _checked_actions(f"choices[{step!r}]", self.choices[step])
-            for step in sorted(self.choices, key=lambda step: _checked_step("choices", step))
-        }
-        if both := sorted(locked & set(required)):
+        by_step = {name: _checked_rules(name, getattr(self, name)) for name in BY_STEP}
+        if both := sorted(locked & set(by_step["required"])):
             raise InputError(
                 f"constraints: step {both[0]} is locked and has a required action; to keep what was recorded, lock it "
                 "only; to pin another action, require it only."
@@ -82,11 +70,9 @@ class Constraints:
         values = {
             "window": _checked_window(self.window),
             "locked": tuple(sorted(locked)),
-            "forbidden": forbidden,
-            "required": required,
-            "choices": choices,
             "max_shift": _checked_limit("max_shift", self.max_shift),
             "max_jump": _checked_limit("max_jump", self.max_jump),
+            **by_step,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -173,7 +159,7 @@ class Constraints:
         return links
 
     def _check_steps(self, episode: Episode) -> None:
-        steps = {name: getattr(self, name) for name in ("locked", "forbidden", "required", "choices")}
+        steps = {name: getattr(self, name) for name in ("locked", *BY_STEP)}
         for name, given in steps.items():
             for step in given:
                 if step is not None and step >= len(episode):
@@ -184,29 +170,18 @@ class Constraints:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON or YAML; `from_dict` gives equal constraints back."""
-
-        def plain(limit: Limit) -> int | dict[str, int] | None:
-            return dict(limit) if isinstance(limit, Mapping) else limit
-
-        return {
-            "locked": list(self.locked),
-            "forbidden": {
-                EVERY_STEP if step is None else str(step): list(actions) for step, actions in self.forbidden.items()
-            },
-            "required": {str(step): action for step, action in self.required.items()},
-            "choices": {str(step): list(actions) for step, actions in self.choices.items()},
-            "max_shift": plain(self.max_shift),
-            "max_jump": plain(self.max_jump),
-            "last_action_fixed": self.last_action_fixed,
-            "window": None if self.window is None else list(self.window),
-        }
+        content: dict[str, Any] = {one.name: to_plain(getattr(self, one.name)) for one in fields(self)}
+        for name in BY_STEP:
+            steps = content[name].items()
+            content[name] = {EVERY_STEP if step is None else str(step): actions for step, actions in steps}
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Constraints:
         """Read what `to_dict` wrote, or what a person wrote in a file; what is left out is no rule."""
         check_keys("constraints", content, required=set(), optional={one.name for one in fields(cls)})
         values = dict(content)
-        for name in ("forbidden", "required", "choices"):
+        for name in BY_STEP:
             given = values.get(name, {})
             if not isinstance(given, Mapping):
                 raise InputError(f"constraints: {name} must be a mapping from steps, not {given!r}.")
@@ -284,8 +259,7 @@ def _near(space: ActionSpace, name: str, limit: int | Mapping[str, int]) -> Bool
             f"constraints: {name}: there is no axis {unknown[0]!r}; choose from {names}."
             f"{did_you_mean(unknown[0], names)}"
         )
-    # The same order as the actions of ActionSpace.product: the last axis varies fastest.
-    levels = np.array(list(itertools.product(*(range(len(axis.levels)) for axis in space.axes))))
+    levels = np.array(space.levels)
     most = np.array(
         [limit.get(axis.name, len(axis.levels)) if isinstance(limit, Mapping) else limit for axis in space.axes]
     )
@@ -302,6 +276,19 @@ def _action_number(space: ActionSpace, action: int | str, where: str) -> int:
             f"{list(space.labels[:3])}.{did_you_mean(action, space.labels)}"
         )
     return action
+
+
+def _checked_rules(name: str, given: Any) -> dict[int | None, Any]:
+    """Rules of one of the kinds `BY_STEP`; every step first, then by number: equal rules are written equally."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"constraints: {name} must be a mapping from steps, not {given!r}.")
+
+    def place(step: Any) -> int:
+        return -1 if step is None and name == "forbidden" else _checked_step(name, step)
+
+    read = _checked_action if name == "required" else _checked_actions
+    ordered = sorted(given, key=place)
+    return {None if step is None else int(step): read(f"{name}[{step!r}]", given[step]) for step in ordered}
 
 
 def _checked_actions(where: str, actions: Any) -> tuple[int | str, ...]:

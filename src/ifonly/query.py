@@ -122,20 +122,9 @@ class Query:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON or YAML; a reward that is code is only named."""
-        return {
-            "reward": self.reward.to_dict(),
-            "max_changes": self.max_changes,
-            "constraints": self.constraints.to_dict(),
-            "change_cost": self.change_cost,
-            "objective": self.objective,
-            "min_support": self.min_support,
-            "support_share": self.support_share,
-            "each_refit": self.each_refit,
-            "sensitivity": self.sensitivity,
-            "limits": asdict(self.limits),
-            "solver": dict(self.solver),
-            "allow_failed_model": self.allow_failed_model,
-        }
+        content = {one.name: getattr(self, one.name) for one in fields(self)}
+        parts = {"reward": self.reward.to_dict(), "constraints": self.constraints.to_dict()}
+        return content | parts | {"limits": asdict(self.limits), "solver": dict(self.solver)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], *, reward: Reward | None = None) -> Query:

@@ -47,7 +47,9 @@ def test_expansions_are_never_below_the_reward(both_sides: bool) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         score = rng.choice([-3.0, -2.9, 0.0, 1.0, 3.04])  # the coordinates of 0 and 4 are about -3.04 and 3.04
-        states = torch.tensor([[np.clip(score, *np.log([0.2 / 4.2, 4.2 / 0.2])), rng.normal(), rng.normal()]])
+        lowest = 0.501 if both_sides else 0.5  # at 0 itself both-sided remainders are infinite
+        lactate = rng.choice([np.log(lowest), np.log(0.51), rng.normal() + 1])
+        states = torch.tensor([[np.clip(score, *np.log([0.2 / 4.2, 4.2 / 0.2])), lactate, rng.normal()]])
         weights = torch.tensor(rng.normal(size=(1, 3)))
         curve = decoder.expand(states, weights, both_sides=both_sides)
         z = torch.tensor(rng.normal(size=(4000, 3)) * rng.choice([0.01, 0.3, 1, 4], size=(4000, 1)))
@@ -73,7 +75,8 @@ def test_the_decoder_is_the_scaler_s_inverse_and_knows_its_extremes() -> None:
     assert values[:, 0].min() == 0
     assert values[:, 0].max() == 4
     assert decoder.largest(torch.tensor([2.0, 0.0, 0.0])) == 8
-    assert decoder.largest(torch.tensor([-1.0, -1.0, 0.0])) == 0.5  # lactate is above -0.5
+    assert values[:, 1].min() == 0
+    assert decoder.largest(torch.tensor([-1.0, -1.0, 0.0])) == 0  # neither can be negative
     assert decoder.largest(torch.tensor([0.0, 1.0, 0.0])) == math.inf
     slopes = values.diff(dim=0) / states.diff(dim=0)
     assert (slopes[:, 0] <= decoder.steepest()[0]).all()

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ifonly.data import ActionSpace, Axis, Cohort, Feature, Schema
-from ifonly.data.schema import MARGIN, TABLE_COLUMNS
+from ifonly.data.schema import TABLE_COLUMNS
 
 PRINTABLE = st.characters(categories=("L", "N", "P", "S", "M")) | st.just(" ")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -34,7 +34,7 @@ def features(draw, kind=KINDS):
         scaling=scaling,
         plausible=draw(hard_ranges if scaling == "bounded" else st.none() | ranges),
         log_offset=draw(st.floats(0, 10)) if scaling == "log" else 0.0,
-        margin=draw(st.floats(1e-3, 0.2)) if scaling == "bounded" else MARGIN,
+        margin=draw(st.none() | st.floats(1e-3, 0.2)) if scaling == "bounded" else None,
     )
 
 

@@ -139,6 +139,33 @@ def test_a_bounded_scale_reaches_its_ends_and_never_passes_them():
     assert columns.decode([[-1e6], [-5.0], [1e6]])[:, 0].tolist() == [0.0, 0.0, 24.0]
 
 
+def test_a_logarithmic_scale_ends_at_zero():
+    cohort = one_feature_cohort([0.0, 3.0], scaling="log", log_offset=2.0)
+    columns = Scaler.fit(cohort).states
+    np.testing.assert_allclose(columns.decode(columns.encode(cohort.states)), cohort.states, atol=1e-12)
+    assert columns.decode([[-1e3]]).tolist() == [[0.0]]
+    with pytest.raises(InputError, match="x is negative, and a logarithmic scale ends at zero"):
+        one_feature_cohort([-0.5, 3.0], scaling="log", log_offset=2.0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([[-1.0, 25.0], [0.0, 1.0]], "or null for each feature"),
+        ([3.0], "or null for each feature"),
+        ([None], "beyond the range of bounded"),
+        ([[0.0, 25.0]], "beyond the range of bounded"),
+        ([[-1.0, float("inf")]], "beyond the range of bounded"),
+    ],
+)
+def test_broken_ends_are_refused(ends, expected):
+    schema = one_feature_cohort([1.0, 2.0], scaling="bounded", plausible=(0, 24)).schema
+    content = Scaler.identity(schema).to_dict()
+    content["states"]["ends"] = ends
+    with pytest.raises(InputError, match=expected):
+        Scaler.from_dict(schema, content)
+
+
 def test_values_outside_a_bounded_scale_are_refused_with_their_place():
     with pytest.raises(InputError, match="x lies outside the range of its bounded scale"):
         one_feature_cohort([0.0, 25.0], scaling="bounded", plausible=(0, 24))

@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from random_cohorts import action_spaces, names, ranges, schemas
 
 from ifonly.data import ActionSpace, Axis, Feature, Schema
-from ifonly.data.schema import MARGIN
 from ifonly.errors import InputError, SchemaMismatchError
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=100)
@@ -53,11 +52,11 @@ def _changed_features(feature):
     yield dataclasses.replace(feature, unit=feature.unit + "x")
     yield dataclasses.replace(feature, kind="static" if feature.kind == "contextual" else "contextual")
     scaling = "none" if feature.scaling != "none" else "linear"
-    yield dataclasses.replace(feature, scaling=scaling, log_offset=0.0, margin=MARGIN)
+    yield dataclasses.replace(feature, scaling=scaling, log_offset=0.0, margin=None)
     if feature.scaling == "bounded":
         low, high = feature.plausible
         yield dataclasses.replace(feature, plausible=(low, high + 1))
-        yield dataclasses.replace(feature, margin=feature.margin / 2)
+        yield dataclasses.replace(feature, margin=(feature.margin or 0.5) / 2)
     if feature.scaling == "log":
         yield dataclasses.replace(feature, log_offset=feature.log_offset + 1)
 

@@ -21,7 +21,7 @@ from ifonly.report.tables import results_table
 from ifonly.rewards import Linear, minus
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
-from ifonly.text.results import headline, result_lines
+from ifonly.text.results import figure_title, result_lines
 
 QUERIES = {
     "lower is better": Query(minus("SOFA"), 3),
@@ -93,7 +93,7 @@ def test_lines_and_tables_of_the_terminal(opened: OpenedRun) -> None:
         assert isinstance(console.file, io.StringIO)
         assert re.search(rf"{pair}.*\n.*{moved}", console.file.getvalue())
         assert re.search(rf"{pair} \({moved}\)", result_lines(result))
-        assert not result.changes or re.search(rf"{pair} \({moved}\)", headline(result))
+        assert not result.changes or re.search(rf"{pair} \({moved}\)", figure_title(result))
 
 
 def test_every_number_of_a_report(opened: OpenedRun, report: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from ifonly.cli import cohorts, data, info, learning, mimic, queries, report, serve, solve, study
-from ifonly.cli.frame import EXIT_CODES, Output, paragraphs, register
+from ifonly.cli.frame import EXIT_CODES, Output, add_command, paragraphs
 from ifonly.version import __version__
 
 JSON = "--json"
@@ -63,26 +63,26 @@ def root(
 
 
 app.callback(help=paragraphs(inspect.getdoc(root) or ""))(root)
-register(app, "demo", study.demo, has_json=False)
-register(app, "init", study.init)
-register(app, "run", study.run)
-register(app, "simulate", data.simulate, about_values=True)
-register(app, "import", data.import_table, about_values=True)
-register(app, "mimic", mimic.mimic, about_values=True)
-register(app, "card", data.card, about_values=True)
-register(app, "split", data.split, about_values=True)
-register(app, "fit", learning.fit, about_values=True)
-register(app, "crossval", learning.crossval)
-register(app, "check", learning.check)
-register(app, "behaviour", learning.behaviour, about_values=True)
-register(app, "query", queries.query)
-register(app, "solve", solve.solve)
-register(app, "cohort", cohorts.cohort)
-register(app, "summarize", report.summarize)
-register(app, "report", report.report)
-register(app, "serve", serve.serve, has_json=False)
-register(app, "verify", solve.verify)
-register(app, "info", info.info, about_values=True)
+add_command(app, "demo", study.demo, has_json=False)
+add_command(app, "init", study.init)
+add_command(app, "run", study.run)
+add_command(app, "simulate", data.simulate, about_values=True)
+add_command(app, "import", data.import_table, about_values=True)
+add_command(app, "mimic", mimic.mimic, about_values=True)
+add_command(app, "card", data.card, about_values=True)
+add_command(app, "split", data.split, about_values=True)
+add_command(app, "fit", learning.fit, about_values=True)
+add_command(app, "crossval", learning.crossval)
+add_command(app, "check", learning.check)
+add_command(app, "behaviour", learning.behaviour, about_values=True)
+add_command(app, "query", queries.query)
+add_command(app, "solve", solve.solve)
+add_command(app, "cohort", cohorts.cohort)
+add_command(app, "summarize", report.summarize)
+add_command(app, "report", report.report)
+add_command(app, "serve", serve.serve, has_json=False)
+add_command(app, "verify", solve.verify)
+add_command(app, "info", info.info, about_values=True)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import typer
 
 import ifonly
 from ifonly.cli.frame import Output
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,13 +61,15 @@ class Details:
 
         items: list[RenderableType] = []
         if self.all_budgets:
-            items += [f"\n{result.episode}, the best for every number of changes:", frontier_table(result)]
+            items += ["", say("detail.budgets", episode=result.episode), frontier_table(result)]
         if self.target is not None:
-            items += ["", f"{result.episode}, {in_words(result, self.target)}"]
+            items += ["", say("detail.target", episode=result.episode, text=in_words(result, self.target))]
         if result.alternatives:
-            items += [f"\n{result.episode}, {_alternatives_heading(result)}:", alternatives_table(result)]
+            which = _alternatives_heading(result)
+            items += ["", say("detail.alternatives", episode=result.episode, which=which), alternatives_table(result)]
         if contributions is not None:
-            items += [f"\n{result.episode}, what each change gains:", contributions_table(result, contributions)]
+            heading = say("detail.contributions", episode=result.episode)
+            items += ["", heading, contributions_table(result, contributions)]
         return items
 
 
@@ -84,21 +87,20 @@ def in_words(result: ifonly.Result, target: float) -> str:
     from ifonly.report.tables import changes_in_words, shown_value
 
     shown = result.shown[1]
-    wanted = f"{shown.label} of at {'least' if shown.higher_is_better else 'most'} {target:g}"
+    side = "least" if shown.higher_is_better else "most"
+    wanted = say(f"target.at {side}", label=shown.label, target=f"{target:g}")
     fewest, proven = target_reached(result, target)
     if fewest is None:
-        if proven:
-            changes = f"{result.max_changes} change{'' if result.max_changes == 1 else 's'}"
-            return f"{wanted}: no sequence with at most {changes} reaches it."
-        return f"{wanted}: nothing found that reaches it; the search ended before that was decided."
+        code = "impossible" if proven else "undecided"
+        return say(f"target.{code}", wanted=wanted, changes=result.max_changes)
     budget = result.frontier[fewest]
     assert budget.outcome is not None
     assert budget.actions is not None
     value = f"{shown_value(result, budget.outcome, budget.actions):.6g}"
     if fewest == 0:
-        return f"{wanted}: reached without any change ({value})."
-    certainty = "and with no fewer" if proven else "perhaps also with fewer: that is not decided"
-    head = f"{wanted}: reached with {fewest} change{'' if fewest == 1 else 's'} ({value}), {certainty}."
+        return say("target.as recorded", wanted=wanted, value=value)
+    certainty = say("target.fewest" if proven else "target.perhaps fewer")
+    head = say("target.reached", wanted=wanted, changes=fewest, value=value, certainty=certainty)
     listed = changes_in_words(result, budget.actions)
     lines = [f"  {step_and_moment(result.schema, step)}: {words}" for step, words in listed]
     return "\n".join([head, *lines])
@@ -107,10 +109,10 @@ def in_words(result: ifonly.Result, target: float) -> str:
 def _alternatives_heading(result: ifonly.Result) -> str:
     details = result.certificate.details
     count = len(result.alternatives)
-    heading = "the best sequence" if count == 1 else f"the {count} best sequences"
+    which = say("alternatives.one" if count == 1 else "alternatives.many", count=count)
     if not details.get("alternatives_proven", False):
-        return f"{heading} found (others as good may exist)"
-    return f"{heading} (there are more as close)" if details.get("alternatives_cut", False) else heading
+        return say("alternatives.not proven", which=which)
+    return say("alternatives.more", which=which) if details.get("alternatives_cut", False) else which
 
 
 def show_evidence(result: ifonly.Result, output: Output, *, full: bool) -> None:
@@ -118,4 +120,4 @@ def show_evidence(result: ifonly.Result, output: Output, *, full: bool) -> None:
     from ifonly.text.evidence import evidence_line, evidence_lines
 
     told = "\n".join(evidence_lines(result)) if full else evidence_line(result)
-    output.show(f"{result.episode}, evidence: {told}")
+    output.show(say("detail.evidence", episode=result.episode, text=told))

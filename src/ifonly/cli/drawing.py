@@ -24,25 +24,15 @@ import ifonly
 from ifonly.cli.frame import notes
 from ifonly.progress import Progress as Callback
 from ifonly.progress import Tick
+from ifonly.text.catalogue import catalogue, say
 
 if TYPE_CHECKING:
     from ifonly.study import StudyTick
 
-STAGES = {
-    "simulate": "Simulating",
-    "fit": "Fitting",
-    "cross-validation": "Cross-validating",
-    "check": "Checking",
-    "remedies": "Trying remedies",
-    "behaviour": "Learning what clinicians do",
-    "distances": "Measuring distances",
-    "bounds": "Computing bounds",
-    "search": "Searching",
-    "refits": "Asking refits about",
-    "cohort": "Solving episodes",
-    "cases": "Finding alternatives",
-}
-"""How people call the stages that the library reports; others are shown as they are."""
+
+def stage_words(stage: str) -> str:
+    """How people call a stage that the library reports; one that has no words is shown as it is."""
+    return say(f"progress.{stage}") if f"progress.{stage}" in catalogue() else stage
 
 
 class Watching(Protocol):
@@ -58,7 +48,7 @@ class Lines:
     def about(self, subject: str, stage: str = "search") -> Callback:
         """A callback that writes a line per report of a search, below the subject's name."""
 
-        self._write(f"{STAGES[stage]} {subject}")
+        self._write(f"{stage_words(stage)} {subject}")
         return ifonly.search_log(self._write)
 
     def _write(self, line: str) -> None:
@@ -74,11 +64,11 @@ class Bars:
 
     def __call__(self, tick: Tick) -> None:
         """Draw a tick."""
-        self._draw(tick, STAGES.get(tick.stage, tick.stage))
+        self._draw(tick, stage_words(tick.stage))
 
     def about(self, subject: str, stage: str = "search") -> Callback:
         """A callback whose bars also say what the work is about, such as an episode; they name stages as they come."""
-        return lambda tick: self._draw(tick, f"{STAGES.get(tick.stage, tick.stage)} {subject}")
+        return lambda tick: self._draw(tick, f"{stage_words(tick.stage)} {subject}")
 
     def say(self, message: str) -> None:
         """A line above the bars."""
@@ -198,7 +188,7 @@ def study_progress(console: Console | None = None) -> Iterator[Callable[[StudyTi
             tick = now.tick or Tick(now.stage, 0)
             progress.update(
                 part,
-                description=f"{now.stage}: {STAGES.get(tick.stage, tick.stage)}" if now.tick else now.stage,
+                description=f"{now.stage}: {stage_words(tick.stage)}" if now.tick else now.stage,
                 completed=tick.done,
                 total=tick.total,
                 figures=show_figures(tick.figures),

@@ -101,7 +101,7 @@ def alarm(label: str, message: object) -> None:
     note(label, message, style="bold red")
 
 
-def register(
+def add_command(
     app: typer.Typer,
     name: str,
     command: Callable[..., ExitCode],

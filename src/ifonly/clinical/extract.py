@@ -14,21 +14,12 @@ import polars as pl
 
 from ifonly.clinical.cache import Counts, TableCache, code_of
 from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
-from ifonly.clinical.event_tables import (
-    gcs_rule,
-    infection_rule,
-    measurements_rule,
-    stays_rule,
-    urine_rule,
-    ventilation_rule,
-    weights_rule,
-)
 from ifonly.clinical.inclusion import TABLES, FlowStep
 from ifonly.clinical.items import differing_labels
-from ifonly.clinical.passes import Pass, make_passes, recipe_of, run_pass
-from ifonly.clinical.rules import Rule, check_losses, loss_notes
+from ifonly.clinical.passes import Pass, make_passes, pass_recipe, run_pass
+from ifonly.clinical.rules import Rule, check_losses, loss_notes, read_rules
 from ifonly.clinical.sources import Source, find_source
-from ifonly.clinical.treatments import DEFAULT_WEIGHT, fluids_rule, vasopressors_rule
+from ifonly.clinical.treatments import DEFAULT_WEIGHT
 from ifonly.errors import InputError
 from ifonly.files import write_text_atomically
 from ifonly.progress import Progress, Tick, silent
@@ -117,14 +108,14 @@ class _Reader:
 
         report(0.0)
         made = self.passes.make(
-            name, recipe_of(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
+            name, pass_recipe(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
         )
         report(1.0)
         return made
 
     def make_tables(self, database: Database) -> Iterator[str]:
         """Make each event table that is not there; yield the names of those that were made."""
-        for rule in self._rules():
+        for rule in read_rules(self.source):
             stages = self.passes if rule.intermediate else self.stages
             self.progress(Tick(rule.name, 0, 1))
             if self._make_table(database, rule, stages):
@@ -141,19 +132,6 @@ class _Reader:
         code = code_of("extract", "database")
         recipe = {"rows": rule.rows, "table": rule.table, "figures": rule.figures, "from": keys, "code": code}
         return stages.make(rule.name, recipe, lambda path: _apply(database, rule, path))
-
-    def _rules(self) -> Iterator[Rule]:
-        tables = self.source.tables
-        yield stays_rule(self.source.release)
-        yield weights_rule()
-        yield gcs_rule()
-        yield measurements_rule()
-        yield urine_rule()
-        yield ventilation_rule(procedures="procedures" in tables)
-        yield vasopressors_rule(carevue="inputs_carevue" in tables)
-        yield fluids_rule(carevue="inputs_carevue" in tables)
-        yield infection_rule("antibiotics", "prescriptions")
-        yield infection_rule("cultures", "microbiology")
 
     def counts(self) -> dict[str, dict[str, Counts]]:
         """What each pass read, and what each rule kept and removed."""

@@ -6,9 +6,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-INTUBATED_VERBAL = ("1.0 ET/Trach", "No Response-ETT")
-"""The verbal responses that CareVue and MetaVision chart for intubated patients."""
-
 
 @cache
 def mimic_items() -> Mapping[str, Any]:

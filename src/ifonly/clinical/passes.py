@@ -12,7 +12,7 @@ from typing import Any
 from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
 from ifonly.clinical.items import items_of, mimic_items
-from ifonly.clinical.sources import Source, Table
+from ifonly.clinical.sources import LAYOUTS, Layout, Source, Table
 from ifonly.errors import InputError
 
 MOST_TEXT = 0.05
@@ -23,6 +23,20 @@ text column beside them. Text in them is thus damage, of which single cells can 
 """
 FEW_TEXT = 5
 """Up to so many texts in a column are no error, however short the table."""
+
+TYPES = {"id": "BIGINT", "whole": "INTEGER", "time": "TIMESTAMP", "number": "DOUBLE"}
+"""What is cast, by the word that a layout has for it."""
+EXPRESSIONS = {
+    "text": "{column}",
+    "capital": "upper(trim({column}))",
+    "always": "true",
+    # A row that is marked as an error, the end of an infusion, orders that were cancelled or rewritten as others.
+    "one": "coalesce({column} = '1', false)",
+    "end": "coalesce({column} IN ('Stopped', 'D/C''d'), false)",
+    "void": "coalesce({column} IN ('Rewritten', 'Cancelled'), false)",
+    "nonzero": "coalesce(TRY_CAST({column} AS INTEGER) <> 0, false)",
+}
+"""What is not, likewise; marks that a table lacks are set nowhere."""
 
 KINDS = {"BIGINT": "a whole number", "INTEGER": "a whole number", "TIMESTAMP": "a time (2101-12-31 23:59:59)"}
 
@@ -58,92 +72,28 @@ def _uncastable(typed: Typed) -> str:
 
 
 def make_passes(source: Source) -> dict[str, Pass]:
-    """The pass over every event table of this source."""
-    fourth = source.release == "MIMIC-IV"
-    stay = Typed("stay", "stay_id" if fourth else "icustay_id", "BIGINT")
-    time = Typed("time", "charttime", "TIMESTAMP")
-    subject, admission = Typed("subject", "subject_id", "BIGINT"), Typed("admission", "hadm_id", "BIGINT")
-    number, inputs = _number("number", "valuenum"), (_number("amount"), _number("rate"))
-    units = (("amount_unit", "amountuom"), ("rate_unit", "rateuom"), ("order_id", "orderid"))
-    tables = source.tables
-    stay_times = Typed("intime", "intime", "TIMESTAMP"), Typed("outtime", "outtime", "TIMESTAMP")
-    if fourth:
-        born = [Typed("anchor_age", "anchor_age", "INTEGER"), Typed("anchor_year", "anchor_year", "INTEGER")]
-    else:
-        born = [Typed("born", "dob", "TIMESTAMP")]
-    passes = {
-        "stays": Pass((stay, subject, admission, *stay_times), () if fourth else (("source", "dbsource"),)),
-        "patients": Pass((subject, *born), (("gender", "upper(trim(gender))"),)),
-        "admissions": Pass((admission, Typed("died", "hospital_expire_flag", "INTEGER"))),
-        "charted": _of_items(
-            "charted",
-            (stay, time, number),
-            ("text", "value"),
-            ("flagged", _flag(tables["charted"], "error")),
-        ),
-        "labs": _of_items("labs", (subject, admission, time, number), ("text", "value")),
-        "outputs": _of_items(
-            "outputs",
-            (stay, time, _number("number", "value")),
-            ("flagged", _flag(tables["outputs"], "iserror")),
-        ),
-        "inputs_metavision": _of_items(
-            "inputs",
-            (stay, *_interval(), *inputs, _number("weight", "patientweight")),
-            *units,
-            ("cancelled", _cancelled(tables["inputs_metavision"])),
-        ),
-        "prescriptions": Pass(
-            (subject, admission, Typed("time", "starttime" if fourth else "startdate", "TIMESTAMP")),
-            (("time_known", "true" if fourth else "false"),),
-            _is_systemic_antibiotic(),
-        ),
-        "microbiology": Pass((subject, admission, time, Typed("day", "chartdate", "TIMESTAMP"))),
-    }
-    if "inputs_carevue" in tables:
-        passes["inputs_carevue"] = _of_items(
-            "inputs",
-            (stay, time, *inputs),
-            *units,
-            ("stopped", "coalesce(stopped IN ('Stopped', 'D/C''d'), false)"),
-        )
-    if "procedures" in tables:
-        passes["procedures"] = _of_items(
-            "procedures",
-            (stay, Typed("time", "starttime", "TIMESTAMP")),
-            ("cancelled", _cancelled(tables["procedures"])),
-        )
-    return passes
+    """The pass over every event table of this source, as its layout says; dictionaries have none."""
+    layouts = LAYOUTS[source.release]
+    return {name: _pass(name, layouts[name], table) for name, table in source.tables.items() if layouts[name].reads}
 
 
-def _number(name: str, column: str | None = None) -> Typed:
-    return Typed(name, column or name, "DOUBLE", structural=False)
-
-
-def _interval() -> tuple[Typed, Typed]:
-    return Typed("start", "starttime", "TIMESTAMP"), Typed("stop", "endtime", "TIMESTAMP")
-
-
-def _of_items(table: str, typed: tuple[Typed, ...], *expressions: tuple[str, str]) -> Pass:
-    item = Typed("item", "itemid", "INTEGER")
-    wanted = ", ".join(map(str, sorted(items_of(table))))
-    where = f"TRY_CAST(itemid AS INTEGER) IN ({wanted}) OR {_uncastable(item)}"
-    return Pass((*typed, item), expressions, where)
-
-
-def _flag(table: Table, column: str) -> str:
-    """Whether a row is marked as an error; releases without the column mark none."""
-    return f"coalesce({column} = '1', false)" if table.has(column) else "false"
-
-
-def _cancelled(table: Table) -> str:
-    """Orders that were cancelled, or rewritten as others that are in the table as well."""
-    conditions = []
-    if table.has("statusdescription"):
-        conditions.append("coalesce(statusdescription IN ('Rewritten', 'Cancelled'), false)")
-    if table.has("cancelreason"):
-        conditions.append("coalesce(TRY_CAST(cancelreason AS INTEGER) <> 0, false)")
-    return " OR ".join(conditions) or "false"
+def _pass(name: str, layout: Layout, table: Table) -> Pass:
+    typed: list[Typed] = []
+    expressions: list[tuple[str, str]] = []
+    for ours, uses in layout.reads.items():
+        if uses and uses[0].kind in TYPES:
+            (use,) = uses
+            typed.append(Typed(ours, use.column, TYPES[use.kind], structural=use.kind != "number"))
+        else:
+            there = [use for use in uses if not use.column or table.has(use.column)]
+            known = [EXPRESSIONS[use.kind].format(column=use.column) for use in there]
+            expressions.append((ours, " OR ".join(known) or "false"))
+    where = _is_systemic_antibiotic() if name == "prescriptions" else "true"
+    if layout.items is not None:
+        wanted = ", ".join(map(str, sorted(items_of(layout.items))))
+        item = next(one for one in typed if one.name == "item")
+        where = f"TRY_CAST({item.column} AS {item.type}) IN ({wanted}) OR {_uncastable(item)}"
+    return Pass(tuple(typed), tuple(expressions), where)
 
 
 def _is_systemic_antibiotic() -> str:
@@ -189,7 +139,7 @@ def _first_uncastable(database: Database, table: Table, chosen: Pass, typed: Typ
     return int(row)
 
 
-def recipe_of(table: Table, chosen: Pass) -> dict[str, Any]:
+def pass_recipe(table: Table, chosen: Pass) -> dict[str, Any]:
     """What a pass depends on: the file as it is now, and the query put to it."""
     stat = table.path.stat()
     query = chosen.query(table).replace(csv_relation(table), ", ".join(table.columns))

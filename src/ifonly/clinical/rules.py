@@ -1,20 +1,30 @@
 """How event tables are made of typed rows: with a reason for every row that is removed.
 
 Each `Rule` is a query over the passes' rows with a column `reason`, null for rows that stay, and a second query that
-makes the event table of those. Reasons are tried in the order in which they are written. Rows removed for reasons that
-may be the table's fault are reported, and refused where they are most of their kind."""
+makes the event table of those; both stand in a file of sql/, as templates. Reasons are tried in the order in which they
+are written. Rows removed for reasons that may be the table's fault are reported, and refused where they are most of
+their kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from ifonly.clinical.database import quoted
+from ifonly.clinical.items import ids_of, mimic_items
+from ifonly.clinical.sources import Source
+from ifonly.clinical.treatments import DEFAULT_WEIGHT, MOST_FLUID, MOST_RATE, PLAUSIBLE_WEIGHT
 from ifonly.errors import InputError
 
-CHART_MARGIN = 24.0
-"""Hours before admission to intensive care from which charted values and infusions of a stay count."""
+RULES = (
+    *("admitted", "stays", "gcs_parts", "measurements", "urine", "ventilation", "vasopressors", "fluids"),
+    *("antibiotics", "cultures"),
+)
+"""In the order in which they are applied: each may read the tables of those before it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,37 @@ class Rule:
     """Whether only other rules read it."""
 
 
+def read_rules(source: Source) -> Iterator[Rule]:
+    """The rules for the tables of this source."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "sql"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        **{helper.__name__: helper for helper in (by_item, ids_of, quoted, values)},
+        "items": mimic_items(),
+        "DEFAULT_WEIGHT": DEFAULT_WEIGHT,
+        "MOST_FLUID": MOST_FLUID,
+        "MOST_RATE": MOST_RATE,
+        "PLAUSIBLE_WEIGHT": PLAUSIBLE_WEIGHT,
+    }
+    for name in RULES:
+        file = "infection" if name in ("antibiotics", "cultures") else name
+        template: Any = environment.get_template(f"{file}.sql")
+        said = template.make_module({"name": name, "release": source.release, "tables": source.tables})
+        yield Rule(
+            name,
+            rows=said.rows(),
+            table=said.table(),
+            passes=tuple(said.passes),
+            after=tuple(getattr(said, "after", ())),
+            figures=tuple(getattr(said, "figures", {}).items()),
+            intermediate=getattr(said, "intermediate", False),
+        )
+
+
 def values(rows: Iterable[tuple[Any, ...]], name: str, *columns: str) -> str:
     """A small table written into the query."""
 
@@ -45,47 +86,15 @@ def values(rows: Iterable[tuple[Any, ...]], name: str, *columns: str) -> str:
     return f"(VALUES {content}) AS {name}({', '.join(columns)})"
 
 
-def by_item(groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[int, str]]:
-    """Pairs of item id and the name of its group."""
-    return [(int(item), name) for name, group in groups.items() for item in group]
-
-
-def kept_where(name: str, condition: str) -> str:
-    """The query for how many of a rule's rows that stay meet a condition."""
-    return f"SELECT count(*) FROM {name}_rows WHERE reason IS NULL AND {condition}"
-
-
-def hour(column: str) -> str:
-    """Hours from admission to intensive care until a time."""
-    return f"(epoch({column}) - epoch(s.intime)) / 3600"
-
-
-def reasons(*cases: tuple[str, str]) -> str:
-    """The first reason whose condition holds, else null."""
-    return "CASE " + " ".join(f"WHEN {condition} THEN {quoted(reason)}" for reason, condition in cases) + " END"
-
-
-NO_STAY = (("no stay", "r.stay IS NULL"), ("unknown stay", "s.stay IS NULL"))
-FLAGGED = ("flagged as an error", "r.flagged")
-
-
-def outside(start: str, stop: str) -> tuple[str, str]:
-    """The reason for what lies outside the stay (from `CHART_MARGIN` before it)."""
-    return "outside the stay", f"{stop} < {-CHART_MARGIN} OR {start} > s.hours"
-
-
-def charted_reasons(*own: tuple[str, str], last: tuple[tuple[str, str], ...] = ()) -> str:
-    """The reason of rows that are charted at a time: what they have in common around those of their `own`."""
-    no_time = ("no time", "r.time IS NULL")
-    return reasons(*NO_STAY, no_time, FLAGGED, *own, outside(hour("r.time"), hour("r.time")), *last)
-
-
-def same_admission(before: float, after: float) -> str:
-    """Rows of the stay's admission (or of none, but of its patient) within the stay and these margins around it."""
-    return (
-        f"s.subject = r.subject AND (r.admission IS NULL OR r.admission = s.admission) "
-        f"AND {hour('r.time')} BETWEEN {-before} AND s.hours + {after}"
-    )
+def by_item(
+    groups: Mapping[str, Mapping[str, Any]], factors: Mapping[str, float] | None = None
+) -> list[tuple[int, str] | tuple[int, str, float]]:
+    """Item ids with the name of their group, and with the group's factor where there are any."""
+    return [
+        (int(item), name) if factors is None else (int(item), name, factors[name])
+        for name, group in groups.items()
+        for item in group
+    ]
 
 
 DOUBTFUL = {

@@ -4,6 +4,8 @@ Headers are read here, before any database opens a file: a missing table or colu
 reported in words, and dialect and columns are passed to the reader instead of being inferred from a sample.
 """
 
+from __future__ import annotations
+
 import csv
 import gzip
 import json
@@ -23,13 +25,39 @@ WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where a release keeps one table, and which columns of it are needed."""
+class Use:
+    """What is read from a column, in a word that `passes` knows: an id, a time, a number, text, a mark."""
 
-    file: str  # without extension, with its folder
-    columns: tuple[str, ...]
+    kind: str
+    column: str
+    """Empty for what is true of every row."""
+    required: bool
+
+    @classmethod
+    def of(cls, text: str) -> Use:
+        """As the list of tables writes it: "number valuenum", with a question mark where the column may be absent."""
+        kind, _, column = text.partition(" ")
+        return cls(kind, column.removesuffix("?"), bool(column) and not column.endswith("?"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a release keeps one table, and what is read of it."""
+
+    file: str
+    """Without extension, with its folder."""
+    reads: Mapping[str, tuple[Use, ...]]
+    """By our names; of several uses one must hold."""
+    also: tuple[str, ...] = ()
+    """Columns that only say which rows count."""
+    items: str | None = None
+    """Rows of these items of `items_of` count."""
     required: bool = True
-    optional_columns: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that must be there."""
+        return (*(use.column for uses in self.reads.values() for use in uses if use.required), *self.also)
 
 
 @dataclass(frozen=True)
@@ -65,9 +93,13 @@ def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
         release: {
             name: Layout(
                 table["file"],
-                tuple(table["columns"].split()),
+                {
+                    ours: tuple(Use.of(text) for text in ([given] if isinstance(given, str) else given))
+                    for ours, given in table["columns"].items()
+                },
+                tuple(table.get("also", "").split()),
+                table.get("items"),
                 table.get("required", True),
-                tuple(table.get("optional_columns", "").split()),
             )
             for name, table in tables.items()
         }
@@ -76,7 +108,7 @@ def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
 
 
 LAYOUTS = _layouts()
-"""Every table that is read, per release. Tables and columns that may be absent are marked as such."""
+"""Every table that is read, per release, with what is read of it; what may be absent is marked as such."""
 
 
 def find_source(folder: str | Path) -> Source:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -193,9 +192,12 @@ def check_rows(rows: Rows, *, locate: Callable[[int], str]) -> None:
         )
         remedy = "has no logarithm; set the feature's log_offset or another scaling in the schema"
         _refuse_first(no_log, features, locate, remedy)
-        ranges = np.array([f.hard_range or (-math.inf, math.inf) for f in features]).reshape(len(features), 2)
+        low, high = np.array([f.possible for f in features]).reshape(len(features), 2).T
+        logs = np.array([f.scaling == "log" for f in features], dtype=bool)
+        remedy = "is negative, and a logarithmic scale ends at zero; correct it or choose another scaling"
+        _refuse_first(logs & (values < low), features, locate, remedy)
         remedy = "lies outside the range of its bounded scale; correct it, widen `plausible`, or choose another scaling"
-        _refuse_first((values < ranges[:, 0]) | (values > ranges[:, 1]), features, locate, remedy)
+        _refuse_first((values < low) | (values > high), features, locate, remedy)
     unknown = np.flatnonzero((rows.actions < 0) | (rows.actions >= len(rows.schema.actions)))
     if unknown.size:
         row = int(unknown[0])

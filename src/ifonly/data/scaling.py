@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
-from ifonly.data.schema import Feature, Schema
+from ifonly.data.margins import learn_margins
+from ifonly.data.schema import MARGIN, Feature, Schema
 from ifonly.errors import InputError
 
 BoolArray = npt.NDArray[np.bool_]
@@ -24,36 +25,37 @@ class Link:
 
     A bounded column lives on (low, high), its plausible range widened a little at either end, so that recorded extremes
     have finite log-odds. Values between a widened end and the range's own are shown, and rewarded, as the range's end.
+    So are values of a logarithmic column between minus its offset and zero.
     """
 
     log: BoolArray  # [n]
     log_offset: FloatArray  # [n], added before the logarithm
     bounded: BoolArray  # [n]
-    floor: FloatArray  # [n], the lowest possible value; -inf where the column is not bounded
-    ceiling: FloatArray  # [n], the highest possible value; inf where the column is not bounded
+    floor: FloatArray  # [n], the lowest possible value; -inf where there is none
+    ceiling: FloatArray  # [n], the highest possible value; inf where there is none
     low: FloatArray  # [n], the widened lower end; -inf where the column is not bounded
     high: FloatArray  # [n], the widened upper end; inf where the column is not bounded
 
     @classmethod
-    def of(cls, features: tuple[Feature, ...]) -> Link:
-        """As the features' `scaling` says."""
-        ranges = [feature.hard_range or (-math.inf, math.inf) for feature in features]
-        ends = np.array(ranges, dtype=np.float64).reshape(len(features), 2)
+    def of(cls, features: tuple[Feature, ...], margins: FloatArray | None = None) -> Link:
+        """As the features' `scaling` says; bounded ones are widened by `margins` [n, 2], shares of their range.
+
+        A feature's own margin comes first; where neither says (NaN), it is `MARGIN`.
+        """
+        floor, ceiling = np.array([feature.possible for feature in features], dtype=np.float64).reshape(-1, 2).T
         bounded = np.array([feature.hard_range is not None for feature in features], dtype=bool)
-        wider = np.array(
-            [
-                feature.margin * (feature.hard_range[1] - feature.hard_range[0]) if feature.hard_range else 0.0
-                for feature in features
-            ]
-        )
+        own = np.array([[feature.margin or math.nan] * 2 for feature in features], dtype=np.float64).reshape(-1, 2)
+        learned = own if margins is None else np.where(np.isnan(own), margins, own)
+        shares = np.where(np.isnan(learned), MARGIN, learned)
+        wider = np.where(bounded, np.where(bounded, ceiling - floor, 0.0) * shares.T, 0.0)
         return cls(
             log=np.array([feature.scaling == "log" for feature in features], dtype=bool),
             log_offset=np.array([feature.log_offset for feature in features], dtype=np.float64),
             bounded=bounded,
-            floor=ends[:, 0],
-            ceiling=ends[:, 1],
-            low=ends[:, 0] - wider,
-            high=ends[:, 1] + wider,
+            floor=floor,
+            ceiling=ceiling,
+            low=np.where(bounded, floor, -math.inf) - wider[0],
+            high=np.where(bounded, ceiling, math.inf) + wider[1],
         )
 
     @classmethod
@@ -75,9 +77,9 @@ class Link:
         return linked
 
     def inverse(self, linked: FloatArray) -> FloatArray:
-        """Linked values [..., n] to original units; never outside a bounded column's range."""
+        """Linked values [..., n] to original units; never outside what is possible."""
         values = np.array(linked, dtype=np.float64)
-        values[..., self.log] = np.exp(values[..., self.log]) - self.log_offset[self.log]
+        values[..., self.log] = np.maximum(np.exp(values[..., self.log]) - self.log_offset[self.log], 0.0)
         share = (1 + np.tanh(values[..., self.bounded] / 2)) / 2  # the logistic function, without overflow
         low, high = self.low[self.bounded], self.high[self.bounded]
         inside = np.clip(low + (high - low) * share, self.floor[self.bounded], self.ceiling[self.bounded])
@@ -115,9 +117,9 @@ class Columns:
         return cls(np.zeros(len(features)), np.ones(len(features)), Link.of(features))
 
     @classmethod
-    def fit(cls, features: tuple[Feature, ...], values: FloatArray) -> Columns:
+    def fit(cls, features: tuple[Feature, ...], values: FloatArray, margins: FloatArray | None = None) -> Columns:
         """Zero mean and unit deviation over the rows of `values`, except for features with scaling 'none'."""
-        link = Link.of(features)
+        link = Link.of(features, margins)
         offset, scale = _centre_and_spread(link.forward(values))
         scaled = np.array([f.scaling != "none" for f in features], dtype=bool)
         return cls(np.where(scaled, offset, 0.0), np.where(scaled, scale, 1.0), link)
@@ -142,20 +144,26 @@ class Scaler:
 
     @classmethod
     def fit(cls, cohort: Cohort) -> Scaler:
-        """Standardise states and context over the cohort's steps, and action vectors over the action space."""
-        schema = cohort.schema
-        actions = _action_columns(schema)
+        """Standardise states and context over the cohort's steps, and action vectors over the action space.
+
+        How far the ends of bounded scales lie beyond their ranges is learned too (`learn_margins`).
+        """
+        schema, actions = cohort.schema, _action_columns(cohort.schema)
+        vectors = np.array(schema.actions.vectors)
+        margins = learn_margins(schema.dynamic, cohort.transitions(), vectors)
         # Categories keep their indicator vectors: centring them adds nothing.
         if not schema.actions.is_categorical:
-            offset, scale = _centre_and_spread(np.array(schema.actions.vectors))
+            offset, scale = _centre_and_spread(vectors)
             actions = Columns(offset, scale, actions.link)
-        return cls(Columns.fit(schema.dynamic, cohort.states), Columns.fit(schema.context, cohort.context), actions)
+        states = Columns.fit(schema.dynamic, cohort.states, margins)
+        return cls(states, Columns.fit(schema.context, cohort.context), actions)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; exact, since JSON keeps every digit of a float."""
         return {
-            name: {"offset": columns.offset.tolist(), "scale": columns.scale.tolist()}
-            for name, columns in (("states", self.states), ("context", self.context), ("actions", self.actions))
+            "states": {**_plain(self.states), **_plain_margins(self.states.link)},
+            "context": _plain(self.context),
+            "actions": _plain(self.actions),
         }
 
     @classmethod
@@ -175,9 +183,36 @@ class Scaler:
                 raise InputError(f"scaling of {name}: offsets must be finite and scales positive.")
             return Columns(offset, scale, start.link)
 
-        return cls(
-            read("states", identity.states), read("context", identity.context), read("actions", identity.actions)
-        )
+        states = replace(read("states", identity.states), link=_read_link(schema.dynamic, content["states"]))
+        return cls(states, read("context", identity.context), read("actions", identity.actions))
+
+
+def _plain(columns: Columns) -> dict[str, Any]:
+    return {"offset": columns.offset.tolist(), "scale": columns.scale.tolist()}
+
+
+def _plain_margins(link: Link) -> dict[str, Any]:
+    """The ends of bounded columns; nothing where there are none."""
+    if not link.bounded.any():
+        return {}
+    ends = zip(link.bounded, link.low.tolist(), link.high.tolist(), strict=True)
+    return {"ends": [[low, high] if bounded else None for bounded, low, high in ends]}
+
+
+def _read_link(features: tuple[Feature, ...], content: Mapping[str, Any]) -> Link:
+    """The features' link, with the ends of bounded columns that `_plain_margins` wrote."""
+    link = Link.of(features)
+    if "ends" not in content:
+        return link
+    try:
+        ends = np.array([pair or (-math.inf, math.inf) for pair in content["ends"]], dtype=np.float64)
+        low, high = ends.reshape(len(features), 2).T
+    except (TypeError, ValueError):
+        raise InputError("scaling of states: 'ends' must be [low, high] or null for each feature.") from None
+    beyond = (low < link.floor) & (high > link.ceiling) & np.isfinite(low) & np.isfinite(high)
+    if not (beyond == link.bounded).all():
+        raise InputError("scaling of states: 'ends' must lie beyond the range of bounded features, null for others.")
+    return replace(link, low=low, high=high)
 
 
 def _centre_and_spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:

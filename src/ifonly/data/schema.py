@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +35,7 @@ HOW_TO_MATCH = "Use a model that was made for the schema of these episodes, or e
 """What to do about different schemas, as a rule."""
 
 MARGIN = 0.01
-"""Share of its range by which a bounded scale is widened at either end, unless a feature says otherwise."""
+"""Share of its range by which a bounded scale is widened at either end where nobody says how much, and no data do."""
 
 SHOWN_DIFFERENCES = 8
 """How many differences between two schemas an error lists."""
@@ -49,7 +50,7 @@ class Feature:
 
     >>> Feature("creatinine", "dynamic", unit="mg/dL", scaling="log", plausible=(0.1, 30))
     Feature(name='creatinine', kind='dynamic', unit='mg/dL', scaling='log', plausible=(0.1, 30.0), \
-log_offset=0.0, margin=0.01)
+log_offset=0.0, margin=None)
     """
 
     name: str
@@ -59,8 +60,8 @@ log_offset=0.0, margin=0.01)
     plausible: tuple[float, float] | None = None
     log_offset: float = 0.0
     """Added before the logarithm, for log-scaled features that can be zero."""
-    margin: float = MARGIN
-    """Share of the plausible range by which a bounded scale is widened at either end."""
+    margin: float | None = None
+    """Share of the plausible range by which a bounded scale is widened at either end; None: a fit learns it."""
 
     def __post_init__(self) -> None:
         where = f"feature {self.name!r}"
@@ -78,11 +79,12 @@ log_offset=0.0, margin=0.01)
             raise InputError(
                 f"{where}: log_offset {self.log_offset} must be zero or positive, and zero unless scaling is 'log'."
             )
-        object.__setattr__(self, "margin", as_number(f"{where}: margin", self.margin))
-        if not 0 < self.margin <= 1 or (self.margin != MARGIN and self.scaling != "bounded"):
-            raise InputError(
-                f"{where}: margin {self.margin} must be above 0 and at most 1, and only with scaling 'bounded'."
-            )
+        if self.margin is not None:
+            object.__setattr__(self, "margin", as_number(f"{where}: margin", self.margin))
+            if not 0 < self.margin <= 1 or self.scaling != "bounded":
+                raise InputError(
+                    f"{where}: margin {self.margin} must be above 0 and at most 1, and only with scaling 'bounded'."
+                )
         if self.scaling == "bounded" and self.plausible is None:
             raise InputError(
                 f"{where}: scaling 'bounded' needs the range of possible values, `plausible: [low, high]`."
@@ -92,6 +94,11 @@ log_offset=0.0, margin=0.01)
     def hard_range(self) -> tuple[float, float] | None:
         """The range that no value can leave; None for features that are not on a bounded scale."""
         return self.plausible if self.scaling == "bounded" else None
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The lowest and highest possible value: a logarithmic scale ends at zero, a bounded one at its range."""
+        return self.hard_range or (0.0 if self.scaling == "log" else -math.inf, math.inf)
 
     @property
     def label(self) -> str:
@@ -125,6 +132,11 @@ class Axis:
             object.__setattr__(self, "plausible", (low, high))
             if strangers := [level for level in self.levels if not low <= level <= high]:
                 raise InputError(f"{where}: level(s) {strangers} lie outside its plausible doses, {low:g} to {high:g}.")
+
+    @property
+    def label(self) -> str:
+        """The name with its unit, as shown to people."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def show(self, level: float) -> str:
         """A level as people read it, with as many digits as it takes to tell all levels apart."""
@@ -352,9 +364,9 @@ def _indicators(count: int) -> tuple[tuple[float, ...], ...]:
 
 
 def _feature_to_dict(feature: Feature) -> dict[str, Any]:
-    """The feature without entries that say nothing: no range, no offset, the usual margin."""
+    """The feature without entries that say nothing: no range, no offset, no margin."""
     content: dict[str, Any] = to_plain(feature)
-    silent = {"plausible": None, "log_offset": 0.0, "margin": MARGIN}
+    silent = {"plausible": None, "log_offset": 0.0, "margin": None}
     return {key: value for key, value in content.items() if key not in silent or value != silent[key]}
 
 

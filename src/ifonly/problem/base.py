@@ -356,6 +356,7 @@ def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> 
         raise FailedModelError(
             f"the model failed its check ({', '.join(standing.findings)}), so what is best under it means little. Fit "
             "a better one (docs/model-checks.md tells how to read a check), or ask for it all the same: "
-            "allow_failed_model=True, --allow-failed-model; every result will say so."
+            "allow_failed_model=True, --allow-failed-model; every result will say so.",
+            standing.findings,
         )
     return standing

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from ifonly.data.schema import Axis
 from ifonly.errors import InputError
 from ifonly.report.card import Card, FeatureCard, Histogram, Masks
 from ifonly.report.figure_style import (
@@ -230,18 +229,14 @@ def _plot_heat_map(card: Card) -> Figure:
             _write_cell(panel, row, column, count, card.smallest_cell, dark=shade[row, column] > 0.72)
         panel.set_xticks(range(table.shape[1]), [columns.show(level) for level in columns.levels])
         panel.set_yticks(range(table.shape[0]), [rows.show(level) for level in rows.levels])
-        panel.set_xlabel(_with_unit(columns), parse_math=False)
-        panel.set_ylabel(_with_unit(rows), parse_math=False)
+        panel.set_xlabel(columns.label, parse_math=False)
+        panel.set_ylabel(rows.label, parse_math=False)
         panel.tick_params(length=0)
         panel.set_xticks(np.arange(table.shape[1] - 1) + 0.5, minor=True)
         panel.set_yticks(np.arange(table.shape[0] - 1) + 0.5, minor=True)
         panel.grid(which="minor", color="white", linewidth=1)
         panel.tick_params(which="minor", length=0)
     return figure
-
-
-def _with_unit(axis: Axis) -> str:
-    return f"{axis.name} ({axis.unit})" if axis.unit else axis.name
 
 
 def _write_cell(panel: Axes, row: int, column: int, count: float, smallest: int, *, dark: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
@@ -44,8 +45,7 @@ class ReportSettings:
     """Episodes that improve by at least this are interesting cases."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.cases, bool) or not isinstance(self.cases, int) or self.cases < 1:
-            raise InputError(f"report: cases={self.cases!r} must be a whole number of at least 1.")
+        check_whole("report: cases", self.cases, least=1)
         if isinstance(self.episodes, str):
             raise InputError(f"report: episodes={self.episodes!r} must be a list of ids.")
 

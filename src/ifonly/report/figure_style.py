@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -35,23 +36,7 @@ FILL, DARK = "#9fc5e0", "#33658a"
 AXIS_COLOURS = ("#d55e00", "#007a5a", "#8a5aa8", "#8c6d00")
 """One per dose axis; readable for the colour-blind, and never the only distinction."""
 
-LOOK: Any = {
-    "font.family": SERIF,
-    "mathtext.fontset": "stix",
-    "font.size": 9,
-    "axes.labelsize": 9,
-    "axes.linewidth": 0.7,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "hatch.linewidth": 0.5,
-}
+LOOK: Any = mpl.rc_params_from_file(Path(__file__).with_suffix(".mplstyle"), use_default_template=False)
 """Settings of matplotlib, for those who draw more than one panel."""
 
 

@@ -133,14 +133,18 @@ def write_summary(found: summary.RunSummary, path: str | Path, *, figures: Seque
 def write_card(found: card.Card, path: str | Path, *, title: str = "cohort") -> WrittenFolder:
     """Write a folder with card.html (complete in itself), card.json and the figures as PNG."""
     with CARD_FOLDER.replaced(Path(path)) as scratch:
-        images = {}
-        for name, figure in card_figures(found).items():
-            save_figure(figure, scratch / f"{name}.png")
-            images[name] = base64.b64encode((scratch / f"{name}.png").read_bytes()).decode("ascii")
+        images = _save_images(card_figures(found), scratch)
         _write_text(scratch / "card.html", _card_page(found, title, images))
         files = tuple(sorted([CARD_FOLDER.document, *(item.name for item in scratch.iterdir())]))
         _write_document(scratch / CARD_FOLDER.document, found.to_dict() | {"title": title, "files": files})
     return WrittenFolder(Path(path), files)
+
+
+def _save_images(figures: Mapping[str, Figure], folder: Path) -> dict[str, str]:
+    """Write figures as PNG files, and give them back in base64 for a page that carries them inside."""
+    for name, figure in figures.items():
+        save_figure(figure, folder / f"{name}.png")
+    return {name: base64.b64encode((folder / f"{name}.png").read_bytes()).decode("ascii") for name in figures}
 
 
 def _card_page(found: card.Card, title: str, figures: Mapping[str, str]) -> str:
@@ -166,10 +170,7 @@ def write_check(found: ModelCheck, path: str | Path, *, trials: Sequence[Trial] 
     with CHECK_FOLDER.replaced(Path(path)) as scratch:
         found.save(scratch / CHECK_FOLDER.document)
         _write_text(scratch / "check.txt", found.details() + "\n")
-        images = {}
-        for name, figure in check_figures(found).items():
-            save_figure(figure, scratch / f"{name}.png")
-            images[name] = base64.b64encode((scratch / f"{name}.png").read_bytes()).decode("ascii")
+        images = _save_images(check_figures(found), scratch)
         title = Path(path).resolve().name
         _write_text(scratch / "check.html", check_page(found, images, title=title, trials=trials))
         _write_trials(scratch, trials)

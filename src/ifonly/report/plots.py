@@ -24,7 +24,7 @@ from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSE
 from ifonly.result import Change, Result
 from ifonly.text.catalogue import say
 from ifonly.text.numbers import shortened_middle
-from ifonly.text.results import headline, statement
+from ifonly.text.results import figure_title, statement
 
 if TYPE_CHECKING:
     from ifonly.models.fit import FitReport
@@ -121,7 +121,7 @@ def _draw_course(panel: Axes, result: Result, column: int) -> None:
     panel.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
     above: Any = {"xycoords": "axes fraction", "xytext": (0, 23), "textcoords": "offset points"}
     panel.annotate(statement(result), xy=(0, 1), fontsize=9, color=QUIET, **above)
-    panel.set_title(headline(result), loc="left", fontsize=11, fontweight="bold", pad=40, parse_math=False)
+    panel.set_title(figure_title(result), loc="left", fontsize=11, fontweight="bold", pad=40, parse_math=False)
     panel.spines[["top", "right"]].set_visible(False)
 
 

@@ -20,7 +20,7 @@ from ifonly.report import improvements as figures
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
-from ifonly.text.summaries import statement, summary_lines
+from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"
@@ -169,7 +169,7 @@ class RunSummary:
     @property
     def statement(self) -> str:
         """What is and is not proven, in words."""
-        return statement(self)
+        return summary_statement(self)
 
     def __str__(self) -> str:
         return summary_lines(self)

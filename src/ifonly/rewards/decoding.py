@@ -1,7 +1,8 @@
 """Original units as smooth functions of scaled coordinates: values, derivatives, and bounds on those not known.
 
-Feature by feature, a value is g(z) of its scaled coordinate z: linear, an exponential (log scaling) or a logistic curve
-(bounded scaling), the last cut at the ends of the feature's range. Equation numbers are those of docs/theory.md.
+Feature by feature, a value is g(z) of its scaled coordinate z: linear, an exponential (log scaling) that is cut at
+zero, or a logistic curve (bounded scaling) that is cut at the ends of the feature's range. Equation numbers are those
+of docs/theory.md.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Decoder:
         return Decoder(**{name: table[features] for name, table in vars(self).items()})
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Values [..., D] in original units at scaled states [..., D], cut at the ends of bounded features."""
+        """Values [..., D] in original units at scaled states [..., D], cut where they would be impossible."""
         return torch.clamp(self._uncut(states), min=self.floor, max=self.ceiling)
 
     def _uncut(self, states: Tensor) -> Tensor:
@@ -80,8 +81,7 @@ class Decoder:
 
     def largest(self, weights: Tensor) -> Tensor:
         """The largest value [...] of the weighted sum of values, for weights [..., D], at any state; often infinite."""
-        lowest = torch.where(self.log, -self.log_offset, self.floor)
-        ends = torch.where(weights > 0, weights * self.ceiling, weights * lowest)
+        ends = torch.where(weights > 0, weights * self.ceiling, weights * self.floor)
         return torch.where(weights == 0, 0.0, ends).sum(-1)
 
     def expand(self, states: Tensor, weights: Tensor, *, both_sides: bool = False) -> ValueCurve:
@@ -123,13 +123,16 @@ class Decoder:
         """
         offset, cubic = torch.zeros_like(weights), torch.zeros_like(weights)
         for end, side, raises in ((self.ceiling, 1, weights < 0), (self.floor, -1, weights > 0)):
-            counts = self.bounded & ((weights != 0) if both_sides else raises)
+            cut = self.bounded | (self.log & (self.log_offset > 0) & (side < 0))
+            counts = cut & ((weights != 0) if both_sides else raises)
             share = torch.where(self.bounded, (end - self.low) / self.width, 0.5)
-            there = torch.logit(share)
+            # Where a logarithmic scale is cut, its curve and its slope both are the offset, times the scale.
+            there = torch.where(self.log, self.log_offset.log(), torch.logit(share))
             distance = (side * (there - linked)).clamp(min=0) / self.scale
-            slope = weights.abs() * self.width * share * (1 - share) * self.scale
-            factor = CUBIC * slope / distance.square()
-            most = weights.abs() * self.width * torch.minimum(share, 1 - share)
+            steepness = torch.where(self.log, self.log_offset, self.width * share * (1 - share))
+            beyond = torch.where(self.log, self.log_offset, self.width * torch.minimum(share, 1 - share))
+            factor = CUBIC * weights.abs() * steepness * self.scale / distance.square()
+            most = weights.abs() * beyond
             near = counts & (factor > most) & (not both_sides)
             offset = offset + torch.where(near, most, 0.0)
             cubic = cubic + torch.where(counts & ~near, factor, 0.0)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ifonly.bounds.base import ChildBound, Nodes, unknown_as_infinite
 from ifonly.bounds.factory import BoundName, make_child_bound
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
@@ -73,9 +74,7 @@ class BranchAndBound(Solver):
 
     def __post_init__(self) -> None:
         for name in ("batch", "alternatives"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"branch and bound: {name}={value!r} must be a whole number of at least 1.")
+            check_whole(f"branch and bound: {name}", getattr(self, name), least=1)
         if not 0 <= self.within < math.inf:
             raise InputError(f"branch and bound: within={self.within} must be zero or positive (units of the outcome).")
         if self.bound not in get_args(BoundName):

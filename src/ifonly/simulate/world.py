@@ -334,7 +334,7 @@ def _matrix(rows: Iterable[Mapping[str, float]], columns: list[str]) -> FloatArr
 
 def _correlation(names: list[str]) -> Tensor:
     matrix = torch.eye(len(names), dtype=torch.float64)
-    for (one, other), value in CORRELATIONS.items():
+    for one, other, value in CORRELATIONS:
         i, j = names.index(one), names.index(other)
         matrix[i, j] = matrix[j, i] = value
     return matrix

@@ -79,7 +79,7 @@ def result_lines(result: Result) -> str:
     return "\n".join([head, *_change_lines(result)])
 
 
-def headline(result: Result) -> str:
+def figure_title(result: Result) -> str:
     """Whose course, what came of it, and with how many changes: above a figure."""
     observed, found = result.shown
     name = shortened_middle(result.episode, 30)

@@ -26,10 +26,12 @@ def summary_lines(summary: RunSummary) -> str:
         "work": _work,
     }
     width = max(len(name) for name in lines)
-    return "\n".join([*(f"{name:<{width}}  {say_it(summary)}" for name, say_it in lines.items()), statement(summary)])
+    return "\n".join(
+        [*(f"{name:<{width}}  {say_it(summary)}" for name, say_it in lines.items()), summary_statement(summary)]
+    )
 
 
-def statement(summary: RunSummary) -> str:
+def summary_statement(summary: RunSummary) -> str:
     """What is and is not proven, in sentences."""
     return " ".join(str(message) for message in statement_messages(summary))
 

@@ -29,7 +29,7 @@ FAILED = Standing("fail", ("noise_by_action", "coverage", "distance"), 500, "c0f
 PASSED = Standing("pass", (), 500, "c0ffee")
 
 
-def question(standing: Standing | None) -> Problem:
+def problem_of(standing: Standing | None) -> Problem:
     problem = random_problem(5, model_kind="location-scale", reward_kind="linear", horizon=4, max_changes=2)
     problem.model.standing = standing
     return problem
@@ -44,7 +44,7 @@ def examined_by(result: Result, check: Standing | None) -> Result:
 
 
 def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so() -> None:
-    problem = question(FAILED)
+    problem = problem_of(FAILED)
     with pytest.raises(FailedModelError, match=r"noise_by_action, coverage, distance.*=True, --allow-failed-model"):
         asked(problem)
     allowed = asked(problem, allow_failed_model=True)
@@ -63,7 +63,7 @@ def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so()
 
 
 def test_a_stored_verdict_is_compared_with_what_the_model_keeps() -> None:
-    problem = asked(question(FAILED), allow_failed_model=True)
+    problem = asked(problem_of(FAILED), allow_failed_model=True)
     result = solve(problem, Exhaustive())
     assert result.changes
     examined = replace(result, evidence=examine(problem, result, sensitivity=True))
@@ -83,21 +83,21 @@ def test_a_stored_verdict_is_compared_with_what_the_model_keeps() -> None:
     "standing", [None, PASSED, Standing("warn", ("distance",), 10, "c"), Standing("not judged", ("too_few",), 0, "c")]
 )
 def test_any_other_model_needs_no_permission(standing: Standing | None) -> None:
-    result = solve(asked(question(standing)), Exhaustive())
+    result = solve(asked(problem_of(standing)), Exhaustive())
     assert result.evidence.check == standing
     assert "failed its check" not in statement(result)
     assert Result.from_json(result.to_json()).evidence.check == standing
 
 
 def test_a_verdict_that_nobody_gives_is_refused() -> None:
-    content = json.loads(solve(asked(question(PASSED)), Exhaustive()).to_json())
+    content = json.loads(solve(asked(problem_of(PASSED)), Exhaustive()).to_json())
     content["evidence"]["check"]["verdict"] = "splendid"
     with pytest.raises(StoreError, match="splendid"):
         Result.from_dict(content)
 
 
 def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
-    problem = question(None)
+    problem = problem_of(None)
     good, bad = (problem.model.for_search() for _ in range(2))
     good.standing, bad.standing = PASSED, FAILED
     query = Query(problem.reward, 2, objective="mean")
@@ -107,9 +107,9 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     assert solve(allowed, Exhaustive()).evidence.check == FAILED
     ensemble = Ensemble([problem.model.for_search() for _ in range(2)])
     ensemble.standing = PASSED
-    panel = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
-    assert panel.standing == PASSED
-    assert [member.standing for member in panel.members] == [member.standing for member in ensemble.members]
+    together = EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
+    assert together.standing == PASSED
+    assert [member.standing for member in together.members] == [member.standing for member in ensemble.members]
     ensemble.standing = FAILED
     with pytest.raises(FailedModelError):
         EnsembleProblem.from_episode(problem.episode, ensemble, Query(problem.reward, 2))
@@ -120,12 +120,12 @@ def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
 
 
 def test_a_question_put_to_other_models_has_their_standing() -> None:
-    problem = asked(question(PASSED))
+    problem = asked(problem_of(PASSED))
     other = problem.model.for_search()
     other.standing = FAILED
     assert "failed its check" in statement(solve(problem.put_to(other), Exhaustive()))
-    panel = EnsembleProblem.from_problem(problem, [other, problem.model])
-    assert solve(panel, Exhaustive()).evidence.check == FAILED
+    together = EnsembleProblem.from_problem(problem, [other, problem.model])
+    assert solve(together, Exhaustive()).evidence.check == FAILED
     other.standing = None
     assert problem.put_to(other).standing is None
 

@@ -12,6 +12,7 @@ import polars as pl
 from ifonly.data.drafts.ranges import hard_range
 from ifonly.data.drafts.roles import Reading, is_constant_within, looks_like_dose, words
 from ifonly.data.episode import FloatArray
+from ifonly.data.margins import learn_log_offset
 from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
 from ifonly.errors import InputError
@@ -92,7 +93,8 @@ def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> Fe
     if hard is not None:
         scaled = Feature(reading.name, kind, unit=unit, scaling="bounded", plausible=(hard.low, hard.high))
         return FeatureGuess(scaled, kind_reason, f"{hard.why}: models cannot leave it; else write linear", unit_reason)
-    scaling, offset, scaling_reason = _scaling(reading)
+    found = _ends_at_zero(reading, episodes, steps) if kind == "dynamic" else None
+    scaling, offset, scaling_reason = found or _scaling(reading)
     feature = Feature(reading.name, kind, unit=unit, scaling=scaling, plausible=_plausible(reading), log_offset=offset)
     return FeatureGuess(feature, kind_reason, scaling_reason, unit_reason)
 
@@ -125,6 +127,25 @@ def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
         if abs(_skewness(np.log(values + offset))) < skewness / 2:
             return "log", offset, f"skewed ({skewness:.1f}), with zeros"
     return "linear", 0.0, "zero mean and unit deviation"
+
+
+def _ends_at_zero(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Scaling, float, str] | None:
+    """A logarithmic scale, which ends at zero, for values that come near it and are never below; else None.
+
+    With a large offset it is all but linear, with a small one changes go by factors: recorded changes say which.
+    """
+    values = reading.values
+    low, high = np.quantile(values, (0.01, 0.99))
+    if reading.is_binary or values.min() < 0 or values.max() == 0 or low - FENCE * (high - low) > 0:
+        return None
+    table = pl.DataFrame({"episode": episodes, "step": steps, "value": reading.numbers}).sort("episode", "step")
+    pairs = table.with_columns(pl.col("value").shift(-1).over("episode").alias("next")).drop_nulls(("value", "next"))
+    if pairs.is_empty():
+        return None
+    offset = learn_log_offset(pairs["value"].to_numpy(), pairs["next"].to_numpy())
+    if values.min() > 0 and offset < values.min():
+        return "log", 0.0, "positive, and changes by factors"
+    return "log", _one_digit(offset), "never negative: models cannot go below zero; else write linear"
 
 
 def _skewness(values: FloatArray) -> float:

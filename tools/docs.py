@@ -1,7 +1,7 @@
 """Write what the documents' blocks print now into the `output` blocks that follow them: `make docs`, or name pages.
 
-A line with `...` in it stays as it is where what is printed still fits it. Whole lines that an `output` block leaves
-out come back: take them out again.
+A line with `...` in it stays as it is where what is printed still fits it. Blocks that leave out whole lines are not
+written: what they would have to be is shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def regenerate(path: Path) -> int:
             runner = Runner(path, Path(folder))
             for block in blocks(path):
                 if block.run and block.language == "output" and not same_output(block.text, runner.printed):
-                    changed.append((block, kept_gaps(block.text, runner.printed)))
+                    if "..." in map(str.strip, block.text.splitlines()):
+                        print(f"{path.relative_to(ROOT)}, line {block.line}, by hand:\n{runner.printed}")
+                    else:
+                        changed.append((block, kept_gaps(block.text, runner.printed)))
                 elif block.run:
                     runner.run(block)
         finally:

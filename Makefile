@@ -7,7 +7,7 @@ FIGURES := runs/bench
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test bench paper house clean
+.PHONY: docs install browser demo test bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -45,6 +45,10 @@ else
 	$(BIN)/python -m paper reproduce all --quick --out runs/quick --page runs/quick/results.md
 	$(BIN)/python -m paper accuracy --sizes 100 --epochs 3 --patients 5 --solve 1 --horizon 6 --max-changes 1
 endif
+
+# Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
+docs: install
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python tools/docs.py $(PAGES)
 
 # Sizes, options and names of the source tree, before and after.
 house: install

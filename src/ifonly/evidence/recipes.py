@@ -215,13 +215,18 @@ def _replays(
     model: TrainableModel, rows: EncodedTransitions, episode: np.ndarray[Any, Any], horizons: Sequence[int]
 ) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
     """For each horizon: from which transitions recorded actions were replayed, without noise, how far the state reached
-    is from the recorded one [n, D], and which entries count [n, D]."""
+    is from the recorded one [n, D], and which entries count [n, D].
+
+    Entries that were not measured stay as they are, as in the record and in the check.
+    """
     owner = torch.as_tensor(episode)
     at, states = torch.arange(len(owner)), rows.states
     for step in range(1, max(horizons, default=0) + 1):
-        states = model.step(states, rows.context[at], rows.actions[at], torch.zeros_like(states))
+        moved = model.step(states, rows.context[at], rows.actions[at], torch.zeros_like(states))
+        measured = torch.ones_like(states, dtype=torch.bool) if rows.measured is None else rows.measured[at]
+        states = torch.where(measured, moved, states)
         if step in horizons:
-            counts = torch.ones_like(states) if rows.measured is None else rows.measured[at].to(states)
+            counts = measured.to(states)
             yield at, (states - rows.next_states[at]).abs().clamp(max=1e6).nan_to_num(1e6) * counts, counts
         goes_on = (at + 1 < len(owner)) & (owner[(at + 1).clamp(max=len(owner) - 1)] == owner[at])
         at, states = at[goes_on] + 1, states[goes_on]

@@ -95,7 +95,18 @@ def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> Non
 
 def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "effects"
-    options = ("--recipe", "paper", "--episodes", cohort_folder, "--epochs", 2, "--hidden", 8, "--subject-effect")
+    options = (
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--epochs",
+        2,
+        "--hidden",
+        8,
+        "--set",
+        "subject_effect=true",
+    )
     made = run("fit", *options, "--out", out)
     assert made.exit_code == 0, made.output
     assert "share of the noise's variance that lies between them" in made.stdout
@@ -106,6 +117,7 @@ def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> N
     assert content["kind"] == "subject-effect"
     assert set(content["exact_norms"]) == {"location", "scale"}
     assert content["fit_report"]["effects"][0]["feature"] == model.schema.dynamic[0].name
+    assert run("fit", *options[:-1], "subject_effect=perhaps", "--out", out).exit_code == 2
     refits = run("fit", *options, "--out", tmp_path / "refits", "--ensemble", 2)
     assert refits.exit_code == 0, refits.output
     assert load_model(tmp_path / "refits").context_size == model.context_size

@@ -44,6 +44,7 @@ FIT_SETTINGS = {
     "batch_size": int,
     "learning_rate": float,
     "validation": float,
+    "subject_effect": bool,
 }
 
 
@@ -77,13 +78,6 @@ def fit(
             min=1,
         ),
     ] = None,
-    subject_effect: Annotated[
-        bool,
-        flag(
-            "--subject-effect",
-            "Learn what lasts in each subject, too, from all of its steps: where something that lasts is not recorded.",
-        ),
-    ] = False,
     hidden: options.Hidden = "200",
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
@@ -98,14 +92,15 @@ def fit(
 
     Several recipes are compared on subjects held out: how well each predicts one step and many, and how fast its
     answers are proven. With --kind, --lipschitz or --set prior, residual or curvature, the model is yours and nothing
-    is compared. An interrupted comparison goes on when the same command is given again.
+    is compared. An interrupted comparison goes on when the same command is given again. With --set subject_effect=true
+    what lasts in each subject is learned, too, from all of its steps: where something that lasts is not recorded.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis
     ifonly fit --episodes data/sepsis --out models/paper --recipe paper --plot loss.png
     ifonly fit --episodes data/sepsis --out models/smooth --lipschitz none --set residual=diagonal --set curvature=0.1
     ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20
-    ifonly fit --episodes data/sepsis --out models/subjects --recipe residual --subject-effect
+    ifonly fit --episodes data/sepsis --out models/subjects --set subject_effect=true
     ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50 \\
         --set batch_size=128 --set prior=laplace
     """
@@ -120,16 +115,7 @@ def fit(
         limits = (None,) * len(MODELS[kind.value][1])
     try:
         chosen = FitPlan(
-            recipe,
-            kind.value,
-            limits,
-            widths,
-            refits=ensemble or 0,
-            subject_effect=subject_effect,
-            epochs=epochs,
-            device=device,
-            seed=seed,
-            **more,
+            recipe, kind.value, limits, widths, refits=ensemble or 0, epochs=epochs, device=device, seed=seed, **more
         )
     except InputError as error:
         raise typer.BadParameter(f"--{error}") from None

@@ -139,9 +139,7 @@ def test_remedies_are_told_tried_and_kept_only_if_asked(
     run, own: Path, others: Path, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in ("folders", "check_page"):  # to draw all figures takes longest
-        monkeypatch.setattr(
-            f"ifonly.report.{place}.check_figures", lambda check: {"likelihood": plot_likelihood(check)}
-        )
+        monkeypatch.setattr(f"ifonly.report.{place}.check_figures", lambda one: {"likelihood": plot_likelihood(one)})
     out, page = tmp_path / "out", tmp_path / "page.html"
     asked = ("check", "--model", own, "--episodes", others, "--no-save")
     trying = ("--try", "--fit-on", cohort_folder, "--epochs", 2)

@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_logs import DOSES, workshop
@@ -139,7 +140,7 @@ doses = st.lists(
 
 
 @given(doses)
-@settings(deadline=None, derandomize=True, max_examples=80)
+@settings(deadline=None, derandomize=True, max_examples=some(80))
 def test_levels_of_doses_fit_their_bins(values):
     """Every dose has a level, every level is used, the bins fit the axis, and they are quarters where values differ."""
     if len(set(values)) < 2:
@@ -180,7 +181,7 @@ def test_the_file_is_the_draft_once_units_are_filled_in(tmp_path, raw):
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=3, unique=True), st.text(min_size=1, max_size=8))
-@settings(deadline=None, derandomize=True, max_examples=80)
+@settings(deadline=None, derandomize=True, max_examples=some(80))
 def test_any_name_and_label_survives_the_file(tmp_path_factory, names, label):
     """Whatever columns and labels are called, the file is valid YAML and says the same."""
     reserved = {"run", "hour", "do", "heat", "x"}

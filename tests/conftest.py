@@ -5,3 +5,5 @@ from hypothesis import settings
 
 settings.register_profile("ifonly", deadline=None, derandomize=True, max_examples=some(100))
 settings.load_profile("ifonly")
+
+collect_ignore = ["conftest.py"]  # has no examples; as a module its name is that of the other files like it

@@ -23,6 +23,12 @@ QUICK = FitSettings(epochs=2)
 SMALL = [replace(RECIPES[name], strengths=RECIPES[name].strengths[-2:]) for name in ("paper", "plain", "residual")]
 
 
+@pytest.fixture(autouse=True)
+def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast recipes answer takes longest; one question tells it."""
+    monkeypatch.setattr(recipes, "ASKED", 1)
+
+
 def test_one_row_is_chosen_within_one_standard_error_with_the_largest_penalty() -> None:
     rows = compare_recipes(COHORT, SMALL, hidden=(8,), settings=QUICK)
     assert [(row.recipe, row.curvature) for row in rows] == [

@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
+# Modules are kept as bytecode, whatever the surroundings say: tests start dozens of processes that import them.
+TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test bench paper house clean
+.PHONY: install browser demo test test-long docs bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -31,7 +33,11 @@ test: install browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(TESTS)
+
+# All random problems, examples and made-up requests, of which `make test` tries a third; the rest is the same.
+test-long: install browser
+	IFONLY_TESTS=long $(TESTS)
 
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
@@ -45,6 +51,10 @@ else
 	$(BIN)/python -m paper reproduce all --quick --out runs/quick --page runs/quick/results.md
 	$(BIN)/python -m paper accuracy --sizes 100 --epochs 3 --patients 5 --solve 1 --horizon 6 --max-changes 1
 endif
+
+# Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
+docs: install
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python tools/docs.py $(PAGES)
 
 # Sizes, options and names of the source tree, before and after.
 house: install

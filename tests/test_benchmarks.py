@@ -1,9 +1,13 @@
 """The benchmarks still run, with little of everything, and notice solvers that contradict each other."""
 
+import contextlib
+import io
 import json
 import os
-import subprocess
+import pickle
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +17,36 @@ import torch
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def run(script: str, *arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / script), *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a script as if it had been called, in this process: what it prints."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import measuring
+
+    def in_child(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """What would travel to a process and back travels; the process itself would take seconds to begin."""
+        work, args, options = pickle.loads(pickle.dumps((work, args, options)))
+        return pickle.loads(pickle.dumps(work(*args, **options)))
+
+    monkeypatch.setattr(measuring, "in_child", in_child)
+
+    def run(script: str, *arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+        return printed.getvalue()
+
+    return run
 
 
-def test_solvers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_fresh_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from measuring import in_child
+
+    assert in_child(os.getpid) != os.getpid()
+
+
+def test_solvers_are_compared(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures, page = tmp_path / "figures.json", tmp_path / "page.md"
     sizes = "--count 2 --slow 2 --probes 1 --horizons 4 --changes 2 --samples 20 --training 20 --epochs 1 --batch 3"
     parts = "--models constrained --axes A"
@@ -47,7 +67,6 @@ def test_solvers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for title in ("Solvers side by side", "The paper's A* in detail", "How time grows", "Many stays in one call"):
         assert title in printed
         assert f"### {title}" in page.read_text(encoding="utf-8")
-    monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setattr(sys, "argv", ["page.py", str(figures), str(figures), "--out", str(page)])
     import page as page_script
 
@@ -56,7 +75,7 @@ def test_solvers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert page.read_text(encoding="utf-8").count("### How time grows") == 2 * once.count("### How time grows") == 2
 
 
-def test_lipschitz_limits_are_compared(tmp_path: Path) -> None:
+def test_lipschitz_limits_are_compared(run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     assert "likelihood below truth" in run("lipschitz_cost.py", "--quick", "--json", figures)
     rows = json.loads(figures.read_text(encoding="utf-8"))["rows"]
@@ -69,7 +88,7 @@ def test_lipschitz_limits_are_compared(tmp_path: Path) -> None:
     assert all(row["realised"] <= row["attainable"] for row in rows)  # nothing beats the true optimum
 
 
-def test_ensembles_are_timed(tmp_path: Path) -> None:
+def test_ensembles_are_timed(run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     printed = run("ensemble_cost.py", "--quick", "--json", figures)
     assert "times one fit (median)" in printed

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruled_problems import doses_episode, drawn_problem, listed
@@ -17,7 +18,7 @@ from ifonly.search.exhaustive import outcome_frontier
 from ifonly.testing.instances import random_constraints, random_problem
 
 seeds = st.integers(0, 100_000)
-profile = settings(deadline=None, derandomize=True, max_examples=60)
+profile = settings(deadline=None, derandomize=True, max_examples=some(60))
 
 
 @profile

@@ -38,8 +38,12 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n`]*$
 OPT_OUT = re.compile(r"^\s*<!-- not run: \S.* -->\s*$")
 STATIC = re.compile(r"^(make|pip install|git clone|cd|python3? -m (venv|pip install))\b")
 """Commands about getting and installing the package itself: their words are checked, they are not run."""
-SHELL = re.compile(r"[|<>&;$*()`]|^(?!ifonly |python -m paper |#|\s|$)", re.MULTILINE)
-"""What needs a shell; other blocks are calls of our programs alone, which need no process of their own."""
+HERE = re.compile(
+    r"""echo\ "(?P<text>[^"$`]*)"\ >\ (?P<file>[\w.-]+)
+    | (?P<program>ifonly|python\ -m\ paper)\ (?P<words>[^|<>&;$*()`]*)(?P<code>\|\|\ echo\ "exit\ code\ \$\?")?""",
+    re.VERBOSE,
+)
+"""Commands that need no shell, and so no process of their own: calls of our programs, and lines written to a file."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +137,9 @@ class Runner:
             for command in commands:
                 check_command(command, where)
             return ""
-        if SHELL.search(block.text) is None:
-            return "".join(run_here(command, where) for command in block.text.replace("\\\n", " ").splitlines())
+        joined = [line for line in block.text.replace("\\\n", " ").splitlines() if shlex.split(line, comments=True)]
+        if all(HERE.fullmatch(command) for command in joined):
+            return "".join(run_here(command, where) for command in joined)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
@@ -151,14 +156,18 @@ class Runner:
 
 
 def run_here(command: str, where: str) -> str:
-    """What one call of `ifonly` or `python -m paper`, as a shell would read it, prints on stdout."""
-    words = shlex.split(command, comments=True)
-    if not words:
-        return ""
+    """What a command that matches `HERE`, as a shell would read it, prints on stdout."""
     from typer.testing import CliRunner
 
-    program = "ifonly" if words[0] == "ifonly" else "python -m paper"
-    done = CliRunner().invoke(programs()[program], words[len(program.split()) :], env={"COLUMNS": "120"})
+    said = HERE.fullmatch(command)
+    assert said is not None
+    if said["file"]:
+        Path(said["file"]).write_text(said["text"] + "\n", encoding="utf-8")
+        return ""
+    words = shlex.split(said["words"], comments=True)
+    done = CliRunner().invoke(programs()[said["program"]], words, env={"COLUMNS": "120"})
+    if said["code"]:
+        return f"{done.stdout}exit code {done.exit_code}\n" if done.exit_code else done.stdout
     assert done.exit_code == 0, f"{where}: exit code {done.exit_code}\n{done.output}\n{done.exception!r}"
     return done.stdout
 

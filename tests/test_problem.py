@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,7 +108,7 @@ def test_contextual_features_keep_their_observed_values() -> None:
     assert problem.context.numpy() == pytest.approx(encoded)
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=some(40))
 @given(seed=st.integers(0, 10_000), max_changes=st.one_of(st.none(), st.integers(0, 6)))
 def test_sequences_are_counted_as_by_listing_them(seed: int, max_changes: int | None) -> None:
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ def test_shapes_broadcast_and_rows_are_independent(name: str) -> None:
 
 
 @every_reward
-@settings(deadline=None, derandomize=True, max_examples=10)
+@settings(deadline=None, derandomize=True, max_examples=some(10))
 @given(seed=st.integers(0, 1000), step=st.sampled_from([1e-5, 1e-2, 1.0, 10.0]))
 def test_no_slope_exceeds_the_declared_constant(name: str, seed: int, step: float) -> None:
     bound = CASES[name][0].bind(SCHEMA, SCALER)
@@ -154,7 +155,7 @@ def test_constants_of_a_total_add_up() -> None:
     assert torch.equal(total, parts[0].bind(SCHEMA, SCALER).lipschitz + parts[1].bind(SCHEMA, SCALER).lipschitz)
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=some(30))
 @given(seed=st.integers(0, 1000), count=st.integers(1, 12))
 def test_the_constant_of_hinges_is_the_largest_gradient_of_any_pattern(seed: int, count: int) -> None:
     """In as many dimensions as there are hinges every on/off pattern occurs, so the constant is exact."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -93,7 +94,7 @@ class TestSchema:
 
 
 class TestClamp:
-    @settings(deadline=None, derandomize=True, max_examples=300)
+    @settings(deadline=None, derandomize=True, max_examples=some(300))
     @given(st.floats(-1.5, 1.5), st.floats(1.5, 12.0), st.floats(0.0, 1.0))
     def test_inverse_and_range(self, low: float, width: float, share: float) -> None:
         """From 1.2 below the lower end to 1.2 above the upper one."""
@@ -103,7 +104,7 @@ class TestClamp:
         assert ends[0] < clamped < ends[1]
         assert soft_unclamp(clamped, *ends).item() == pytest.approx(value.item(), abs=1e-9)
 
-    @settings(deadline=None, derandomize=True, max_examples=200)
+    @settings(deadline=None, derandomize=True, max_examples=some(200))
     @given(st.floats(-30, 30), st.floats(1e-3, 5.0))
     def test_increasing_with_slope_at_most_one(self, start: float, distance: float) -> None:
         ends = (torch.tensor(-2.0, dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64))
@@ -135,7 +136,7 @@ class TestWorld:
         assert WORLD.is_for_search("cpu")
         assert SepsisWorld().fingerprint() == WORLD.fingerprint()
 
-    @settings(deadline=None, derandomize=True, max_examples=60)
+    @settings(deadline=None, derandomize=True, max_examples=some(60))
     @given(st.integers(0, 10**6), st.floats(0.0, 1.2))
     def test_round_trip_up_to_the_clamps(self, seed: int, beyond: float) -> None:
         """Noise chosen such that features land up to `beyond` outside their range before the clamp."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruled_problems import drawn_problem, listed, plain_outcomes
@@ -33,7 +34,7 @@ from ifonly.testing.instances import random_problem
 EXACT = 1e-9
 HEURISTICS = (Greedy(), Beam(width=3), TopSingleChanges(), RandomSearch(samples=30))
 seeds = st.integers(0, 100_000)
-profile = settings(deadline=None, derandomize=True, max_examples=36)
+profile = settings(deadline=None, derandomize=True, max_examples=some(36))
 
 
 @profile
@@ -130,7 +131,7 @@ def uniform_problem() -> Problem:
 
 @pytest.mark.parametrize("solver", [Exhaustive(batch=3), *HEURISTICS], ids=lambda solver: solver.name)
 def test_the_contract_of_solvers_holds_under_rules(solver: Solver) -> None:
-    check_solver(solver, [random_problem(seed, rules=True, horizon=4) for seed in range(12)])
+    check_solver(solver, [random_problem(seed, rules=True, horizon=4) for seed in range(some(12))])
 
 
 def test_a_star_keeps_the_rules_that_are_masks_and_refuses_the_others() -> None:
@@ -147,7 +148,7 @@ def test_a_star_keeps_the_rules_that_are_masks_and_refuses_the_others() -> None:
 
 
 def test_the_anchor_bound_stays_valid_under_rules() -> None:
-    for seed in range(12):
+    for seed in range(some(12)):
         problem = random_problem(seed, rules=True, horizon=4)
         constants = value_constants(problem)
         anchors = MonteCarlo(samples=10).choose(problem, constants, torch.Generator().manual_seed(0))
@@ -190,15 +191,15 @@ class TestCostOfChanges:
 
 
 def test_idle_changes_are_undone_only_where_that_is_admissible() -> None:
-    for seed in range(40):
+    for seed in range(some(40)):
         problem = drawn_problem(seed)
         every, fine = listed(problem)
         rows = torch.tensor(every)[fine]
-        some = rows[:: max(1, len(rows) // 5)]
-        first = torch.zeros(len(some), dtype=torch.int64)
-        kept, _ = drop_idle_changes(ProblemBatch([problem]), first, some, tolerance=math.inf)
+        few = rows[:: max(1, len(rows) // 5)]
+        first = torch.zeros(len(few), dtype=torch.int64)
+        kept, _ = drop_idle_changes(ProblemBatch([problem]), first, few, tolerance=math.inf)
         assert problem.admissible(kept).all()
-        assert (problem.changes(kept) <= problem.changes(some)).all()
+        assert (problem.changes(kept) <= problem.changes(few)).all()
 
 
 @profile

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from effort import some
 from smooth_problems import (
     FAMILIES,
     LINEAR,
@@ -109,7 +110,7 @@ def test_polynomials_are_second_order_expansions(name: str) -> None:
 
 def test_costs_of_actions_and_of_changes_count() -> None:
     seen = set()
-    for problem in smooth_problems(6, start=30, rewards=LINEAR, rules=True, masked=True):
+    for problem in smooth_problems(some(6), start=30, rewards=LINEAR, rules=True, masked=True):
         tables = advantages_of(problem)
         check_polynomials(tables)
         seen.add(problem.change_cost > 0)
@@ -173,7 +174,7 @@ def test_bounds_hold_within_every_radius(name: str, euclidean: bool) -> None:
 @pytest.mark.parametrize("strength", [0.2, 1.0, 5.0])
 @torch.no_grad()
 def test_bounds_hold_for_any_strength_and_size(strength: float) -> None:
-    for seed, problem in enumerate(smooth_problems(6, 2040, LINEAR, strength=strength, rules=False)):
+    for seed, problem in enumerate(smooth_problems(some(6), 2040, LINEAR, strength=strength, rules=False)):
         assert check_bounds(advantages_of(problem), samples=10, seed=seed) > 0
 
 
@@ -224,7 +225,7 @@ def test_sizes_in_metric_units(name: str) -> None:
 
 def test_bounds_grow_at_least_with_powers_of_the_radius() -> None:
     radii = torch.tensor(RADII, dtype=torch.float64)
-    for problem in smooth_problems(10, start=3000, rules=False):
+    for problem in smooth_problems(some(10), start=3000, rules=False):
         _, _, advantages = advantages_of(problem)
         for bounds, power in ((advantages.remainder, 3), (advantages.effect_remainder, 2)):
             known, shares = bounds[..., 1:] < LARGE, bounds / radii**power
@@ -232,7 +233,7 @@ def test_bounds_grow_at_least_with_powers_of_the_radius() -> None:
 
 
 def test_observed_actions_bring_nothing() -> None:
-    for problem in smooth_problems(8, start=70, rules=False):
+    for problem in smooth_problems(some(8), start=70, rules=False):
         _, _, advantages = advantages_of(problem)
         observed = problem.observed_actions[:-1, None]
         for table in (advantages.value, advantages.gradient, advantages.hessian):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly import Limits, solve
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
@@ -88,13 +89,13 @@ def test_the_decoder_is_the_scaler_s_inverse_and_knows_its_extremes() -> None:
 def test_child_bounds_are_above_enumerated_outcomes(scaling: str) -> None:
     kinds = ("location-scale", "additive", "linear")
     checked = 0
-    for seed in range(14):
+    for seed in range(some(14)):
         strength = (0.5, 2.0)[seed % 2]
         problem = curved_problem(seed, scaling, model_kind=kinds[seed // 3 % 3], strength=strength)
         if can_expand(problem):
             check_child_bound(TaylorChildBound([problem]), [problem])
             checked += 1
-    assert checked >= 8
+    assert checked >= some(8)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -119,7 +120,7 @@ def test_bounds_are_finite_and_close(scaling: str) -> None:
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_branch_and_bound_equals_enumeration(scaling: str) -> None:
     """With rules and without, under the Taylor bound: the same outcome, never above what the ranges allow."""
-    for seed in range(30):
+    for seed in range(some(30)):
         problem = curved_problem(seed, scaling, max_changes=3, actions=3, rules=(False, None)[seed % 2])
         bound = "taylor" if can_expand(problem) else "auto"
         found, truth = solve(problem, solver=BranchAndBound(bound=bound)), solve(problem, solver=Exhaustive())

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from effort import some
 
 from ifonly.bounds.anchors import MonteCarlo
 from ifonly.bounds.base import ChildBound, NoChildBound, Nodes
@@ -51,7 +52,7 @@ def family(seed: int) -> list[Problem]:
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_never_below_the_truth(maker: Maker) -> None:
-    for seed, problem in enumerate(problems(20)):
+    for seed, problem in enumerate(problems(some(20))):
         check_child_bound(maker([problem]), [problem], samples=6, seed=seed)
     for seed in range(4):
         members = family(seed)
@@ -60,7 +61,7 @@ def test_never_below_the_truth(maker: Maker) -> None:
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_minus_infinity_only_where_nothing_may_change(maker: Maker) -> None:
-    for problem in problems(20, start=100):
+    for problem in problems(some(20), start=100):
         options = problem.allowed.scatter(1, problem.observed_actions.unsqueeze(1), False)
         root = maker([problem]).root()
         assert root.dtype == torch.float64

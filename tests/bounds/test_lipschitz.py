@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly.bounds import AnchorBound, Anchors, FacilityLocation, MonteCarlo, value_constants
 from ifonly.bounds.anchors import observed_anchors
@@ -51,7 +52,7 @@ def test_bound_is_admissible(kind: str, strategy: str, shared: bool) -> None:
 
 def test_values_at_anchors_are_admissible() -> None:
     """prop:anchor: the table itself, at the anchors."""
-    for seed in range(20):
+    for seed in range(some(20)):
         problem = random_problem(seed, horizon=4)
         bound = _bound(problem, "lipschitz")
         for t, points in enumerate(bound.anchors.points):
@@ -64,7 +65,7 @@ def test_values_at_anchors_are_admissible() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_bound_is_consistent(strategy: str, shared: bool) -> None:
     """thm:consistent: along every edge the bound falls by at least the reward, also to the goal."""
-    for seed in range(14):
+    for seed in range(some(14)):
         problem = random_problem(seed)
         bound = _bound(problem, strategy, shared=shared)
         for t in range(problem.horizon):
@@ -83,7 +84,7 @@ def test_bound_is_consistent(strategy: str, shared: bool) -> None:
 
 def test_value_constants_hold_for_exact_values() -> None:
     """lem:lipschitz, against values found by enumeration."""
-    for seed in range(25):
+    for seed in range(some(25)):
         problem = random_problem(seed, horizon=4)
         constants = value_constants(problem)
         for t in range(problem.horizon):
@@ -140,7 +141,7 @@ def test_table_equals_the_pseudo_code() -> None:
 
 
 def test_more_anchors_never_loosen_the_bound() -> None:
-    for seed in range(10):
+    for seed in range(some(10)):
         problem = random_problem(seed)
         few, many = (
             AnchorBound(problem, observed_anchors(problem), value_constants(problem)),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from effort import some
 from smooth_problems import full_size_problem, smooth_problems
 from taylor_oracles import excess, future_excess, moved
 
@@ -56,7 +57,7 @@ def test_close_to_the_truth_where_changes_do_little(way: str, step: int) -> None
 @pytest.mark.parametrize("way", WAYS)
 def test_no_larger_than_with_the_last_step_free(way: str) -> None:
     settings = {"horizon": 4, "actions": 3, "max_changes": 3, "masked": False, "rules": False}
-    for problem in smooth_problems(12, start=700, **settings):
+    for problem in smooth_problems(some(12), start=700, **settings):
         free, kept = (TaylorChildBound([one]).root() for one in (problem, with_last_kept(problem, way)))
         assert (kept <= free).all()
 
@@ -83,7 +84,7 @@ def test_what_cannot_be_changed_any_more_adds_nothing_unknown(strength: float) -
 def test_what_is_unknown_after_a_change_is_infinite(step: int) -> None:
     """NaN would hide what the other tables know."""
     settings = {"strength": 2.0, "horizon": 5, "actions": 3, "max_changes": 3, "masked": False, "rules": False}
-    for problem in smooth_problems(12, start=1000, **settings):
+    for problem in smooth_problems(some(12), start=1000, **settings):
         after = TaylorChildBound([with_step_kept(problem, "locked", step)]).tables.largest.after_change
         assert after is not None
         assert not after.isnan().any()

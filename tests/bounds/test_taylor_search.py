@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from effort import some
 from smooth_problems import full_size_problem, smooth_problems
 
 from ifonly.bounds.taylor import TaylorChildBound
@@ -86,8 +87,8 @@ def check_every_budget(problem: Problem, result: Result) -> None:
 
 
 def families() -> Iterator[list[Problem]]:
-    """16 models, 224 problems; weak networks, whose bounds prune, as often as strong ones."""
-    for number, problem in enumerate(smooth_problems(16, start=10_000)):
+    """16 models, 224 problems, in the long run; weak networks, whose bounds prune, as often as strong ones."""
+    for number, problem in enumerate(smooth_problems(some(16), start=10_000)):
         yield siblings(problem, 14, seed=number)
 
 
@@ -101,12 +102,12 @@ def test_every_budget_of_many_problems() -> None:
 
 
 def test_every_budget_one_by_one() -> None:
-    for problem in smooth_problems(24, start=20_000):
+    for problem in smooth_problems(some(24), start=20_000):
         check_every_budget(problem, solve(problem, BranchAndBound(bound="taylor", batch=3)))
 
 
 def test_contract() -> None:
-    check_solver(BranchAndBound(bound="taylor"), smooth_problems(16, start=21_000))
+    check_solver(BranchAndBound(bound="taylor"), smooth_problems(some(16), start=21_000))
 
 
 def sorted_outcomes(problem: Problem) -> torch.Tensor:
@@ -123,7 +124,7 @@ def sorted_outcomes(problem: Problem) -> torch.Tensor:
 
 
 def test_alternatives_and_what_lies_within() -> None:
-    for number, problem in enumerate(smooth_problems(24, start=22_000)):
+    for number, problem in enumerate(smooth_problems(some(24), start=22_000)):
         with torch.no_grad():
             outcomes = sorted_outcomes(problem)
         wanted = 2 + number % 6

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from effort import some
 from smooth_problems import (
     FAMILIES,
     POLYNOMIALS,
@@ -251,7 +252,7 @@ def test_linear_models_are_known_exactly() -> None:
 def test_bounds_grow_at_least_with_the_second_power_of_the_radius() -> None:
     """So they may be looked up at the next radius and scaled down."""
     radii = torch.tensor(RADII, dtype=torch.float64)
-    for problem in smooth_problems(14, start=3000):
+    for problem in smooth_problems(some(14), start=3000):
         for euclidean in (False, True):
             _, tables = expansion_of(problem, euclidean=euclidean)
             for name, powers in (("value_remainder", 2), ("first_remainder", 1), ("second_remainder", 1)):
@@ -263,7 +264,7 @@ def test_bounds_grow_at_least_with_the_second_power_of_the_radius() -> None:
 
 def test_the_ellipsoidal_norm_of_effects() -> None:
     """To first order no allowed change leads further than 1, and some change as far; or the norm is Euclidean."""
-    for problem in smooth_problems(8, start=4000, rules=False):
+    for problem in smooth_problems(some(8), start=4000, rules=False):
         paths, tables = expansion_of(problem)
         eye = torch.eye(problem.observed_states.shape[1], dtype=torch.float64)
         torch.testing.assert_close(
@@ -311,7 +312,7 @@ def check_same(found: ValueExpansion, wanted: ValueExpansion) -> None:
 
 
 def test_several_problems_are_each_on_their_own() -> None:
-    for first in smooth_problems(6, start=5000, rules=True):
+    for first in smooth_problems(some(6), start=5000, rules=True):
         problems = members(first)
         _, together = expansion_of(*problems)
         for number, problem in enumerate(problems):
@@ -353,7 +354,7 @@ def test_whoever_waits_may_end_the_work() -> None:
 def test_penalties_count_as_the_tangents_at_the_observed_path() -> None:
     """Values with tangents for rewards are nowhere below what is really earned."""
     above = 0
-    for problem in smooth_problems(10, rewards=("penalties",)):
+    for problem in smooth_problems(some(10), rewards=("penalties",)):
         paths, tables = expansion_of(problem)
         center, generator = paths.states[0], torch.Generator().manual_seed(0)
         slopes = problem.bound_reward.expand(center).slope

@@ -8,6 +8,7 @@ import pytest
 import ifonly
 from ifonly.errors import FitError
 from ifonly.evidence.check.model_check import ModelCheck, stored_check
+from ifonly.report.check_plots import plot_likelihood
 from ifonly.text.results import statement
 
 
@@ -135,8 +136,10 @@ def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path
 
 
 def test_remedies_are_told_tried_and_kept_only_if_asked(
-    run, own: Path, others: Path, cohort_folder: Path, tmp_path: Path
+    run, own: Path, others: Path, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for place in ("folders", "check_page"):  # to draw all figures takes longest
+        monkeypatch.setattr(f"ifonly.report.{place}.check_figures", lambda one: {"likelihood": plot_likelihood(one)})
     out, page = tmp_path / "out", tmp_path / "page.html"
     asked = ("check", "--model", own, "--episodes", others, "--no-save")
     trying = ("--try", "--fit-on", cohort_folder, "--epochs", 2)

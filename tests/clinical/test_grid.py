@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_events import event_rows, stay, stays, table, tables, window
@@ -272,7 +273,7 @@ def _share(start: float, stop: float, begin: float, end: float) -> float:
 WINDOWS = stays(stay("a"), stay("b", hours=70.0)).with_columns(start=pl.Series([0.0, 7.25]), steps=pl.Series([12, 6]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=some(25), deadline=None)
 @given(event_rows())
 def test_the_grid_is_what_plain_code_gives(rows: Rows) -> None:
     made = make_grid(WINDOWS, tables(**rows))
@@ -286,7 +287,7 @@ def test_the_grid_is_what_plain_code_gives(rows: Rows) -> None:
             assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-9), (name, step)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=some(15), deadline=None)
 @given(event_rows(), event_rows(), st.integers(0, 11))
 def test_nothing_comes_from_the_future(rows: Rows, others: Rows, step: int) -> None:
     """Whatever is charted after the end of a step, nothing at or before this step changes."""

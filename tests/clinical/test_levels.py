@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def test_quartile_medians() -> None:
 DOSES = st.lists(st.sampled_from([0.0, 0.001, 0.5, 1.0, 1.001, 2.0, 30.0, 1000.0, 1000.4]), min_size=1, max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(DOSES)
 def test_learned_levels_hold_whatever_the_doses(values: list[float]) -> None:
     doses = np.array(values)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def test_neither_alone_is_an_infection_and_stays_do_not_mix() -> None:
 TIMES = st.lists(st.integers(-200 * 60, 200 * 60).map(lambda minutes: minutes / 60), max_size=8)
 
 
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=some(100), deadline=None)
 @given(TIMES, TIMES)
 def test_onsets_are_those_of_all_pairs(antibiotics: list[float], cultures: list[float]) -> None:
     pairs = [(round(60 * a), round(60 * c)) for a in antibiotics for c in cultures]

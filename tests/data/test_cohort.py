@@ -3,6 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cohorts import MODERATE, assert_same, cohorts
@@ -10,7 +11,7 @@ from random_cohorts import MODERATE, assert_same, cohorts
 from ifonly.data import ActionSpace, Cohort, Episode, Feature, Schema
 from ifonly.errors import InputError, PlausibilityWarning, SchemaMismatchError
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=60)
+relaxed = settings(deadline=None, derandomize=True, max_examples=some(60))
 random_cohorts = cohorts(values=MODERATE, positive=st.floats(1e-3, 1e6))
 quiet = pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
 

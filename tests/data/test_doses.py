@@ -5,6 +5,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def test_negative_levels_allow_negative_doses():
     st.integers(0, 11),
     st.one_of(st.floats(-1e9, -1e-9), st.floats(FAR_ABOVE * LEVELS[-1] * 1.001, 1e12)),
 )
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=some(60))
 def test_exactly_the_impossible_is_refused(doses, place, wrong):
     """Whatever the other doses are, one that cannot be is refused; without it, only a column of another unit is."""
     try:
@@ -108,7 +109,7 @@ def test_exactly_the_impossible_is_refused(doses, place, wrong):
 
 
 @given(st.lists(st.sampled_from(LEVELS[1:]), min_size=4, max_size=20), st.sampled_from([-6, -3, 3, 6]))
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=some(40))
 def test_the_factor_of_a_unit_is_found(doses, power):
     """Doses at the levels themselves, in a unit a thousand or a million times larger or smaller."""
     column, axis = DoseColumn("fluids", "given", EDGES), Axis("fluids", "mL", LEVELS)

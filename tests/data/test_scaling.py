@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cohorts import MODERATE, cohorts
@@ -10,7 +11,7 @@ from ifonly.data import ActionSpace, Axis, Cohort, Feature, Scaler, Schema
 from ifonly.data.scaling import Columns
 from ifonly.errors import InputError
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=80)
+relaxed = settings(deadline=None, derandomize=True, max_examples=some(80))
 random_cohorts = cohorts(values=MODERATE, positive=st.floats(1e-3, 1e6))
 quiet = pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
 

@@ -4,13 +4,14 @@ import json
 import numpy as np
 import pytest
 import yaml
+from effort import some
 from hypothesis import assume, given, settings
 from random_cohorts import action_spaces, names, ranges, schemas
 
 from ifonly.data import ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError, SchemaMismatchError
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=100)
+relaxed = settings(deadline=None, derandomize=True, max_examples=some(100))
 
 
 def small_schema(**changes):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from random_cohorts import assert_same, cohorts, schemas
 
@@ -27,7 +28,7 @@ from ifonly.data import (
 from ifonly.data.store import read_table_and_first_step
 from ifonly.errors import InputError, PlausibilityWarning, StoreError
 
-relaxed = settings(deadline=None, derandomize=True, max_examples=60)
+relaxed = settings(deadline=None, derandomize=True, max_examples=some(60))
 quiet = pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
 
 SCHEMA = Schema(

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import assume, given, settings
 from random_cohorts import assert_same, cohorts
 
@@ -75,7 +76,7 @@ def test_the_schema_may_be_a_file(tmp_path, kind):
 
 @quiet
 @given(cohorts())
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=some(60))
 def test_every_cohort_survives_as_csv_and_parquet(cohort):
     frame = cohort_to_frame(cohort)
     numbers = [str(number) for number in range(len(cohort.schema.actions))]

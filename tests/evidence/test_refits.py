@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ def in_words(found: Agreement, query: Query = SOFA) -> str:
     return "\n".join(words_of(found, query))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(some(12)))
 def test_improvements_are_those_of_every_member_alone(seed: int) -> None:
     ensemble = random_ensemble(seed, members=4, rules=seed % 2 == 0, **SMALL)
     problem, actions = ensemble.members[0], solve(ensemble).actions
@@ -85,7 +86,7 @@ def test_own_answers_improve_as_their_solves_say(seed: int) -> None:
         assert found.improvements[number] == pytest.approx(result.improvement, abs=2 * ensemble.tolerance)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(some(20)))
 def test_steps_are_counted_as_exhaustive_search_finds_them(seed: int) -> None:
     ensemble = random_ensemble(seed, members=3, rules=seed % 2 == 0, **SMALL)
     problem = ensemble.members[0]

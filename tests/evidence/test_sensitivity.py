@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from effort import some
 from made_courses import helpful, linear_problem, linear_slopes
 
 import ifonly
@@ -30,7 +31,7 @@ def words_of(problem: Problem, found: Sensitivity) -> list[str]:
     return [str(message) for message in sensitivity_messages(found, problem.episode.schema)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(some(12)))
 def test_linear_problems_have_the_answer_in_closed_form(seed: int) -> None:
     problem = linear_problem(seed, state_size=1 + seed % 3)
     sequence = helpful(problem)
@@ -54,7 +55,7 @@ def test_linear_problems_have_the_answer_in_closed_form(seed: int) -> None:
         assert item.harmless_below <= exact
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", range(some(18)))
 def test_witnesses_leave_no_gain_and_are_never_below_the_bound(seed: int) -> None:
     kind, reward = MODEL_KINDS[seed % len(MODEL_KINDS)], REWARD_KINDS[seed // 5 % len(REWARD_KINDS)]
     problem = random_problem(seed, model_kind=kind, reward_kind=reward, masked=False, horizon=4)
@@ -85,7 +86,7 @@ def test_witnesses_leave_no_gain_and_are_never_below_the_bound(seed: int) -> Non
             assert shifted_outcome(problem, sequence, shift) <= problem.observed_outcome
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(some(12)))
 def test_no_smaller_shift_than_the_bound_undoes_the_gain(seed: int) -> None:
     kind = ("location-scale", "additive", "post-nonlinear", "linear")[seed % 4]
     problem = random_problem(seed, model_kind=kind, reward_kind="linear", masked=False, horizon=4)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly.errors import VerificationError
 from ifonly.models import Additive, LinearModel, LocationScale, PartitionModel
@@ -51,7 +52,7 @@ def test_every_activation_with_every_model(kind, activation, schema):
     check_model(strong(model, 2.0))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(some(12)))
 def test_random_models_keep_their_promises(seed, schema):
     settings = RandomProblemSettings(strength=1.0 + seed % 4, hidden=(5,) * (1 + seed % 3))
     check_model(random_model(schema, np.random.default_rng(seed), settings), seed=seed)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def dense_line(reach: float, count: int = 20_001) -> torch.Tensor:
 forms = st.builds(Spline, bins=st.integers(2, 9), reach=st.floats(0.5, 8), steepness=st.floats(1.5, 1e3))
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=some(60))
 @given(seed=st.integers(0, 10**6), form=forms, strength=st.floats(0, 20))
 def test_slope_bound_holds_on_a_dense_line_and_is_close(seed, form, strength):
     distortion = random_distortion(seed, form, strength)
@@ -39,7 +40,7 @@ def test_slope_bound_holds_on_a_dense_line_and_is_close(seed, form, strength):
         assert (bound <= 1.05 * slopes).all()
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=some(40))
 @given(seed=st.integers(0, 10**6), form=forms, strength=st.floats(0, 5))
 def test_distortion_increases_and_inverts(seed, form, strength):
     distortion = random_distortion(seed, form, strength)

@@ -137,6 +137,7 @@ def test_mistakes_are_told(run, arguments, tmp_path: Path) -> None:
 
 
 def test_killed_at_any_moment_it_goes_on(run, arguments, tmp_path: Path) -> None:
+    """Begun as it is called from a clone, in a process of its own."""
     journal = tmp_path / "runs" / "cells.jsonl"
     command = [sys.executable, "-m", "paper", "reproduce", "baselines", *map(str, arguments)]
     quiet = subprocess.DEVNULL
@@ -153,11 +154,7 @@ def test_killed_at_any_moment_it_goes_on(run, arguments, tmp_path: Path) -> None
     assert len({entry["cell"] for entry in entries}) == len(entries) == 3 * 5
 
 
-def test_help_names_both_commands() -> None:
-    """As it is called from a clone, in a process of its own."""
-    command = [sys.executable, "-m", "paper", "--help"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=True
-    )
+def test_help_names_both_commands(run) -> None:
+    done = run("--help")
     assert "python -m paper" in done.stdout
     assert {"reproduce", "accuracy"} <= set(done.stdout.split())

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ class TestLimits:
         assert limit_for(np.ones(10), 0.5) == 1.0
         assert limit_for(np.array([]), 0.5) == -math.inf
 
-    @hypothesis_settings(deadline=None, derandomize=True, max_examples=200)
+    @hypothesis_settings(deadline=None, derandomize=True, max_examples=some(200))
     @given(NUMBERS, st.floats(0, 0.9))
     def test_the_rate_is_kept_and_no_larger_limit_keeps_it(self, scores: list[float], rate: float) -> None:
         values = np.array(scores)
@@ -90,7 +91,7 @@ class TestLimits:
 
 
 class TestSeparation:
-    @hypothesis_settings(deadline=None, derandomize=True, max_examples=100)
+    @hypothesis_settings(deadline=None, derandomize=True, max_examples=some(100))
     @given(NUMBERS, NUMBERS)
     def test_is_the_share_of_pairs_in_the_right_order(self, right: list[float], wrong: list[float]) -> None:
         scores = np.array([*right, *wrong])

@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import polars as pl
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_results import made_result
@@ -48,7 +49,7 @@ def upper_of(row: dict) -> float:
 
 
 @given(random_tables())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_every_figure_is_what_plain_python_says(table: pl.DataFrame) -> None:
     rows = answered(table)
     if not rows:
@@ -101,7 +102,7 @@ def check_it_can_be_stored_and_read(summary: RunSummary) -> None:
 
 
 @given(random_tables())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_budgets_compare_the_same_episodes(table: pl.DataFrame) -> None:
     frame = improvements_by_budget(table)
     rows = {row["episode"]: row for row in answered(table)}
@@ -203,7 +204,7 @@ def test_clipped_outcomes_count_and_not_raw_ones() -> None:
 
 
 @given(st.floats(-1000, 1000), st.sampled_from([0.0, -0.0, 1e-13, -50.0]) | st.floats(-1000, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_rows_have_the_improvement_of_their_results(found: float, observed: float) -> None:
     row = to_row(made_result({}, clipped_outcome=found, observed_clipped_outcome=observed))
     assert row["improvement"] == (None if improvement_of(row) is None else pytest.approx(improvement_of(row)))
@@ -258,7 +259,7 @@ def test_bounds_hold_where_changes_cost() -> None:
     assert summarize(proven, query).improvement.upper_mean == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(some(30)))
 def test_no_best_sequence_exceeds_the_bound_of_a_stopped_search(seed: int) -> None:
     problem = random_problem(seed, horizon=5, actions=4, max_changes=3, rules=True, masked=False)
     best = improvements(table_of(solve(problem)))["improvement"][0]
@@ -324,7 +325,7 @@ def test_groups_at_given_edges_keep_empty_groups_and_unknown_values() -> None:
 
 
 @given(random_tables())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 def test_quartiles_leave_no_group_empty(table: pl.DataFrame) -> None:
     usable = table.filter(pl.col("status") != "failed")
     values = usable.select("episode", x=pl.col("observed_outcome"))

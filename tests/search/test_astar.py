@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly.bounds import AnchorBound, FacilityLocation, MonteCarlo, value_constants
 from ifonly.constraints import Constraints
@@ -37,7 +38,7 @@ def _strategies(problem: Problem) -> list[MonteCarlo | FacilityLocation]:
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(some(3)))
 def test_equals_exhaustive_search_for_every_strategy(kind: str, part: int) -> None:
     """Some 120 problems of every model class, reward and restriction; the anchor strategies in pairs that take turns,
     per step and shared."""
@@ -53,10 +54,12 @@ def test_equals_exhaustive_search_for_every_strategy(kind: str, part: int) -> No
 
 
 def test_satisfies_the_contract_of_solvers() -> None:
-    check_solver(AnchorAStar(anchors=MonteCarlo(samples=10)), [random_problem(seed) for seed in range(100, 112)])
+    check_solver(
+        AnchorAStar(anchors=MonteCarlo(samples=10)), [random_problem(seed) for seed in range(100, 100 + some(12))]
+    )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(some(40)))
 def test_decides_partition_instances(seed: int) -> None:
     """app:hardness: the best outcome is zero exactly when the values can be split evenly."""
     rng = np.random.default_rng(seed)
@@ -75,7 +78,7 @@ def test_more_changes_never_hurt() -> None:
 
 
 def test_batch_size_changes_neither_answer_nor_count() -> None:
-    for seed in range(12):
+    for seed in range(some(12)):
         problem = random_problem(seed, horizon=6, actions=4, max_changes=2)
         results = [solve(problem, AnchorAStar(MonteCarlo(samples=20), batch=batch)) for batch in (1, 3, 1000)]
         for result in results[1:]:
@@ -86,7 +89,7 @@ def test_batch_size_changes_neither_answer_nor_count() -> None:
 
 def test_visits_are_those_of_textbook_astar() -> None:
     """A plain A* over nodes, as in alg:astar (with the better path kept), must visit as many nodes."""
-    for seed in range(12):
+    for seed in range(some(12)):
         problem = random_problem(seed, reward_kind="linear", model_kind="location-scale", horizon=5, max_changes=2)
         constants = value_constants(problem)
         anchors = MonteCarlo(samples=15).choose(problem, constants, torch.Generator().manual_seed(0))
@@ -125,7 +128,7 @@ def test_two_ways_to_one_state_keep_the_better_one() -> None:
     model.offsets[:] = model.offsets[0].clone()
     model.offsets[3] += 1.0
     name = base.episode.schema.dynamic[0].name
-    for seed in range(10):
+    for seed in range(some(10)):
         costs = np.random.default_rng(seed).uniform(-1, 1, 4)
         reward = Linear({name: 1.0}) if base.episode.schema.dynamic[0].scaling != "log" else _first_scaled()
         problem = Problem.from_episode(
@@ -198,7 +201,7 @@ def test_interrupt_returns_the_bracket(stage: str) -> None:
 
 def test_no_pointless_changes_are_recommended() -> None:
     """A reward that ignores actions makes a change of the last action worthless: none is recommended."""
-    for seed in range(20):
+    for seed in range(some(20)):
         problem = random_problem(seed, reward_kind="linear", max_changes=4)
         result = solve(problem, AnchorAStar(MonteCarlo(samples=10)))
         assert result.actions[-1] == result.observed_actions[-1]
@@ -217,7 +220,7 @@ def test_flat_reward_is_decided_at_once() -> None:
 
 
 def test_shortest_episode() -> None:
-    for seed in range(10):
+    for seed in range(some(10)):
         problem = random_problem(seed, horizon=2, max_changes=2)
         optimum = solve(problem, Exhaustive()).outcome
         assert solve(problem, AnchorAStar()).outcome == pytest.approx(optimum, rel=1e-9, abs=1e-9)
@@ -337,7 +340,7 @@ def _saturated_problem(seed: int) -> Problem:
 
 
 def test_huge_constants_do_not_merge_everything() -> None:
-    for seed in range(12):
+    for seed in range(some(12)):
         problem = _saturated_problem(seed)
         assert float(value_constants(problem)[0]) > 1e200
         result = solve(problem, AnchorAStar(MonteCarlo(samples=5)))

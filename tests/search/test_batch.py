@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly.bounds.base import NoChildBound
 from ifonly.bounds.lipschitz import LipschitzChildBound
@@ -54,7 +55,7 @@ def same(one: Result, other: Result) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_together_as_one_by_one(bound: str) -> None:
-    for seed in range(5):
+    for seed in range(some(5)):
         members = family(seed) + family(seed + 100, 3)
         solver = BranchAndBound(bound=bound, alternatives=1 + seed % 3)
         together = solve_batch(members, solver)
@@ -67,7 +68,7 @@ def test_together_as_one_by_one(bound: str) -> None:
 
 
 def test_each_problem_chooses_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(4):
+    for seed in range(some(4)):
         members = family(seed)
         sizes = sorted(problem.sequence_count() for problem in members)
         for threshold in ("SMALL", "ENUMERABLE"):
@@ -175,7 +176,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_session_as_fresh_searches(bound: str) -> None:
-    for seed in range(5):
+    for seed in range(some(5)):
         first, *others = family(seed, 8)
         session = Session(first, BranchAndBound(bound=bound))
         assert session.solve().outcome == pytest.approx(solve(first, Exhaustive()).outcome, abs=1e-9)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import some
 from shared_problems import best_by_budget, random_problem
 
 from ifonly.bounds.base import NoChildBound
@@ -71,7 +72,7 @@ def check_frontier(result: Result, problem: Problem, *, proven: bool = True) -> 
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, problem in enumerate(problems(60)):
+    for number, problem in enumerate(problems(some(60))):
         result = solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5))
         assert result.status is Status.OPTIMAL
         assert result.certificate.proven
@@ -79,7 +80,7 @@ def test_every_budget_equals_enumeration(bound: str) -> None:
 
 
 def test_contract() -> None:
-    check_solver(BranchAndBound(), [random_problem(seed, rules=None) for seed in range(300, 318)])
+    check_solver(BranchAndBound(), [random_problem(seed, rules=None) for seed in range(300, 300 + some(18))])
 
 
 @pytest.mark.parametrize("values", [[3, 1, 2], [4, 3, 2, 1], [5, 3, 3], [2, 2, 3], [7, 1, 1, 1]])
@@ -110,7 +111,7 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_best_few(bound: str) -> None:
-    for problem in problems(10, start=500, constrained=True):
+    for problem in problems(some(10), start=500, constrained=True):
         wanted = ranking(problem)
         for number in (2, 5, 10_000):
             result = solve(problem, BranchAndBound(bound=bound, alternatives=number, batch=3))
@@ -125,7 +126,7 @@ def test_best_few(bound: str) -> None:
 
 
 def test_all_within_a_distance() -> None:
-    for problem in problems(16, start=700, max_changes=3):
+    for problem in problems(some(16), start=700, max_changes=3):
         wanted = ranking(problem)
         spread = wanted[0][0] - wanted[-1][0]
         # A distance that no outcome lies at by accident.
@@ -143,7 +144,7 @@ def test_all_within_a_distance() -> None:
 @pytest.mark.parametrize("bound", ["none", "lipschitz"])
 def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
     statuses = set()
-    for problem in problems(10, start=900, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(some(10), start=900, max_changes=3, horizon=5, actions=4, constrained=True):
         result = solve(problem, BranchAndBound(bound=bound, batch=1), limits=limits)
         check_frontier(result, problem, proven=False)
         assert result.certificate.proven == math.isfinite(result.upper_bound)
@@ -153,7 +154,7 @@ def test_limits_leave_valid_brackets(limits: Limits, bound: str) -> None:
 
 def test_gap_is_respected_and_told() -> None:
     reached = 0
-    for problem in problems(24, start=1100, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(some(24), start=1100, max_changes=3, horizon=5, actions=4, constrained=True):
         truth = float(best_by_budget(problem)[-1])
         gap = 0.3 * abs(truth - problem.observed_outcome) + 0.05
         result = solve(problem, BranchAndBound(bound="lipschitz"), limits=Limits(gap=gap))
@@ -161,13 +162,13 @@ def test_gap_is_respected_and_told() -> None:
         assert result.status in (Status.OPTIMAL, Status.GAP_REACHED)
         assert result.gap <= gap + problem.tolerance
         reached += result.status is Status.GAP_REACHED
-    assert reached >= 2
+    assert reached >= some(2)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_interruption_leaves_valid_brackets(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.search.tree.REPORT_SECONDS", -1.0)
-    for problem in problems(12, start=1300, max_changes=3, horizon=5, actions=4, constrained=True):
+    for problem in problems(some(12), start=1300, max_changes=3, horizon=5, actions=4, constrained=True):
         seen = []
 
         def interrupt(tick: Tick, seen: list[Tick] = seen) -> None:
@@ -197,11 +198,11 @@ def test_interruption_in_the_middle_of_the_work(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ProblemBatch, "step", counted)
     monkeypatch.setattr("ifonly.search.branch_and_bound.finalize", undisturbed)
-    for calls[0] in range(problem.horizon, 60):  # once the observed sequence is known
+    for calls[0] in range(problem.horizon, 60, 60 // some(60)):  # once the observed sequence is known
         result = solve(problem, BranchAndBound(bound="none", batch=2))
         check_frontier(result, problem, proven=False)
         interrupted += result.status is Status.INTERRUPTED
-    assert interrupted > 10
+    assert interrupted > some(10)
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -215,7 +216,7 @@ def test_little_memory_gives_the_same_answer(bound: str) -> None:
 
 
 def test_answer_does_not_depend_on_the_batch() -> None:
-    for problem in problems(18, start=1700, rules=False):
+    for problem in problems(some(18), start=1700, rules=False):
         results = [solve(problem, BranchAndBound(batch=batch)) for batch in (1, 4, 1000)]
         assert len({tuple(result.actions.tolist()) for result in results}) == 1
 
@@ -245,7 +246,7 @@ def test_outcomes_that_overflow_are_refused() -> None:
 def test_a_bound_that_does_not_know_prunes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN compares as smaller than everything; taken literally it would prune."""
     monkeypatch.setattr(NoChildBound, "root", lambda self: torch.full((1, 3, 5, 4), torch.nan, dtype=torch.float64))
-    for problem in problems(10, max_changes=3, horizon=5, actions=4):
+    for problem in problems(some(10), max_changes=3, horizon=5, actions=4):
         check_frontier(solve(problem, BranchAndBound(bound="none")), problem)
 
 
@@ -273,7 +274,7 @@ def test_settings_are_checked() -> None:
 def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
     """However early it is stopped: anchors on the observed path bound what the search itself has no bound for."""
     from_anchors = 0
-    for seed in range(24):
+    for seed in range(some(24)):
         problem = random_problem(
             seed, model_kind="location-scale", reward_kind="linear", max_changes=3, horizon=5, rules=seed % 2 == 0
         )
@@ -286,7 +287,7 @@ def test_a_stopped_search_has_a_bracket_for_every_budget(bound: str) -> None:
                 assert budget.upper_bound < math.inf
                 assert budget.upper_bound >= best - problem.tolerance
             assert result.certificate.proven
-    assert from_anchors > 20
+    assert from_anchors > some(20)
 
 
 def test_no_bracket_where_constants_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:

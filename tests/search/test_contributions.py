@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from effort import some
 
 from ifonly.errors import InputError, VerificationError
 from ifonly.problem import Problem
@@ -23,7 +24,7 @@ from ifonly.testing.instances import random_problem
 
 
 def test_shares_are_averages_over_all_orders() -> None:
-    for seed in range(15):
+    for seed in range(some(15)):
         problem = random_problem(seed, horizon=6, actions=4, max_changes=4, rules=None)
         result = solve(problem)
         shared = contributions(problem, result.actions)
@@ -92,7 +93,7 @@ def checked(result: Result, seed: int) -> None:
 
 
 def test_verify_accepts_what_is_true() -> None:
-    for seed in range(25):
+    for seed in range(some(25)):
         result = solve(random_problem(seed, rules=None), BranchAndBound(alternatives=4))
         checked(result, seed)
         checked(Result.from_json(result.to_json()), seed)
@@ -147,7 +148,7 @@ def alternatives_problem(seed: int) -> Problem:
 @pytest.mark.parametrize("solver", [BranchAndBound(alternatives=5), BranchAndBound(within=0.5)])
 def test_alternatives_that_are_missing_are_noticed(solver: BranchAndBound) -> None:
     noticed = 0
-    for seed in range(16):
+    for seed in range(some(16)):
         problem = alternatives_problem(seed)
         result = solve(problem, solver)
         report = verify(result, problem.episode, problem.model, reward=problem.reward, samples=20)
@@ -159,7 +160,7 @@ def test_alternatives_that_are_missing_are_noticed(solver: BranchAndBound) -> No
             with pytest.raises(VerificationError, match=r"alternatives against all sequences: .* missing"):
                 verify(wrong, problem.episode, problem.model, reward=problem.reward, samples=20)
             noticed += 1
-    assert noticed > 50
+    assert noticed > some(50)
 
 
 def test_a_worse_alternative_in_the_place_of_a_better_one_is_noticed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import some
 from ensemble_oracles import Truth, counted, ranking, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,7 +88,7 @@ def check_answer(result: Result, ensemble: EnsembleProblem, every: Truth, *, pro
 
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
-    for number, ensemble in enumerate(ensembles(40, constrained=bound == "lipschitz" or None)):
+    for number, ensemble in enumerate(ensembles(some(40), constrained=bound == "lipschitz" or None)):
         result = solve(ensemble, BranchAndBound(bound=bound, batch=1 + number % 5))
         check_answer(result, ensemble, truth(ensemble))
 
@@ -104,14 +105,14 @@ def smooth_ensembles(count: int, start: int, **given_settings: Any) -> Iterator[
 @pytest.mark.parametrize("goal", GOALS)
 def test_led_by_expansions_every_budget_equals_enumeration(goal: str | float) -> None:
     given_settings = {"model_kind": "location-scale", "reward_kind": "linear", "objective": goal, "strength": 0.7}
-    for number, ensemble in enumerate(smooth_ensembles(12, 400, **given_settings)):
+    for number, ensemble in enumerate(smooth_ensembles(some(12), 400, **given_settings)):
         result = solve(ensemble, BranchAndBound(bound="taylor", batch=1 + number % 5))
         check_answer(result, ensemble, truth(ensemble))
         assert ensemble.max_changes == 0 or result.certificate.method == TaylorChildBound.method
 
 
 def test_exhaustive_search_equals_enumeration() -> None:
-    for ensemble in ensembles(40, start=800):
+    for ensemble in ensembles(some(40), start=800):
         every = truth(ensemble)
         result = solve(ensemble, Exhaustive(batch=7))
         check_answer(result, ensemble, every)
@@ -121,7 +122,7 @@ def test_exhaustive_search_equals_enumeration() -> None:
 
 @pytest.mark.parametrize("bound", ["none", "lipschitz"])
 def test_best_few(bound: str) -> None:
-    for ensemble in ensembles(12, start=1000, constrained=True):
+    for ensemble in ensembles(some(12), start=1000, constrained=True):
         wanted = ranking(ensemble, truth(ensemble))
         for number in (3, 10_000):
             result = solve(ensemble, BranchAndBound(bound=bound, alternatives=number, batch=3))
@@ -135,7 +136,7 @@ def test_best_few(bound: str) -> None:
 @pytest.mark.parametrize("bound", ["lipschitz", "taylor"])
 def test_bounds_are_above_the_truth_at_every_node(bound: str) -> None:
     kinds = {"model_kind": "location-scale", "reward_kind": "linear", "constrained": True, "max_changes": 3}
-    for ensemble in smooth_ensembles(8, 1200, **kinds):
+    for ensemble in smooth_ensembles(some(8), 1200, **kinds):
         check_child_bound(make_child_bound([ensemble], bound), [ensemble], samples=6)
 
 
@@ -159,7 +160,7 @@ def test_solvers_keep_their_contract() -> None:
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_an_ensemble_of_one_is_the_plain_problem(goal: str | float) -> None:
-    for seed in range(5):
+    for seed in range(some(5)):
         problem = random_problem(seed, rules=None, max_changes=2 + seed % 2)
         ensemble = EnsembleProblem.from_problem(problem, [problem.model], objective=goal)
         for solver in (BranchAndBound(alternatives=4), Exhaustive(), Greedy()):
@@ -207,18 +208,20 @@ def test_the_objectives_differ_as_by_hand() -> None:
 @pytest.mark.parametrize("goal", ["mean", "worst", 0.4])
 def test_limits_leave_valid_brackets(goal: str | float) -> None:
     stopped = 0
-    for number, ensemble in enumerate(ensembles(16, 1600, objective=goal, max_changes=3, constrained=True, horizon=4)):
+    for number, ensemble in enumerate(
+        ensembles(some(16), 1600, objective=goal, max_changes=3, constrained=True, horizon=4)
+    ):
         every = truth(ensemble)
         limits = (Limits(nodes=0), Limits(nodes=3), Limits(seconds=0.0), Limits(gap=0.5))[number % 4]
         result = solve(ensemble, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
         check_answer(result, ensemble, every, proven=False)
         assert math.isfinite(result.upper_bound)  # anchors on the observed path at the least
         stopped += result.status is not Status.OPTIMAL
-    assert stopped > 2
+    assert stopped > some(2)
 
 
 def test_a_session_gives_the_answers_of_solve() -> None:
-    for ensemble in ensembles(10, start=1800, rules=True, actions=4, max_changes=3):
+    for ensemble in ensembles(some(10), start=1800, rules=True, actions=4, max_changes=3):
         session = Session(ensemble.with_constraints(Constraints()))
         rules = ensemble.constraints
         for constraints in (Constraints(), rules, Constraints()):
@@ -249,7 +252,7 @@ def replace_actions(episode: Episode, actions: np.ndarray) -> Episode:
 
 
 def test_results_are_stored_and_verified() -> None:
-    for number, ensemble in enumerate(ensembles(12, start=2000)):
+    for number, ensemble in enumerate(ensembles(some(12), start=2000)):
         result = solve(ensemble, (BranchAndBound(alternatives=3), Exhaustive(), Greedy())[number % 3])
         again = Result.from_json(result.to_json())
         assert again.to_dict() == result.to_dict()
@@ -341,7 +344,7 @@ def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> Non
         solve(ensemble)
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=some(200))
 @given(
     goal=st.sampled_from(["mean", "worst"]) | st.floats(0.001, 0.999),
     outcomes=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=25),

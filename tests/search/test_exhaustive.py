@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_problems import table_problem
@@ -79,7 +80,7 @@ def replaced(problem: Problem, reward: Linear | Custom | ActionCost) -> Problem:
     )
 
 
-@pytest.mark.parametrize("seed", range(75))
+@pytest.mark.parametrize("seed", range(some(75)))
 def test_equals_the_naive_oracle(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = random_problem(
@@ -101,7 +102,7 @@ def test_equals_the_naive_oracle(seed: int) -> None:
     assert result.certificate.details["sequences"] == len(outcomes) == problem.sequence_count()
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=some(25))
 @given(seed=st.integers(0, 10_000), batch=st.integers(1, 60))
 def test_the_batch_size_does_not_change_the_answer(seed: int, batch: int) -> None:
     problem = random_problem(seed, horizon=4, actions=4, max_changes=3)
@@ -142,7 +143,7 @@ def test_no_model_call_is_larger_than_the_batch(batch: int, monkeypatch: pytest.
     assert largest <= max(batch, problem.action_count)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(some(10)))
 def test_more_changes_never_hurt_and_the_frontier_says_so(seed: int) -> None:
     problem = random_problem(seed, horizon=4, actions=3, max_changes=None)
     frontier = outcome_frontier(problem)
@@ -152,7 +153,7 @@ def test_more_changes_never_hurt_and_the_frontier_says_so(seed: int) -> None:
     assert single[0] == pytest.approx(problem.outcome(problem.observed_actions), abs=EXACT)
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=some(25))
 @given(seed=st.integers(0, 10_000), t=st.integers(0, 3), batch=st.sampled_from([1, 8, 4096]))
 def test_best_values_follow_the_recursion(seed: int, t: int, batch: int) -> None:
     problem = random_problem(seed, horizon=4, actions=3, max_changes=2)
@@ -170,7 +171,7 @@ def test_best_value_of_the_start_is_the_optimum() -> None:
     assert float(value) == pytest.approx(solve(problem, Exhaustive()).outcome, abs=EXACT)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(some(20)))
 def test_decides_the_partition_problem(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.integers(1, 12, size=int(rng.integers(2, 8))).tolist()
@@ -178,7 +179,7 @@ def test_decides_the_partition_problem(seed: int) -> None:
     assert (abs(best) < 1e-9) == partition_exists(values)
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=some(40))
 @given(
     seed=st.integers(0, 10_000),
     batch=st.sampled_from([1, 2, 5, 13, 1000]),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_problems import table_problem
@@ -52,7 +53,7 @@ def is_admissible(problem: Problem, actions: torch.Tensor) -> bool:
 
 
 @by_name
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(some(20)))
 def test_between_observed_and_optimal(solver: Solver, seed: int) -> None:
     problem = random_problem(
         seed, model_kind=MODEL_KINDS[seed % len(MODEL_KINDS)], horizon=4, max_changes=[0, 1, 2, None][seed % 4]
@@ -73,7 +74,7 @@ def test_the_same_answer_every_time(solver: Solver) -> None:
     assert np.array_equal(solve(problem, solver).actions, solve(problem, solver).actions)
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=some(20))
 @given(seed=st.integers(0, 10_000))
 def test_one_change_is_easy(seed: int) -> None:
     problem = random_problem(seed, horizon=4, max_changes=1)
@@ -82,7 +83,7 @@ def test_one_change_is_easy(seed: int) -> None:
         assert solve(problem, solver).outcome == pytest.approx(best, abs=EXACT)
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=some(20))
 @given(seed=st.integers(0, 10_000))
 def test_a_wide_beam_is_exhaustive(seed: int) -> None:
     problem = random_problem(seed, horizon=4, max_changes=3)
@@ -90,7 +91,7 @@ def test_a_wide_beam_is_exhaustive(seed: int) -> None:
     assert wide.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=EXACT)
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=some(20))
 @given(seed=st.integers(0, 10_000))
 def test_no_single_change_improves_a_greedy_answer(seed: int) -> None:
     problem = random_problem(seed, horizon=4, max_changes=2)
@@ -104,7 +105,7 @@ def test_no_single_change_improves_a_greedy_answer(seed: int) -> None:
                 assert problem.outcome(trial) <= outcome + EXACT
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=some(20))
 @given(seed=st.integers(0, 10_000))
 def test_single_changes_are_all_of_them_with_their_outcomes(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -136,7 +137,7 @@ def test_random_sequences_are_uniform() -> None:
     assert float((counts / 6000 - 1 / 12).abs().max()) < 5 * deviation
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=some(20))
 @given(seed=st.integers(0, 10_000), max_changes=st.integers(0, 5))
 def test_random_sequences_respect_what_is_allowed(seed: int, max_changes: int) -> None:
     problem = random_problem(seed, model_kind="linear", horizon=5, max_changes=max_changes, masked=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from effort import some
 from table_problems import table_problem
 from torch import Tensor
 
@@ -47,7 +48,7 @@ def plain_rollout(problem: BaseProblem, sequence: Tensor) -> tuple[list[Tensor],
 @torch.no_grad()
 @pytest.mark.parametrize("count", [1, 3])
 def test_rollouts_are_those_of_single_sequences(count: int) -> None:
-    for seed in range(12):
+    for seed in range(some(12)):
         batch = batch_of(seed, count)
         problem, sequences = some_sequences(batch, 20, seed)
         paths = batch.rollout(problem, sequences)
@@ -61,7 +62,7 @@ def test_rollouts_are_those_of_single_sequences(count: int) -> None:
 
 @torch.no_grad()
 def test_following_branches_gives_whole_rollouts_and_drops_what_is_not_kept() -> None:
-    for seed in range(12):
+    for seed in range(some(12)):
         batch = batch_of(seed)
         problem, sequences = some_sequences(batch, 30, seed)
         whole = batch.rollout(problem, sequences)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,7 +96,7 @@ def test_a_result_prints_itself(result: Result, problem: Problem) -> None:
     assert " | gap 1.5 | " in str(limited)
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, derandomize=True, max_examples=some(15))
 @given(seed=st.integers(0, 10_000), heuristic=st.booleans())
 def test_json_gives_the_same_result_back(seed: int, heuristic: bool) -> None:
     problem = random_problem(seed, horizon=3)
@@ -172,7 +173,7 @@ def test_a_failed_save_leaves_the_old_file(result: Result, tmp_path: Path, monke
     assert [item.name for item in tmp_path.iterdir()] == ["result.json"]
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=some(30))
 @given(share=st.floats(0.0, 0.999))
 def test_text_cut_off_anywhere_is_refused(share: float) -> None:
     text = _stored()
@@ -248,7 +249,7 @@ def test_every_status_has_a_sentence(status: Status) -> None:
     assert status.at_limit == (status in (Status.TIME_LIMIT, Status.NODE_LIMIT, Status.INTERRUPTED))
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=some(50))
 @given(base=st.floats(1.0, 6.0), horizon=st.integers(1, 20))
 def test_the_effective_branching_factor_inverts_its_definition(base: float, horizon: int) -> None:
     nodes = sum(base**power for power in range(horizon + 1))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import some
 from ensemble_oracles import Truth, ranking, truth
 from shared_problems import random_ensemble, random_problem
 from torch import Tensor
@@ -95,7 +96,7 @@ def check_against(result: Result, problem: BaseProblem, every: Truth, *, proven:
 @pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
 def test_every_budget_equals_enumeration(bound: str) -> None:
     kept, seen = 0, 0
-    for number, problem in enumerate(problems(30, constrained=bound == "lipschitz" or None)):
+    for number, problem in enumerate(problems(some(30), constrained=bound == "lipschitz" or None)):
         every = truth(problem)
         check_against(solve(problem, BranchAndBound(bound=bound, batch=1 + number % 5)), problem, every)
         kept, seen = kept + len(every.outcomes), seen + problem.sequence_count()
@@ -104,12 +105,12 @@ def test_every_budget_equals_enumeration(bound: str) -> None:
 
 def test_led_by_expansions_every_budget_equals_enumeration() -> None:
     kinds = {"reward_kind": "linear", "model_kind": "linear"}
-    for problem in problems(20, start=200, **kinds):
+    for problem in problems(some(20), start=200, **kinds):
         check_against(solve(problem, BranchAndBound(bound="taylor", batch=3)), problem, truth(problem))
 
 
 def test_exhaustive_search_equals_enumeration() -> None:
-    for problem in problems(30, start=300):
+    for problem in problems(some(30), start=300):
         every = truth(problem)
         check_against(solve(problem, Exhaustive(batch=5)), problem, every)
         assert outcome_frontier(problem).tolist() == pytest.approx(every.frontier(problem.max_changes), abs=1e-8)
@@ -118,7 +119,7 @@ def test_exhaustive_search_equals_enumeration() -> None:
 
 
 def test_admissible_is_what_enumeration_admits() -> None:
-    for problem in problems(20, start=400):
+    for problem in problems(some(20), start=400):
         each = torch.cartesian_prod(*[torch.arange(problem.action_count)] * problem.horizon)
         found = {tuple(row) for row in each[problem.admissible(each)].tolist()}
         assert found == {tuple(row) for row in truth(problem).sequences.tolist()}
@@ -126,7 +127,7 @@ def test_admissible_is_what_enumeration_admits() -> None:
 
 def test_a_star_keeps_to_the_support() -> None:
     tried, few = 0, MonteCarlo(samples=50)
-    for problem in problems(26, start=500, rules=False, constrained=True):
+    for problem in problems(some(26), start=500, rules=False, constrained=True):
         if isinstance(problem, EnsembleProblem):
             continue
         assert isinstance(problem, Problem)
@@ -135,32 +136,32 @@ def test_a_star_keeps_to_the_support() -> None:
         limited = solve(problem, AnchorAStar(few, batch=1), limits=Limits(nodes=1))
         check_against(limited, problem, truth(problem), proven=False)
         tried += 1
-    assert tried > 15
+    assert tried > some(15)
 
 
 @pytest.mark.parametrize(
     "solver", [Greedy(), Beam(3), TopSingleChanges(), RandomSearch(samples=60)], ids=lambda solver: solver.name
 )
 def test_heuristics_keep_to_the_support(solver: Any) -> None:
-    for problem in problems(15, start=600, rules=False):
+    for problem in problems(some(15), start=600, rules=False):
         check_against(solve(problem, solver), problem, truth(problem), proven=False)
 
 
 def test_a_wide_beam_finds_everything() -> None:
     """Also what is supported only after another change that was made later."""
-    for problem in problems(15, start=700, rules=False, horizon=4):
+    for problem in problems(some(15), start=700, rules=False, horizon=4):
         best = truth(problem).frontier(problem.max_changes)[-1]
         assert solve(problem, Beam(10_000)).outcome == pytest.approx(best, abs=10 * problem.tolerance)
 
 
 def test_contract() -> None:
-    few = list(problems(8, start=800, constrained=True))
+    few = list(problems(some(8), start=800, constrained=True))
     check_solver(BranchAndBound(bound="lipschitz"), few)
     check_solver(Exhaustive(), few)
 
 
 def test_best_few() -> None:
-    for problem in problems(18, start=900):
+    for problem in problems(some(18), start=900):
         wanted = ranking(problem, truth(problem))
         for number in (2, 10_000):
             result = solve(problem, BranchAndBound(alternatives=number, batch=2))
@@ -171,7 +172,7 @@ def test_best_few() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(nodes=0), Limits(nodes=2), Limits(seconds=0.0), Limits(gap=0.7)])
 def test_limits_leave_valid_brackets(limits: Limits) -> None:
-    for problem in problems(12, start=1000, constrained=True, rules=False):
+    for problem in problems(some(12), start=1000, constrained=True, rules=False):
         result = solve(problem, BranchAndBound(bound="lipschitz", batch=1), limits=limits)
         check_against(result, problem, truth(problem), proven=False)
 
@@ -241,7 +242,7 @@ def test_a_required_change_may_need_another_one_first(solver: Any) -> None:
 
 
 def test_a_session_keeps_to_the_support() -> None:
-    for problem in problems(10, start=1100, rules=False, max_changes=3):
+    for problem in problems(some(10), start=1100, rules=False, max_changes=3):
         session = Session(problem, BranchAndBound(alternatives=3))
         session.solve()
         for step in range(problem.horizon):
@@ -261,7 +262,7 @@ def test_problems_with_one_support_are_searched_together() -> None:
 
 
 def test_results_are_stored_and_verified() -> None:
-    for problem in problems(10, start=1200, reward_kind="linear"):
+    for problem in problems(some(10), start=1200, reward_kind="linear"):
         result = Result.from_json(solve(problem, BranchAndBound(alternatives=3)).to_json())
         assert statement(result).startswith("No admissible and supported sequence does better ")
         assert result.provenance.support is not None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import some
 
 from ifonly.bounds import MonteCarlo
 from ifonly.errors import InputError, VerificationError
@@ -31,7 +32,7 @@ def _verify(problem: Problem, result: Result, **options: object) -> str:
 
 
 def test_true_results_pass_also_after_a_round_trip() -> None:
-    for seed in range(15):
+    for seed in range(some(15)):
         problem = random_problem(seed, max_changes=2)
         reward = problem.reward if problem.reward.to_dict()["kind"] == "custom" else None
         result = Result.from_json(solve(problem, SOLVER).to_json())

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from effort import some
 
 from ifonly.constraints import Constraints
 from ifonly.errors import InputError
@@ -48,7 +49,7 @@ def family(seed: int) -> list[Problem]:
 @torch.no_grad()
 def test_every_start_is_an_answer() -> None:
     count = 0
-    for seed in range(42):
+    for seed in range(some(42)):
         members = family(seed)
         rounds = rounds_of(members)
         assert len(rounds) <= members[0].max_changes + 1
@@ -64,7 +65,7 @@ def test_every_start_is_an_answer() -> None:
                 assert len(mine.unique(dim=0)) == len(mine)
                 torch.testing.assert_close(outcomes[rows], member.rollout(mine)[1], rtol=1e-12, atol=1e-12)
                 count += len(mine)
-    assert count > 2000
+    assert count > some(2000)
 
 
 @pytest.mark.parametrize("most", [1, PROMISING])
@@ -72,7 +73,7 @@ def test_every_start_is_an_answer() -> None:
 def test_rounds_are_neighbours_of_the_best_before(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ifonly.search.warm_start.PROMISING", most)
     limited = 0
-    for seed in range(25):
+    for seed in range(some(25)):
         members = family(seed)
         rounds = rounds_of(members)
         for number, member in enumerate(members):
@@ -91,7 +92,7 @@ def test_rounds_are_neighbours_of_the_best_before(most: int, monkeypatch: pytest
                 if not len(mine):
                     break
                 best = mine[values.argmax()]
-    assert most > 1 or limited > 20
+    assert most > 1 or limited > some(20)
 
 
 def place(sequence: torch.Tensor, other: torch.Tensor) -> tuple[int, int]:
@@ -126,7 +127,7 @@ def neighbours(problem: Problem, sequence: torch.Tensor) -> list[list[int]]:
 
 @torch.no_grad()
 def test_single_changes_are_settled_by_the_first_round() -> None:
-    for seed in range(20):
+    for seed in range(some(20)):
         problem = random_problem(seed, rules=False, max_changes=1, constrained=True)
         outcomes = torch.cat([starts.outcomes for starts in rounds_of([problem])])
         best = max(float(outcomes.max()), problem.observed_outcome)

@@ -23,7 +23,7 @@ TINY = {
     "version": 1,
     "data": {"simulate": {"patients": 40, "horizon": 5, "seed": 3}},
     "split": {"test": 0.2},
-    "fit": {"hidden": [4], "epochs": 2, "refits": 2},
+    "fit": {"recipe": "paper", "hidden": [4], "epochs": 2, "refits": 2},
     "query": {"minimize": "SOFA", "max_changes": 1, "allow_failed_model": True},
     "evidence": {"behaviour": {"hidden": [4], "epochs": 2}, "sensitivity": True},
     "cohort": {"first": 3, "workers": 1},
@@ -110,7 +110,7 @@ def test_what_is_up_to_date_is_not_done_again(own: Path) -> None:
     ("changes", "expected"),
     [
         ({"query": {**TINY["query"], "max_changes": 2}}, {"cohort": "query has changed", "summary": "", "report": ""}),
-        ({"cohort": {"first": 2}}, {"cohort": "first has changed", "summary": "", "report": ""}),
+        ({"cohort": {"first": 2, "workers": 1}}, {"cohort": "first has changed", "summary": "", "report": ""}),
         ({"cohort": {"first": 3, "workers": 2}}, {}),
         ({"outputs": {"threshold": 0.3}}, {"summary": "threshold has changed", "report": "threshold has changed"}),
         ({"split": {"test": 0.3}}, dict.fromkeys(NAMES[3:], "") | {"split": "test has changed"}),
@@ -255,9 +255,10 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 """
 
 
-@pytest.mark.parametrize("stage", ["fit", "cohort"])
-def test_killed_it_goes_on(tmp_path: Path, stage: str) -> None:
-    file = write(tmp_path / "s", fit={"hidden": [4], "epochs": 20, "refits": 2}, cohort={"workers": 1})
+@pytest.mark.parametrize(("stage", "recipe"), [("fit", "auto"), ("cohort", "paper")])
+def test_killed_it_goes_on(tmp_path: Path, stage: str, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.evidence.recipes.ASKED", 1)  # for one answer is as slow as another
+    file = write(tmp_path / "s", fit={**TINY["fit"], "recipe": recipe}, cohort={"workers": 1})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None

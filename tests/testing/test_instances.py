@@ -3,6 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ def best_outcome(problem) -> float:
 values_lists = st.lists(st.integers(1, 12), min_size=1, max_size=7)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=some(60))
 @given(values=values_lists)
 def test_the_best_outcome_decides_partition(values):
     problem = partition_problem(values)
@@ -41,7 +42,7 @@ def test_the_best_outcome_decides_partition(values):
     assert best_outcome(problem) <= 0
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=some(30))
 @given(values=values_lists, seed=st.integers(0, 100))
 def test_states_outcomes_and_noise_are_those_of_the_proof(values, seed):
     problem = partition_problem(values)

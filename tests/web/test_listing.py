@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ queries = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(queries)
 def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery) -> None:
     def fits(row: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from effort import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -195,7 +196,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     notes.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(min_size=1), st.text(), min_size=1, max_size=5))
 def test_csv_gives_text_back_and_starts_no_formula(tmp_path: Path, texts: dict[str, str]) -> None:
     storable = {k: v for k, v in texts.items() if "\0" not in k + v and "\r" not in k + v}

@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+from effort import some
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -39,7 +40,7 @@ REQUEST = {
     "data": "content",
 }
 """Arguments of one client library, and what another calls them."""
-EXAMPLES = 15
+EXAMPLES = some(24)
 ADDRESS = "http://127.0.0.1:8377"
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_behaviour import QUICK, learned, small_cohort
@@ -21,7 +22,7 @@ def naive(recorded: np.ndarray, states: np.ndarray, k: int) -> list[float]:
     return [100 * sum(near < distance * (1 - 1e-9) for near in own) / len(own) for distance in distances]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(
     count=st.integers(2, 30), size=st.integers(1, 4), k=st.integers(1, 5), seed=st.integers(0, 1000), ties=st.booleans()
 )

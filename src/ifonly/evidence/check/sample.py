@@ -174,8 +174,9 @@ class NoiseSample:
 
     @cached_property
     def inputs(self) -> FloatArray:
-        """State and context [N, D + C]."""
-        return np.concatenate([self.rows.states.numpy(), self.rows.context.numpy()], axis=1)
+        """State and recorded context [N, D + C]."""
+        recorded = self.rows.context.numpy()[:, : len(self.model.schema.context)]
+        return np.concatenate([self.rows.states.numpy(), recorded], axis=1)
 
     @cached_property
     def action_inputs(self) -> FloatArray:

@@ -360,7 +360,9 @@ def real(
     ],
     rules: Annotated[CohortName, typer.Option("--cohort", help="Which stays.")] = CohortName.ALL_ADULTS,
     recipe: Annotated[list[str] | None, _names("--recipe", "auto, what a fit chooses, or paper")] = None,
-    seeds: Annotated[int, _number(help="Splits of the subjects, each with a fit of its own.")] = 1,
+    seed: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Of the split and the fit; may be repeated.", show_default="0")
+    ] = None,
     test: Annotated[float, typer.Option(metavar="SHARE", min=0, max=1, help="Subjects held out.")] = 0.4,
     asked: Annotated[
         int | None, _number(help="Of the stays held out, how many are asked about; all if left out.")
@@ -377,14 +379,14 @@ def real(
 
     Examples:
     python -m paper real --source mimic-iii-demo
-    python -m paper real --source mimic-iii-demo --recipe auto --seeds 4 --asked 20 --json
+    python -m paper real --source mimic-iii-demo --recipe auto --seed 1 --seed 2 --asked 20 --json
     """
     rows = []
     with progress_bars() as bars:
         cohort = real_cohort(source, rules.value)
         for name in recipe or RECIPES:
-            for seed in range(seeds):
-                settings = RealSettings(name, seed, test, asked, max_changes, seconds, epochs)
+            for number in seed or [0]:
+                settings = RealSettings(name, number, test, asked, max_changes, seconds, epochs)
                 rows.append(measure_model(cohort, settings, progress=bars))
     Output.as_json = json
     output = Output()

@@ -6,11 +6,13 @@ No other module here builds a problem, starts a cohort run or reads the evidence
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ifonly import (
@@ -18,6 +20,7 @@ from ifonly import (
     BranchAndBound,
     Cohort,
     Episode,
+    Feature,
     Limits,
     LocationScale,
     ModelCheck,
@@ -38,6 +41,7 @@ from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.progress import Progress, silent
 from ifonly.records import finite
+from ifonly.report.summary import summarize
 from ifonly.result.parts import effective_branching_factor
 from ifonly.result.table import COLUMNS
 from ifonly.rewards import Reward
@@ -47,6 +51,9 @@ from ifonly.testing.instances import random_problem
 
 LOW_SOFA = minus("SOFA")
 """The paper's reward."""
+
+ROUNDING = 1e-9
+"""Values that leave a plausible range by no more than this share of its width have not left it."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +157,34 @@ def finished_rows(folder: Path) -> pl.DataFrame:
 def without_states(table: pl.DataFrame) -> pl.DataFrame:
     """The table of a run without its largest column."""
     return table.with_columns(states=pl.lit(None, COLUMNS["states"]))
+
+
+def leaves_ranges(table: pl.DataFrame, ranges: Sequence[tuple[float, float]]) -> list[bool]:
+    """For each answer of a run's table, whether any value of its course lies outside the range of its feature."""
+    ends = np.array(ranges)
+    slack = np.nan_to_num(ROUNDING * (ends[:, 1] - ends[:, 0]), posinf=0.0)
+    courses = (np.array(states, dtype=np.float64) for states in table["states"].to_list())
+    return [not ((one >= ends[:, 0] - slack) & (one <= ends[:, 1] + slack)).all() for one in courses]
+
+
+def plausible_ranges(features: Sequence[Feature]) -> list[tuple[float, float]]:
+    """Those of the schema."""
+    return [feature.plausible or (-math.inf, math.inf) for feature in features]
+
+
+def possible_ranges(features: Sequence[Feature]) -> list[tuple[float, float]]:
+    """What scales end at, and zero for all that is not plausible below it."""
+    zeros = [0.0 if low >= 0 else -math.inf for low, _ in plausible_ranges(features)]
+    return [
+        (max(zero, feature.possible[0]), feature.possible[1]) for zero, feature in zip(zeros, features, strict=True)
+    ]
+
+
+def borne_out(table: pl.DataFrame) -> tuple[int, int]:
+    """How many answers of a run's table claim a gain that the organs of its score can judge, and how many of these are
+    not borne out."""
+    counts = summarize(table).evidence
+    return counts.judged_by_organs, counts.not_borne_out
 
 
 def check_signals(check: ModelCheck) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line of the paper's studies: `reproduce` makes its experiments, `accuracy` and `worlds` judge models."""
+"""The command line of the paper's studies: `reproduce` makes its experiments, the others judge models."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ifonly import load_model
 from ifonly.cli import options
 from ifonly.cli.drawing import Bars, progress_bars
 from ifonly.cli.frame import ExitCode, Output, add_command, note, require_free
+from ifonly.cli.mimic import CohortName
 from ifonly.errors import StoreError
 from ifonly.files import available_cores, write_text_atomically
 from ifonly.simulate import sepsis_schema
@@ -25,6 +26,8 @@ from paper.bench import Bench, read_header
 from paper.catalogue import ALL, chosen, finished_outcomes, write_page
 from paper.experiment import RECORD, NothingToDrawError, Outcome, carry_out, draw_again
 from paper.laboratory import Conditions, Laboratory, SettingsT
+from paper.real_stays import RECIPES, RealSettings, measure_model, real_cohort
+from paper.real_stays import summary as real_summary
 from paper.worlds_study import carry_out as carry_out_worlds
 from paper.worlds_study import cells_of, read_cells
 from paper.worlds_tables import background, fill_page, summary
@@ -348,6 +351,48 @@ def worlds(
     return ExitCode.DONE
 
 
+def real(
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--source", metavar="FOLDER|FILE", help="MIMIC's tables as PhysioNet ships them, or the AI Clinician's."
+        ),
+    ],
+    rules: Annotated[CohortName, typer.Option("--cohort", help="Which stays.")] = CohortName.ALL_ADULTS,
+    recipe: Annotated[list[str] | None, _names("--recipe", "auto, what a fit chooses, or paper")] = None,
+    seeds: Annotated[int, _number(help="Splits of the subjects, each with a fit of its own.")] = 1,
+    test: Annotated[float, typer.Option(metavar="SHARE", min=0, max=1, help="Subjects held out.")] = 0.4,
+    asked: Annotated[
+        int | None, _number(help="Of the stays held out, how many are asked about; all if left out.")
+    ] = None,
+    max_changes: Annotated[int, _number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0, help="Limit of a single search.")] = 20.0,
+    epochs: Annotated[int, _number(help="Of every fit.")] = 100,
+    json: Json = False,
+) -> ExitCode:
+    """Real stays: whether models explain subjects held out, and whether their answers show anything impossible.
+
+    A cohort is built as `ifonly mimic build` does and split by subject; a model is fitted to one part, checked on
+    measured values of the other, and asked about its stays. Nothing is stored.
+
+    Examples:
+    python -m paper real --source mimic-iii-demo
+    python -m paper real --source mimic-iii-demo --recipe auto --seeds 4 --asked 20 --json
+    """
+    rows = []
+    with progress_bars() as bars:
+        cohort = real_cohort(source, rules.value)
+        for name in recipe or RECIPES:
+            for seed in range(seeds):
+                settings = RealSettings(name, seed, test, asked, max_changes, seconds, epochs)
+                rows.append(measure_model(cohort, settings, progress=bars))
+    Output.as_json = json
+    output = Output()
+    output.document({"models": [row.to_dict() for row in rows]})
+    output.show(_as_table(real_summary(rows), f"{len(cohort)} stays of {len(set(cohort.subjects))} subjects"))
+    return ExitCode.DONE
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -358,3 +403,4 @@ app = typer.Typer(
 add_command(app, "reproduce", reproduce)
 add_command(app, "accuracy", accuracy)
 add_command(app, "worlds", worlds)
+add_command(app, "real", real)

@@ -7,11 +7,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from ifonly.data.plain import check_keys, check_whole, json_text, read_document, read_mapping
 from ifonly.errors import InputError, StoreError
-from ifonly.records import KnownNumber, MaybeNumber, finite, from_plain, to_plain
+from ifonly.records import KnownNumber, MaybeNumber, States, finite, from_plain, to_plain
 
 
 class Colour(StrEnum):
@@ -98,6 +99,17 @@ def test_documents_of_another_format_or_version_are_refused(tmp_path: Path) -> N
         read_document(file, "ifonly.cohort", 2, kind="cohort", expected="a cohort")
     with pytest.raises(StoreError, match=r"cannot be read .*; expected a thing"):
         read_document(tmp_path / "none.json", "ifonly.thing", 2, kind="thing", expected="expected a thing")
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    states: States
+
+
+def test_states_come_back_whatever_they_hold() -> None:
+    states = np.array([[0.0, -0.0, 1.5], [math.inf, -math.inf, math.nan]])
+    again = from_plain(Course, to_plain(Course(states)), what="course").states
+    np.testing.assert_array_equal(again, states)
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.json", '{"k": 1, "k": 2}'), ("a.yaml", "k: 1\nk: 2\n")])

@@ -42,6 +42,7 @@ from ifonly.models import save_model as save_model
 from ifonly.models.crossval import cross_validate as cross_validate
 from ifonly.models.fit import FitSettings as FitSettings
 from ifonly.models.fit import fit as fit
+from ifonly.models.fit_effects import fit_with_effects as fit_with_effects
 from ifonly.models.fit_ensemble import fit_ensemble as fit_ensemble
 from ifonly.problem import EnsembleProblem as EnsembleProblem
 from ifonly.problem import Problem as Problem

@@ -55,7 +55,7 @@ def _array(kind: type, missing: float) -> Any:
 
 def _table(content: Any) -> FloatArray:
     table = np.array([[math.nan if value is None else value for value in row] for row in content], dtype=np.float64)
-    return np.where(np.abs(table) == LARGEST, np.sign(table) * math.inf, table)
+    return np.where(np.abs(table) == LARGEST, np.copysign(math.inf, table), table)
 
 
 def _listed_rows(table: FloatArray) -> list[list[float | None]]:

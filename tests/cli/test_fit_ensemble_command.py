@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from ifonly.models import Ensemble, load_model
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.records import to_plain
 
 
@@ -90,3 +91,33 @@ def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> Non
         run("fit", "--recipe", "paper", "--episodes", cohort_folder, "--out", tmp_path / "m", "--ensemble", 0).exit_code
         == 2
     )
+
+
+def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "effects"
+    options = (
+        "--recipe",
+        "paper",
+        "--episodes",
+        cohort_folder,
+        "--epochs",
+        2,
+        "--hidden",
+        8,
+        "--set",
+        "subject_effect=true",
+    )
+    made = run("fit", *options, "--out", out)
+    assert made.exit_code == 0, made.output
+    assert "share of the noise's variance that lies between them" in made.stdout
+    model = load_model(out)
+    assert isinstance(model, SubjectEffectModel)
+    assert len(model.fit_report.effects) == model.state_size
+    content = json.loads(run("info", out, "--json").stdout)
+    assert content["kind"] == "subject-effect"
+    assert set(content["exact_norms"]) == {"location", "scale"}
+    assert content["fit_report"]["effects"][0]["feature"] == model.schema.dynamic[0].name
+    assert run("fit", *options[:-1], "subject_effect=perhaps", "--out", out).exit_code == 2
+    refits = run("fit", *options, "--out", tmp_path / "refits", "--ensemble", 2)
+    assert refits.exit_code == 0, refits.output
+    assert load_model(tmp_path / "refits").context_size == model.context_size

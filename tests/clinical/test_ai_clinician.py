@@ -137,6 +137,7 @@ def test_a_cohort_out_of_the_table(tmp_path: Path) -> None:
     assert stored.lengths.max() == 20
     assert len(stored) == made.flow.stays == 30
     assert load_metadata(tmp_path / "cohort")["provenance"]["source"] == "table of the AI Clinician"
+    assert [score.feature for score in stored.schema.scores] == ["SOFA"]
     doses = np.array(stored.schema.actions.vectors)[stored.actions]
     assert ((doses[:, 0] > 0) == (made.grid["vasopressor"].to_numpy() > 0)).all()
     assert {path.name for path in tmp_path.iterdir()} == {"cohort", "mimic-table.csv"}

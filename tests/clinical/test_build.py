@@ -11,6 +11,7 @@ from mimic_tables import MimicTables, invented_patients
 
 from ifonly.clinical import build as build_module
 from ifonly.clinical.build import FILES, PICTURES, Build, BuildOptions, build_cohort
+from ifonly.clinical.grid import SCORES
 from ifonly.clinical.inclusion import Flow, Selection, Window
 from ifonly.clinical.levels import LevelChoice, read_levels
 from ifonly.data.store import load_cohort, load_metadata
@@ -45,6 +46,7 @@ def test_what_is_stored(source: Path, tmp_path: Path) -> None:
     grid = pl.read_parquet(tmp_path / "cohort" / "grid.parquet")
     assert grid.equals(made.grid)
     assert grid["SOFA"].to_list() == stored.states[:, stored.schema.dynamic_index("SOFA")].tolist()
+    assert stored.schema.scores == SCORES
     assert Flow.from_dict(json.loads((tmp_path / "cohort" / "flow.json").read_text())) == made.flow
     assert (tmp_path / "cohort" / "flow.txt").read_text() == f"{made.flow}\n"
     assert read_levels(tmp_path / "cohort" / "levels.json") == made.levels

@@ -12,12 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ifonly.clinical.build import Build, BuildOptions, build_cohort
 from ifonly.clinical.inclusion import Selection
 from ifonly.data.store import load_cohort
+from ifonly.evidence.organs import points_of
 
 ROOT = Path(__file__).parents[2]
 DEMO = Path(os.environ.get("IFONLY_MIMIC_DEMO", ROOT.parent / "shared" / "data" / "mimic-iii-demo"))
@@ -370,3 +372,22 @@ def test_sepsis_cohort(demo: Build, tmp_path: Path, work: Path) -> None:
     both = made.grid.join(demo.grid, on=["stay", "hour"], suffix="_too")
     assert both.height > 100
     assert both["SOFA"].to_list() == both["SOFA_too"].to_list()
+
+
+def test_recomputed_points_are_those_of_the_grid(demo: Build) -> None:
+    """Organs whose value stands in the states as the score saw it: the same points, step by step, and the same score
+    but for what levels of doses, gases of another moment, and urine of before the window change."""
+    cohort = demo.cohort
+    (score,) = cohort.schema.scores
+    made = np.concatenate([points_of(score, one, one.states, one.actions) for one in cohort])
+    for organ in ("coagulation", "liver", "nervous"):
+        assert made[:, score.organs.index(organ)].tolist() == demo.grid[f"sofa_{organ}"].to_list(), organ
+    unpressed = (demo.grid["vasopressor"] == 0).to_numpy()
+    circulation = demo.grid["sofa_cardiovascular"].to_numpy()
+    assert (made[:, score.organs.index("cardiovascular")] == circulation)[unpressed].all()
+    known = (demo.grid["step"] >= 6).to_numpy()  # of all-adults, windows begin with the stay
+    renal = demo.grid["sofa_renal"].to_numpy()
+    same = (made[:, score.organs.index("renal")] == renal)[known]
+    assert same.mean() > 0.99, "irrigant is taken off the day's urine, but not off a step's beyond zero"
+    difference = np.abs(made.sum(axis=-1) - demo.grid["SOFA"].to_numpy())
+    assert difference.mean() < 0.2

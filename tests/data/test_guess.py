@@ -93,6 +93,19 @@ def test_steps_that_count_need_no_spacing():
     assert (draft.columns.step, draft.columns.spacing, draft.schema.step_unit) == ("step", None, "step")
 
 
+def test_amounts_that_are_never_negative_cannot_become_so():
+    """A queue that comes near zero gets a scale that ends there; a temperature may be below zero all the same."""
+    rng = np.random.default_rng(5)
+    steps = np.cumsum(rng.integers(-1, 2, size=LOG.height))
+    queue = np.abs(steps - steps.min() % 7).astype(float)
+    columns = {"queue": queue, "temperature of the queue": queue, "pressure": 1000 + queue}
+    found = features(guess_schema(LOG.with_columns(**{name: pl.Series(v) for name, v in columns.items()}), HINTS))
+    assert found["queue"].scaling == "log"
+    assert found["queue"].log_offset > 0
+    assert found["temperature of the queue"].scaling == "linear"
+    assert found["pressure"].scaling == "linear"
+
+
 def test_zeros_and_skew_make_a_logarithm_with_an_offset():
     rng = np.random.default_rng(1)
     spill = np.where(rng.random(LOG.height) < 0.1, 0.0, rng.lognormal(3, 1.2, LOG.height))

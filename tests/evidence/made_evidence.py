@@ -5,7 +5,7 @@ import numpy as np
 from ifonly.models.standing import Standing
 from ifonly.query import Query
 from ifonly.result import Agreement, Sensitivity, SupportReport
-from ifonly.result.evidence import StepAgreement, StepSensitivity, StepSupport, SupportFlag
+from ifonly.result.evidence import OrganGain, ScoreGain, StepAgreement, StepSensitivity, StepSupport, SupportFlag
 from ifonly.rewards import minus
 from ifonly.testing.instances import random_problem
 
@@ -33,3 +33,9 @@ def sensitive(
     """One step that matters."""
     steps = (StepSensitivity(1, harmless, undone_by, (0.0, 0.0), (0.0, 0.0)),)
     return Sensitivity(gain, 10.0, steps, member=member)
+
+
+def scored(claimed: float, *gains: float, asked: bool = True, difference: float = 0.0) -> ScoreGain:
+    """So many points claimed, so many by each of the first organs."""
+    organs = tuple(OrganGain(organ, gain) for organ, gain in zip(("renal", "liver"), gains, strict=False))
+    return ScoreGain("SOFA", asked, claimed, sum(gains), organs, ("urine",), difference)

@@ -13,7 +13,7 @@ from ifonly.errors import InputError
 from ifonly.evidence import recipes
 from ifonly.evidence.recipes import _Losses, compare_recipes, fit_recipe
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import objective
+from ifonly.models.fit import EncodedTransitions, objective
 from ifonly.models.fit_ensemble import fit_strengths
 from ifonly.models.fit_report import FitReport
 from ifonly.models.recipes import FALLBACK_STRENGTH, RECIPES, Recipe, find_recipe
@@ -41,6 +41,24 @@ def test_one_row_is_chosen_within_one_standard_error_with_the_largest_penalty() 
     assert chosen.curvature == max(row.curvature for row in near)
     assert {row.verdict for row in rows} <= {"pass", "warn", "fail", "not judged"}
     assert all(row.proven is not None and 0 <= row.proven <= 1 for row in rows)
+
+
+def test_replays_hold_what_was_not_measured() -> None:
+    """Against a replay written out for one episode: entries move where they were measured, and else stay."""
+    model = LocationScale(COHORT.schema, hidden=(8,)).for_search()
+    cohort = COHORT[:1]
+    origins = np.random.default_rng(0).integers(0, 2, size=cohort.states.shape).astype(np.uint8)
+    cohort = replace(cohort, origins=origins)
+    rows = EncodedTransitions.of(model, cohort)
+    ((at, wrong, counts),) = recipes._replays(model, rows, np.zeros(len(rows.actions), dtype=int), [3])
+    assert at.tolist() == list(range(2, len(rows.actions)))
+    states = rows.states[0]
+    for step in range(3):
+        moved = model.step(states, rows.context[step], rows.actions[step], torch.zeros_like(states))
+        states = torch.where(torch.as_tensor(origins[step + 1] == 0), moved, states)
+    measured = torch.as_tensor(origins[3] == 0).double()
+    torch.testing.assert_close(wrong[0], (states - rows.next_states[2]).abs() * measured)
+    torch.testing.assert_close(counts[0], measured)
 
 
 def test_the_same_seed_gives_the_same_table_and_an_interrupted_comparison_goes_on(

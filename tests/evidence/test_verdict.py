@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from made_evidence import CHECKED, QUERY, SCHEMA, refits, sensitive, support
+from made_evidence import CHECKED, QUERY, SCHEMA, refits, scored, sensitive, support
 
 from ifonly.errors import InputError, StoreError
 from ifonly.models.standing import Standing
@@ -25,6 +25,7 @@ EVERYTHING = Evidence(
     sensitive(0.3),
     failures=(FAILURE,),
     kept_within_ranges=0.3,
+    scores=(scored(10.6, -1.0, 0.5),),
 )
 
 
@@ -134,6 +135,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         WarningCode.BEYOND_DATA: {"steps": [0, 1]},
         WarningCode.SMALL_INFLUENCE: {"step": 1, "undone_by": 0.3, "member": None},
         WarningCode.LEAVES_RANGES: {"kept": 0.3},
+        WarningCode.NOT_BORNE_OUT: {"score": "SOFA", "claimed": 10.6, "recomputed": -0.5},
         WarningCode.NOT_EXAMINED: {"parts": ["sensitivity"]},
     }
     assert [str(warning) for warning in messages_of(EVERYTHING, SCHEMA, QUERY).warnings] == [
@@ -144,6 +146,8 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         "2 steps go beyond what the data supports",
         "an unrecorded influence of 0.30 of its usual standard deviations at step 1 would undo the gain",
         "values leave their plausible ranges; of the gain 30 % is left when they are cut there",
+        "the organs do not bear the gain out: by the model SOFA falls by 10.6 points in all; recomputed from the organ "
+        "values it rises by 0.5 points in all, most of it by the kidneys",
         "could not be examined: what would undo the gain (no prior)",
     ]
     assert [str(warned_message(code)) for code in WarningCode] == [
@@ -153,6 +157,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         "beyond what the data supports",
         "a small unrecorded influence would undo the gain",
         "values leave their plausible ranges",
+        "the organs do not bear the gain out",
         "could not be examined",
     ]
 
@@ -228,7 +233,7 @@ def test_no_sentence_is_stored() -> None:
         "refused",
         FAILURE.reason.detail,
     }
-    known |= {"few subjects", "never taken", "wait"}
+    known |= {"few subjects", "never taken", "wait", "SOFA", "renal", "liver", "urine"}
     found = set(strings_in(to_plain(EVERYTHING)))
     assert found <= known
     assert {"fail", "noise_by_action", "unlikely", "c0", "b0"} <= found

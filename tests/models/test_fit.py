@@ -24,6 +24,7 @@ import ifonly.models
 from ifonly import ActionSpace, Cohort, Episode, Feature, LocationScale, Scaler, Schema
 from ifonly.errors import FitError, InputError, SchemaMismatchError, StoreError
 from ifonly.models.base import TrainableModel
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import DataCounts, FitReport, FitSettings, evaluate, fit
 from ifonly.models.layers import spectral_norm
@@ -216,6 +217,7 @@ def trainable_kinds() -> list[type[TrainableModel]]:
 
     kinds = [k for k in below(TrainableModel) if not inspect.isabstract(k) and k.__module__.startswith("ifonly.")]
     kinds.remove(Ensemble)  # is fitted by fit_ensemble
+    kinds.remove(SubjectEffectModel)  # is fitted by fit_with_effects
     return sorted(kinds, key=lambda kind: kind.__name__)
 
 

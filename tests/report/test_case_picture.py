@@ -13,7 +13,7 @@ from ifonly.report.cases import TriedCourse
 from ifonly.text.catalogue import Message
 
 sys.path.insert(0, str(Path(__file__).parent / "pages"))
-from made_cases import made_case
+from made_cases import made_case, with_organs
 
 
 def words(figure: Figure) -> str:
@@ -63,3 +63,25 @@ def test_treatments_without_doses_have_names() -> None:
 
 def test_a_case_without_an_answer_says_so() -> None:
     assert "No answer" in words(plot_case(made_case(answered=False)))
+
+
+def test_recorded_values_are_marked_by_where_they_come_from() -> None:
+    case = with_organs(made_case())
+    figure = plot_case(case)
+    marks = {
+        (line.get_marker(), line.get_markerfacecolor() == "white"): list(line.get_xdata())
+        for line in panel(figure, "MAP").lines
+        if line.get_linestyle() == "None" and line.get_markersize() == 3
+    }
+    at = list(case.time.at)
+    assert marks == {("x", False): at[:1], ("o", False): at[1:2], ("o", True): at[2:]}
+    assert "filled marks were measured, hollow ones carried forward, crosses assumed" in words(figure)
+    assert "filled marks" not in words(plot_case(made_case()))
+
+
+def test_a_score_is_drawn_thin_as_its_organs_make_it() -> None:
+    case = with_organs(made_case())
+    figure = plot_case(case)
+    thin = [line for line in panel(figure, "SOFA").lines if line.get_linewidth() < 1 and len(line.get_xdata()) == 6]
+    assert [list(line.get_ydata()) for line in thin] == [[6, 7, 8, 9, 10, 11]] * 2
+    assert "Thin lines: SOFA recomputed from the organ values." in words(figure)

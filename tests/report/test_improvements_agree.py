@@ -1,4 +1,4 @@
-"""Two outcomes and the percentage beside them follow from each other: in a run's table, its summary, its report."""
+"""Two outcomes and the percentage beside them follow from each other: in runs, summaries, reports and lists."""
 
 import io
 import json
@@ -22,6 +22,7 @@ from ifonly.rewards import Linear, minus
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
 from ifonly.text.results import figure_title, result_lines
+from ifonly.web.listing import list_rows
 
 QUERIES = {
     "lower is better": Query(minus("SOFA"), 3),
@@ -111,6 +112,21 @@ def test_every_number_of_a_report(opened: OpenedRun, report: dict[str, Any]) -> 
         assert row["best"] == pytest.approx(best["outcome"], rel=2e-6)
         assert row["improvement"] == pytest.approx(best["improvement"], rel=2e-6, abs=1e-9)
         assert (row["proven"], row["changes"]) == (case["answer"]["claim"]["proven"], len(best["changes"]))
+
+
+def test_every_row_of_the_review_list(opened: OpenedRun) -> None:
+    model, cohort, query = opened.model, opened.cohort, opened.query
+    lower = not query.reward.show(0.0).higher_is_better
+    rows = list_rows(cohort, model, query, table=opened.table)
+    assert len(rows) == 12
+    summary = summarize(opened.table, query)
+    for row, line in zip(rows.to_dicts(), summary.episodes.to_dicts(), strict=True):
+        found = percentage(row["observed"], row["best"], lower_is_better=lower)
+        assert row["improvement"] == pytest.approx(found)
+        names = {"observed": "observed", "best": "counterfactual", "improvement": "improvement"}
+        assert [row[name] for name in ("episode", *names)] == [line[name] for name in ("episode", *names.values())]
+    alone = list_rows(cohort, model, query, table=None)
+    assert alone["observed"].to_list() == pytest.approx(rows["observed"].to_list()), "the same without an answer"
 
 
 def test_more_changes_allowed_never_improve_less(opened: OpenedRun) -> None:

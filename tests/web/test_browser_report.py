@@ -15,7 +15,7 @@ from ifonly.report import pages
 from ifonly.text.catalogue import Message, say
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report" / "pages"))
-from made_cases import made_case, made_summary
+from made_cases import made_case, made_summary, with_organs
 
 expect = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed").expect
 
@@ -30,7 +30,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     cases = [
         made_case("long", steps=60, examined=True),
         made_case("unordered", ordered=False),
-        made_case("open", proven=False),
+        with_organs(made_case("open", proven=False)),
         made_case(HOSTILE, answered=False),
     ]
     text = pages.render("report.html", summary=made_summary(cases, others=70), cases=[to_plain(case) for case in cases])
@@ -60,6 +60,12 @@ def open_case(page: Any, name: str) -> Any:
     shown = page.locator(".report-case:visible")
     expect(shown.get_by_role("heading", level=1)).to_have_text(name)
     return shown
+
+
+def open_case_again(page: Any, name: str) -> Any:
+    """By way of the summary."""
+    page.get_by_role("link", name="Summary").click()
+    return open_case(page, name)
 
 
 def test_the_summary_is_searched_sorted_and_paged(page: Any) -> None:
@@ -172,13 +178,63 @@ def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     expect(plain.locator(".evidence-line")).to_have_text(re.compile("not examined any further"))
 
 
+DRAWN = """(place) => place.data.map((trace) => ({
+    name: trace.name, mode: trace.mode, width: trace.line.width, values: trace.y,
+    symbols: trace.marker?.symbol ?? null, colours: trace.marker?.color ?? null, said: trace.customdata,
+}))"""
+
+
+def test_recorded_values_are_drawn_by_where_they_come_from(page: Any) -> None:
+    shown = open_case(page, "open")
+    recorded, *others = shown.locator(".charts .chart").first.evaluate(DRAWN)  # of MAP
+    assert recorded["symbols"] == ["x-thin", *["circle"] * 5]
+    assert recorded["colours"][1] != recorded["colours"][2] == recorded["colours"][5], "filled, and then hollow"
+    assert recorded["said"] == [
+        "70.0 mmHg (assumed, a default value)",
+        "71.0 mmHg",
+        *(f"{value}.0 mmHg (carried forward)" for value in (72, 73, 74, 75)),
+    ]
+    assert all(isinstance(other["symbols"], str) for other in others), "what the model gives is drawn as before"
+    expect(shown.locator(".course .legend .key")).to_have_text(
+        ["measured", "carried forward", "assumed, a default value", re.compile("thin lines: SOFA recomputed")]
+    )
+    expect(shown.get_by_role("img", name="as recorded from 70.0 to 75.0, 1 of 6 values measured")).to_be_visible()
+    shown.get_by_text("Values as a table").click()
+    expect(shown.locator(".values tbody tr").first).to_contain_text("(carried forward)")
+    check_care(page)
+    shown.get_by_text("Values as a table").click()
+    plain = open_case_again(page, "unordered")
+    expect(plain.locator(".course .legend")).to_be_hidden()
+    assert plain.locator(".board .chart").first.evaluate(DRAWN)[0]["symbols"] == "circle"
+
+
+def test_a_score_is_drawn_as_its_organs_make_it_too(page: Any) -> None:
+    shown = open_case(page, "open")
+    shown.get_by_role("slider").fill("2")
+    traces = shown.locator(".board .chart").first.evaluate(DRAWN)
+    assert [trace["name"] for trace in traces] == [
+        *("as recorded", "as recorded, recomputed"),
+        *("best found, 2 changes", "best found, 2 changes, recomputed"),
+    ]
+    assert [trace["mode"] for trace in traces] == ["lines+markers", "lines"] * 2
+    assert [trace["width"] for trace in traces] == [2, 1, 2, 1]
+    assert traces[1]["values"] == [6, 7, 8, 9, 10, 11]
+    said = "By the model SOFA falls by 6 points in all; recomputed from the organ values it falls by 5 points in all, "
+    expect(shown.locator(".organs")).to_have_text(f"{said}most of it by the kidneys.")
+    shown.get_by_text("How far to trust this").click()
+    expect(shown.locator(".evidence-parts")).to_contain_text("What the organs say")
+    shown.get_by_role("slider").fill("1")
+    expect(shown.locator(".organs")).to_contain_text("About the sequence found with at most 2 changes: By the model")
+
+
 def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
         ifonly.evidenceSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
     assert seals == ["No warnings", None]
     told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
-        const evidence = {examined: true, warnings, refits: [], gains: null, support: null, sensitivity: []};
+        const said = {refits: [], gains: null, support: null, sensitivity: [], organs: []};
+        const evidence = {examined: true, warnings, ...said};
         const model = {said: {code: 'page.none', values: {}}, check: null};
         ifonly.fillEvidence(place, {evidence, model, question: {}, answer: {}}, () => null);
         return place.textContent.includes('nothing warns does not prove');

@@ -58,9 +58,8 @@ def test_rows_say_what_the_run_found(review: Review, notes: Notes, place: Any) -
         if answer is None:
             assert (row["best"], row["improvement"], row["changes"]) == (None, None, None)
         else:
-            assert row["best"] == -answer["outcome"]
-            gained = answer["clipped_outcome"] - answer["observed_clipped_outcome"]
-            assert row["improvement"] == pytest.approx(gained / -answer["observed_clipped_outcome"])
+            assert (row["observed"], row["best"]) == (-answer["observed_clipped_outcome"], -answer["clipped_outcome"])
+            assert row["improvement"] == answer["improvement"] == (row["observed"] - row["best"]) / row["observed"]
         note = notes.latest().get(row["episode"])
         assert (row["noted"], row["verdict"]) == (note is not None, note and note.verdict)
 

@@ -157,9 +157,11 @@ def _describe_behaviour(folder: Path, output: Output) -> None:
 
 def _exact_norms(model: ifonly.TransitionModel) -> dict[str, float]:
     """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
+    from ifonly.models.effects import SubjectEffectModel
     from ifonly.models.layers import Network
 
-    networks = (model.centre if isinstance(model, ifonly.Ensemble) else model).for_search().named_children()
+    centre = model.centre if isinstance(model, ifonly.Ensemble) else model
+    networks = (centre.second if isinstance(centre, SubjectEffectModel) else centre).for_search().named_children()
     return {name: float(network.state_lipschitz()) for name, network in networks if isinstance(network, Network)}
 
 

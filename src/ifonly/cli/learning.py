@@ -44,6 +44,7 @@ FIT_SETTINGS = {
     "batch_size": int,
     "learning_rate": float,
     "validation": float,
+    "subject_effect": bool,
 }
 
 
@@ -91,13 +92,15 @@ def fit(
 
     Several recipes are compared on subjects held out: how well each predicts one step and many, and how fast its
     answers are proven. With --kind, --lipschitz or --set prior, residual or curvature, the model is yours and nothing
-    is compared. An interrupted comparison goes on when the same command is given again.
+    is compared. An interrupted comparison goes on when the same command is given again. With --set subject_effect=true
+    what lasts in each subject is learned, too, from all of its steps: where something that lasts is not recorded.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis
     ifonly fit --episodes data/sepsis --out models/paper --recipe paper --plot loss.png
     ifonly fit --episodes data/sepsis --out models/smooth --lipschitz none --set residual=diagonal --set curvature=0.1
     ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20
+    ifonly fit --episodes data/sepsis --out models/subjects --set subject_effect=true
     ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50 \\
         --set batch_size=128 --set prior=laplace
     """

@@ -73,11 +73,16 @@ def setting_option(*names: str, example: str) -> Any:
     return option("NAME=VALUE", words, "--set", panel=MORE)
 
 
+YES_OR_NO = {"true": True, "false": False}
+
+
 def settings(texts: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
     """What `--set` says, each value of the kind that its name has.
 
     >>> settings(["batch_size=128", "prior=laplace"], {"batch_size": int, "prior": str})
     {'batch_size': 128, 'prior': 'laplace'}
+    >>> settings(["subject_effect=true"], {"subject_effect": bool})
+    {'subject_effect': True}
     """
     found: dict[str, Any] = {}
     for text in texts or ():
@@ -90,8 +95,8 @@ def settings(texts: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str
             known = ", ".join(kinds)
             raise typer.BadParameter(f"--set {text!r}: there is only {known}.{did_you_mean(name, kinds)}")
         try:
-            found[name] = kinds[name](value)
-        except ValueError:
+            found[name] = YES_OR_NO[value] if kinds[name] is bool else kinds[name](value)
+        except (KeyError, ValueError):
             raise typer.BadParameter(f"--set {text!r}: {value!r} is no {kinds[name].__name__}.") from None
     return found
 

@@ -17,7 +17,9 @@ import polars as pl
 from ifonly.clinical.sofa import COMPONENTS, add_sofa
 from ifonly.clinical.treatments import MOST_FLUID, MOST_RATE, Floats, amount_per_step, maximum_rate
 from ifonly.data.episode import Origin
+from ifonly.data.organs import SOFA
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
+from ifonly.data.scores import Score
 from ifonly.data.tables import origin_column
 from ifonly.progress import Progress, Tick, silent
 
@@ -46,6 +48,14 @@ FEATURES = (
     Feature("SOFA", "dynamic", unit="points", scaling="bounded", plausible=(0, 24)),
 )
 
+SCORES = (
+    Score(
+        "SOFA",
+        {name: name for name in SOFA.inputs},
+    ),
+)
+"""SOFA and the organ values that it is made of."""
+
 
 def clinical_schema(vasopressors: Sequence[float], fluids: Sequence[float]) -> Schema:
     """The schema with these dose levels; features, units and scaling are those of the simulated world.
@@ -57,6 +67,7 @@ def clinical_schema(vasopressors: Sequence[float], fluids: Sequence[float]) -> S
         actions=ActionSpace.product(_axis(VASOPRESSORS, vasopressors), _axis(FLUIDS, fluids)),
         step_length=STEP_HOURS,
         step_unit="h",
+        scores=SCORES,
     )
 
 

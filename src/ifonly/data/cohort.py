@@ -192,6 +192,16 @@ class Cohort:
         cohort._set(ids, tuple(self.subjects[p] for p in positions), offsets, rows, count_implausible(rows))
         return cohort
 
+    def with_context(self, schema: Schema, context: FloatArray) -> Cohort:
+        """The same steps with another context [N, C], as `schema` describes it; all else must be the same."""
+        rows = Rows(schema, self.states, np.array(context), self.actions, self.origins)
+        names = [f"episode {id!r}" for id in self.ids]
+        check_rows(rows, locate=lambda row: names[int(np.searchsorted(self.offsets, row, side="right")) - 1])
+        rows.freeze()
+        cohort = object.__new__(Cohort)
+        cohort._set(self.ids, self.subjects, self.offsets.copy(), rows, count_implausible(rows))
+        return cohort
+
     def split(self, *, by: Literal["subject"] = "subject", test: float = 0.2, seed: int = 0) -> tuple[Cohort, Cohort]:
         """(training, test) cohorts; all episodes of a subject land on the same side."""
         if by != "subject":

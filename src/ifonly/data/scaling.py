@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +17,12 @@ from ifonly.data.schema import MARGIN, Feature, Schema
 from ifonly.errors import InputError
 
 BoolArray = npt.NDArray[np.bool_]
+
+
+def within_ranges(features: Sequence[Feature], values: FloatArray) -> FloatArray:
+    """Values [..., n] of n features brought back into their plausible ranges: those in which outcomes are shown."""
+    ends = np.array([feature.plausible or (-math.inf, math.inf) for feature in features]).reshape(-1, 2)
+    return np.clip(values, ends[:, 0], ends[:, 1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from ifonly.data.plain import (
     did_you_mean,
     repeated,
 )
+from ifonly.data.scores import Score
 from ifonly.errors import InputError, SchemaMismatchError
 from ifonly.records import to_plain
 
@@ -248,9 +249,12 @@ class Schema:
     actions: ActionSpace
     step_length: float = 1.0
     step_unit: str = "step"
+    scores: tuple[Score, ...] = ()
+    """Which dynamic features are scores made of others; no model depends on it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "scores", tuple(self.scores))
         if twice := repeated([feature.name for feature in self.features]):
             raise InputError(f"schema: features {twice} are listed more than once.")
         if not self.dynamic:
@@ -259,6 +263,10 @@ class Schema:
         object.__setattr__(self, "step_length", as_number("schema: step_length", self.step_length))
         if self.step_length <= 0:
             raise InputError(f"schema: step_length {self.step_length} must be positive.")
+        if twice := repeated([score.feature for score in self.scores]):
+            raise InputError(f"schema: scores {twice} are listed more than once.")
+        for score in self.scores:
+            score.require_fit(self)
 
     @cached_property
     def dynamic(self) -> tuple[Feature, ...]:
@@ -281,8 +289,9 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything a model depends on: all but plausible ranges that nothing is scaled by."""
+        """A hash of everything a model depends on: all but scores, and plausible ranges that nothing is scaled by."""
         content = self.to_dict()
+        content.pop("scores", None)
         for feature in content["features"]:
             if feature["scaling"] != "bounded":
                 feature.pop("plausible", None)
@@ -293,16 +302,17 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON or YAML; `from_dict` gives the same schema back."""
-        return {
+        content = {
             "features": [_feature_to_dict(feature) for feature in self.features],
             "actions": _actions_to_dict(self.actions),
             "step": {"length": self.step_length, "unit": self.step_unit},
         }
+        return {**content, "scores": [score.to_dict() for score in self.scores]} if self.scores else content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Read what `to_dict` wrote, or what a person wrote in a schema file."""
-        check_keys("schema", content, required={"features", "actions"}, optional={"step"})
+        check_keys("schema", content, required={"features", "actions"}, optional={"step", "scores"})
         step = content.get("step", {})
         check_keys("schema: step", step, required=set(), optional={"length", "unit"})
         if not isinstance(content["features"], list):
@@ -312,6 +322,7 @@ class Schema:
             actions=_actions_from_dict(content["actions"]),
             step_length=step.get("length", 1.0),
             step_unit=step.get("unit", "step"),
+            scores=tuple(Score.from_dict(item) for item in as_list("schema", "scores", content.get("scores", []))),
         )
 
     def require_same(self, other: Schema, *, here: str, there: str, advice: str = HOW_TO_MATCH) -> None:

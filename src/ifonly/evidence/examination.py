@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.organs import score_gains
 from ifonly.evidence.refits import agreement, require_exact
 from ifonly.evidence.sensitivity import sensitivity as sensitivity_of
 from ifonly.evidence.shifts import checked_sequence
@@ -44,10 +45,10 @@ def examine(
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
-    and `limits`); how usual they are, by `behaviour`; and with `sensitivity` what would undo the gain: of an ensemble
-    problem, the gain of the member that gains least of those that gain anything. What cannot be told of this answer is
-    kept in `Evidence.failures`, and costs nothing else. `each_refit` and `sensitivity` are as the query says,
-    unless they are given.
+    and `limits`); how usual they are, by `behaviour`; whether the organs of a score bear its gain out; and with
+    `sensitivity` what would undo the gain: of an ensemble problem, the gain of the member that gains least of those
+    that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
+    `each_refit` and `sensitivity` are as the query says, unless they are given.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     sensitivity = problem.query.sensitivity if sensitivity is None else sensitivity
@@ -88,15 +89,24 @@ def examine(
         changed_steps=tuple(changed),
         check=problem.standing,
         failures=tuple(failures),
-        kept_within_ranges=_kept_within_ranges(problem, sequence) if changed else None,
+        **(_about_states(problem, sequence) if changed else {}),
         **found,
     )
 
 
-def _kept_within_ranges(problem: BaseProblem, sequence: Tensor) -> float | None:
-    """The share of the gain that is left when values are cut at plausible ranges; None where none leaves them."""
+def _about_states(problem: BaseProblem, sequence: Tensor) -> dict[str, Any]:
+    """What the states along a sequence [T] say of its gain."""
     both = torch.stack([problem.observed_actions, sequence])
     states, totals = problem.replay(both)
+    shown = problem.decode(problem.shown_states(states, totals))
+    return {
+        "kept_within_ranges": _kept_within_ranges(problem, both, states, totals),
+        "scores": score_gains(problem.episode, problem.reward, shown, both.cpu().numpy()),
+    }
+
+
+def _kept_within_ranges(problem: BaseProblem, both: Tensor, states: Tensor, totals: Tensor) -> float | None:
+    """The share of the gain that is left when values are cut at plausible ranges; None where none leaves them."""
     costs = problem.change_cost * problem.changes(both)
     observed, promised = (problem.counted(totals) + costs).tolist()
     within = clipped_outcomes(problem, states, both)

@@ -28,6 +28,7 @@ from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, FitSettings, fit, objective
+from ifonly.models.fit_effects import fit_with_effects
 from ifonly.models.fit_ensemble import fit_ensemble, fit_strengths
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
@@ -81,6 +82,7 @@ def fit_recipe(
     recipes: Sequence[Recipe] | None = None,
     hidden: Sequence[int] = (200,),
     refits: int = 0,
+    subject_effect: bool = False,
     settings: FitSettings | None = None,
     seed: int = 0,
     journal: Path | None = None,
@@ -91,6 +93,7 @@ def fit_recipe(
     Recipes are fitted to four fifths of the subjects and compared on the others (`compare_recipes`). Among those within
     one standard error of the best, the one with the largest curvature penalty is taken: it costs nothing that could be
     told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`.
+    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`).
     With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
     no comparison, and with fewer than ten subjects there is none: a residual location with a penalty of 0.1 is taken.
 
@@ -114,13 +117,13 @@ def fit_recipe(
             recipe, strength = next(one for one in listed if one.name == chosen.recipe), chosen.curvature
     model, own = recipe.untrained(cohort.schema, hidden), replace(recipe.settings(settings), curvature=strength)
     fitted: TrainableModel
-    if refits:
+    if subject_effect:
+        fitted = fit_with_effects(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
+    elif refits:
         fitted = fit_ensemble(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
-        members = (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else ()
     else:
         fitted = fit(model, cohort, settings=own, seed=seed, progress=progress)
-        members = (fitted,)
-    for member in members:
+    for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"
         member.fit_report = replace(member.fit_report, recipes=tuple(rows))
     return fitted
@@ -212,13 +215,18 @@ def _replays(
     model: TrainableModel, rows: EncodedTransitions, episode: np.ndarray[Any, Any], horizons: Sequence[int]
 ) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
     """For each horizon: from which transitions recorded actions were replayed, without noise, how far the state reached
-    is from the recorded one [n, D], and which entries count [n, D]."""
+    is from the recorded one [n, D], and which entries count [n, D].
+
+    Entries that were not measured stay as they are, as in the record and in the check.
+    """
     owner = torch.as_tensor(episode)
     at, states = torch.arange(len(owner)), rows.states
     for step in range(1, max(horizons, default=0) + 1):
-        states = model.step(states, rows.context[at], rows.actions[at], torch.zeros_like(states))
+        moved = model.step(states, rows.context[at], rows.actions[at], torch.zeros_like(states))
+        measured = torch.ones_like(states, dtype=torch.bool) if rows.measured is None else rows.measured[at]
+        states = torch.where(measured, moved, states)
         if step in horizons:
-            counts = torch.ones_like(states) if rows.measured is None else rows.measured[at].to(states)
+            counts = measured.to(states)
             yield at, (states - rows.next_states[at]).abs().clamp(max=1e6).nan_to_num(1e6) * counts, counts
         goes_on = (at + 1 < len(owner)) & (owner[(at + 1).clamp(max=len(owner) - 1)] == owner[at])
         at, states = at[goes_on] + 1, states[goes_on]

@@ -34,7 +34,8 @@ def support_of(
     states = states.unsqueeze(1) if states.dim() == 2 else states
     horizon, members = states.shape[:2]
     is_finite = states.isfinite().flatten(1).all(1).tolist()
-    context = problem.context.unsqueeze(1).expand(-1, members, -1).flatten(0, 1)
+    recorded = problem.context[:, : len(model.schema.context)]
+    context = recorded.unsqueeze(1).expand(-1, members, -1).flatten(0, 1)
     steps = torch.arange(horizon, device=problem.device).repeat_interleave(members)
     every = behaviour.probabilities(states.flatten(0, 1), context, steps, scaler=model.scaler)
     taken = every.gather(1, sequence.repeat_interleave(members).unsqueeze(1)).view(horizon, members).amin(1).tolist()

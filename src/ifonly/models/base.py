@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Episode, FloatArray
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
@@ -66,8 +68,16 @@ class TransitionModel(nn.Module, ABC):
 
     @property
     def context_size(self) -> int:
-        """Number of static and contextual features, C."""
+        """Number of columns of the context, C: the static and contextual features, and what a model adds to them."""
         return len(self.schema.context)
+
+    def encode_context(self, record: Episode | Cohort) -> FloatArray:
+        """The context [T, C] of every recorded step, in scaled coordinates.
+
+        It begins with the columns of `schema.context`. A model may add what it infers from the recorded steps, the same
+        at every step of an episode: as part of the context it stays what it is in every counterfactual.
+        """
+        return self.scaler.context.encode(record.context)
 
     @property
     def action_count(self) -> int:

@@ -20,6 +20,7 @@ from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
@@ -162,5 +163,14 @@ def _dtype_of(weights: Mapping[str, Tensor]) -> str:
     return found.pop() if found else "float64"
 
 
-for _model_class in (LocationScale, Additive, PostNonlinear, MonotoneFlow, Ensemble, LinearModel, PartitionModel):
+for _model_class in (
+    LocationScale,
+    Additive,
+    PostNonlinear,
+    MonotoneFlow,
+    Ensemble,
+    SubjectEffectModel,
+    LinearModel,
+    PartitionModel,
+):
     register(_model_class)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Episode, FloatArray
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
@@ -72,6 +74,15 @@ class Ensemble(TrainableModel):
     def prior(self) -> NoisePrior:  # type: ignore[override]  # the centre holds it
         """The noise prior of the centre."""
         return self.centre.prior
+
+    @property
+    def context_size(self) -> int:
+        """The centre's."""
+        return self.centre.context_size
+
+    def encode_context(self, record: Episode | Cohort) -> FloatArray:
+        """The centre's, and that of all members."""
+        return self.centre.encode_context(record)
 
     def set_scaler(self, scaler: Scaler) -> None:
         """Take over the coordinates that `scaler` defines, in all models."""

@@ -140,7 +140,7 @@ class EncodedTransitions(NamedTuple):
 
         return cls(
             tensor(scaler.states.encode(transitions.states)),
-            tensor(scaler.context.encode(transitions.context)),
+            tensor(np.delete(model.encode_context(cohort), cohort.offsets[1:] - 1, axis=0)),  # last steps lead nowhere
             torch.tensor(transitions.actions, device=like.device),
             tensor(scaler.states.encode(transitions.next_states)),
             None if transitions.measured is None else torch.tensor(transitions.measured, device=like.device),

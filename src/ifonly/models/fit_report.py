@@ -95,6 +95,17 @@ class RecipeRow:
 
 
 @dataclass(frozen=True)
+class EffectShare:
+    """How much of a feature's noise lies between subjects, as a fit without subject effects leaves it."""
+
+    feature: str
+    share: KnownNumber
+    """Share of the variance of the noise that lies between subjects; 0 where it cannot be told from chance."""
+    weight: KnownNumber
+    """What an average subject's mean noise counts, 0 to 1; the rest is shrunk away."""
+
+
+@dataclass(frozen=True)
 class FitReport:
     """How training went. Losses are negative log-likelihoods per transition, in the model's scaled coordinates."""
 
@@ -110,6 +121,8 @@ class FitReport:
     seconds: float
     recipes: tuple[RecipeRow, ...] = ()
     """The recipes that were compared; empty where one was named."""
+    effects: tuple[EffectShare, ...] = ()
+    """What lies between subjects, feature by feature; empty for a model without subject effects."""
 
     @property
     def best_epoch(self) -> int | None:
@@ -145,7 +158,16 @@ class FitReport:
                 f"  validation  {self.validation}: loss {self.validation_loss[0]:.4f} -> "
                 f"{self.validation_loss[self.kept_epoch - 1]:.4f} at epoch {self.kept_epoch}, which is kept"
             )
-        return "\n".join([*lines, *_recipe_lines(self.recipes)])
+        return "\n".join([*lines, *_effect_lines(self.effects), *_recipe_lines(self.recipes)])
+
+
+def _effect_lines(effects: tuple[EffectShare, ...]) -> list[str]:
+    """Which features have a subject effect, and how much of their noise it is."""
+    if not effects:
+        return []
+    told = sorted((row for row in effects if row.share > 0), key=lambda row: -row.share)
+    listing = ", ".join(f"{row.feature} {100 * row.share:.0f} %" for row in told)
+    return [f"  subjects    share of the noise's variance that lies between them: {listing or 'none of any feature'}"]
 
 
 def _recipe_lines(rows: tuple[RecipeRow, ...]) -> list[str]:

@@ -71,7 +71,8 @@ class BaseProblem(ABC):
         """Which actions [N, A] the support leaves at states [N, (M,) D] of step t with context [N, C]."""
         if self.support is None:
             return torch.ones(len(states), self.action_count, dtype=torch.bool, device=self.device)
-        return self.support.supported(t, states, context)
+        # Of the context, what was recorded: a support knows nothing of what a model adds to it.
+        return self.support.supported(t, states, context[..., : len(self.episode.schema.context)])
 
     def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
         """The states [..., T, D] that stand for [..., T, (M,) D], where the sums of rewards are [..., (M,)]."""

@@ -109,11 +109,20 @@ class EnsembleProblem(BaseProblem):
     ) -> list[EnsembleProblem]:
         members = members_of([problems[0].model, *members_of(models)])[1:]
         by_member = [put_all_to(problems, model) for model in members]
+        for number, answers in enumerate(by_member):
+            if not all(
+                torch.equal(one.context, first.context) for one, first in zip(answers, by_member[0], strict=True)
+            ):
+                raise InputError(
+                    f"ensemble problem: member {number} sees another context than member 0 (subject effects of its "
+                    "own, or none); fit all of them together (fit_with_effects)."
+                )
         standing, notes = _standing(models), _notes(models)
         return [
             cls(
                 **_shared(problem)
                 | {
+                    "context": answers[0].context,
                     "noise": torch.stack([one.noise for one in answers], dim=1),
                     "standing": standing,
                     "query": problem.query.with_changes(objective=objective),

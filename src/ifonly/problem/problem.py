@@ -84,7 +84,7 @@ class Problem(BaseProblem):
                 bound_reward=reward,
                 observed_states=tensor(frozen.scaler.states.encode(episode.states)),
                 observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
-                context=tensor(frozen.scaler.context.encode(episode.context)),
+                context=_context_of(frozen, episode, device),
                 noise=torch.empty(0),
                 allowed=torch.empty(0),
                 support=asked_support,
@@ -149,11 +149,11 @@ class Problem(BaseProblem):
                 f"{type(self.support).__name__}."
             )
         context = self.context[:1].expand(self.horizon, -1)
-        together = self.support.supported(0, self.observed_states, context)
+        together = self.are_supported(0, self.observed_states, context)
         wanted = (self.horizon, self.action_count)
         if not isinstance(together, Tensor) or together.dtype != torch.bool or together.shape != wanted:
             raise InputError(f"{where} must map states [N, D] and context [N, C] to true and false [N, A].")
-        alone = [self.support.supported(0, state, context[:1]) for state in self.observed_states.split(1)]
+        alone = [self.are_supported(0, state, context[:1]) for state in self.observed_states.split(1)]
         if not torch.equal(together, torch.cat(alone)):
             raise InputError(f"{where} changes its mind about a state with what else is in the batch.")
 
@@ -161,9 +161,22 @@ class Problem(BaseProblem):
 def put_all_to(problems: Sequence[Problem], model: TransitionModel) -> list[Problem]:
     """Problems put to another model, as `Problem.put_to` does with one."""
     frozen = _frozen(model, [problem.episode for problem in problems], problems[0].device)
-    put = [replace(problem, model=frozen, standing=model.standing)._abducted() for problem in problems]
+    put = [
+        replace(
+            problem,
+            model=frozen,
+            standing=model.standing,
+            context=_context_of(frozen, problem.episode, problem.device),
+        )._abducted()
+        for problem in problems
+    ]
     check_replays(put)
     return put
+
+
+def _context_of(model: TransitionModel, episode: Episode, device: torch.device | str) -> Tensor:
+    """What the model knows of every step beside state and action [T, C]."""
+    return torch.as_tensor(model.encode_context(episode), dtype=torch.float64, device=device)
 
 
 def check_replays(problems: Sequence[Problem]) -> None:

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,6 +28,13 @@ _LEFT = (0.02, 0.22, 0.58)
 """Where the words about each course begin, as shares of the width."""
 _LONGEST_LABEL = 18
 """Letters of a treatment's name beside its panel."""
+
+_MARKS: dict[str, dict[str, Any]] = {
+    "measured": {"linestyle": "", "marker": "o", "markersize": 3},
+    "carried": {"linestyle": "", "marker": "o", "markersize": 3, "markerfacecolor": "white", "markeredgewidth": 0.8},
+    "assumed": {"linestyle": "", "marker": "x", "markersize": 3, "markeredgewidth": 0.8},
+}
+"""Recorded values by where they come from, as pages draw them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,11 @@ def _lines(case: Case) -> list[_Line]:
 def _draw_feature(panel: Axes, case: Case, lines: Sequence[_Line], column: int, feature: MeasuredFeature) -> None:
     for line in lines:
         reached = [state[column] for state in line.course.states]
-        _draw_line(panel, case, line, [math.nan if value is None else value for value in reached])
+        values = [math.nan if value is None else value for value in reached]
+        _draw_line(panel, case, line, values, origins=feature.origins if line.course is case.observed else None)
+        for score in line.course.scores:
+            if score.feature == feature.name:  # made of its organs: thinner, and without marks
+                panel.plot(case.time.at, score.values, line.style, color=line.colour, linewidth=0.7, alpha=0.8)
     panel.set_title(feature.label, loc="left", fontsize=9, parse_math=False)
     _finish(panel, case)
 
@@ -108,8 +119,16 @@ def _draw_treatment(panel: Axes, case: Case, lines: Sequence[_Line], number: int
     _finish(panel, case)
 
 
-def _draw_line(panel: Axes, case: Case, line: _Line, values: Sequence[float], *, held: bool = False) -> None:
-    """A course over time; a dose is held until the next step."""
+def _draw_line(
+    panel: Axes,
+    case: Case,
+    line: _Line,
+    values: Sequence[float],
+    *,
+    held: bool = False,
+    origins: Sequence[str] | None = None,
+) -> None:
+    """A course over time; a dose is held until the next step. Marks tell where recorded values come from."""
     times = case.time.at
     drawstyle: Literal["steps-post", "default"] = "steps-post" if held else "default"
     panel.plot(
@@ -118,10 +137,14 @@ def _draw_line(panel: Axes, case: Case, line: _Line, values: Sequence[float], *,
         line.style,
         color=line.colour,
         linewidth=1.5,
-        marker=line.marker,
+        marker=line.marker if origins is None else "",
         markersize=2,
         drawstyle=drawstyle,
     )
+    for origin in dict.fromkeys(origins or ()):
+        steps = [step for step, one in enumerate(origins or ()) if one == origin]
+        marked = [times[step] for step in steps], [values[step] for step in steps]
+        panel.plot(*marked, color=line.colour, **_MARKS[origin])
     changed = [change.step for change in line.course.changes]
     panel.plot(
         [times[step] for step in changed],
@@ -148,7 +171,10 @@ def _finish(panel: Axes, case: Case) -> None:
 def _statement(case: Case) -> str:
     found = say("picture.no answer") if case.answer is None else str(case.answer.claim.statement)
     caution = "" if case.model.caution is None else str(case.model.caution)
-    return " ".join(part for part in (caution, found, str(case.evidence.statement)) if part)
+    marks = say("picture.origins") if any(feature.origins for feature in case.features) else ""
+    thin = [score.feature for score in case.observed.scores]
+    scores = say("picture.organs", scores=thin) if thin else ""
+    return " ".join(part for part in (caution, found, str(case.evidence.statement), marks, scores) if part)
 
 
 def _write_head(figure: Figure, case: Case, lines: Sequence[_Line], said: Sequence[str], height: float) -> None:

@@ -15,10 +15,10 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.query import Query
-from ifonly.records import finite
+from ifonly.records import finite, from_plain
 from ifonly.report import improvements as figures
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
-from ifonly.result import Status, Verdict
+from ifonly.result import Evidence, Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
 from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
@@ -119,6 +119,10 @@ class EvidenceCounts:
     """Of those, the ones that help under every refit."""
     median_agreement: float | None
     """The median share of refits under which an answer helps."""
+    judged_by_organs: int
+    """Answers that claim a gain of a score which its organs can bear out."""
+    not_borne_out: int
+    """Of those, the ones whose organs do not."""
 
     @property
     def model_failed(self) -> bool:
@@ -326,6 +330,7 @@ def _evidence(answers: pl.DataFrame) -> EvidenceCounts:
     verdicts = Counter(answers["verdict"])
     clean = answers.filter(pl.col("examination") == Examination.CLEAN.value)
     agreement = answers["refits_agree"].drop_nulls()
+    borne_out = _borne_out(answers["evidence"])
     return EvidenceCounts(
         # The same in all rows: a run tells the newest check that it knows of.
         model_check=answers["evidence"][0]["check"],
@@ -338,7 +343,17 @@ def _evidence(answers: pl.DataFrame) -> EvidenceCounts:
         refits=len(agreement),
         all_refits_agree=int((agreement == 1).sum()),
         median_agreement=_number(agreement.median()),
+        judged_by_organs=len(borne_out),
+        not_borne_out=borne_out.count(False),
     )
+
+
+def _borne_out(evidence: pl.Series) -> list[bool]:
+    """Of every answer whose score's gain is judged by its organs, whether they bear it out."""
+    scored = (row for row in evidence if row.get("scores"))
+    parts = (from_plain(Evidence, row, what="evidence") for row in scored)
+    judged = ([one.is_borne_out(part.thresholds) for one in part.scores] for part in parts)
+    return [False not in told for told in judged if any(one is not None for one in told)]
 
 
 def _by_examination(answers: pl.DataFrame, threshold: float) -> pl.DataFrame:

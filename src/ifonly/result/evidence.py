@@ -48,6 +48,7 @@ class WarningCode(StrEnum):
     BEYOND_DATA = "beyond the data"
     SMALL_INFLUENCE = "small influence"
     LEAVES_RANGES = "leaves plausible ranges"
+    NOT_BORNE_OUT = "not borne out"
     NOT_EXAMINED = "could not be examined"
 
 
@@ -79,15 +80,23 @@ class Thresholds:
 
     kept: float = 0.8
     """The share of the promised gain that must be left when values are cut at their plausible ranges."""
+    borne_out: float = 0.5
+    """The share of a score's gain that must be left when the score is made anew of its organs' values."""
+    same_score: float = 1.0
+    """Points, on average over a recording, by which a score may differ from the one made of its organs: one that
+    differs more is not that score, and its gain is not judged by them."""
 
     def __post_init__(self) -> None:
-        shares = (("unlikely", 1.0), ("far", 100.0), ("agreeing", 1.0), ("same_step", 1.0), ("kept", 1.0))
-        for name, top in shares:
+        parts = ("unlikely", "agreeing", "same_step", "kept", "borne_out")
+        for name, top in (("far", 100.0), *((part, 1.0) for part in parts)):
             if not 0 <= getattr(self, name) <= top:
                 kind = "a percentage" if top == 100 else "a probability or share"
                 raise InputError(f"evidence: threshold {name}={getattr(self, name)} must be {kind}, 0 to {top:g}.")
-        if not 0 <= self.influence < math.inf:
-            raise InputError(f"evidence: threshold influence={self.influence} must be zero or positive, and finite.")
+        for name in ("influence", "same_score"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"evidence: threshold {name}={getattr(self, name)} must be zero or positive, and finite."
+                )
 
 
 @dataclass(frozen=True)
@@ -266,6 +275,57 @@ class Sensitivity:
         return min((step.harmless_below for step in self.steps), default=None)
 
 
+@dataclass(frozen=True)
+class OrganGain:
+    """What one organ gains: points that it loses, added over all steps."""
+
+    organ: str
+    gain: KnownNumber
+
+
+@dataclass(frozen=True)
+class ScoreGain:
+    """What one sequence gains by a score as the model gives it, and by the score made anew of its organs' values.
+
+    Gains are points that the score falls by, added over all steps. Both courses are scored anew, so that what a
+    recorded score owes to values that the model does not see cancels out.
+    """
+
+    score: str
+    """The feature."""
+    asked: bool
+    """Whether the reward counts this score."""
+    claimed: KnownNumber
+    """By the model."""
+    recomputed: KnownNumber
+    """By the organs together."""
+    organs: tuple[OrganGain, ...]
+    left_out: tuple[str, ...]
+    """Values that the score is made of, too, and that are not recorded."""
+    recorded_difference: KnownNumber
+    """By how many points the recorded score differs from the one made of the recorded organs, on average over steps."""
+
+    @property
+    def share(self) -> float | None:
+        """The share of the claimed gain that the organs bear out; None where nothing is claimed."""
+        return self.recomputed / self.claimed if self.claimed > 0 else None
+
+    @property
+    def leading(self) -> OrganGain | None:
+        """The organ that gains most where all together gain, and that loses most where they lose; None: neither."""
+        if not self.recomputed:
+            return None
+        return max(self.organs, key=lambda one: one.gain if self.recomputed > 0 else -one.gain)
+
+    def is_judged(self, limits: Thresholds) -> bool:
+        """Whether a gain is claimed, and the recorded score is one that its organs make."""
+        return self.asked and self.claimed > 0 and self.recorded_difference <= limits.same_score
+
+    def is_borne_out(self, limits: Thresholds) -> bool | None:
+        """Whether the organs bear the claimed gain out; None where that cannot be judged."""
+        return self.recomputed >= limits.borne_out * self.claimed if self.is_judged(limits) else None
+
+
 class ReasonCode(StrEnum):
     """Why there is no answer, or no examination of one."""
 
@@ -323,6 +383,8 @@ class Evidence:
     kept_within_ranges: MaybeNumber = None
     """The share of the promised gain that is left when values are cut at their plausible ranges; None where no value
     leaves them, or nothing is gained."""
+    scores: tuple[ScoreGain, ...] = ()
+    """The gain by every score of the schema that is made of other features; none where nothing is changed."""
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
 
@@ -366,6 +428,10 @@ class Evidence:
         kept = self.kept_within_ranges
         if kept is not None and kept < limits.kept:
             yield WarningCode.LEAVES_RANGES, {"kept": kept}
+        if unproven := [one for one in self.scores if one.is_borne_out(limits) is False]:
+            worst = min(unproven, key=lambda one: one.recomputed / one.claimed)
+            gains = {"claimed": worst.claimed, "recomputed": worst.recomputed}
+            yield WarningCode.NOT_BORNE_OUT, {"score": worst.score, **gains}
         if self.failures and self.changed_steps:
             yield WarningCode.NOT_EXAMINED, {"parts": [one.part for one in self.failures]}
 

@@ -271,6 +271,19 @@ def minus(feature: str) -> Linear:
     return Linear({feature: -1.0})
 
 
+def features_of(reward: Reward) -> set[str]:
+    """The dynamic features that a reward names; of one that is code, those that its constants name."""
+    names: set[str] = set()
+    for part in _parts(reward):
+        if isinstance(part, Linear):
+            names |= set(part.weights)
+        elif isinstance(part, PiecewiseLinear):
+            names |= {name for hinge in part.hinges for name in hinge.weights}
+        elif isinstance(part, Custom) and isinstance(part.lipschitz, Mapping):
+            names |= set(part.lipschitz)
+    return names
+
+
 def declared_constants(reward: Reward) -> list[str]:
     """Names of the parts whose Lipschitz constants somebody declared: proofs rely on them being true."""
     return [part.name for part in _parts(reward) if isinstance(part, Custom)]

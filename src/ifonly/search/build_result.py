@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ifonly.data.episode import FloatArray
+from ifonly.data.scaling import within_ranges
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, members_fingerprint
@@ -106,9 +106,7 @@ def clipped_outcomes(problem: BaseProblem, states: Tensor, actions: Tensor) -> l
     """Outcomes of action sequences [B, T] with the states [B, T, (M,) D] that they reach brought back into the
     features' plausible ranges; no cost of changes."""
     columns = problem.models[0].scaler.states
-    ranges = [feature.plausible or (-math.inf, math.inf) for feature in problem.episode.schema.dynamic]
-    low, high = np.array([low for low, _ in ranges]), np.array([high for _, high in ranges])
-    shown = np.clip(columns.decode(states.cpu().numpy()), low, high)
+    shown = within_ranges(problem.episode.schema.dynamic, columns.decode(states.cpu().numpy()))
     clipped = torch.as_tensor(columns.encode(shown), device=problem.device)
     outcomes: list[float] = problem.counted(problem.free_rewards(clipped, actions).sum(1)).tolist()
     return outcomes

@@ -136,6 +136,8 @@ class FitPlan:
     curvature: float = 0.0
     refits: int = 0
     """Members fitted to bootstrap samples of subjects; 0: one model only."""
+    subject_effect: bool = False
+    """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`)."""
     epochs: int = 100
     batch_size: int = 256
     learning_rate: float = 1e-3

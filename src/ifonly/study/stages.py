@@ -19,6 +19,7 @@ from ifonly.models import load_model, save_model
 from ifonly.models.base import TrainableModel
 from ifonly.models.checkpoint import CHECK
 from ifonly.models.fit import fit
+from ifonly.models.fit_effects import fit_with_effects
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.progress import Progress, silent
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
@@ -108,22 +109,28 @@ def store_model(
             recipes=chosen.recipes,
             hidden=chosen.hidden,
             refits=chosen.refits,
+            subject_effect=chosen.subject_effect,
             settings=chosen.settings,
             seed=chosen.seed,
             journal=journal,
             progress=progress,
         )
-    elif chosen.refits:
-        model, settings = chosen.untrained(cohort.schema), chosen.settings
-        made = fit_ensemble(
-            model, cohort, members=chosen.refits, settings=settings, seed=chosen.seed, progress=progress
-        )
     else:
-        model = chosen.untrained(cohort.schema)
-        made = fit(model, cohort, settings=chosen.settings, seed=chosen.seed, progress=progress)
+        made = _own_model(cohort, chosen, progress)
     save_model(made, out, provenance={"made by": "ifonly fit", "cohort": origin_of(source)}, overwrite=overwrite)
     journal.unlink(missing_ok=True)
     return made
+
+
+def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:
+    """The model that the plan describes itself, without a recipe."""
+    model, settings, seed = chosen.untrained(cohort.schema), chosen.settings, chosen.seed
+    members = chosen.refits
+    if chosen.subject_effect:
+        return fit_with_effects(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
+    if members:
+        return fit_ensemble(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
+    return fit(model, cohort, settings=settings, seed=seed, progress=progress)
 
 
 def store_behaviour(

@@ -75,7 +75,7 @@ def check_details(check: ModelCheck) -> list[str]:
 def _head(check: ModelCheck) -> list[str]:
     seen = Message("check.seen" if check.seen_in_training else "check.unseen")
     first = say("check.line.verdict", model=check.model, headline=headline(check))
-    return [first, say("check.line.about", seen=seen, **vars(check)), *_measured_line(check)]
+    return [first, say("check.line.about", seen=seen, **vars(check)), *_measured_line(check), *_steps_line(check)]
 
 
 def _measured_line(check: ModelCheck) -> list[str]:
@@ -86,6 +86,16 @@ def _measured_line(check: ModelCheck) -> list[str]:
     least = min(shares, key=lambda name: shares[name])
     mean = _percent(sum(shares.values()) / len(shares))
     return [say("check.line.measured", share=mean, least=least, lowest=_percent(shares[least]))]
+
+
+def _steps_line(check: ModelCheck) -> list[str]:
+    """Which features are recorded in steps, and in which, where any are."""
+    stepped = [
+        Message("check.step", {"feature": item.name, "step": f"{item.step:.3g} {item.unit}".rstrip()})
+        for item in check.figures.features
+        if item.step
+    ]
+    return [say("check.line.steps", features=stepped)] if stepped else []
 
 
 def _finding_lines(finding: Finding, check: ModelCheck) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ifonly.models.standing import EnsembleNote, Standing
     from ifonly.query import Query
     from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
-    from ifonly.result.evidence import ExaminationFailure, FeatureSensitivity, StepSensitivity, StepSupport
+    from ifonly.result.evidence import ExaminationFailure, FeatureSensitivity, ScoreGain, StepSensitivity, StepSupport
 
 SHOWN_EFFECTS = 3
 """Features that a sentence names, those that move most."""
@@ -42,6 +42,7 @@ class EvidenceMessages:
     """Of each part the summary first, then the details."""
     support: tuple[Message, ...]
     sensitivity: tuple[Message, ...]
+    organs: tuple[Message, ...]
 
 
 def evidence_line(result: Result) -> str:
@@ -64,6 +65,7 @@ def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMes
         refits=() if refits is None else refit_messages(refits, schema, query),
         support=() if support is None else support_messages(support, schema),
         sensitivity=() if sensitivity is None else sensitivity_messages(sensitivity, schema),
+        organs=tuple(message for score in evidence.scores for message in organ_messages(score, evidence)),
     )
 
 
@@ -74,7 +76,7 @@ def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
     if evidence.check is not None:
         values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
         lines.append(Message("evidence.line.check", values))
-    for name in ("refits", "support", "sensitivity"):
+    for name in ("refits", "support", "sensitivity", "organs"):
         first, *details = getattr(told, name) or (None,)
         if first is not None:
             lines += [_line(name, first), *(_line("detail", detail) for detail in details)]
@@ -149,6 +151,9 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
         return Message("support.beyond", {"steps": len(warning.values["steps"])})
     if warning.code == "leaves plausible ranges":
         return Message(code, {"kept": percent(warning.values["kept"], 0)})
+    if warning.code == "not borne out":
+        score = next(one for one in evidence.scores if one.score == warning.values["score"])
+        return Message(code, {"gain": gain_message(score)})
     if warning.code == "small influence":
         assert evidence.sensitivity is not None
         return _influence(evidence.sensitivity, schema)
@@ -268,6 +273,45 @@ def share_message(probability: float) -> Message:
     count = 1 / probability
     digits = max(0, math.floor(math.log10(count)) - 1)
     return Message("share.one of", {"count": f"{int(round(count, -digits)):,}"})
+
+
+# Organs
+
+
+def gain_message(score: ScoreGain) -> Message:
+    """How a score moves by the model, how by its organs, and which organ drives it."""
+    leading = score.leading
+    values = {"score": score.score, "claimed": _points(score.claimed), "recomputed": _points(score.recomputed)}
+    driven = Message("organs.leading", {"organ": Message(f"organ.{leading.organ}")}) if leading else ""
+    return Message("organs.gain", {**values, "leading": driven})
+
+
+def organ_messages(score: ScoreGain, evidence: Evidence) -> tuple[Message, ...]:
+    """The same, then every organ that moves, what is not recorded, and why the gain is not judged."""
+    moved = [
+        Message("organs.organ", {"organ": Message(f"organ.{one.organ}"), "points": f"{-one.gain:+.0f}"})
+        for one in sorted(score.organs, key=lambda one: -one.gain)
+        if one.gain
+    ]
+    told = [gain_message(score)]
+    if moved:
+        told.append(Message("organs.each", {"organs": moved}))
+    if score.left_out:
+        told.append(Message("organs.left out", {"score": score.score, "inputs": list(score.left_out)}))
+    if score.recorded_difference > evidence.thresholds.same_score:
+        difference = f"{score.recorded_difference:.1f}"
+        told.append(Message("organs.not judged", {"score": score.score, "difference": difference}))
+    return tuple(told)
+
+
+def _points(gain: float) -> Message:
+    """By how much a score moves; a gain is a fall."""
+    if not math.isfinite(gain):
+        return Message("organs.unknown")
+    size = f"{abs(gain):.1f}".removesuffix(".0")
+    if size == "0":
+        return Message("organs.unchanged")
+    return Message(f"organs.{'falls' if gain > 0 else 'rises'}", {"size": size})
 
 
 # Sensitivity

@@ -50,6 +50,9 @@ def statement_messages(summary: RunSummary) -> list[Message]:
     ):
         if count:
             parts.append(Message(f"summary.{name}", {f"{noun}s": counted(count, noun), "count": count}))
+    if found := summary.evidence.judged_by_organs:
+        values = {"number": f"{summary.evidence.not_borne_out:,}", "answers": counted(found, "answer")}
+        parts.append(Message("summary.organs", values))
     return parts
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,9 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
+from ifonly.data.scaling import within_ranges
 from ifonly.models.base import TransitionModel
 from ifonly.query import Query
+from ifonly.records import finite
 from ifonly.result import Status
+from ifonly.result.improvement import improvement_between
 from ifonly.result.table import COLUMNS, FAILED
 from ifonly.rewards import Reward
 from ifonly.web.notes import VERDICTS, Judgement, Note, Notes
@@ -84,7 +88,7 @@ class ListQuery(BaseModel):
 
 @dataclass(frozen=True)
 class ListRow:
-    """One episode in the list; outcomes are as people read them, a positive improvement is better."""
+    """One episode in the list; outcomes are as people read them, and the improvement, more being better, follows."""
 
     episode: str
     subject: str
@@ -104,7 +108,7 @@ class ListRow:
 
 
 _OF_ANSWERS = (
-    *("episode", "outcome", "improvement", "changes", "status", "proven"),
+    *("episode", "observed_clipped_outcome", "clipped_outcome", "changes", "status", "proven"),
     *("refits_agree", "refits", "warnings", "examined"),
 )
 _COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
@@ -183,29 +187,30 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
             "episode": pl.Series(cohort.ids, dtype=pl.String),
             "subject": pl.Series(cohort.subjects, dtype=pl.String),
             "steps": cohort.lengths,
-            "recorded": _observed_outcomes(cohort, model, query.reward),
+            "recorded": _recorded_outcomes(cohort, model, query.reward),
         }
     )
-    answers = _answers(pl.DataFrame(schema=COLUMNS) if table is None else table, query.change_cost)
+    answers = _answers(pl.DataFrame(schema=COLUMNS) if table is None else table)
     rows = everyone.join(answers, on="episode", how="left", maintain_order="left")
+    known = rows.select(pl.coalesce("observed_clipped_outcome", "recorded"), "clipped_outcome").fill_null(math.nan)
+    found = [improvement_between(query.reward.show, *pair) for pair in known.iter_rows()]
     return rows.with_columns(
-        observed=_shown(rows["recorded"], query.reward),
-        best=_shown(rows["outcome"], query.reward),
+        observed=_numbers(finite(one.observed.value) for one in found),
+        best=_numbers(finite(one.counterfactual.value) for one in found),
+        improvement=_numbers(one.relative for one in found),
         status=pl.col("status").fill_null(UNSOLVED),
         proven=pl.col("proven").fill_null(False),
         examined=pl.col("examined").fill_null(False),
     ).select(*_COLUMNS, "examined")
 
 
-def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
+def _answers(table: pl.DataFrame) -> pl.DataFrame:
     evidence = pl.col("evidence").struct
     refits = evidence.field("refits").struct
     asked = [evidence.field(name).is_not_null() for name in ("refits", "support", "sensitivity")]
     examined = pl.any_horizontal(*asked, evidence.field("failures").list.len() > 0).fill_null(False)
     count, warned = refits.field("improvements").list.len().cast(pl.Int64), pl.col("warnings").list.len().cast(pl.Int64)
     return table.with_columns(
-        # As outcomes are shown, without the cost of changes.
-        outcome=pl.col("outcome") + change_cost * pl.col("changes"),
         refits=count,
         refits_agree=refits.field("helping") / count,
         warnings=pl.when(examined | (warned > 0)).then(warned),
@@ -213,9 +218,10 @@ def _answers(table: pl.DataFrame, change_cost: float) -> pl.DataFrame:
     ).select(*_OF_ANSWERS)
 
 
-def _observed_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -> FloatArray:
-    """The outcome of every episode as it was recorded [E]."""
-    states = torch.as_tensor(model.scaler.states.encode(cohort.states))
+def _recorded_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -> FloatArray:
+    """The outcome of every episode as it was recorded [E], values within their plausible ranges as in answers."""
+    within = within_ranges(cohort.schema.dynamic, cohort.states)
+    states = torch.as_tensor(model.scaler.states.encode(within))
     bound = reward.bind(cohort.schema, model.scaler)
     with torch.no_grad():
         rewards = bound(states, torch.as_tensor(np.array(cohort.actions))).numpy()
@@ -223,8 +229,5 @@ def _observed_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -
     return totals
 
 
-def _shown(outcomes: pl.Series, reward: Reward) -> pl.Series:
-    """Outcomes as people read them; what is not finite is null."""
-    finite = outcomes.is_finite()
-    values = [reward.show(value).value if fine else None for value, fine in zip(outcomes, finite, strict=True)]
-    return pl.Series(values, dtype=pl.Float64)
+def _numbers(values: Iterable[float | None]) -> pl.Series:
+    return pl.Series(list(values), dtype=pl.Float64)

@@ -38,7 +38,7 @@ def test_every_doubt_has_a_cause_and_a_remedy_in_words(checked) -> None:
     [
         ("heavy tails", "distance", "tails", "plain-tails"),
         ("varying size", "noise_size", "size varies", "plain-tails"),
-        ("hidden factor", "noise_lasting", "something lasts", "record it"),
+        ("hidden factor", "noise_lasting", "something lasts", "subject effect"),
         ("actions ignored", "noise_by_action", "effects missed", "plain"),
         ("a lag removed", "noise_by_state", "rigid", "plain"),
     ],

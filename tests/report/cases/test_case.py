@@ -268,6 +268,7 @@ def test_what_is_asked_and_recorded() -> None:
         "kind": "dynamic",
         "plausible": None,
         "observed": [60, 62, 70, 71],
+        "origins": None,
     }
     assert content["treatments"]["axes"][0] == {
         "name": "drug",
@@ -361,3 +362,16 @@ def test_what_does_not_belong_together_is_refused() -> None:
     problem, other = dosed(), drawn(1)
     with pytest.raises(InputError, match="the result is about episode"):
         case_of(problem, solve(other))
+
+
+def test_features_tell_where_their_values_come_from() -> None:
+    problem = dosed()
+    origins = np.array([[0, 2], [0, 0], [0, 1], [0, 1]], dtype=np.uint8)
+    episode = replace(problem.episode, origins=origins)
+    sources = {feature.name: feature.origins for feature in observed_case(replace(problem, episode=episode)).features}
+    assert sources == {
+        "SOFA": ("measured",) * 4,
+        "MAP": ("assumed", "measured", "carried", "carried"),
+        "ventilated": None,
+    }
+    assert {feature.origins for feature in observed_case(problem).features} == {None}

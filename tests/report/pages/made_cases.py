@@ -1,6 +1,7 @@
 """Cases without a model: records of the shape that pages are given, with numbers that tests know."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from ifonly.report.cases.case import (
     Treatment,
     Treatments,
 )
+from ifonly.report.cases.courses import ScoreCourse
 from ifonly.result import (
     Agreement,
     Budget,
@@ -245,6 +247,36 @@ def made_case(
         model=ModelAbout(
             "location-scale", "0123456789abcdef", None, check, model_message(check), caution_message(check)
         ),
+    )
+
+
+def with_organs(case: Case) -> Case:
+    """With a severity score that its organs make, too, a sentence about it, and values of every origin."""
+    origins: list[Literal["measured", "carried", "assumed"]] = ["assumed", "measured", "carried"]
+    taken = [origins[min(step, 2)] for step in range(len(case.time.at))]
+
+    def scored(course: Course) -> Course:
+        return replace(course, scores=(ScoreCourse("SOFA", tuple(6 + step for step in range(len(taken)))),))
+
+    values = {"score": "SOFA", "leading": Message("organs.leading", {"organ": Message("organ.renal")})}
+    moved = {"claimed": Message("organs.falls", {"size": "6"}), "recomputed": Message("organs.falls", {"size": "5"})}
+    organs = (Message("organs.gain", {**values, **moved}),)
+    answer = case.answer
+    if answer is not None:
+        budgets = tuple(
+            replace(one, course=None if one.course is None else scored(one.course)) for one in answer.budgets
+        )
+        courses = tuple(scored(course) for course in answer.alternatives)
+        answer = replace(answer, best=scored(answer.best), budgets=budgets, alternatives=courses)
+    return replace(
+        case,
+        features=tuple(
+            replace(feature, origins=tuple(taken)) if feature.kind == "dynamic" else feature
+            for feature in case.features
+        ),
+        observed=scored(case.observed),
+        answer=answer,
+        evidence=replace(case.evidence, organs=organs),
     )
 
 

@@ -221,7 +221,7 @@ def test_text_can_be_read() -> None:
 
 def test_courses_differ_without_colour() -> None:
     script = pages.asset("charts.js")
-    styles = script[script.index("const STYLES") : script.index("function axis")]
+    styles = script[script.index("const STYLES") : script.index("const MARKS")]
     for kind in ("dash", "symbol"):
         used: list[Any] = re.findall(rf'{kind}: "([^"]+)"', styles)
         assert len(used) == len(set(used)) == 3

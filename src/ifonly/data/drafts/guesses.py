@@ -34,6 +34,12 @@ UNIT_WORDS = {
     **{unit.casefold(): unit for unit in ("bar", "rpm", "Hz", "kPa", "Pa", "EUR", "USD", "L", "W", "V", "C", "h", "g")},
     **{"percent": "%", "pct": "%", "hours": "h", "years": "years", "days": "d", "minutes": "min", "celsius": "C"},
 }
+SIGNED_WORDS = (
+    *("temperature", "temp", "celsius", "fahrenheit", "balance", "net", "profit", "bill", "error", "deviation"),
+    *("change", "delta", "difference", "diff", "excess", "offset", "log", "score", "index", "position", "angle"),
+)
+"""What can be negative although no recorded value is."""
+
 SKEWED, VERY_SKEWED = 1.0, 2.0
 """Skewness from which a logarithm is suggested for positive values, and for values that can be zero."""
 
@@ -136,7 +142,8 @@ def _ends_at_zero(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tu
     """
     values = reading.values
     low, high = np.quantile(values, (0.01, 0.99))
-    if reading.is_binary or values.min() < 0 or values.max() == 0 or low - FENCE * (high - low) > 0:
+    signed = values.min() < 0 or bool(set(words(reading.name)) & set(SIGNED_WORDS))
+    if signed or reading.is_binary or values.max() == 0 or low - FENCE * (high - low) > 0:
         return None
     table = pl.DataFrame({"episode": episodes, "step": steps, "value": reading.numbers}).sort("episode", "step")
     pairs = table.with_columns(pl.col("value").shift(-1).over("episode").alias("next")).drop_nulls(("value", "next"))

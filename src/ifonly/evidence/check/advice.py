@@ -35,7 +35,7 @@ USUAL: Mapping[str, Advice] = {
     "noise_by_state": RIGID,
     "noise_by_action": Advice("effects missed", (PLAIN, "less penalty", "more hidden")),
     "noise_size": Advice("size varies", (PLAIN_TAILS, RESIDUAL_TAILS)),
-    "noise_lasting": Advice("something lasts", ("record it", "no effect of patients")),
+    "noise_lasting": Advice("something lasts", ("subject effect", "record it")),
     "noise_together": Advice("apart", (PLAIN, PLAIN_TAILS)),
     "skill_ahead": Advice("drift", (RESIDUAL, RESIDUAL_TAILS)),
     "bias_ahead": Advice("drift", (RESIDUAL, PLAIN)),

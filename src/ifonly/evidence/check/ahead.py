@@ -16,6 +16,7 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.evidence.check.figures import Estimate, ratios
 from ifonly.evidence.check.measure import LEVELS, inside
 from ifonly.evidence.check.sample import BoolArray, NoiseSample, normal_scores
+from ifonly.evidence.check.steps import outside
 
 HORIZONS = (1, 2, 4, 8)
 """Steps ahead at which the model is compared with the record."""
@@ -36,7 +37,7 @@ class Ahead:
     subjects: IntArray
     """How many have a record to compare with."""
     error: FloatArray
-    """Mean absolute error of the median course, in original units."""
+    """Mean absolute error of the median course, in original units; none within the step of a recorded value."""
     persistence: FloatArray
     """The same for the state at the start."""
     skill: list[Estimate]
@@ -100,15 +101,17 @@ def _forecast(
             if step in HORIZONS:
                 number = HORIZONS.index(step)
                 medians[number, part] = courses.quantile(0.5, dim=0).numpy()
-                ranks[number, part] = _ranks(courses, sample.rows.next_states[at], generator)
+                low, high = (end[at] for end in sample.cells)
+                ranks[number, part] = _ranks(courses, low, high, generator)
     return medians, ranks
 
 
-def _ranks(courses: Tensor, recorded: Tensor, generator: torch.Generator) -> FloatArray:
-    """Where the record [n, D] stands among the courses [COURSES, n, D]; a random place between two neighbours."""
-    below = (courses < recorded).double().sum(0)
+def _ranks(courses: Tensor, low: Tensor, high: Tensor, generator: torch.Generator) -> FloatArray:
+    """Where the record, between `low` and `high` [n, D], stands among the courses [COURSES, n, D]: a random place
+    between neighbours of its cell."""
+    below, up_to = ((courses < end).double().sum(0) for end in (low, high))
     between = torch.rand(below.shape, generator=generator, dtype=torch.float64)
-    ranks = (below + between) / (len(courses) + 1)
+    ranks = (below + between * (up_to - below + 1)) / (len(courses) + 1)
     return np.asarray(ranks.masked_fill(~torch.isfinite(courses).all(0), torch.nan).numpy())
 
 
@@ -118,11 +121,11 @@ def _compare(sample: NoiseSample, starts: IntArray, steps: int, forecast: tuple[
     rows = starts[finite]
     medians, ranks = medians[finite], ranks[finite]
     before = sample.rows.states.numpy()[rows]
-    after = sample.rows.next_states.numpy()[rows + steps - 1]
+    low, high = (end.numpy()[rows + steps - 1] for end in sample.cells)
     counted = _measured_at(sample, rows + steps - 1)
     decode = sample.model.scaler.states.decode
-    in_units = [np.abs(decode(guess) - decode(after)) for guess in (medians, before)]
-    ours, theirs = np.abs(medians - after), np.abs(before - after)
+    in_units = [outside(decode(guess), (decode(low), decode(high))) for guess in (medians, before)]
+    ours, theirs = outside(medians, (low, high)), outside(before, (low, high))
     subjects, weights = sample.subject[rows], counted.astype(np.float64)
     return Ahead(
         steps=steps,

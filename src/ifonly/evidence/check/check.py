@@ -233,6 +233,7 @@ def _feature_figures(
             varying_size=_known(depends.size[i]),
             lasting=None if lasting is None else _known(lasting[i]),
             unchanged=measure.unchanged(sample, i),
+            step=float(sample.steps[i]) or None,
         )
         for i, feature in enumerate(sample.model.schema.dynamic)
         if shown[i]

@@ -111,6 +111,8 @@ class FeatureFigures:
     lasting: Estimate | None
     unchanged: MaybeNumber = None
     """Share of transitions after which the value is exactly what it was."""
+    step: MaybeNumber = None
+    """The step in which values are recorded, where many repeat exactly; each then stands for a cell of this size."""
 
     @property
     def label(self) -> str:

@@ -15,6 +15,7 @@ from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.measure import Groupings
 from ifonly.evidence.check.model_check import Level, ModelCheck
 from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit_ensemble import fit_strengths
 from ifonly.models.fit_report import FitSettings
@@ -71,7 +72,7 @@ def promising(check: ModelCheck, model: TransitionModel | None = None, *, most: 
 
 def recipe_of(model: TransitionModel) -> str | None:
     """The recipe that a model is of, whatever its penalty was; None where it is of none."""
-    centre = model.centre if isinstance(model, Ensemble) else model
+    centre = _network_model(model)
     if not isinstance(centre, LocationScale):
         return None
     settings = centre.settings()
@@ -80,6 +81,12 @@ def recipe_of(model: TransitionModel) -> str | None:
         if like == settings:
             return recipe.name
     return None
+
+
+def _network_model(model: TransitionModel) -> TransitionModel:
+    """The model of networks inside an ensemble or one with subject effects."""
+    centre = model.centre if isinstance(model, Ensemble) else model
+    return centre.second if isinstance(centre, SubjectEffectModel) else centre
 
 
 def try_remedies(
@@ -137,7 +144,7 @@ def _fitted(
     recipe: Recipe, model: TransitionModel, training: Cohort, settings: FitSettings, seed: int, progress: Progress
 ) -> TrainableModel:
     """The recipe with the strength of its penalty that the fit's own held-out subjects prefer."""
-    centre = model.centre if isinstance(model, Ensemble) else model
+    centre = _network_model(model)
     hidden = centre.settings()["hidden"] if isinstance(centre, LocationScale) else HIDDEN
     models = fit_strengths(
         recipe.untrained(training.schema, hidden),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray, Origin
+from ifonly.evidence.check.steps import cells, recorded_steps
 from ifonly.models.base import TransitionModel
 from ifonly.models.fit import EncodedTransitions
 from ifonly.models.noise import Gaussian, NoisePrior
@@ -45,6 +46,8 @@ class NoiseSample:
     """Transitions left out because noise or density are not finite there."""
     measured: BoolArray | None = None
     """Whose noise counts [N, D]: that of measured entries; None: all."""
+    seed: int = 0
+    """Of the random places of values within the steps that they are recorded in."""
 
     @classmethod
     def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> NoiseSample:
@@ -74,6 +77,7 @@ class NoiseSample:
             position=np.flatnonzero(finite.numpy()),
             broken=int((~finite).sum()),
             measured=None if counted is None else counted[finite].numpy(),
+            seed=seed,
         )
 
     def __len__(self) -> int:
@@ -105,9 +109,33 @@ class NoiseSample:
         return np.asarray(self.counted.sum(axis=1))
 
     @cached_property
+    def steps(self) -> FloatArray:
+        """The step in which each feature is recorded [D], in original units; 0 where values hardly ever repeat."""
+        return recorded_steps(self.model, self.rows)
+
+    @cached_property
+    def cells(self) -> tuple[Tensor, Tensor]:
+        """The ends [N, D] of what recorded next values stand for, in scaled coordinates."""
+        return cells(self.model, self.rows, self.steps)
+
+    @cached_property
     def ranks(self) -> FloatArray:
-        """The share of the prior that lies below each noise [N, D]: uniform where the model is right."""
-        return prior_ranks(self.draws, self.noise)
+        """The share of the prior that lies below each noise [N, D]: uniform where the model is right.
+
+        Of a value that is recorded in steps, a random place between the ranks of its cell's ends.
+        """
+        ranks, stepped = prior_ranks(self.draws, self.noise), self.steps > 0
+        if not stepped.any():
+            return ranks
+        low, high = (prior_ranks(self.draws, self._noise_at(end)) for end in self.cells)
+        places = np.random.default_rng(self.seed).random(ranks.shape)
+        return np.where(stepped, low + places * (high - low), ranks)
+
+    @torch.no_grad()
+    def _noise_at(self, following: Tensor) -> FloatArray:
+        """The noise [N, D] that would explain other next states; what is recorded stands where there is none."""
+        found = self.model.abduct(self.rows.states, self.rows.context, self.rows.actions, following).numpy()
+        return np.where(np.isnan(found), self.noise, found)
 
     @cached_property
     def scores(self) -> FloatArray:
@@ -146,8 +174,9 @@ class NoiseSample:
 
     @cached_property
     def inputs(self) -> FloatArray:
-        """State and context [N, D + C]."""
-        return np.concatenate([self.rows.states.numpy(), self.rows.context.numpy()], axis=1)
+        """State and recorded context [N, D + C]."""
+        recorded = self.rows.context.numpy()[:, : len(self.model.schema.context)]
+        return np.concatenate([self.rows.states.numpy(), recorded], axis=1)
 
     @cached_property
     def action_inputs(self) -> FloatArray:

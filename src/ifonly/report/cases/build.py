@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
+from ifonly.data.episode import Origin
 from ifonly.data.schema import ActionSpace, unit_of_time
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, EnsembleProblem
@@ -42,6 +44,13 @@ from ifonly.text.evidence import (
     support_messages,
 )
 from ifonly.text.results import objective_message
+
+ORIGINS: dict[Origin, Literal["measured", "carried", "assumed"]] = {
+    Origin.MEASURED: "measured",
+    Origin.CARRIED: "carried",
+    Origin.ASSUMED: "assumed",
+}
+"""What pages call the origins of values."""
 
 ROUNDING = 1e-7
 """Gaps of at most this size, relative to the outcome, are none."""
@@ -105,9 +114,10 @@ def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cau
 
 def _features(problem: BaseProblem) -> tuple[MeasuredFeature, ...]:
     episode, schema = problem.episode, problem.episode.schema
+    origins = [None] * len(schema.dynamic) if episode.origins is None else list(episode.origins.T)
     columns = [
-        *zip(schema.dynamic, episode.states.T, strict=True),
-        *zip(schema.context, episode.context.T, strict=True),
+        *zip(schema.dynamic, episode.states.T, origins, strict=True),
+        *zip(schema.context, episode.context.T, [None] * len(schema.context), strict=True),
     ]
     return tuple(
         MeasuredFeature(
@@ -117,8 +127,9 @@ def _features(problem: BaseProblem) -> tuple[MeasuredFeature, ...]:
             kind="dynamic" if feature.kind == "dynamic" else "contextual",
             plausible=feature.plausible,
             observed=tuple(values.tolist()),
+            origins=None if sources is None else tuple(ORIGINS[Origin(source)] for source in sources),
         )
-        for feature, values in columns
+        for feature, values, sources in columns
         if feature.kind != "static"
     )
 
@@ -275,6 +286,7 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
         gains=_gains(problem.reward, result) if changed else None,
         support=None if evidence.support is None or not changed else course_support(problem, evidence.support),
         sensitivity=said.sensitivity,
+        organs=said.organs,
     )
 
 

@@ -51,6 +51,8 @@ class MeasuredFeature(FeatureKind):
     """Something measured at every step."""
 
     observed: tuple[float, ...]  # [T]
+    origins: tuple[Literal["measured", "carried", "assumed"], ...] | None = None  # [T]
+    """Where each value comes from; None: all were measured, as far as anybody knows."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,8 @@ class EvidencePage:
     gains: RefitGains | None = None
     support: CourseSupport | None = None
     sensitivity: tuple[Message, ...] = ()
+    organs: tuple[Message, ...] = ()
+    """Whether the organs of a score bear its gain out, and which of them drives it."""
 
 
 @dataclass(frozen=True, eq=False)

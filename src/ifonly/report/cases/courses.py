@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.data.episode import FloatArray, IntArray, as_actions
+from ifonly.data.episode import Episode, FloatArray, IntArray, as_actions
 from ifonly.data.schema import Feature
 from ifonly.errors import InputError
+from ifonly.evidence.organs import points_of
 from ifonly.problem import BaseProblem
 from ifonly.records import finite
 from ifonly.result import Change
@@ -33,6 +34,14 @@ class Implausible:
 
 
 @dataclass(frozen=True)
+class ScoreCourse:
+    """A score made anew of its organs' values, at every step."""
+
+    feature: str
+    values: tuple[int, ...]  # [T]
+
+
+@dataclass(frozen=True)
 class Course:
     """How an episode went, or would have gone under the model, in original units."""
 
@@ -48,6 +57,8 @@ class Course:
     implausible: tuple[Implausible, ...]
     admissible: bool
     """Whether the course keeps the rules and the number of changes of the question."""
+    scores: tuple[ScoreCourse, ...] = ()
+    """What the schema's scores are by the organs of this course."""
 
 
 def course_of(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Course:
@@ -90,9 +101,17 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
                 changes=changes,
                 implausible=_implausible(recorded.schema.dynamic, reached),
                 admissible=keeps_rules,
+                scores=_scores(recorded, reached, actions),
             )
         )
     return found
+
+
+def _scores(episode: Episode, states: FloatArray, actions: IntArray) -> tuple[ScoreCourse, ...]:
+    return tuple(
+        ScoreCourse(score.feature, tuple(points_of(score, episode, states, actions).sum(axis=-1).tolist()))
+        for score in episode.schema.scores
+    )
 
 
 def _implausible(features: Sequence[Feature], states: FloatArray) -> tuple[Implausible, ...]:

@@ -112,7 +112,8 @@
             ifonly.say("view.hint")),
           this.place("board", "div", {
             class: "board", tabindex: "0", role: "group", "aria-label": ifonly.say("view.board"),
-          })));
+          }),
+          this.place("marks", "p", { class: "legend" }), this.place("organs", "p", { class: "note organs" })));
       const lower = el("div", { class: "lower" },
         section("features", ifonly.say("view.measurements"), this.place("legend", "p", { class: "legend" }),
           this.place("implausible", "p", { class: "note" }),
@@ -214,16 +215,21 @@
     drawTrust() {
       const { case: case_, places } = this;
       const { evidence } = case_;
-      const course = this.course();
       const text = ifonly.sentence(evidence.statement);
-      const elsewhere = case_.answer && evidence.examined && course && !this.isBest(course);
-      const changes = () => ifonly.plural(case_.question.max_changes, "change");
-      const words = elsewhere ? ifonly.say("view.about sentence", { changes: changes(), text }) : text;
+      const words = evidence.examined ? this.aboutAnswer(text) : text;
       fill(this.evidenceLine, ifonly.evidenceSeal(evidence, case_.model), ` ${words}`);
       fill(this.warnings, ...evidence.warnings.map((message) => el("li", {}, ifonly.sentence(message))));
       this.fillEvidence();
       const support = this.view.own && this.view.own.support;
       fill(places.tried, support && el("p", {}, ifonly.sentence({ code: "view.tried", values: { text: support.summary } })), support && ifonly.supportList(support));
+    }
+
+    /** A sentence about the answer, which says so where another course is shown. */
+    aboutAnswer(text) {
+      const { case: case_ } = this;
+      const course = this.course();
+      if (!case_.answer || !course || this.isBest(course)) return text;
+      return ifonly.say("view.about sentence", { changes: ifonly.plural(case_.question.max_changes, "change"), text });
     }
 
     fillEvidence() {
@@ -311,7 +317,9 @@
         this.case.observed, this.view.own,
         ...(answer ? [answer.best, ...answer.alternatives, ...answer.budgets.map((budget) => budget.course)] : []),
       ];
-      return courses.filter(Boolean).flatMap((course) => this.values(feature, course));
+      return courses.filter(Boolean).flatMap(
+        (course) => [...this.values(feature, course), ...(organValues(feature, course) || [])],
+      );
     }
 
     /** The best course has its cautions at the top of the page. */
@@ -325,9 +333,19 @@
       return course ? course.changes.map((change) => this.case.time.at[change.step]) : [];
     }
 
+    /** What a feature's chart shows: every course, and thin the score that its organs make. */
+    seriesOf(feature) {
+      return this.rowsOf(feature).flatMap(({ kind, name, course }) => {
+        const organs = organValues(feature, course);
+        return [
+          { kind, name, values: this.values(feature, course), origins: kind === "observed" ? feature.origins : null },
+          organs && { kind, name: ifonly.say("view.by organs", { course: name }), values: organs, thin: true },
+        ].filter(Boolean);
+      });
+    }
+
     chart(place, feature, size) {
-      const series = this.rowsOf(feature)
-        .map((row) => ({ kind: row.kind, name: row.name, values: this.values(feature, row.course) }));
+      const series = this.seriesOf(feature);
       place.setAttribute("role", "img");
       place.setAttribute("aria-label", ifonly.chartWords(feature, series));
       ifonly.featureChart(place, {
@@ -374,9 +392,9 @@
     drawCharts() {
       const { case: case_, places } = this;
       const primary = primaryFeatures(case_);
-      const key = (sample, name) => el("span", { class: "key" }, sample, name);
       fill(places.legend, ...this.rows().map((row) => key(ifonly.sample(row.kind), row.name)),
         this.changedTimes().length && key(el("span", { class: "rule-sample", "aria-hidden": "true" }), ifonly.say("view.changed step")));
+      this.drawMarks();
       // A board that scrolls shows a part of its course only: then the whole of it is among the small charts.
       const scrolls = places.board.scrollWidth > places.board.clientWidth + 1;
       const small = (feature) => feature.kind === "dynamic" && (scrolls || !primary.includes(feature));
@@ -396,6 +414,22 @@
       } else if (places.context.querySelector("details[open]")) {
         this.grid(places.context.querySelector(".charts"), context);
       }
+    }
+
+    /** What the marks of recorded values and thin lines mean, and what the organs say of the answer. */
+    drawMarks() {
+      const { case: case_, places } = this;
+      const known = new Set(case_.features.flatMap((feature) => feature.origins || []));
+      const scored = case_.observed.scores.length > 0;
+      fill(places.marks,
+        ...(known.size ? ["measured", "carried", "assumed"] : []).filter((origin) => known.has(origin))
+          .map((origin) => key(ifonly.markSample(origin), ifonly.say(`origin.${origin}`))),
+        scored && key(el("span", { class: "thin-sample", "aria-hidden": "true" }), ifonly.say("view.thin", {
+          scores: case_.observed.scores.map((score) => score.feature),
+        })));
+      places.marks.hidden = !places.marks.children.length;
+      const [said] = case_.evidence.organs;
+      ifonly.setText(places.organs, said ? this.aboutAnswer(ifonly.sentence(said)) : "");
     }
 
     /** Small charts; those of `whole` are as wide as the page. */
@@ -462,8 +496,19 @@
 
     valuesTable() {
       return ifonly.valuesTable(this.case, this.case.features.flatMap((feature) =>
-        this.rowsOf(feature).map((row) => ({ feature, name: row.name, values: this.values(feature, row.course) }))));
+        this.seriesOf(feature).map((one) => ({ feature, ...one }))));
     }
+  }
+
+  /** An entry of a legend. */
+  function key(sample, name) {
+    return el("span", { class: "key" }, sample, name);
+  }
+
+  /** The values of a score along a course as its organs make it, or null. */
+  function organValues(feature, course) {
+    const score = course.scores.find((one) => one.feature === feature.name);
+    return score ? score.values : null;
   }
 
   /** Put children into a place, leaving out what is not there. */

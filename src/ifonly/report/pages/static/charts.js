@@ -22,6 +22,25 @@
     },
   };
 
+  // Recorded values by where they come from: filled where measured, hollow where carried forward, a cross where assumed.
+  const MARKS = {
+    measured: { symbol: "circle", size: 6, color: INK, width: 0 },
+    carried: { symbol: "circle", size: 6, color: "#ffffff", width: 1.3 },
+    assumed: { symbol: "x-thin", size: 6, color: INK, width: 1.3 },
+  };
+
+  function originMarker(origins) {
+    const all = (name) => origins.map((origin) => MARKS[origin][name]);
+    return { symbol: all("symbol"), size: all("size"), color: all("color"), opacity: 1, line: { color: INK, width: all("width") } };
+  }
+
+  /** How a course is drawn; `thin` for a score that is made of its organs, without markers. */
+  function lookOf({ kind, thin, origins }, crowded) {
+    const style = STYLES[kind];
+    if (thin) return { mode: "lines", opacity: 0.8, line: { ...style.line, width: 1 } };
+    return { mode: crowded ? "lines" : "lines+markers", ...style, ...(origins ? { marker: originMarker(origins) } : {}) };
+  }
+
   function axis(extra) {
     return {
       fixedrange: true, showline: false, zeroline: false, gridcolor: GRID, tickcolor: GRID, ticks: "",
@@ -65,7 +84,7 @@
   }
 
   /**
-   * One feature over time. `series`: [{kind, name, values}]; `within`: all values the axis must hold;
+   * One feature over time. `series`: [{kind, name, values, origins, thin}]; `within`: all values the axis must hold;
    * `levels`: values of the y axis where labels of both axes stand outside the chart; `changed`: moments at which the
    * shown course acts differently; `limits`: the plausible range, drawn where it is near.
    */
@@ -87,11 +106,11 @@
         line: { color: MUTED, width: 1, dash: "dot" },
       });
     }
+    const ending = unit ? ` ${unit.replace(/[<>&]/g, "")}` : "";
     const traces = series.map((one) => ({
-      type: "scatter", mode: crowded ? "lines" : "lines+markers", name: one.name, x: times, y: one.values,
-      ...STYLES[one.kind],
-      customdata: one.values.map(ifonly.number),
-      hovertemplate: `%{customdata}${unit ? ` ${unit.replace(/[<>&]/g, "")}` : ""}`,
+      type: "scatter", name: one.name, x: times, y: one.values, ...lookOf(one, crowded),
+      customdata: one.values.map((value, step) => `${ifonly.number(value)}${ending}${ifonly.originWords(one.origins?.[step])}`),
+      hovertemplate: "%{customdata}",
     }));
     return Plotly.react(
       place,
@@ -304,5 +323,18 @@
     return picture;
   }
 
-  Object.assign(ifonly, { span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
+  /** The same for a mark of recorded values. */
+  function markSample(origin) {
+    const space = "http://www.w3.org/2000/svg";
+    const picture = document.createElementNS(space, "svg");
+    for (const [name, value] of [
+      ["class", `mark-sample mark-${origin}`], ["viewBox", "0 0 12 12"], ["aria-hidden", "true"], ["focusable", "false"],
+    ]) picture.setAttribute(name, value);
+    const mark = document.createElementNS(space, "path");
+    mark.setAttribute("d", origin === "assumed" ? "M3 3L9 9M9 3L3 9" : "M2.6 6a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0");
+    picture.append(mark);
+    return picture;
+  }
+
+  Object.assign(ifonly, { markSample, span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
 })((window.ifonly = window.ifonly || {}));

@@ -95,6 +95,11 @@
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
+  /** The score made anew of its organs, and which of them drives the gain. */
+  function organsPart([summary, ...details]) {
+    return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
+  }
+
   /** Everything that the sentence rests on; charts are drawn when the parts are in the page. `heading` makes titles. */
   function fillEvidence(place, case_, heading) {
     const { evidence, model, question, answer } = case_;
@@ -106,6 +111,7 @@
       answer && part("refits", refitsPart(case_, evidence)),
       answer && part("support", supportPart(evidence.support)),
       answer && part("sensitivity", sensitivityPart(evidence.sensitivity)),
+      evidence.organs.length && part("organs", organsPart(evidence.organs)),
     ].filter(Boolean));
     const chart = place.querySelector(".refits-chart");
     if (chart) {

@@ -83,14 +83,20 @@
         el("td", { class: "text" }, words(course))))));
   }
 
-  /** Every value in figures; `lines`: [{feature, name (of the course), values}]. */
+  /** What is said of a value that was not measured; nothing of others. */
+  function originWords(origin) {
+    return origin && origin !== "measured" ? ifonly.say("origin.beside", { origin: ifonly.say(`origin.${origin}`) }) : "";
+  }
+
+  /** Every value in figures; `lines`: [{feature, name (of the course), values, origins}]. */
   function valuesTable(case_, lines) {
     const moments = case_.time.at.map((_, step) => ifonly.capital(ifonly.moment(case_, step)));
     return el("div", { class: "wide", tabindex: "0", role: "group", "aria-label": ifonly.say("view.values scroll") },
       el("table", { class: "figures values" }, head([ifonly.say("view.measurement"), ifonly.say("view.course"), ...moments]),
-        el("tbody", {}, lines.map(({ feature, name, values }) => el("tr", {},
+        el("tbody", {}, lines.map(({ feature, name, values, origins }) => el("tr", {},
           el("th", { scope: "row" }, `${feature.name} ${ifonly.unit(feature.unit)}`),
-          el("td", { class: "text" }, name), cells(...values.map(ifonly.number)))))));
+          el("td", { class: "text" }, name),
+          cells(...values.map((value, step) => `${ifonly.number(value)}${originWords(origins?.[step])}`)))))));
   }
 
   /** How the answer came about, as pairs of a name and a text. */
@@ -129,8 +135,11 @@
 
   /** A chart for those who cannot see it. */
   function chartWords(feature, series) {
-    const courses = series.map(({ name, values }) => ifonly.say("table.chart course", {
+    const courses = series.map(({ name, values, origins }) => ifonly.say("table.chart course", {
       name, first: ifonly.number(values[0]), last: ifonly.number(values[values.length - 1]),
+      measured: origins ? ifonly.say("table.chart measured", {
+        measured: origins.filter((origin) => origin === "measured").length, steps: values.length,
+      }) : "",
     })).join("; ");
     const name = feature.unit ? ifonly.say("table.feature in", { feature: feature.name, unit: feature.unit }) : feature.name;
     return ifonly.say("table.chart", { feature: name, courses });
@@ -158,6 +167,6 @@
 
   Object.assign(ifonly, {
     facts, contributionsTable, frontierTable, alternativesTable, valuesTable, methodLines, chartWords, limitWords,
-    implausibleWords,
+    implausibleWords, originWords,
   });
 })((window.ifonly = window.ifonly || {}));

@@ -9,7 +9,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long bench paper docs house clean
+.PHONY: install browser demo test test-long docs bench paper house clean
 
 install: $(VENV)/.installed
 

@@ -84,7 +84,7 @@ def test_arrays_are_frozen_and_independent_of_those_handed_in():
             {"states": changed(parts()["states"], 1, 1, 0)},
             ["'case 7'", "step 1", "lactate has no logarithm", "log_offset"],
         ),
-        ({"states": changed(parts()["states"], 1, 1, -2)}, ["'case 7'", "lactate has no logarithm"]),
+        ({"states": changed(parts()["states"], 1, 1, -2)}, ["'case 7'", "lactate is negative", "ends at zero"]),
         ({"context": changed(parts()["context"], 1, 0, 51)}, ["step 1", "static feature age changes"]),
         ({"states": [[36.0], [37.0], [38.0]]}, ["'case 7'", "states have 1 column(s)", "['heat', 'lactate']"]),
         ({"context": [[50.0]] * 3}, ["'case 7'", "context have 1 column(s)", "['age', 'hour']"]),
@@ -137,7 +137,7 @@ def test_messages_name_the_episode_and_no_value(changes):
 def test_a_log_offset_admits_zero():
     schema = Schema((Feature("dose", "dynamic", scaling="log", log_offset=0.5),), SCHEMA.actions)
     Episode("a", schema, states=[[0.0], [1.0]], actions=[0, 0])
-    with pytest.raises(InputError, match="step 1: dose has no logarithm"):
+    with pytest.raises(InputError, match="step 1: dose is negative"):
         Episode("a", schema, states=[[0.0], [-0.5]], actions=[0, 0])
 
 

@@ -106,6 +106,12 @@ def test_amounts_that_are_never_negative_cannot_become_so():
     assert found["pressure"].scaling == "linear"
 
 
+def test_values_between_missing_ones_have_no_changes_to_learn_from():
+    spill = [float(n % 50 == 7) if n % 2 else None for n in range(LOG.height)]
+    found = features(guess_schema(LOG.with_columns(spill=pl.Series(spill, dtype=pl.Float64)), HINTS))
+    assert found["spill"].scaling in ("linear", "log", "none")
+
+
 def test_zeros_and_skew_make_a_logarithm_with_an_offset():
     rng = np.random.default_rng(1)
     spill = np.where(rng.random(LOG.height) < 0.1, 0.0, rng.lognormal(3, 1.2, LOG.height))

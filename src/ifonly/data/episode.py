@@ -187,15 +187,13 @@ def check_rows(rows: Rows, *, locate: Callable[[int], str]) -> None:
                 f"{[f.name for f in features]}."
             )
         _refuse_first(~np.isfinite(values), features, locate, "is not finite; fill or drop it first")
-        no_log = np.array([f.scaling == "log" for f in features], dtype=bool) & (
-            values + np.array([f.log_offset for f in features]) <= 0
-        )
-        remedy = "has no logarithm; set the feature's log_offset or another scaling in the schema"
-        _refuse_first(no_log, features, locate, remedy)
         low, high = np.array([f.possible for f in features]).reshape(len(features), 2).T
         logs = np.array([f.scaling == "log" for f in features], dtype=bool)
         remedy = "is negative, and a logarithmic scale ends at zero; correct it or choose another scaling"
         _refuse_first(logs & (values < low), features, locate, remedy)
+        no_log = logs & (values + np.array([f.log_offset for f in features]) <= 0)
+        remedy = "has no logarithm; set the feature's log_offset or another scaling in the schema"
+        _refuse_first(no_log, features, locate, remedy)
         remedy = "lies outside the range of its bounded scale; correct it, widen `plausible`, or choose another scaling"
         _refuse_first((values < low) | (values > high), features, locate, remedy)
     unknown = np.flatnonzero((rows.actions < 0) | (rows.actions >= len(rows.schema.actions)))

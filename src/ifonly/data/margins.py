@@ -1,10 +1,10 @@
 """How far the ends of a scale lie beyond what is possible, learned from recorded transitions.
 
 A bounded scale that ends right where values do is a logarithm there: what is small changes by factors. One that ends
-far beyond is nearly linear; and the same holds of log(v + offset), for small and for large offsets. Which of them suits
-a feature is decided as by Box and Cox (1964): by the likelihood, in original units, of a linear regression of the next
-value's coordinate, with Gaussian noise of equal size everywhere. That is a coarse model of the feature; but where
-changes go by factors a regression in linear coordinates is worse by far, and where they do not, one in logarithms is.
+farther beyond is more nearly linear; and the same holds of log(v + offset). Which of them suits a feature is decided as
+by Box and Cox (1964): by the likelihood, in original units, of a linear regression of the next value's coordinate, with
+Gaussian noise of equal size everywhere. That is a coarse model of the feature; but where changes go by factors a
+regression in linear coordinates is worse by far, and where they do not, one in logarithms is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.data.episode import FloatArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.schema import MARGIN, Feature
+from ifonly.errors import InputError
 
 if TYPE_CHECKING:
     from ifonly.data.cohort import Transitions
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 BoolArray = npt.NDArray[np.bool_]
 
 SMALLEST, LARGEST = 1e-6, 5 * MARGIN
-"""Between which shares of its range a bounded scale is widened."""
+"""Between which shares of its range a bounded scale is widened, and between which shares of the largest value the
+offset of a logarithm lies. Not more: values beyond what is possible are shown as its end, but a course goes on from
+them."""
 CHOICES = 6
 """Values that are tried at each end."""
 NEAR = 0.05
 """Where some values stand at an end itself, this quantile of the others' distances counts as the smallest distance."""
-LINEAR = 30.0
-"""Offsets of a logarithm go up to so many times the values' size, where it is all but linear."""
 ROWS = 4000
 """Transitions that a choice looks at, at most."""
 
@@ -40,7 +41,7 @@ def learn_margins(features: tuple[Feature, ...], transitions: Transitions, actio
     `actions` [A, a] are the vectors of the actions. Features that are not bounded, or say themselves, have NaN.
     """
     found = np.full((len(features), 2), np.nan)
-    rows = slice(None, None, max(1, -(-len(transitions) // ROWS)))
+    rows = _some_rows(len(transitions))
     before, after = transitions.states[rows], transitions.next_states[rows]
     given = np.column_stack([transitions.context[rows], actions[transitions.actions[rows]]])
     for number, feature in enumerate(features):
@@ -57,11 +58,13 @@ def learn_margins(features: tuple[Feature, ...], transitions: Transitions, actio
 
 def learn_log_offset(before: FloatArray, after: FloatArray) -> float:
     """The offset under which log(v + offset) suits a feature that cannot be negative, from values [N] and the next."""
+    before, after = (values[_some_rows(len(after))] for values in (before, after))
     values = np.concatenate([before, after])
-    largest = LINEAR * float(values.max())
-    least = max(_smallest(values) / 2, SMALLEST * largest)
+    largest = float(values.max())
+    if largest <= 0:
+        raise InputError("learn_log_offset: needs a value above zero.")
+    choices = largest * _choices(values / largest)
     regression = _Regression(np.empty((len(after), 0)), after > 0)
-    choices = np.geomspace(least, largest, 2 * CHOICES)
     scores = [
         regression.log_likelihood(np.log(before + offset), np.log(after + offset), -np.log(after + offset))
         for offset in choices
@@ -82,7 +85,7 @@ def _bounded(before: FloatArray, after: FloatArray, others: FloatArray, measured
     margins = [MARGIN, MARGIN]
     for end, distances in enumerate((places, 1 - places)):
         scores = []
-        choices = np.geomspace(np.clip(_smallest(distances) / 2, SMALLEST, LARGEST), LARGEST, CHOICES)
+        choices = _choices(distances)
         for choice in choices:
             margins[end] = choice
             (one, _), (two, slopes) = (_log_odds(values, *margins) for values in (before, after))
@@ -91,16 +94,24 @@ def _bounded(before: FloatArray, after: FloatArray, others: FloatArray, measured
     return margins[0], margins[1]
 
 
-def _smallest(distances: FloatArray) -> float:
-    """The smallest of distances [N] from an end, which margins must not be far below.
+def _choices(distances: FloatArray) -> FloatArray:
+    """Margins to try, for distances [N] from an end as shares of the range: half the smallest distance at least.
 
     What stands at the end itself is then no farther from the others, in coordinates, than they are from each other, as
     a score of 0 stands for all that rounds to it.
     """
     away = distances[distances > 0]
     if not away.size:
-        return float("inf")
-    return float(np.quantile(away, NEAR) if away.size < distances.size else away.min())
+        return np.array([LARGEST])
+    smallest = float(np.quantile(away, NEAR) if away.size < distances.size else away.min())
+    return np.geomspace(np.clip(smallest / 2, SMALLEST, LARGEST), LARGEST, CHOICES)
+
+
+def _some_rows(count: int) -> IntArray:
+    """At most `ROWS` of so many rows; drawn, since every n-th could always be the same step of its episode."""
+    if count <= ROWS:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, ROWS, replace=False))
 
 
 def _log_odds(shares: FloatArray, low: float, high: float) -> tuple[FloatArray, FloatArray]:

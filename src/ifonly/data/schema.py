@@ -62,7 +62,8 @@ log_offset=0.0, margin=None)
     log_offset: float = 0.0
     """Added before the logarithm, for log-scaled features that can be zero."""
     margin: float | None = None
-    """Share of the plausible range by which a bounded scale is widened at either end; None: a fit learns it."""
+    """Share of the plausible range by which a bounded scale is widened at either end; None: a fit learns it, if the
+    feature is dynamic."""
 
     def __post_init__(self) -> None:
         where = f"feature {self.name!r}"

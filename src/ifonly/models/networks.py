@@ -27,24 +27,29 @@ class Skip(nn.Module):
         super().__init__()
         if residual not in get_args(Residual):
             raise InputError(f"residual={residual!r} is unknown; choose from {list(get_args(Residual))}.")
-        self.residual = residual
-        self.factors = nn.Parameter(torch.ones(size if residual == "diagonal" else 0))
+        self.residual, self.size = residual, size
+        self.register_parameter("factors", nn.Parameter(torch.ones(size)) if residual == "diagonal" else None)
+
+    factors: nn.Parameter | None
+    """Learned; none where the linear part is fixed, so that such models are stored without it."""
 
     def initialize(self) -> None:
         """Start from the identity."""
-        nn.init.ones_(self.factors)
+        if self.factors is not None:
+            nn.init.ones_(self.factors)
 
     def forward(self, states: Tensor, location: Tensor) -> Tensor:
         """A network's location [..., D] with the linear part added, at states [..., D]."""
         if self.residual == "none":
             return location
-        return location + (states * self.factors if self.residual == "diagonal" else states)
+        return location + (states if self.factors is None else states * self.factors)
 
-    def diagonal(self, size: int) -> Tensor:
-        """d [D]."""
-        if self.residual == "diagonal":
+    def diagonal(self, like: Tensor) -> Tensor:
+        """d [D], on the device of `like`; D is the number of features."""
+        if self.factors is not None:
             return self.factors.detach().double()
-        return torch.full((size,), float(self.residual == "identity"), dtype=torch.float64, device=self.factors.device)
+        fixed = float(self.residual == "identity")
+        return torch.full((self.size,), fixed, dtype=torch.float64, device=like.device)
 
 
 class NetworkModel(TrainableModel):
@@ -110,13 +115,13 @@ class NetworkModel(TrainableModel):
 
     def location_lipschitz(self, location: Network) -> float:
         """The Lipschitz constant of a location: its network's, and the largest factor of its linear part."""
-        return location.state_lipschitz() + float(self.skip.diagonal(self.state_size).abs().max())
+        return location.state_lipschitz() + float(self.skip.diagonal(self.action_vectors).abs().max())
 
     def skip_matrices(self) -> Tensor | None:
         """The linear part for every action [A, D, D]; None where there is none."""
         if self.skip.residual == "none":
             return None
-        return torch.diag(self.skip.diagonal(self.state_size)).expand(self.action_count, -1, -1)
+        return torch.diag(self.skip.diagonal(self.action_vectors)).expand(self.action_count, -1, -1)
 
     def curvature(self) -> Tensor:
         """What a curvature penalty multiplies: a bound on the networks' third derivatives, differentiable."""

@@ -356,7 +356,8 @@ def _random_schema(rng: np.random.Generator, settings: RandomProblemSettings) ->
 def _random_feature(i: int, rng: np.random.Generator, scaling: str) -> Feature:
     kind = ("bounded", "log", "linear")[i % 3] if scaling == "mixed" else scaling
     if kind != "bounded":
-        return Feature(f"state {i}", "dynamic", scaling=kind)  # type: ignore[arg-type]
+        offset = 0.3 if kind == "log" and i % 2 == 1 else 0.0  # some are cut at zero, others never get there
+        return Feature(f"state {i}", "dynamic", scaling=kind, log_offset=offset)  # type: ignore[arg-type]
     low, high = -rng.uniform(0.5, 3), rng.uniform(0.5, 3)
     return Feature(f"state {i}", "dynamic", scaling="bounded", plausible=(low, high))
 

@@ -138,7 +138,7 @@ def _scaling(reading: Reading) -> tuple[Scaling, float, str]:
 def _ends_at_zero(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Scaling, float, str] | None:
     """A logarithmic scale, which ends at zero, for values that come near it and are never below; else None.
 
-    With a large offset it is all but linear, with a small one changes go by factors: recorded changes say which.
+    The smaller its offset, the farther down changes go by factors: recorded changes say how far.
     """
     values = reading.values
     low, high = np.quantile(values, (0.01, 0.99))
@@ -147,8 +147,8 @@ def _ends_at_zero(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tu
         return None
     table = pl.DataFrame({"episode": episodes, "step": steps, "value": reading.numbers}).sort("episode", "step")
     pairs = table.with_columns(pl.col("value").shift(-1).over("episode").alias("next")).drop_nulls(("value", "next"))
-    if pairs.is_empty():
-        return None
+    if pairs.is_empty() or not pairs.select(pl.max_horizontal("value", "next").max() > 0).item():
+        return None  # values stand between missing ones: no change was recorded
     offset = learn_log_offset(pairs["value"].to_numpy(), pairs["next"].to_numpy())
     if values.min() > 0 and offset < values.min():
         return "log", 0.0, "positive, and changes by factors"

@@ -159,7 +159,8 @@ def test_a_case_shows_what_the_api_says_for_every_budget(page: Any, home: str, l
         assert text[0] in "▲▼"
     check_care(page)
     page.get_by_text("Values as a table").click()
-    expect(page.locator(".values tbody tr")).to_have_count(2 * charts + len(case["features"]) - charts)
+    scores = 1  # SOFA, which is shown as its organs make it as well
+    expect(page.locator(".values tbody tr")).to_have_count(2 * (charts + scores) + len(case["features"]) - charts)
     with on_a_tablet(page):
         check_care(page)
 

@@ -203,7 +203,8 @@ def test_a_negative_explained_share_is_no_evidence(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["noise_lasting", "noise_together", "coverage", "bias_of_part"])
 def test_other_figures_are_evidence_on_both_sides_of_zero(kind: str) -> None:
-    assert explained(kind, Estimate(-0.9, -0.95, -0.85)) is explained(kind, Estimate(0.9, 0.85, 0.95)) is Level.FAIL
+    worst = Level.WARN if kind == "noise_together" else Level.FAIL  # counterfactuals do not depend on it
+    assert explained(kind, Estimate(-0.9, -0.95, -0.85)) is explained(kind, Estimate(0.9, 0.85, 0.95)) is worst
 
 
 # Several steps ahead

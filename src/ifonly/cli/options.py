@@ -64,6 +64,9 @@ By = Annotated[
 ]
 Hidden = Annotated[str, option("WIDTHS", "Width of each hidden layer, such as 200,100; none: none.")]
 Epochs = Annotated[int, option("N", "Passes over the training data.", min=1)]
+Abstain = Annotated[
+    bool, flag("--abstain/--no-abstain", "Keep answers that are not to be believed out of figures, and count them.")
+]
 Threshold = Annotated[float, option("SHARE", "Episodes that improve by at least this are interesting cases.", min=0)]
 
 

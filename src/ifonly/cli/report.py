@@ -25,6 +25,7 @@ def summarize(
         Path | None, option("FOLDER", "Where to write; an earlier summary there is replaced.", default="RUN/summary")
     ] = None,
     pdf: Annotated[bool, flag("--pdf", "Figures as PDF, too.")] = False,
+    abstain: options.Abstain = True,
 ) -> ExitCode:
     """Summarise a cohort run: how much better it could have gone, for whom, and when.
 
@@ -46,7 +47,8 @@ def summarize(
     target = run / "summary" if out is None else out
     SUMMARY_FOLDER.check(target)
     check_writable(target, folder=True)
-    summary = summarized(found, threshold=least, by=groupings, values=_cohort(groupings, episodes))
+    values = _cohort(groupings, episodes)
+    summary = summarized(found, threshold=least, by=groupings, values=values, abstain=abstain)
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
     for name, reason in written.not_drawn.items():
         note("note", f"{name} is not drawn: {reason}")
@@ -91,6 +93,7 @@ def report(
         option("S", "For the alternatives of each case; one that takes longer is shown without them.", min=0),
     ] = 10.0,
     threshold: options.Threshold = 0.15,
+    abstain: options.Abstain = True,
     force: options.Force = False,
     episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
     model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
@@ -112,7 +115,8 @@ def report(
 
     target, least = run / "report.html" if out is None else out, options.checked_threshold(threshold)
     require_free(target, force=force)
-    settings = ifonly.ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, least)
+    ids = tuple(options.chosen_ids(only) or ())
+    settings = ifonly.ReportSettings(ids, cases, alternatives, seconds, least, abstain)
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
         written = ifonly.write_report(opened, target, settings, overwrite=force, progress=bars)

@@ -16,7 +16,7 @@ from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
-from ifonly.result import Result, Status
+from ifonly.result import Result, Status, Verdict
 from ifonly.result.table import with_results
 from ifonly.text.catalogue import Message, catalogue
 from ifonly.text.evidence import warned_message
@@ -43,6 +43,8 @@ class ReportSettings:
     """For the alternatives of one case; where it takes longer, the run's own answer is shown without them."""
     threshold: float = INTERESTING
     """Episodes that improve by at least this are interesting cases."""
+    abstain: bool = True
+    """Whether answers that are not to be believed are kept out of figures, and shown after all others."""
 
     def __post_init__(self) -> None:
         check_whole("report: cases", self.cases, least=1)
@@ -82,7 +84,7 @@ def write_report(
     opened = run if isinstance(run, OpenedRun) else open_run(run, episodes=episodes, model=model)
     table = opened.table
     try:
-        summary = summarize(table, opened.query, threshold=settings.threshold, expected=table.height)
+        summary = _summary(opened, table, settings)
     except InputError as error:
         raise InputError(f"{opened.run.folder}: {error}") from None
     cases = cases_of_run(
@@ -94,9 +96,14 @@ def write_report(
     )
     if better := _proven_meanwhile(table, cases):  # the summary must say what the pages say
         table = with_results(table, better)
-        summary = summarize(table, opened.query, threshold=settings.threshold, expected=table.height)
+        summary = _summary(opened, table, settings)
     write_text_atomically(target, report_html(summary, cases))
     return Report(target, summary, tuple(cases))
+
+
+def _summary(opened: OpenedRun, table: pl.DataFrame, settings: ReportSettings) -> RunSummary:
+    chosen: dict[str, Any] = {"threshold": settings.threshold, "abstain": settings.abstain}
+    return summarize(table, opened.query, expected=table.height, **chosen)
 
 
 def _proven_meanwhile(table: pl.DataFrame, cases: Sequence[Case]) -> list[Result]:
@@ -112,8 +119,14 @@ def report_html(summary: RunSummary, cases: Sequence[Case]) -> str:
 
 
 def _most_improved(summary: RunSummary, count: int) -> list[str]:
-    """Ids, best first; of equals the first one first, and those of which nothing is known last."""
-    ranked = summary.episodes.sort("improvement", descending=True, nulls_last=True, maintain_order=True)
+    """Ids, best first; of equals the first one first, and those of which nothing is known last.
+
+    Where answers that are not to be believed are kept out of the figures, they come after all others.
+    """
+    unbelieved = pl.lit(bool(summary.abstained)) & (pl.col("verdict") == Verdict.NOT_BELIEVABLE.value)
+    ranked = summary.episodes.sort(
+        unbelieved, "improvement", descending=[False, True], nulls_last=True, maintain_order=True
+    )
     return ranked["episode"].head(count).to_list()
 
 

@@ -293,7 +293,7 @@ def changes_used(answers: pl.DataFrame) -> pl.DataFrame:
 
 def change_times(answers: pl.DataFrame) -> pl.DataFrame:
     """step, episodes (that reach it), changed, share (changed / episodes)."""
-    longest = max(answers["horizon"])
+    longest = max(answers["horizon"], default=0)
     changed = np.bincount(answers["changed_steps"].explode().drop_nulls().to_numpy(), minlength=longest)
     reached = (answers["horizon"].to_numpy()[:, None] > np.arange(longest)).sum(0)
     return pl.DataFrame({"step": range(longest), "episodes": reached, "changed": changed, "share": changed / reached})

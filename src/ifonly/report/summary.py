@@ -24,7 +24,7 @@ from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"
-VERSION = 3
+VERSION = 4
 
 INTERESTING = 0.15
 """The paper's threshold: cases that improve by at least this much deserve an expert's look."""
@@ -140,6 +140,9 @@ class RunSummary:
     outcomes: OutcomeAverages
     work: SearchWork
     evidence: EvidenceCounts
+    abstained: int
+    """Answers that are not to be believed, and so not in improvement, outcomes, cases and what these are broken down
+    by; 0 where nothing is kept out."""
     possible_cases: int
     """Limited answers below the threshold whose upper bound, if any, does not exclude that they belong above it."""
     group_labels: Mapping[str, str]
@@ -192,6 +195,7 @@ class RunSummary:
             "threshold": self.threshold,
             "counts": asdict(self.counts) | {"answered": self.counts.answered},
             **{name: asdict(getattr(self, name)) for name in parts},
+            "abstained": self.abstained,
             "possible_cases": self.possible_cases,
             "cases": self.cases.to_dicts(),
             **{name: getattr(self, name).to_dicts() for name in _LISTED},
@@ -210,13 +214,15 @@ def summarize(
     by: By = (),
     values: Cohort | pl.DataFrame | None = None,
     expected: int | None = None,
+    abstain: bool = True,
 ) -> RunSummary:
     """Summarise a run's table (`run.table()`) with what the run was asked (`run.query`).
 
     The query says how outcomes are shown and what changes cost; without it, outcomes are shown as they are. `by` names
     features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or columns of
     `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles. `expected` is how
-    many episodes the finished run has.
+    many episodes the finished run has. Answers whose verdict is "not believable" are kept out of all figures about
+    improvements, and counted as `abstained`, unless `abstain` is False.
     """
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"threshold={threshold}: must be a number of at least 0, such as 0.15 for 15 %.")
@@ -224,33 +230,39 @@ def summarize(
     failures = figures.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
-    outcomes, episodes = _shown(answers, query)
-    by_group, labels = figures.by_group(answers, by, values=values, threshold=threshold)
-    known = answers["improvement"].drop_nulls().to_numpy()
+    episodes, believed = _shown(answers, query), answers
+    if abstain:
+        believed = answers.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
+    listed = episodes.filter(pl.col("episode").is_in(believed["episode"].implode()))
+    by_group, labels = figures.by_group(believed, by, values=values, threshold=threshold)
+    known = believed["improvement"].drop_nulls().to_numpy()
     agreement = answers["refits_agree"].drop_nulls().to_numpy()
-    budgets = figures.improvements_by_budget(table, query)
+    budgets = figures.improvements_by_budget(
+        table.filter(pl.col("episode").is_in(believed["episode"].implode())), query
+    )
     open_ended = pl.col("upper_improvement").fill_null(math.inf) >= threshold
     return RunSummary(
         threshold=threshold,
         counts=_counts(table, answers, expected),
-        improvement=Statistics.of(answers),
-        outcomes=outcomes,
+        improvement=Statistics.of(believed),
+        outcomes=_outcomes(listed, query),
         work=_work(answers),
         evidence=_evidence(answers),
-        possible_cases=answers.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
+        abstained=answers.height - believed.height,
+        possible_cases=believed.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
         group_labels=labels,
         episodes=episodes,
-        cases=episodes.filter(pl.col("improvement") >= threshold).sort(
+        cases=listed.filter(pl.col("improvement") >= threshold).sort(
             "improvement", descending=True, maintain_order=True
         ),
         histogram=figures.histogram(known, figures.bin_edges(known)),
-        by_horizon=statistics_by(answers, "horizon", sorted(answers["horizon"].unique()), threshold),
+        by_horizon=statistics_by(believed, "horizon", sorted(believed["horizon"].unique()), threshold),
         by_budget=statistics_by(budgets, "max_changes", sorted(budgets["max_changes"].unique()), math.inf).drop(
             "cases"
         ),
         by_group=by_group,
-        changes_used=figures.changes_used(answers),
-        change_times=figures.change_times(answers),
+        changes_used=figures.changes_used(believed),
+        change_times=figures.change_times(believed),
         by_examination=_by_examination(answers, threshold),
         warnings=_warnings(answers),
         agreement=figures.histogram(agreement, np.round(np.linspace(0, 1, 11), 12)),
@@ -286,8 +298,8 @@ def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) ->
     )
 
 
-def _shown(answers: pl.DataFrame, query: Query | None) -> tuple[OutcomeAverages, pl.DataFrame]:
-    """Outcomes as people read them, of all and of each episode."""
+def _shown(answers: pl.DataFrame, query: Query | None) -> pl.DataFrame:
+    """Every episode, with its outcomes as people read them."""
     show = as_it_is if query is None else query.reward.show
     outcomes = answers.select("observed_clipped_outcome", "clipped_outcome").cast(pl.Float64).fill_null(math.nan)
     found = [improvement_between(show, *pair) for pair in outcomes.iter_rows()]
@@ -295,16 +307,18 @@ def _shown(answers: pl.DataFrame, query: Query | None) -> tuple[OutcomeAverages,
         {name: [finite(getattr(one, name).value) for one in found] for name in ("observed", "counterfactual")},
         schema={"observed": pl.Float64, "counterfactual": pl.Float64},
     )
+    return pl.concat([answers, shown], how="horizontal").select(_EPISODE_COLUMNS)
+
+
+def _outcomes(episodes: pl.DataFrame, query: Query | None) -> OutcomeAverages:
+    """Means and medians of outcomes as people read them."""
+    example = (as_it_is if query is None else query.reward.show)(0.0)
     averages = {
-        f"{name}_{average}": _number(getattr(shown[name], average)())
-        for name in shown.columns
+        f"{name}_{average}": _number(getattr(episodes[name], average)())
+        for name in ("observed", "counterfactual")
         for average in ("mean", "median")
     }
-    example = show(0.0)
-    return (
-        OutcomeAverages(example.label, example.higher_is_better, **averages),
-        pl.concat([answers, shown], how="horizontal").select(_EPISODE_COLUMNS),
-    )
+    return OutcomeAverages(example.label, example.higher_is_better, **averages)
 
 
 def _number(value: object) -> float | None:

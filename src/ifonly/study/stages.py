@@ -280,13 +280,15 @@ def _summary(study: Study, progress: Progress) -> None:
     write_summary(summarized(run, threshold=outputs.threshold, by=outputs.by, values=cohort), study.folder / "summary")
 
 
-def summarized(run: Run, *, threshold: float, by: Mapping[str, Any], values: Cohort | None) -> RunSummary:
+def summarized(
+    run: Run, *, threshold: float, by: Mapping[str, Any], values: Cohort | None, abstain: bool = True
+) -> RunSummary:
     """What a run says as a whole."""
     from ifonly.report.summary import summarize
 
-    expected = run.manifest["cohort"]["episodes"]
+    settings: dict[str, Any] = {"threshold": threshold, "by": dict(by), "values": values, "abstain": abstain}
     try:
-        return summarize(run.table(), run.query, threshold=threshold, by=dict(by), values=values, expected=expected)
+        return summarize(run.table(), run.query, expected=run.manifest["cohort"]["episodes"], **settings)
     except InputError as error:
         raise InputError(f"{run.folder}: {error}") from None
 

@@ -46,6 +46,7 @@ def statement_messages(summary: RunSummary) -> list[Message]:
         ("failed", "episode", counts.failed),
         ("without improvement", "answer", counts.without_improvement),
         ("without outcome", "answer", counts.without_outcome),
+        ("abstained", "answer", summary.abstained),
         ("unfinished", "episode", counts.left),
     ):
         if count:
@@ -96,6 +97,8 @@ def _episodes(summary: RunSummary) -> str:
 
 def _outcomes(summary: RunSummary) -> str:
     shown = summary.outcomes
+    if shown.observed_median is None or shown.counterfactual_median is None:
+        return say("summary.line.outcome.none")
     return say("summary.line.outcome", **vars(shown), better="higher" if shown.higher_is_better else "lower")
 
 
@@ -121,6 +124,8 @@ def _cases(summary: RunSummary) -> str:
 
 def _changes(summary: RunSummary) -> str:
     shares = [say("summary.line.changes.share", **row) for row in summary.changes_used.to_dicts()]
+    if not shares:
+        return say("summary.line.changes.none")
     return say("summary.line.changes", shares=", ".join(shares))
 
 

@@ -28,6 +28,7 @@ from paper.experiment import RECORD, NothingToDrawError, Outcome, carry_out, dra
 from paper.laboratory import Conditions, Laboratory, SettingsT
 from paper.real_stays import RECIPES, RealSettings, measure_model, real_cohort
 from paper.real_stays import summary as real_summary
+from paper.worlds import WORLDS
 from paper.worlds_study import carry_out as carry_out_worlds
 from paper.worlds_study import cells_of, read_cells
 from paper.worlds_tables import background, fill_page, summary
@@ -306,8 +307,10 @@ def worlds(
         Path,
         typer.Option("--out", metavar="FOLDER", help="Where cells are kept; those that it holds are not repeated."),
     ],
-    world: Annotated[list[str] | None, _names("--world", "epidemic, battery or glucose")] = None,
-    variant: Annotated[list[str] | None, _names("--variant", "plain, column, constant or drift")] = None,
+    world: Annotated[list[str] | None, _names("--world", ", ".join(WORLDS))] = None,
+    variant: Annotated[
+        list[str] | None, _names("--variant", "plain, column, constant or drift, and others for sepsis")
+    ] = None,
     recipe: Annotated[list[str] | None, _names("--recipe", "How models are made: paper, free or auto")] = None,
     episodes: Annotated[int, _number(help="Episodes that models learn from.", least=2)] = 1000,
     asked: Annotated[int, _number(help="Others, for which an answer is sought.")] = 100,
@@ -323,7 +326,7 @@ def worlds(
     ] = None,
     json: Json = False,
 ) -> ExitCode:
-    """Do proven-best answers truly help? In worlds of other fields than sepsis, of which everything is known.
+    """Do proven-best answers truly help? In worlds of many fields, of which everything is known.
 
     Models are fitted to episodes recorded in a world, checked on others, and asked about these; each answer is replayed
     in the world, with the noise that the episode truly had. Variants leave something out of the record. Every cell (a

@@ -1,4 +1,4 @@
-"""Do proven-best answers truly help? Models learned in known worlds of other fields, and each answer replayed there."""
+"""Do proven-best answers truly help? Models learned in known worlds, and each answer replayed there."""
 
 from __future__ import annotations
 
@@ -81,9 +81,8 @@ class CellSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for what, name, known in (("world", self.world, WORLDS), ("recipe", self.recipe, RECIPES)):
-            if name not in known:
-                raise InputError(f"no {what} {name!r}; choose from {list(known)}.{did_you_mean(name, list(known))}")
+        require_known("world", [self.world], WORLDS)
+        require_known("recipe", [self.recipe], RECIPES)
         WORLDS[self.world].variant(self.variant)
         if self.scaling not in get_args(Scaling):
             raise InputError(f"worlds: no scaling {self.scaling!r}; choose from {list(get_args(Scaling))}.")
@@ -221,7 +220,7 @@ def measure(settings: CellSettings, *, progress: Progress = silent) -> WorldCell
     """Record, fit, check, ask, and replay every answer in the world, with the noise that the episode truly had."""
     started = time.perf_counter()
     world = WORLDS[settings.world]
-    recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed)
+    recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, settings.scaling)
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
     model = RECIPES[settings.recipe](train, settings.seed, progress)
@@ -340,12 +339,25 @@ def is_proven(answer: Answer) -> bool:
 def cells_of(
     worlds: Iterable[str], variants: Iterable[str], recipes: Iterable[str], **settings: Any
 ) -> list[CellSettings]:
-    """Every combination, the plain variants of all worlds first; of no worlds, variants or recipes named, all."""
+    """Every combination that there is, the plain variants first; of no worlds, variants or recipes named, all."""
     names = list(worlds) or list(WORLDS)
-    wanted = list(variants) or [PLAIN, *dict.fromkeys(one.name for name in names for one in WORLDS[name].variants)]
+    require_known("world", names, WORLDS)
+    known = {name: variants_of(WORLDS[name]) for name in names}
+    there = list(dict.fromkeys([PLAIN, *(variant for name in names for variant in known[name])]))
+    wanted = list(variants) or there
+    require_known("variant", wanted, there)
     return [
         CellSettings(name, variant, recipe, **settings)
         for variant in wanted
         for name in names
+        if variant in known[name]
         for recipe in (list(recipes) or RECIPES)
     ]
+
+
+def require_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Each of these names must be one of the known ones; an error names the choices."""
+    choices = list(known)
+    for name in names:
+        if name not in choices:
+            raise InputError(f"no {what} {name!r}; choose from {choices}.{did_you_mean(name, choices)}")

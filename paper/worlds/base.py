@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
@@ -41,7 +41,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Variant:
-    """How much of a world the record shows; the world itself, and those who act in it, are the same in all."""
+    """How much of a world the record shows; as a rule the world, and those who act in it, are the same in all."""
 
     name: str
     hidden: tuple[str, ...]
@@ -56,8 +56,10 @@ class Circumstances:
     static: FloatArray  # [N, P]
     context: FloatArray  # [N, T, C]
     initial: FloatArray  # [N, D]
-    noise: FloatArray  # [N, T - 1, M], standard normal
-    whims: FloatArray  # [N, T, A], of those who act: Gumbel noise, which makes their choice a random one
+    noise: FloatArray  # [N, T - 1, M], standard normal, as a rule independent
+    whims: (
+        FloatArray  # [N, T, A], of those who act: Gumbel noise, which makes their choice a random one; A = 0: unknown
+    )
 
     def take(self, rows: IntArray) -> Circumstances:
         """Those of some episodes."""
@@ -77,9 +79,7 @@ class Course:
 class World(ABC):
     """A simulator of which everything is known.
 
-    A step is Markov in its columns: the next state follows from state, static and contextual columns, action and noise,
-    and actions are chosen by these columns and whim alone. So with everything recorded there is no confounding, and a
-    variant that hides a column brings it in.
+    A step is Markov in its columns: the next state follows from state, static and contextual columns, action and noise.
     """
 
     name: ClassVar[str]
@@ -93,13 +93,7 @@ class World(ABC):
     penalties: ClassVar[Mapping[str, float]]
     """What is minimised: the sum over all steps of these dynamic columns, so weighted."""
     variants: ClassVar[tuple[Variant, ...]]
-    """Those that hide something."""
-    noises: ClassVar[int]
-    """Independent noises of a step (M)."""
-
-    @abstractmethod
-    def draw_subjects(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Static columns [N, P], contextual ones [N, T, C] and first states [N, D]."""
+    """Those besides the plain one."""
 
     @abstractmethod
     def advance(
@@ -111,8 +105,8 @@ class World(ABC):
         """
 
     @abstractmethod
-    def preferences(self, states: FloatArray, static: FloatArray, context: FloatArray) -> FloatArray:
-        """How much those who act like each action [N, A]: logits of what they choose."""
+    def episodes(self, count: int, seed: int) -> Recording:
+        """So many of this world, as those who act in it would have them."""
 
     def variant(self, name: str) -> Variant:
         """By its name."""
@@ -122,6 +116,11 @@ class World(ABC):
                 f"world {self.name}: no variant {name!r}; choose from {list(known)}.{did_you_mean(name, list(known))}"
             )
         return known[name]
+
+    def under(self, variant: str) -> World:
+        """The world in which the episodes of a variant happen: this one, unless a variant is a world of its own."""
+        self.variant(variant)
+        return self
 
     def columns(self, kind: str) -> list[str]:
         """Names of the columns of a kind."""
@@ -143,6 +142,47 @@ class World(ABC):
         weights = np.array([self.penalties.get(name, 0.0) for name in self.columns("dynamic")])
         return -np.asarray((states @ weights).sum(axis=1))
 
+    def record(self, count: int, seed: int, variant: str = PLAIN) -> Recording:
+        """Episodes of the world of a variant; `Recording.cohort` of the same variant gives what is recorded of them."""
+        return self.under(variant).episodes(count, seed)
+
+    def replay(self, circumstances: Circumstances, actions: IntArray) -> Course:
+        """What truly happens under the action sequences [N, T] in these circumstances."""
+        states = self.run(circumstances, lambda step, _: actions[:, step])
+        return Course(states, self.outcomes(states))
+
+    def run(self, given: Circumstances, choose: Callable[[int, FloatArray], IntArray]) -> FloatArray:
+        """The states [N, T, D], with actions [N] chosen by step and states [N, D]."""
+        vectors = np.array(self.actions.vectors)
+        states = np.empty((len(given.initial), self.steps, given.initial.shape[1]))
+        states[:, 0] = given.initial
+        for t in range(self.steps):
+            actions = choose(t, states[:, t])
+            if t + 1 < self.steps:
+                states[:, t + 1] = self.advance(
+                    states[:, t], given.static, given.context[:, t], vectors[actions], given.noise[:, t]
+                )
+        return states
+
+
+class DrawnWorld(World):
+    """A world whose circumstances are drawn before anybody acts.
+
+    Actions are chosen by its columns and whim alone. So with everything recorded there is no confounding, and a variant
+    that hides a column brings it in.
+    """
+
+    noises: ClassVar[int]
+    """Independent noises of a step (M)."""
+
+    @abstractmethod
+    def draw_subjects(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Static columns [N, P], contextual ones [N, T, C] and first states [N, D]."""
+
+    @abstractmethod
+    def preferences(self, states: FloatArray, static: FloatArray, context: FloatArray) -> FloatArray:
+        """How much those who act like each action [N, A]: logits of what they choose."""
+
     def draw(self, count: int, seed: int) -> Circumstances:
         """Circumstances of so many episodes; actions have no part in them."""
         rng = np.random.default_rng(seed)
@@ -151,32 +191,18 @@ class World(ABC):
         whims = rng.gumbel(size=(count, self.steps, len(self.actions)))
         return Circumstances(static, context, initial, noise, whims)
 
-    def record(self, count: int, seed: int) -> Recording:
-        """Episodes as those who act in this world would have them."""
-        circumstances = self.draw(count, seed)
+    def episodes(self, count: int, seed: int) -> Recording:
+        """So many of this world, as those who act in it would have them."""
+        given = self.draw(count, seed)
         actions = np.zeros((count, self.steps), dtype=np.int64)
-        states = self._run(circumstances, actions, choose=True)
-        return Recording(self, circumstances, states, actions)
 
-    def replay(self, circumstances: Circumstances, actions: IntArray) -> Course:
-        """What truly happens under the action sequences [N, T] in these circumstances."""
-        states = self._run(circumstances, np.array(actions), choose=False)
-        return Course(states, self.outcomes(states))
+        def choose(step: int, states: FloatArray) -> IntArray:
+            liked = self.preferences(states, given.static, given.context[:, step])
+            actions[:, step] = (liked + given.whims[:, step]).argmax(axis=1)
+            return actions[:, step]
 
-    def _run(self, given: Circumstances, actions: IntArray, *, choose: bool) -> FloatArray:
-        """The states [N, T, D]; where those who act choose, `actions` are filled in."""
-        vectors = np.array(self.actions.vectors)
-        states = np.empty((len(actions), self.steps, given.initial.shape[1]))
-        states[:, 0] = given.initial
-        for t in range(self.steps):
-            if choose:
-                liked = self.preferences(states[:, t], given.static, given.context[:, t])
-                actions[:, t] = (liked + given.whims[:, t]).argmax(axis=1)
-            if t + 1 < self.steps:
-                states[:, t + 1] = self.advance(
-                    states[:, t], given.static, given.context[:, t], vectors[actions[:, t]], given.noise[:, t]
-                )
-        return states
+        states = self.run(given, choose)
+        return Recording(self, given, states, actions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,10 +213,12 @@ class Recording:
     circumstances: Circumstances
     states: FloatArray  # [N, T, D]
     actions: IntArray  # [N, T]
+    subjects: tuple[str, ...] = ()
+    """Of the episodes; where none are named, each is of a subject of its own."""
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """Of the episodes, each of a subject of its own."""
+        """Of the episodes."""
         return tuple(f"{self.world.name}-{number:05d}" for number in range(len(self.actions)))
 
     @property
@@ -199,7 +227,9 @@ class Recording:
         return self.world.outcomes(self.states)
 
     def cohort(self, variant: str = PLAIN, scaling: Scaling = "linear") -> Cohort:
-        """What is recorded in a variant."""
+        """What is recorded in a variant; in the plain one everything that this world has."""
+        if variant != PLAIN and self.world.under(variant) is not self.world:
+            raise InputError(f"world {self.world.name}: variant {variant!r} is another world; record episodes of that.")
         schema = self.world.schema(variant, scaling)
         count, steps = self.actions.shape
         static = np.repeat(self.circumstances.static[:, None], steps, axis=1)
@@ -214,6 +244,7 @@ class Recording:
             self.states[:, :, dynamic].reshape(count * steps, -1),
             fixed[:, :, shown].reshape(count * steps, -1),
             self.actions.reshape(-1),
+            subjects=self.subjects,
         )
 
     def replay(self, ids: Iterable[str], actions: IntArray) -> Course:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ifonly import ActionSpace, Axis
 from ifonly.data.episode import FloatArray
-from paper.worlds.base import Quantity, Variant, World, autoregressive, logistic, shaken
+from paper.worlds.base import DrawnWorld, Quantity, Variant, autoregressive, logistic, shaken
 
 LEVELS = (-0.8, -0.4, 0.0, 0.4, 0.8)
 """Of the capacity in an hour."""
@@ -22,7 +22,7 @@ COOLING = 1.5
 """Hours."""
 
 
-class Battery(World):
+class Battery(DrawnWorld):
     """Houses with a battery and a price of electricity that changes by the hour.
 
     State of charge counts the charge that flows, with a current that tapers off towards full and empty, as under

@@ -8,7 +8,7 @@ import numpy as np
 
 from ifonly import ActionSpace, Axis
 from ifonly.data.episode import FloatArray
-from paper.worlds.base import Quantity, Variant, World, autoregressive, shaken
+from paper.worlds.base import DrawnWorld, Quantity, Variant, autoregressive, shaken
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8)
 DAYS = 7
@@ -18,7 +18,7 @@ MOST_ADMITTED = 0.05
 """No larger share of the infected needs a bed, however bad the week."""
 
 
-class Epidemic(World):
+class Epidemic(DrawnWorld):
     """Regions in a wave of an infection; every week somebody decides how far contacts are reduced.
 
     Susceptible, exposed and infectious shares of a discrete-time stochastic SEIR model in the form of Lekone and

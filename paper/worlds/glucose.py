@@ -8,7 +8,7 @@ import numpy as np
 
 from ifonly import ActionSpace, Axis
 from ifonly.data.episode import FloatArray
-from paper.worlds.base import Quantity, Variant, World, autoregressive
+from paper.worlds.base import DrawnWorld, Quantity, Variant, autoregressive
 
 LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Units of insulin in a step."""
@@ -21,7 +21,7 @@ LOWEST, HIGHEST = 20.0, 600.0
 """Between which the risk function is defined; risk is 100 at both ends."""
 
 
-class Glucose(World):
+class Glucose(DrawnWorld):
     """People with type 1 diabetes, for eight hours; every half hour somebody decides how much insulin is infused.
 
     The minimal model of Bergman, Ider, Bowden and Cobelli (American Journal of Physiology 236, 1979) with insulin as an

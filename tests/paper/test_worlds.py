@@ -1,4 +1,4 @@
-"""The worlds of other fields, and the study of whether answers truly help in them."""
+"""The known worlds, and the study of whether answers truly help in them."""
 
 import json
 import re
@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper import asking
-from paper.worlds import PLAIN, WORLDS, Variant, World
+from paper.warning_worlds import RIGHT, SCENARIOS
+from paper.worlds import PLAIN, WORLDS, DrawnWorld, Variant, World
 from paper.worlds.base import Quantity
 from paper.worlds_study import (
     RECIPES,
@@ -29,16 +30,20 @@ from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError, StoreError
 from ifonly.models.base import TrainableModel
 from ifonly.progress import Progress
+from ifonly.simulate import SepsisWorld, simulate_cohort
 
+DRAWN = {name: world for name, world in WORLDS.items() if isinstance(world, DrawnWorld)}
 each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-each_variant = pytest.mark.parametrize(
-    ("world", "variant"),
-    [
-        pytest.param(world, variant, id=f"{world.name}-{variant.name}")
-        for world in WORLDS.values()
-        for variant in world.variants
-    ],
-)
+each_drawn_world = pytest.mark.parametrize("world", DRAWN.values(), ids=DRAWN)
+
+
+def with_variants(worlds: dict[str, World]) -> pytest.MarkDecorator:
+    cells = [(world, variant) for world in worlds.values() for variant in world.variants]
+    ids = [f"{world.name}-{variant.name}" for world, variant in cells]
+    return pytest.mark.parametrize(("world", "variant"), cells, ids=ids)
+
+
+each_variant, each_drawn_variant = with_variants(WORLDS), with_variants(DRAWN)
 
 
 def random_actions(world: World, count: int) -> np.ndarray:
@@ -65,7 +70,14 @@ class TestTruth:
         np.testing.assert_allclose(alone.states[0], together.states[5], rtol=1e-12)
 
     @each_world
-    def test_actions_have_no_part_in_circumstances(self, world: World) -> None:
+    def test_a_seed_is_a_world(self, world: World) -> None:
+        one, again, other = (world.record(8, seed=seed) for seed in (16, 16, 17))
+        np.testing.assert_array_equal(one.states, again.states)
+        np.testing.assert_array_equal(one.actions, again.actions)
+        assert (one.states[:, 0] != other.states[:, 0]).any(axis=1).all()
+
+    @each_drawn_world
+    def test_actions_have_no_part_in_circumstances(self, world: DrawnWorld) -> None:
         drawn, recorded = world.draw(25, seed=3), world.record(25, seed=3).circumstances
         for name in ("static", "context", "initial", "noise", "whims"):
             np.testing.assert_array_equal(getattr(drawn, name), getattr(recorded, name))
@@ -110,7 +122,9 @@ class TestTruth:
     def test_records_are_plausible_and_all_actions_occur(self, world: World) -> None:
         cohort = world.record(300, seed=9).cohort()
         assert not cohort.implausible
-        assert np.bincount(cohort.actions, minlength=len(world.actions)).min() > 0.02 * len(cohort.actions)
+        # Sepsis has 25 actions, most of which cannot be frequent.
+        least = min(0.02, 0.25 / len(world.actions))
+        assert np.bincount(cohort.actions, minlength=len(world.actions)).min() > least * len(cohort.actions)
 
     def test_nobody_appears_or_vanishes_in_an_epidemic(self) -> None:
         world = WORLDS["epidemic"]
@@ -140,7 +154,7 @@ class TestVariants:
     @each_variant
     def test_they_hide_what_they_claim_and_nothing_else(self, world: World, variant: Variant) -> None:
         name, hidden = variant.name, set(variant.hidden)
-        recording = world.record(10, seed=13)
+        recording = world.record(10, 13, name)
         plain, shown = recording.cohort(), recording.cohort(name)
         everything, known = plain.columns(), shown.columns()
         assert set(everything) - set(known) == hidden
@@ -149,8 +163,8 @@ class TestVariants:
         np.testing.assert_array_equal(shown.actions, plain.actions)
         assert not hidden & set(world.penalties)
 
-    @each_variant
-    def test_those_who_act_know_what_is_hidden_and_it_matters(self, world: World, variant: Variant) -> None:
+    @each_drawn_variant
+    def test_those_who_act_know_what_is_hidden_and_it_matters(self, world: DrawnWorld, variant: Variant) -> None:
         """So that it confounds: another value of a hidden column changes preferences, and the next state."""
         recording = world.record(50, seed=14)
         given, vectors = recording.circumstances, np.array(world.actions.vectors)
@@ -173,7 +187,7 @@ class TestVariants:
         # Nor here: a full battery takes no more, whatever its size.
         assert (np.abs(following_then - following).max(axis=1) > 1e-6).mean() > 0.6
 
-    @each_world
+    @each_drawn_world
     def test_one_of_each_kind(self, world: World) -> None:
         assert variants_of(world) == [PLAIN, "column", "constant", "drift"]
         kinds = {one.name: one.kind for one in world.quantities}
@@ -186,6 +200,46 @@ class TestVariants:
         assert Quantity("x", "dynamic", "", (0, 1), hard=True).feature("linear").scaling == "linear"
         assert Quantity("x", "dynamic", "", (0, 1)).feature("bounded").scaling == "linear"
         assert Quantity("x", "static", "", (0, 1), hard=True).feature("bounded").scaling == "linear"
+
+
+class TestSepsis:
+    """The adapter shows the package's own world, and no other."""
+
+    @pytest.mark.parametrize("variant", variants_of(WORLDS["sepsis"]))
+    def test_records_are_those_of_the_simulation(self, variant: str) -> None:
+        scenario = SCENARIOS[RIGHT if variant == PLAIN else variant]
+        truth = SepsisWorld(scenario.world)
+        complete = simulate_cohort(30, seed=18, horizon=12, world=truth, clinician=scenario.clinician)
+        expected, recording = truth.recorded(complete), WORLDS["sepsis"].record(30, 18, variant)
+        found = recording.cohort(variant, "bounded")
+        assert found.schema == expected.schema
+        assert found.subjects == expected.subjects
+        np.testing.assert_array_equal(found.actions, expected.actions)
+        np.testing.assert_array_equal(found.context, expected.context)
+        np.testing.assert_allclose(found.states, expected.states, rtol=1e-9)
+        linear = recording.cohort(variant).schema.features
+        assert {feature.name for feature in found.schema.features if feature not in linear} == {"FiO2", "GCS", "SOFA"}
+
+    @pytest.mark.parametrize("variant", variants_of(WORLDS["sepsis"]))
+    def test_replays_are_the_simulated_worlds_own(self, variant: str) -> None:
+        """Which abducts the noise from what was recorded, where this one was told."""
+        scenario = SCENARIOS[RIGHT if variant == PLAIN else variant]
+        truth = SepsisWorld(scenario.world)
+        complete = simulate_cohort(10, seed=19, horizon=12, world=truth, clinician=scenario.clinician)
+        recording = WORLDS["sepsis"].record(10, 19, variant)
+        actions = random_actions(recording.world, 10)
+        course = recording.replay(recording.ids, actions)
+        for number, episode in enumerate(complete):
+            problem = asking.Question(None).problem(episode, truth)
+            assert problem.outcome(actions[number]) == pytest.approx(course.outcomes[number], rel=1e-6)
+
+    def test_a_variant_is_a_world_of_its_own(self) -> None:
+        world = WORLDS["sepsis"]
+        plain, confounded = (world.record(5, 20, variant) for variant in (PLAIN, "confounded"))
+        assert "frailty" in confounded.cohort().columns()
+        assert (plain.states != confounded.states).any()
+        with pytest.raises(InputError, match="another world"):
+            plain.cohort("confounded")
 
 
 def quick(cohort: Cohort, seed: int, progress: Progress) -> TrainableModel:
@@ -205,8 +259,9 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class TestStudy:
-    def test_a_cell_from_record_to_truth(self, recipe: str) -> None:
-        cell = measure(CellSettings("glucose", "drift", recipe, **SMALL))
+    @pytest.mark.parametrize(("world", "variant"), [("glucose", "drift"), ("sepsis", "misspecified")])
+    def test_a_cell_from_record_to_truth(self, world: str, variant: str, recipe: str) -> None:
+        cell = measure(CellSettings(world, variant, recipe, **SMALL))
         assert len(cell.answers) == 4
         assert cell.verdict in ("pass", "warn", "fail", "not judged")
         assert cell.random_sequences == 4 * 20
@@ -250,12 +305,17 @@ class TestStudy:
     def test_all_cells_the_plain_ones_first(self) -> None:
         cells = cells_of((), (), ())
         assert len({cell.file for cell in cells}) == len(cells) == len(WORLDS) * 4 * len(RECIPES)
+        assert {cell.variant for cell in cells if cell.world == "sepsis"} == set(variants_of(WORLDS["sepsis"]))
+        assert {cell.world for cell in cells_of((), ["drift"], ())} == set(WORLDS) - {"sepsis"}
+        for wrong in ((["sepsi"], (), ()), (["sepsis"], ["drift"], ()), ((), ["drit"], ())):
+            with pytest.raises(InputError, match="choose from"):
+                cells_of(*wrong)
         assert [cell.variant for cell in cells[: len(WORLDS) * len(RECIPES)]] == [PLAIN] * len(WORLDS) * len(RECIPES)
 
     @pytest.mark.parametrize(
         "wrong",
         [
-            {"world": "sepsis"},
+            {"world": "glucos"},
             {"recipe": "fee"},
             {"variant": "plan"},
             {"asked": 0},

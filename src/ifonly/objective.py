@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
 
+UNITS = 2**40
+"""Weights are counted in these parts of the whole: sums of whole numbers do not depend on their order, so that which
+outcome is a quantile does not, either."""
+
 
 @dataclass(frozen=True)
 class Objective:
     """One number from the outcomes of M members, monotone in each of them: all that bounds need.
 
-    `goal` is "mean", "worst" or a level q with 0 < q < 1. The lower q-quantile of M numbers is the ceil(q M)-th
-    smallest of them: one of the numbers itself, never something between two. At least a share 1 - q of the members do
-    at least as well.
+    `goal` is "mean", "worst" or a level q with 0 < q < 1. The lower q-quantile of M numbers is the smallest of them
+    such that the members at or below it have a weight of at least q: one of the numbers itself, never something between
+    two. Without `weights` [M], or where all are the same, that is the ceil(q M)-th smallest. At least a share 1 - q of
+    the members do at least as well. The worst is the worst, whatever its weight.
 
     >>> outcomes = torch.tensor([5.0, 1.0, 3.0, 2.0])
     >>> [float(Objective(goal)(outcomes)) for goal in ("mean", "worst", 0.25, 0.26, 0.99)]
     [2.75, 1.0, 1.0, 2.0, 5.0]
+    >>> [float(Objective(goal, (1, 1, 5, 1))(outcomes)) for goal in ("mean", "worst", 0.25, 0.26, 0.99)]
+    [2.875, 1.0, 2.0, 3.0, 5.0]
     """
 
     goal: str | float
+    weights: tuple[float, ...] | None = None
+    """Of the members, positive; their sum is made 1. None: all the same."""
 
     def __post_init__(self) -> None:
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _shares(self.weights))
         if self.goal in ("mean", "worst"):
             return
         is_level = isinstance(self.goal, int | float) and not isinstance(self.goal, bool)
@@ -38,25 +50,65 @@ class Objective:
         object.__setattr__(self, "goal", float(self.goal))
 
     def rank(self, members: int) -> int | None:
-        """Which smallest outcome counts, from 1; None for the mean of all."""
+        """Which smallest outcome counts, from 1; None for the mean of all, and where that depends on who they are."""
         if self.goal == "mean":
             return None
         if self.goal == "worst":
             return 1
+        if self.weights is not None:
+            return None
         # Less a little: 0.7 * 10 is above 7 in floating point.
         return max(1, math.ceil(float(self.goal) * members - 1e-9))
 
     def __call__(self, outcomes: Tensor) -> Tensor:
         """What counts [...] of outcomes, or of bounds on them, [..., M]; NaN where one of them is."""
+        if self.goal == "mean":
+            return self.mean(outcomes, dim=-1)
         rank = self.rank(outcomes.shape[-1])
-        if rank is None:
-            return outcomes.mean(-1)
         if rank == 1:
             return outcomes.amin(-1)
-        counted = outcomes.kthvalue(rank, dim=-1).values
+        if rank is None:
+            ordered, order = outcomes.sort(dim=-1, stable=True)
+            counted = ordered.gather(-1, self._place(order).unsqueeze(-1)).squeeze(-1)
+        else:
+            counted = outcomes.kthvalue(rank, dim=-1).values
         return torch.where(outcomes.isnan().any(-1), torch.nan, counted)
+
+    def mean(self, values: Tensor, dim: int) -> Tensor:
+        """The mean over members, which are dimension `dim` of `values`, each with its weight."""
+        if self.weights is None:
+            return values.mean(dim)
+        # One after the other: rounded sums are monotone in every value, and the same in every batch.
+        first, *others = (value * weight for value, weight in zip(values.unbind(dim), self.weights, strict=True))
+        return sum(others, start=first)
 
     def member(self, outcomes: Tensor) -> Tensor | None:
         """The member [...] whose outcome counts, of outcomes [..., M]; None where it is the mean of all."""
-        rank = self.rank(outcomes.shape[-1])
-        return None if rank is None else outcomes.argsort(dim=-1, stable=True)[..., rank - 1]
+        if self.goal == "mean":
+            return None
+        order, rank = outcomes.argsort(dim=-1, stable=True), self.rank(outcomes.shape[-1])
+        if rank is None:
+            return order.gather(-1, self._place(order).unsqueeze(-1)).squeeze(-1)
+        return order[..., rank - 1]
+
+    def _place(self, order: Tensor) -> Tensor:
+        """From 0, the place [...] of the outcome that counts, where members [..., M] are ordered by their outcomes."""
+        units = torch.tensor(self._units, device=order.device)
+        # Less a little, as above; sums of whole numbers are exact.
+        least = float(self.goal) * sum(self._units) - 1e-9 * UNITS
+        below: Tensor = units[order].cumsum(-1) < least
+        return below.sum(-1).clamp(max=order.shape[-1] - 1)
+
+    @cached_property
+    def _units(self) -> tuple[int, ...]:
+        return tuple(max(1, round(weight * UNITS)) for weight in self.weights or ())
+
+
+def _shares(weights: tuple[float, ...]) -> tuple[float, ...] | None:
+    """The weights with a sum of 1; None where all are the same."""
+    if not weights or not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise InputError(f"objective: the weights {list(weights)} of members must be positive and finite.")
+    if all(weight == weights[0] for weight in weights):
+        return None
+    total = math.fsum(weights)
+    return tuple(float(weight / total) for weight in weights)

@@ -10,8 +10,9 @@ import torch
 
 from ifonly import FitSettings, LocationScale, fit, simulate
 from ifonly.errors import InputError
-from ifonly.evidence import recipes
-from ifonly.evidence.recipes import _Losses, compare_recipes, fit_recipe
+from ifonly.evidence import recipe_losses
+from ifonly.evidence.recipe_losses import Losses, replays
+from ifonly.evidence.recipes import compare_recipes, fit_recipe
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, objective
 from ifonly.models.fit_ensemble import fit_strengths
@@ -26,11 +27,11 @@ SMALL = [replace(RECIPES[name], strengths=RECIPES[name].strengths[-2:]) for name
 @pytest.fixture(autouse=True)
 def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """How fast recipes answer takes longest; one question tells it."""
-    monkeypatch.setattr(recipes, "ASKED", 1)
+    monkeypatch.setattr(recipe_losses, "ASKED", 1)
 
 
 def test_one_row_is_chosen_within_one_standard_error_with_the_largest_penalty() -> None:
-    rows = compare_recipes(COHORT, SMALL, hidden=(8,), settings=QUICK)
+    rows = compare_recipes(COHORT, SMALL, hidden=(8,), settings=QUICK).rows
     assert [(row.recipe, row.curvature) for row in rows] == [
         (recipe.name, strength) for recipe in SMALL for strength in recipe.strengths
     ]
@@ -50,7 +51,7 @@ def test_replays_hold_what_was_not_measured() -> None:
     origins = np.random.default_rng(0).integers(0, 2, size=cohort.states.shape).astype(np.uint8)
     cohort = replace(cohort, origins=origins)
     rows = EncodedTransitions.of(model, cohort)
-    ((at, wrong, counts),) = recipes._replays(model, rows, np.zeros(len(rows.actions), dtype=int), [3])
+    ((at, wrong, counts),) = replays(model, rows, np.zeros(len(rows.actions), dtype=int), [3])
     assert at.tolist() == list(range(2, len(rows.actions)))
     states = rows.states[0]
     for step in range(3):
@@ -125,7 +126,7 @@ def test_strengths_trained_together_are_what_single_fits_are() -> None:
 def test_margins_ignore_how_noise_goes_together_and_correlations_come_afterwards(prior: str) -> None:
     model = LocationScale(COHORT.schema, hidden=(8,), prior=prior)
     fitted = fit(model, COHORT, settings=replace(QUICK, density="margins"))
-    rows = recipes.EncodedTransitions.of(fitted, COHORT)
+    rows = EncodedTransitions.of(fitted, COHORT)
     with torch.no_grad():
         entries = fitted.entry_log_prob(*rows[:4])
         torch.testing.assert_close(objective(fitted, rows, FitSettings(density="margins")), entries.sum(-1))
@@ -142,7 +143,7 @@ def test_margins_ignore_how_noise_goes_together_and_correlations_come_afterwards
 
 def test_losses_are_those_of_the_definitions() -> None:
     """Both losses by hand, for two subjects of which one counts twice."""
-    losses = _Losses(
+    losses = Losses(
         density=np.array([2.0, 6.0]),
         transitions=np.array([2.0, 2.0]),
         errors=np.array([[[1.0, 2.0]], [[4.0, 1.0]]]),

@@ -243,7 +243,7 @@ def test_models_that_do_not_belong_together_are_refused(ensemble):
         Ensemble([])
     with pytest.raises(InputError, match="different scalings"):
         Ensemble([ensemble[0], small(lipschitz=(1.0, 0.1))])
-    with pytest.raises(InputError, match="one class with the same settings"):
+    with pytest.raises(InputError, match="different scalings"):
         Ensemble([small(), small(lipschitz=(1.0, 0.1))])
     with pytest.raises(InputError, match="cannot be a member"):
         Ensemble([ensemble])

@@ -1,79 +1,56 @@
-"""Which recipe suits a cohort: all are fitted to some subjects and compared on others.
+"""Which recipe suits a cohort: each is fitted to either half of the subjects, and judged by the other half.
 
-Compared are the densities of features one step ahead, each on its own, for nothing else matters to counterfactuals
-(`TrainableModel.entry_log_prob`), and the error of replays over several steps, which count the same: a model whose
-single steps are good can drift, and what is asked of models are courses. Both losses are in nats per transition. The
-error of replays is turned into nats by the density that it implies (Laplace noise of that mean size): the sum over
-features of the logarithm of the mean absolute error.
+So every subject is judged exactly once, by models that have not seen it; what is measured is in `recipe_losses`. The
+models are not thrown away: the best of each recipe on each half are the members of a structural ensemble (`kinds`).
 """
 
 from __future__ import annotations
 
-import json
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.episode import FloatArray
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.evidence.check.check import check_model
-from ifonly.journal import Journal
+from ifonly.evidence.kinds import EXTRA_KINDS, Halves, strengths_of
+from ifonly.evidence.recipe_journal import Pair, RecipeJournal
+from ifonly.evidence.recipe_losses import Losses, horizons_of, losses_of, speed_of
 from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import EncodedTransitions, FitSettings, fit, objective
+from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_effects import fit_with_effects
-from ifonly.models.fit_ensemble import fit_ensemble, fit_strengths
+from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
-from ifonly.problem import Problem
 from ifonly.progress import Progress, Tick, silent
-from ifonly.query import Limits, Query
-from ifonly.rewards import Linear
-from ifonly.search.solve import solve
 
-HELD_OUT = 0.2
-"""Share of subjects on which recipes are compared."""
-HORIZONS = (2, 4, 8)
-"""Steps ahead at which replays are compared with the record; of these, those that episodes are long enough for."""
 RESAMPLES = 400
 """Bootstrap samples of subjects, for the standard error of a difference."""
-ASKED, CHANGES, PATIENCE = 5, 3, 2.0
-"""Questions put to the best model of each recipe to see how fast they are proven, their changes, and seconds each."""
 LEAST_SUBJECTS = 10
 """With fewer subjects there is nothing to compare recipes on."""
+KINDS: Literal["kinds"] = "kinds"
+"""Instead of a number of refits: members of different kinds."""
 
 
-@dataclass(frozen=True)
-class _Losses:
-    """What a model does on subjects held out: sums over each subject's transitions; S subjects."""
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Recipes that were compared."""
 
-    density: FloatArray  # [S], negative log densities
-    transitions: FloatArray  # [S]
-    errors: FloatArray  # [S, H, D], absolute errors of replays, in scaled units
-    replays: FloatArray  # [S, H, D], how many entries these are
+    rows: tuple[RecipeRow, ...]
+    """Every recipe at every strength of its penalty; one is `chosen`."""
+    kinds: Mapping[str, Pair]
+    """Of every recipe, by its name, the best model of each half; with members wanted, those of `EXTRA_KINDS`, too."""
+    halves: Halves
 
-    def combined(self, weights: FloatArray) -> FloatArray:
-        """The mean [B] of both losses, in nats per transition, for weights of subjects [B, S]."""
-        one_step = weights @ self.density / (weights @ self.transitions)
-        return (one_step + self.replay_loss(weights)) / 2 if self.errors.shape[1] else one_step
-
-    def replay_loss(self, weights: FloatArray) -> FloatArray:
-        """The loss [B] of replays, averaged over horizons."""
-        means = np.einsum("bs,shd->bhd", weights, self.errors) / np.einsum("bs,shd->bhd", weights, self.replays)
-        return np.asarray(np.log(2 * np.e * np.maximum(means, 1e-9)).sum(-1).mean(-1))
-
-    def replay_error(self) -> float | None:
-        """Mean absolute error of replays, over horizons and features, in deviations."""
-        if not self.errors.shape[1]:
-            return None
-        return float((self.errors.sum(0) / self.replays.sum(0)).mean())
+    @property
+    def chosen(self) -> RecipeRow:
+        """The row that is taken."""
+        return next(row for row in self.rows if row.chosen)
 
 
 def fit_recipe(
@@ -81,7 +58,7 @@ def fit_recipe(
     *,
     recipes: Sequence[Recipe] | None = None,
     hidden: Sequence[int] = (200,),
-    refits: int = 0,
+    refits: int | Literal["kinds"] = 0,
     subject_effect: bool = False,
     settings: FitSettings | None = None,
     seed: int = 0,
@@ -90,12 +67,15 @@ def fit_recipe(
 ) -> TrainableModel:
     """The recipe that suits the cohort, fitted to all of it; `model.fit_report.recipes` is the table of all.
 
-    Recipes are fitted to four fifths of the subjects and compared on the others (`compare_recipes`). Among those within
+    Recipes are fitted to both halves of the subjects, each judged by the other (`compare_recipes`). Among those within
     one standard error of the best, the one with the largest curvature penalty is taken: it costs nothing that could be
-    told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`.
+    told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`; so
+    does "kinds", whose members are the best models of each recipe and of `EXTRA_KINDS` on each half, with weights by
+    stacking: they show what the kind of model changes, at hardly any cost beyond the comparison's.
     With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`).
     With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
-    no comparison, and with fewer than ten subjects there is none: a residual location with a penalty of 0.1 is taken.
+    no comparison, and with fewer than ten subjects there is none, and no members of kinds: a residual location with a
+    penalty of 0.1 is taken.
 
     >>> from ifonly import simulate
     >>> cohort = simulate.simulate_cohort(40, seed=0)
@@ -103,30 +83,54 @@ def fit_recipe(
     >>> sum(row.chosen for row in model.fit_report.recipes)
     1
     """
+    _check_refits(refits, subject_effect=subject_effect)
     settings = settings or FitSettings()
     listed = list(RECIPES.values()) if recipes is None else list(recipes)
-    recipe, strength, rows = listed[0], listed[0].strengths[0], list[RecipeRow]()
-    if len(listed) > 1 or len(recipe.strengths) > 1:
+    recipe, strength, found = listed[0], listed[0].strengths[0], None
+    if len(listed) > 1 or len(recipe.strengths) > 1 or refits == KINDS:
         if len(set(cohort.subjects)) < LEAST_SUBJECTS:
-            recipe, strength = (FALLBACK if len(listed) > 1 else recipe), FALLBACK_STRENGTH
+            recipe, strength = _without_comparison(listed)
         else:
-            rows = compare_recipes(
-                cohort, listed, hidden=hidden, settings=settings, seed=seed, journal=journal, progress=progress
+            found = compare_recipes(
+                cohort,
+                listed,
+                hidden=hidden,
+                extra_kinds=refits == KINDS,
+                settings=settings,
+                seed=seed,
+                journal=journal,
+                progress=progress,
             )
-            chosen = next(row for row in rows if row.chosen)
-            recipe, strength = next(one for one in listed if one.name == chosen.recipe), chosen.curvature
+            recipe, strength = next(one for one in listed if one.name == found.chosen.recipe), found.chosen.curvature
     model, own = recipe.untrained(cohort.schema, hidden), replace(recipe.settings(settings), curvature=strength)
+    members = 0 if refits == KINDS else refits
     fitted: TrainableModel
     if subject_effect:
-        fitted = fit_with_effects(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
-    elif refits:
-        fitted = fit_ensemble(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
+        fitted = fit_with_effects(model, cohort, members=members, settings=own, seed=seed, progress=progress)
+    elif members:
+        fitted = fit_ensemble(model, cohort, members=members, settings=own, seed=seed, progress=progress)
     else:
+        own = replace(own, threads=1) if refits == KINDS else own  # threads train groups of models
         fitted = fit(model, cohort, settings=own, seed=seed, progress=progress)
     for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"
-        member.fit_report = replace(member.fit_report, recipes=tuple(rows))
-    return fitted
+        member.fit_report = replace(member.fit_report, recipes=() if found is None else found.rows)
+    return found.halves.stacked(fitted, found.kinds) if found is not None and refits == KINDS else fitted
+
+
+def _check_refits(refits: int | str, *, subject_effect: bool) -> None:
+    if refits != KINDS:
+        check_whole("fit: refits", refits, least=0)
+    elif subject_effect:
+        raise InputError(
+            "fit: refits of different kinds have no subject effects yet; ask for a number of refits, or for none."
+        )
+
+
+def _without_comparison(recipes: Sequence[Recipe]) -> tuple[Recipe, float]:
+    """What is taken where there are too few subjects: a recipe, and the strength of its penalty."""
+    recipe = FALLBACK if len(recipes) > 1 else recipes[0]
+    return recipe, recipe.strengths[0] if len(recipe.strengths) == 1 else FALLBACK_STRENGTH
 
 
 def compare_recipes(
@@ -134,123 +138,86 @@ def compare_recipes(
     recipes: Sequence[Recipe],
     *,
     hidden: Sequence[int] = (200,),
+    extra_kinds: bool = False,
     settings: FitSettings | None = None,
     seed: int = 0,
     journal: Path | None = None,
     progress: Progress = silent,
-) -> list[RecipeRow]:
-    """Every recipe at every strength of its penalty, compared on subjects held out; one row is `chosen`."""
+) -> Comparison:
+    """Every recipe at every strength of its penalty, fitted to either half of the subjects and judged by the other.
+
+    With `extra_kinds` members of a structural ensemble that are not compared are fitted, too.
+    """
     settings = settings or FitSettings()
     subjects = len(set(cohort.subjects))
     if subjects < LEAST_SUBJECTS:
         raise InputError(
             f"fit: {subjects} subjects are too few to compare recipes on; name one, such as 'paper' or 'residual'."
         )
-    training, held_out = cohort.split(test=HELD_OUT, seed=seed)
-    kept = _Kept.at(journal, cohort, recipes, hidden, settings, seed)
+    halves = Halves.of(cohort, hidden, settings, seed)
+    kept = RecipeJournal.at(journal, cohort, recipes, hidden, settings, seed)
+    extra = EXTRA_KINDS if extra_kinds else ()
+    kinds: dict[str, Pair] = {}
     entries: list[dict[str, Any]] = []
+
+    def part_of(number: int) -> Progress:
+        def report(tick: Tick) -> None:
+            total = (len(recipes) + len(extra)) * settings.epochs
+            progress(Tick("recipes", number * settings.epochs + tick.done, total, tick.figures))
+
+        return report
+
     for number, recipe in enumerate(recipes):
-        if (entry := kept.entries.get(recipe.name)) is None:
-
-            def report(tick: Tick, done: int = number) -> None:
-                progress(
-                    Tick("recipes", done * settings.epochs + tick.done, len(recipes) * settings.epochs, tick.figures)
-                )
-
-            models = fit_strengths(
-                recipe.untrained(cohort.schema, hidden),
-                training,
-                recipe.strengths,
-                settings=recipe.settings(settings),
-                seed=seed,
-                progress=report,
-            )
-            entry = _measured(recipe, models, held_out, seed, ask=len(recipes) > 1)
-            kept.keep(entry)
+        entry, kinds[recipe.name] = kept.find(recipe.name) or kept.keep(
+            *_measured(recipe, halves, part_of(number), ask=len(recipes) > 1)
+        )
         entries.append(entry)
-        progress(Tick("recipes", (number + 1) * settings.epochs, len(recipes) * settings.epochs, {}))
-    return _judged(recipes, entries, seed)
+        part_of(number)(Tick("recipes", settings.epochs))
+    for number, kind in enumerate(extra, start=len(recipes)):
+        _, kinds[kind] = kept.find(kind) or kept.keep(
+            {"recipe": kind}, halves.fit_extra(kind, strengths_of(kinds), part_of(number))
+        )
+        part_of(number)(Tick("recipes", settings.epochs))
+    return Comparison(_judged(recipes, entries, seed), kinds, halves)
 
 
-def _measured(
-    recipe: Recipe, models: Sequence[TrainableModel], held_out: Cohort, seed: int, *, ask: bool
-) -> dict[str, Any]:
-    """What is kept of a recipe: losses of every strength; with `ask`, of the best one the verdict of its check, and how
-    fast its answers are proven."""
-    losses = [_losses(model.for_search(), held_out) for model in models]
-    everyone = np.ones((1, len(losses[0].density)))
-    best = models[int(np.argmin([float(loss.combined(everyone)[0]) for loss in losses]))]
-    proven, seconds = _speed(best, held_out) if ask else (None, None)
-    return {
+def _measured(recipe: Recipe, halves: Halves, progress: Progress, *, ask: bool) -> tuple[dict[str, Any], Pair]:
+    """What is kept of a recipe: the losses of every strength, and the best model of each half; with `ask`, of that of
+    the first half the verdict of its check, and how fast its answers are proven."""
+    horizons = horizons_of(halves.cohort)
+    models = halves.fit(recipe, progress)
+    losses = [
+        [losses_of(model.for_search(), judge, horizons) for model in fitted]
+        for fitted, judge in zip(models, halves.judges, strict=True)
+    ]
+    first, second = (fitted[_best(found)] for fitted, found in zip(models, losses, strict=True))
+    judge = halves.judges[0]
+    proven, seconds = speed_of(first, judge) if ask else (None, None)
+    joined = [Losses.join(both) for both in zip(*losses, strict=True)]
+    entry = {
         "recipe": recipe.name,
-        "losses": [{name: values.tolist() for name, values in vars(loss).items()} for loss in losses],
-        "verdict": check_model(best, held_out, seed=seed).verdict.value if ask else None,
+        "losses": [{name: values.tolist() for name, values in vars(loss).items()} for loss in joined],
+        "verdict": check_model(first, judge, seed=halves.seed).verdict.value if ask else None,
         "proven": proven,
         "seconds": seconds,
     }
+    return entry, (first, second)
 
 
-@torch.no_grad()
-def _losses(model: TrainableModel, cohort: Cohort) -> _Losses:
-    rows, transitions = EncodedTransitions.of(model, cohort), cohort.transitions()
-    _, owners = np.unique(np.array(cohort.subjects), return_inverse=True)
-    subject = torch.as_tensor(owners[transitions.episode])
-    count, size = int(subject.max()) + 1, model.state_size
-    margins = FitSettings(density="margins")
-    log_prob = torch.cat([objective(model, batch, margins).double() for batch in rows.batches()])
-    horizons = [horizon for horizon in HORIZONS if horizon < int(cohort.lengths.max())]
-    errors, replays = torch.zeros(2, count, len(horizons), size, dtype=torch.float64)
-    for number, (rows_at, wrong, counts) in enumerate(_replays(model, rows, transitions.episode, horizons)):
-        errors[:, number].index_add_(0, subject[rows_at], wrong)
-        replays[:, number].index_add_(0, subject[rows_at], counts)
-    return _Losses(
-        density=_sums(-log_prob, subject, count),
-        transitions=_sums(torch.ones_like(log_prob), subject, count),
-        errors=errors.numpy(),
-        replays=replays.numpy(),
-    )
+def _best(losses: Sequence[Losses]) -> int:
+    """The model with the smallest loss; by densities alone where some feature or horizon cannot be replayed."""
+    everyone = np.ones((1, len(losses[0].density)))
+    with np.errstate(invalid="ignore"):
+        totals = [float(loss.combined(everyone)[0]) for loss in losses]
+    if np.isnan(totals).all():
+        totals = [float(loss.density.sum()) for loss in losses]
+    return int(np.nanargmin(totals))
 
 
-def _replays(
-    model: TrainableModel, rows: EncodedTransitions, episode: np.ndarray[Any, Any], horizons: Sequence[int]
-) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-    """For each horizon: from which transitions recorded actions were replayed, without noise, how far the state reached
-    is from the recorded one [n, D], and which entries count [n, D].
-
-    Entries that were not measured stay as they are, as in the record and in the check.
-    """
-    owner = torch.as_tensor(episode)
-    at, states = torch.arange(len(owner)), rows.states
-    for step in range(1, max(horizons, default=0) + 1):
-        moved = model.step(states, rows.context[at], rows.actions[at], torch.zeros_like(states))
-        measured = torch.ones_like(states, dtype=torch.bool) if rows.measured is None else rows.measured[at]
-        states = torch.where(measured, moved, states)
-        if step in horizons:
-            counts = measured.to(states)
-            yield at, (states - rows.next_states[at]).abs().clamp(max=1e6).nan_to_num(1e6) * counts, counts
-        goes_on = (at + 1 < len(owner)) & (owner[(at + 1).clamp(max=len(owner) - 1)] == owner[at])
-        at, states = at[goes_on] + 1, states[goes_on]
-
-
-def _sums(values: Tensor, groups: Tensor, count: int) -> FloatArray:
-    return np.asarray(torch.zeros(count, dtype=torch.float64).index_add_(0, groups, values).numpy())
-
-
-def _speed(model: TrainableModel, cohort: Cohort) -> tuple[float, float | None]:
-    """The share of a few questions that are proven in time, and their median seconds; all features are to be low."""
-    deviations = np.maximum(cohort.states.std(axis=0), 1e-9)
-    weights = {f.name: -1 / float(s) for f, s in zip(cohort.schema.dynamic, deviations, strict=True)}
-    query = Query(Linear(weights), CHANGES, limits=Limits(seconds=PATIENCE))
-    searched = model.for_search()
-    results = [solve(Problem.from_episode(episode, searched, query)) for episode in cohort[:ASKED]]
-    proven = [result.stats.seconds for result in results if result.status == "optimal"]
-    return len(proven) / len(results), statistics.median(proven) if proven else None
-
-
-def _judged(recipes: Sequence[Recipe], entries: Sequence[dict[str, Any]], seed: int) -> list[RecipeRow]:
+def _judged(recipes: Sequence[Recipe], entries: Sequence[dict[str, Any]], seed: int) -> tuple[RecipeRow, ...]:
     """The table, and who is chosen in it: the largest penalty within one standard error of the best."""
     found = [
-        (recipe, strength, _Losses(**{name: np.array(values) for name, values in loss.items()}), entry)
+        (recipe, strength, Losses(**{name: np.array(values) for name, values in loss.items()}), entry)
         for recipe, entry in zip(recipes, entries, strict=True)
         for strength, loss in zip(recipe.strengths, entry["losses"], strict=True)
     ]
@@ -264,7 +231,7 @@ def _judged(recipes: Sequence[Recipe], entries: Sequence[dict[str, Any]], seed: 
     errors = np.nan_to_num(np.nanstd(resampled - resampled[best], axis=1))
     eligible = [number for number in range(len(found)) if totals[number] - totals[best] <= errors[number]]
     chosen = max(eligible, key=lambda number: (found[number][1], -totals[number]))
-    return [
+    return tuple(
         RecipeRow(
             recipe=recipe.name,
             curvature=strength,
@@ -278,33 +245,4 @@ def _judged(recipes: Sequence[Recipe], entries: Sequence[dict[str, Any]], seed: 
             chosen=number == chosen,
         )
         for number, (recipe, strength, losses, entry) in enumerate(found)
-    ]
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """What a journal has of a comparison; nothing without one."""
-
-    journal: Journal | None
-    entries: dict[str, dict[str, Any]]
-
-    @classmethod
-    def at(cls, path: Path | None, cohort: Cohort, *what: object) -> _Kept:
-        """The journal at `path`, begun anew where it is of another comparison."""
-        if path is None:
-            return cls(None, {})
-        journal = Journal(path, "comparison of recipes", "delete it to start again")
-        head = {"comparison": [cohort.fingerprint(), repr(what)]}
-        lines = list(journal.lines()) if path.exists() else []
-        if not lines or lines[0].entry != head:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            journal.append([json.dumps(head)])
-            return cls(journal, {})
-        journal.cut(lines[-1].end)
-        return cls(journal, {line.entry["recipe"]: line.entry for line in lines[1:]})
-
-    def keep(self, entry: dict[str, Any]) -> None:
-        """Write an entry down at once."""
-        if self.journal is not None:
-            self.journal.append([json.dumps(entry)])
+    )

@@ -40,6 +40,16 @@ class BootstrapSample:
 
 
 @dataclass(frozen=True, eq=False)
+class Half:
+    """One half of the subjects."""
+
+    sample: BootstrapSample
+    """Whom of them a model is trained on, and who is held out to choose the epoch."""
+    episodes: npt.NDArray[np.bool_]
+    """Which episodes [E] are theirs, those held out included."""
+
+
+@dataclass(frozen=True, eq=False)
 class SubjectIndex:
     """The subjects of a cohort by number, and their transitions."""
 
@@ -87,6 +97,24 @@ class SubjectIndex:
         drawn = rng.integers(count, size=count - held_out)
         left_out = rng.permutation(np.setdiff1d(np.arange(count), drawn))
         return self._sample(own_seed, drawn, left_out[:held_out])
+
+    def halves(self, settings: FitSettings, seed: int) -> tuple[Half, Half]:
+        """All subjects in two halves, drawn at random; each half holds out some of its own to choose the epoch."""
+        order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, 0))).permutation(len(self))
+        middle = (len(self) + 1) // 2
+        first, second = (
+            self._half(part, settings, np.random.SeedSequence(seed, spawn_key=(1, number)))
+            for number, part in enumerate((order[:middle], order[middle:]))
+        )
+        return first, second
+
+    def _half(self, subjects: IntArray, settings: FitSettings, entropy: np.random.SeedSequence) -> Half:
+        count = len(subjects)
+        held_out = 0 if settings.validation == 0 else min(max(1, round(settings.validation * count)), count - 1)
+        own_seed = int(entropy.generate_state(1)[0])
+        # In random order already.
+        sample = self._sample(own_seed, np.sort(subjects[held_out:]), np.sort(subjects[:held_out]))
+        return Half(sample, np.isin(self.of_episode, subjects))
 
     def trained_on(self, sample: BootstrapSample) -> npt.NDArray[np.bool_]:
         """Which episodes [E] belong to the subjects of a sample."""

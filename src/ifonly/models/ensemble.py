@@ -1,7 +1,8 @@
-"""Ensembles: one model fitted to everyone, and refits of it that show how far the data determine it."""
+"""Ensembles: one model fitted to everyone, and others that show how far the data determine it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -17,17 +18,18 @@ from ifonly.models.base import TrainableModel, class_of
 from ifonly.models.fit_report import FitReport
 from ifonly.models.noise import NoisePrior
 from ifonly.models.smooth import SmoothStep
-from ifonly.models.standing import EnsembleNote
+from ifonly.models.standing import EnsembleNote, MemberLabel
 from ifonly.records import from_plain, to_plain
 
 
 class Ensemble(TrainableModel):
-    """M members of one class, schema and scaling, and the `centre`, the model whose answers are theirs.
+    """M members of one schema and scaling, and the `centre`, the model whose answers are theirs.
 
     `step`, `abduct`, `lipschitz`, `smooth`, density and samples are those of the centre, which `fit_ensemble` fits to
     all subjects: the best single answer, and a bijective model because each of its class is. (An average of the
     members would not do in general: the average of inverses is not the inverse of the average.) The `members` are
-    models like any other; put a question to each, or to all of them at once, to see what refitting changes.
+    models like any other; put a question to each, or to all of them at once, to see what refitting changes. They may
+    be refits of the centre's model, or of different kinds; `labels` say which, and what each of them counts.
 
     Take members with `ensemble[3]`, `ensemble.members` or a loop. Without a `centre` the first member takes its place.
     """
@@ -40,6 +42,7 @@ class Ensemble(TrainableModel):
         *,
         centre: TrainableModel | None = None,
         notes: Sequence[EnsembleNote] = (),
+        labels: Sequence[MemberLabel] | None = None,
     ) -> None:
         if not members:
             raise InputError("ensemble: needs at least one member.")
@@ -49,6 +52,8 @@ class Ensemble(TrainableModel):
         self.elementwise = centre.elementwise  # type: ignore[misc]  # that of the class it is made of
         self.notes = tuple(notes)
         """What a reader of the members' agreement should know: few subjects, actions that a refit never saw, ..."""
+        self.labels = _checked_labels(labels, len(members))
+        """Who each member is [M]; without them, refits that all count the same."""
         self.centre = centre
         self.refits = nn.ModuleList(members)
         self.set_scaler(centre.scaler)
@@ -57,6 +62,12 @@ class Ensemble(TrainableModel):
     def members(self) -> tuple[TrainableModel, ...]:
         """The refits [M]."""
         return tuple(self.refits)  # type: ignore[arg-type]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """What each member counts [M], with a sum of 1."""
+        total = math.fsum(label.weight for label in self.labels)
+        return tuple(label.weight / total for label in self.labels)
 
     def __len__(self) -> int:
         return len(self.refits)
@@ -124,26 +135,33 @@ class Ensemble(TrainableModel):
         return all(model.is_baked() for model in self._models())
 
     def settings(self) -> dict[str, Any]:
-        """How many members there are, and of what kind; `centre` says whether the centre is a model of its own."""
-        return {
-            "members": len(self),
-            "of": self.centre.kind,
-            "centre": self.centre not in self.members,
-            "settings": self.centre.settings(),
-        }
+        """Who the members are, each with `of`, its class, its `settings` and its `label`; `centre` says whether the
+        centre is a model of its own. Members like the centre that all count the same are merely counted."""
+        own = {"centre": self.centre not in self.members, "of": self.centre.kind, "settings": self.centre.settings()}
+        if all(label == MemberLabel() for label in self.labels) and all(_alike(self.centre, one) for one in self):
+            return {"members": len(self), **own}
+        listed = [
+            {"of": model.kind, "settings": model.settings(), "label": to_plain(label)}
+            for model, label in zip(self.members, self.labels, strict=True)
+        ]
+        return {"members": listed, **own}
 
     @classmethod
     def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
         """The ensemble that `settings` described, before its weights are loaded."""
-        kind = class_of(settings["of"])
-        if kind is None or not issubclass(kind, TrainableModel) or issubclass(kind, Ensemble):
-            raise InputError(f"ensemble: {settings['of']!r} is no kind of model that an ensemble can be made of.")
 
-        def model() -> TrainableModel:
-            return kind.from_settings(schema, settings["settings"], scaler)
+        def model(one: Mapping[str, Any]) -> TrainableModel:
+            kind = class_of(one["of"])
+            if kind is None or not issubclass(kind, TrainableModel) or issubclass(kind, Ensemble):
+                raise InputError(f"ensemble: {one['of']!r} is no kind of model that an ensemble can be made of.")
+            return kind.from_settings(schema, one["settings"], scaler)
 
-        members = [model() for _ in range(int(settings["members"]))]
-        return cls(members, centre=model() if settings["centre"] else None)
+        centre = model(settings) if settings["centre"] else None
+        listed = settings["members"]
+        if not isinstance(listed, list):
+            return cls([model(settings) for _ in range(int(listed))], centre=centre)
+        labels = [from_plain(MemberLabel, one["label"], what="ensemble: member") for one in listed]
+        return cls([model(one) for one in listed], centre=centre, labels=labels)
 
     def describe_fit(self) -> dict[str, Any] | None:
         """The reports of all models, and the notes."""
@@ -175,14 +193,25 @@ def _check_alike(models: Sequence[TrainableModel]) -> None:
     for model in models:
         if not isinstance(model, TrainableModel) or isinstance(model, Ensemble):
             raise InputError(f"ensemble: {type(model).__name__} cannot be a member; members are trainable models.")
-        if type(model) is not type(first) or model.settings() != first.settings():
-            raise InputError(
-                f"ensemble: members must be of one class with the same settings; found {type(first).__name__} "
-                f"{first.settings()} and {type(model).__name__} {model.settings()}."
-            )
         first.schema.require_same(model.schema, here="the first model of the ensemble", there="another one")
         if model.scaler.to_dict() != first.scaler.to_dict():
             raise InputError(
                 "ensemble: members have different scalings, so their states and distances could not be compared; "
                 "fit them together with fit_ensemble."
             )
+        if model.context_size != first.context_size:
+            raise InputError(
+                f"ensemble: members see contexts of {first.context_size} and {model.context_size} columns; fit all of "
+                "them with subject effects, or none."
+            )
+
+
+def _alike(first: TrainableModel, other: TrainableModel) -> bool:
+    return type(other) is type(first) and other.settings() == first.settings()
+
+
+def _checked_labels(labels: Sequence[MemberLabel] | None, count: int) -> tuple[MemberLabel, ...]:
+    found = (MemberLabel(),) * count if labels is None else tuple(labels)
+    if len(found) != count:
+        raise InputError(f"ensemble: {len(found)} labels for {count} members; give one for each, or none.")
+    return found

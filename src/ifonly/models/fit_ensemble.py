@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -36,7 +36,8 @@ from ifonly.models.fit import (
     train,
 )
 from ifonly.models.fit_report import FitReport, FitSettings
-from ifonly.models.stacked import STACKABLE, StackedModel, set_weights, weights_of
+from ifonly.models.networks import NetworkModel
+from ifonly.models.stacked import STACKABLE, StackedModel, seen_weights, set_weights, weights_of
 from ifonly.progress import Progress, Tick, silent
 
 MEMBERS = 20
@@ -123,26 +124,60 @@ def fit_strengths(
     Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches.
     """
     settings = settings or FitSettings()
-    started = time.perf_counter()
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
     subjects = SubjectIndex.of(cohort)
     sample = subjects.everyone(settings, seed)
     scaler = Scaler.fit(cohort.filter(subjects.trained_on(sample)))
+    wanted = [Wanted(sample, strength) for strength in strengths]
+    return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, progress=progress)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model that is to be fitted: to whom, how strongly penalised, and from which inputs."""
+
+    sample: BootstrapSample
+    curvature: float
+    """The strength of its curvature penalty."""
+    left_out: tuple[int, ...] = ()
+    """Inputs that its networks do not see: columns of the state, then of the context."""
+
+
+def fit_samples(
+    model: TrainableModel,
+    cohort: Cohort,
+    wanted: Sequence[Wanted],
+    *,
+    scaler: Scaler,
+    settings: FitSettings,
+    progress: Progress = silent,
+) -> list[TrainableModel]:
+    """Models like `model`, of a class of the package, one for each of `wanted`; trained together, in one scaling.
+
+    Each is what `fit` makes of its sample, up to rounding. Weights of inputs that are left out are zero, and stay so:
+    what a model is, and what bounds say of it, follows from its weights as always.
+    """
+    started = time.perf_counter()
     learners = []
-    for strength in strengths:
-        generator = torch.Generator().manual_seed(seed)
+    for one in wanted:
+        generator = torch.Generator().manual_seed(one.sample.seed)
         fresh = fresh_copy(model, scaler, generator).to(chosen_device(settings))
-        learners.append(_Learner(fresh, sample, generator, strength))
+        seen = None
+        if one.left_out:
+            assert isinstance(fresh, NetworkModel), "others have no inputs to leave out"
+            seen = seen_weights(fresh, one.left_out)
+            set_weights(fresh, weights_of(fresh) * seen)
+        learners.append(_Learner(fresh, one.sample, generator, one.curvature, seen))
     rows = EncodedTransitions.of(learners[0].model, cohort)
     losses = _train_together(learners, rows, settings, progress)
     for learner in learners:
-        correlate(learner.model, rows.take(sample.rows), settings)
+        correlate(learner.model, rows.take(learner.sample.rows), settings)
     for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
         learner.model.fit_report = FitReport(
             settings=replace(settings, curvature=learner.curvature),
-            seed=seed,
-            training=sample.training,
-            validation=sample.validation,
+            seed=learner.sample.seed,
+            training=learner.sample.training,
+            validation=learner.sample.validation,
             training_loss=tuple(training_loss),
             validation_loss=tuple(validation_loss),
             seconds=time.perf_counter() - started,
@@ -158,6 +193,8 @@ class _Learner(NamedTuple):
     generator: torch.Generator
     curvature: float
     """The strength of its curvature penalty."""
+    seen: Tensor | None = None
+    """1 for the weights [P] that are trained, 0 for those that stay as they are; None: all are trained."""
 
 
 _Losses = tuple[list[float], list[float]]
@@ -169,7 +206,7 @@ def _train_one_by_one(
 ) -> list[_Losses]:
     """Train each model as `fit` does."""
     losses = []
-    for number, (model, sample, generator, _) in enumerate(learners):
+    for number, (model, sample, generator, *_) in enumerate(learners):
 
         def report(tick: Tick, before: int = number * settings.epochs) -> None:
             progress(Tick(tick.stage, before + tick.done, len(learners) * settings.epochs, tick.figures))
@@ -225,6 +262,7 @@ class _Group:
         self._validates = learners[0].sample.validation is not None
         self._stacked = StackedModel(learners[0].model)
         self._weights = torch.stack([weights_of(learner.model) for learner in learners])
+        self._seen = _stacked_seen(learners, self._weights)
         self._optimizer = _Adam(self._weights, settings.learning_rate)
         self._best = self._weights.clone()
         self._lowest = torch.full((len(learners),), math.inf, dtype=torch.float64)
@@ -266,7 +304,7 @@ class _Group:
             penalty = self._penalties(weights)
             (losses if penalty is None else losses + penalty).sum().backward()
             assert weights.grad is not None
-            self._optimizer.step(weights.grad)
+            self._optimizer.step(weights.grad if self._seen is None else weights.grad * self._seen[:active])
             totals[:active] += (losses.detach() * batch.sizes).cpu()
         return totals / torch.tensor([len(rows) for rows in shuffled])
 
@@ -289,6 +327,14 @@ class _Group:
 
     def _log_prob(self, weights: Tensor, batch: _Batch) -> Tensor:
         return self._stacked.objective(weights, self._rows.take(batch.positions), self._settings)
+
+
+def _stacked_seen(learners: Sequence[_Learner], weights: Tensor) -> Tensor | None:
+    """Factors of gradients, as weights [K, P]; None where everything is trained."""
+    if all(learner.seen is None for learner in learners):
+        return None
+    pairs = zip(learners, weights, strict=True)
+    return torch.stack([torch.ones_like(own) if one.seen is None else one.seen.to(own) for one, own in pairs])
 
 
 class _Batch(NamedTuple):

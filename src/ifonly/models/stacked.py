@@ -312,6 +312,19 @@ def set_weights(model: TrainableModel, weights: Tensor) -> None:
         parameter.copy_(values.view_as(parameter))
 
 
+def seen_weights(model: NetworkModel, left_out: Sequence[int]) -> Tensor:
+    """1 for every weight [P] of a model but those of inputs that are left out, which have 0.
+
+    Inputs are numbered: columns of the state, then of the context. The linear part of a location is not a network's.
+    """
+    factors = {id(parameter): torch.ones_like(parameter) for parameter in model.parameters()}
+    size = model.state_size
+    for network in model.networks():
+        factors[id(network.state.raw)][:, [number for number in left_out if number < size]] = 0
+        factors[id(network.context.raw)][:, [number - size for number in left_out if number >= size]] = 0
+    return torch.cat([factors[id(parameter)].flatten() for parameter in model.parameters()])
+
+
 _WEIGHTS = "stacked_weights"
 
 

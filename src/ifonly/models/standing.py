@@ -1,7 +1,8 @@
-"""What models carry so that every answer can say it: what a check concluded, and what refits cannot show."""
+"""What models carry so that every answer can say it: what a check concluded, who refits are, what they cannot show."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -59,3 +60,23 @@ class EnsembleNote:
     """How many subjects or members it is about."""
     of: int | None = None
     """Of how many members, or below how many subjects."""
+
+
+REFIT = "refit"
+"""The kind of a member that is the centre's model, fitted again."""
+
+
+@dataclass(frozen=True)
+class MemberLabel:
+    """Who a member of an ensemble is."""
+
+    kind: str = REFIT
+    """"refit": like the centre, fitted to a bootstrap sample; else the name of its recipe, or of what differs in it."""
+    half: int | None = None
+    """The half of the subjects that it was fitted to, 0 or 1; None: a sample of all."""
+    weight: float = 1.0
+    """What it counts in a mean or a quantile over members, in relation to the others."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise InputError(f"ensemble: the weight {self.weight} of a member must be positive and finite.")

@@ -7,6 +7,7 @@ from ifonly.problem.ensemble import (
     HasMembers,
     build_problem,
     build_problems,
+    member_weights,
     members_fingerprint,
     members_of,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "build_problem",
     "build_problems",
     "checked_standing",
+    "member_weights",
     "members_fingerprint",
     "members_of",
     "support_for",

@@ -46,6 +46,8 @@ class EnsembleProblem(BaseProblem):
     member_models: tuple[TransitionModel, ...]
     notes: tuple[EnsembleNote, ...] = ()
     """What a reader of the members' agreement should know, as their ensemble says."""
+    weights: tuple[float, ...] | None = None
+    """What each member counts in a mean or a quantile [M], with a sum of 1; None: all the same."""
 
     @classmethod
     def from_episode(
@@ -59,8 +61,9 @@ class EnsembleProblem(BaseProblem):
     ) -> EnsembleProblem:
         """Abduct the episode's noise under each of `models`, a list or an ensemble; all must share their scaling.
 
-        Without an objective in the query the mean counts. With a `support`, a change is admissible where at least the
-        query's `support_share` of the members are in a state that supports it (1: all of them).
+        Without an objective in the query the mean counts. An ensemble's members count with its weights, those of a list
+        all the same. With a `support`, a change is admissible where at least the query's `support_share` of the members
+        are in a state that supports it (1: all of them).
         """
         return cls.from_episodes([episode], models, query, support=support, device=device)[0]
 
@@ -83,7 +86,8 @@ class EnsembleProblem(BaseProblem):
             return []
         problems = cls._put_to_all(alone, [alone[0].model, *members[1:]], objective=query.objective or "mean")
         asked = query if query.objective is not None else query.with_changes(objective="mean")
-        return [replace(problem, query=asked, standing=standing, notes=_notes(models)) for problem in problems]
+        told = {"standing": standing, "notes": _notes(models), "weights": member_weights(models)}
+        return [replace(problem, query=asked, **told) for problem in problems]
 
     @classmethod
     def from_problem(
@@ -117,7 +121,8 @@ class EnsembleProblem(BaseProblem):
                     f"ensemble problem: member {number} sees another context than member 0 (subject effects of its "
                     "own, or none); fit all of them together (fit_with_effects)."
                 )
-        standing, notes = _standing(models), _notes(models)
+        told = {"notes": _notes(models), "weights": member_weights(models)}
+        standing = _standing(models)
         return [
             cls(
                 **_shared(problem)
@@ -128,7 +133,7 @@ class EnsembleProblem(BaseProblem):
                     "query": problem.query.with_changes(objective=objective),
                 },
                 member_models=tuple(one.model for one in answers),
-                notes=notes,
+                **told,
             )
             for problem, *answers in zip(problems, *by_member, strict=True)
         ]
@@ -137,7 +142,7 @@ class EnsembleProblem(BaseProblem):
     def objective(self) -> Objective:
         """What counts of the members' outcomes."""
         assert self.query.objective is not None, "set when the problem was built"
-        return Objective(self.query.objective)
+        return Objective(self.query.objective, self.weights)
 
     @property
     def support_share(self) -> float:
@@ -163,6 +168,7 @@ class EnsembleProblem(BaseProblem):
         )
 
     def _answered_by(self, model: Sequence[TransitionModel] | HasMembers | TransitionModel) -> dict[str, Any]:
+        # Copies of the same members, which keep their weights.
         return {"member_models": tuple(members_of(model))}
 
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
@@ -193,22 +199,25 @@ class EnsembleProblem(BaseProblem):
         """Of states [B, T, M, D], the mean over members or, by totals [B, M], those of the member that counts."""
         chosen = self.objective.member(totals)
         if chosen is None:
-            return states.mean(-2)
+            return self.objective.mean(states, dim=-2)
         return states[torch.arange(len(states), device=states.device), :, chosen]
 
     def fingerprint(self) -> str:
-        """A hash of all members'."""
-        return members_fingerprint([model.fingerprint() for model in self.member_models])
+        """A hash of all members', and of their weights."""
+        return members_fingerprint([model.fingerprint() for model in self.member_models], self.weights)
 
     def claims(self) -> dict[str, Any]:
-        """What counts, over how many members, and what changes must have behind them, if anything."""
+        """What counts, over how many members, with which weights, and what must be behind changes, if anything."""
         share = {} if self.support is None else {"support_share": self.support_share}
-        return {"objective": self.objective.goal, "members": len(self.member_models), **super().claims(), **share}
+        weights = {} if self.weights is None else {"weights": list(self.weights)}
+        said = {"objective": self.objective.goal, "members": len(self.member_models), **weights}
+        return {**said, **super().claims(), **share}
 
 
-def members_fingerprint(fingerprints: Sequence[str]) -> str:
-    """A hash of all members' fingerprints."""
-    return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
+def members_fingerprint(fingerprints: Sequence[str], weights: Sequence[float] | None = None) -> str:
+    """A hash of all members' fingerprints and, where they do not all count the same, of their weights."""
+    told = [*fingerprints, *(repr(float(weight)) for weight in weights or ())]
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
 
 
 def build_problems(
@@ -255,6 +264,12 @@ def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) 
 
 def _notes(models: Any) -> tuple[EnsembleNote, ...]:
     return tuple(getattr(models, "notes", ()))
+
+
+def member_weights(models: Any) -> tuple[float, ...] | None:
+    """What the members of an ensemble count, with a sum of 1; None where all count the same, as in a list."""
+    weights = getattr(models, "weights", None)
+    return None if weights is None else Objective("mean", tuple(weights)).weights
 
 
 def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> list[TransitionModel]:

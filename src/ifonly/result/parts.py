@@ -140,3 +140,5 @@ class ModelReference:
     """Of the model, or of all members of an ensemble problem together."""
     members: tuple[str, ...] = ()
     """The fingerprints of the members that were asked together; empty where one model was asked."""
+    weights: tuple[float, ...] = ()
+    """What each of them counts; empty where all count the same."""

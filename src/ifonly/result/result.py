@@ -202,6 +202,8 @@ class Result:
         if any((one.actions is None) != (one.outcome is None) for one in self.frontier):
             raise StoreError("result: a budget of the frontier has an outcome without actions, or the reverse.")
         asked = (len(self.provenance.model.members),) if self.provenance.model.members else None
+        if self.provenance.model.weights and (len(self.provenance.model.weights),) != asked:
+            raise StoreError("result: there must be one weight for each member of the ensemble problem, or none.")
         for outcomes in (self.member_outcomes, *(one.member_outcomes for one in known)):
             if (None if outcomes is None else outcomes.shape) != asked:
                 raise StoreError("result: there must be one outcome for each member of the ensemble problem.")

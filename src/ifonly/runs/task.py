@@ -25,6 +25,7 @@ from ifonly.problem import (
     Support,
     build_problem,
     build_problems,
+    member_weights,
     members_of,
     support_for,
 )
@@ -36,7 +37,7 @@ from ifonly.result.table import failed_row, to_row
 from ifonly.runs.manifest import MODEL_CHECK
 from ifonly.search.base import Solver
 from ifonly.search.batch import solve_batch
-from ifonly.search.build_result import model_reference
+from ifonly.search.build_result import members_reference, model_reference
 from ifonly.search.solve import solve
 from ifonly.text.catalogue import say
 from ifonly.text.checks import concern_message
@@ -86,8 +87,9 @@ class Task:
 
     @property
     def _reference(self) -> ModelReference:
-        together = self.query.objective is not None
-        return model_reference(members_of(self.model) if together else (self.model,), together=together)
+        if self.query.objective is None:
+            return model_reference(self.model)
+        return members_reference(members_of(self.model), member_weights(self.model))
 
     def check(self, cohort: Cohort) -> None:
         """Refuse, before anything is solved, what would fail for every episode."""

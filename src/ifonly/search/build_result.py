@@ -72,19 +72,28 @@ def provenance_of(problem: BaseProblem, solver: Solver) -> Provenance:
     return Provenance(
         query=problem.query,
         schema=problem.episode.schema,
-        model=model_reference(problem.models, together=isinstance(problem, EnsembleProblem)),
+        model=_asked(problem),
         solver={"name": solver.name, **solver.settings()},
         support=None if problem.support is None else dict(problem.support.settings()),
     )
 
 
-def model_reference(models: Sequence[TransitionModel], *, together: bool) -> ModelReference:
-    """The one model that was asked, or the members of an ensemble problem, which were asked `together`."""
+def _asked(problem: BaseProblem) -> ModelReference:
+    if isinstance(problem, EnsembleProblem):
+        return members_reference(problem.models, problem.weights)
+    return model_reference(problem.models[0])
+
+
+def model_reference(model: TransitionModel) -> ModelReference:
+    """The one model that was asked."""
+    return ModelReference(model.kind or type(model).__qualname__, model.fingerprint())
+
+
+def members_reference(models: Sequence[TransitionModel], weights: Sequence[float] | None) -> ModelReference:
+    """The members of an ensemble problem, which were asked together, each with its weight."""
     kind = models[0].kind or type(models[0]).__qualname__
     fingerprints = tuple(model.fingerprint() for model in models)
-    if together:
-        return ModelReference(kind, members_fingerprint(fingerprints), fingerprints)
-    return ModelReference(kind, fingerprints[0])
+    return ModelReference(kind, members_fingerprint(fingerprints, weights), fingerprints, tuple(weights or ()))
 
 
 class _Replayed:

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -126,7 +126,10 @@ def _rebuild(
         query = query.with_changes(reward=reward)
     try:
         if members:
-            return EnsembleProblem.from_episode(episode, model, query, support=support)
+            problem = EnsembleProblem.from_episode(episode, model, query, support=support)
+            # A list says nothing about weights; those of an ensemble must be the result's.
+            listed = isinstance(model, Sequence) and len(model) == len(members)
+            return replace(problem, weights=result.provenance.model.weights or None) if listed else problem
         assert isinstance(model, TransitionModel)
         return Problem.from_episode(episode, model, query, support=support)
     except IfonlyError as error:
@@ -205,6 +208,9 @@ def _member_outcomes(result: Result, problem: BaseProblem) -> Iterator[Check]:
         return
     same = result.provenance.model.members == tuple(model.fingerprint() for model in problem.models)
     yield Check("members", same, f"{len(problem.models)} models with the same fingerprints" if same else "others")
+    weights = problem.weights if isinstance(problem, EnsembleProblem) else None
+    same = result.provenance.model.weights == (weights or ())
+    yield Check("weights of members", same, "the same" if same else "others")
     listed: list[Budget | Alternative] = [*result.frontier, *result.alternatives]
     known = [one for one in listed if one.actions is not None]
     rows = np.array([result.actions, *(one.actions for one in known)])

@@ -13,6 +13,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour import BehaviourModel, fit_behaviour, load_behaviour, save_behaviour
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.thresholds import load_thresholds
+from ifonly.evidence.recipe_journal import forget_recipes
 from ifonly.evidence.recipes import fit_recipe
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
@@ -118,7 +119,7 @@ def store_model(
     else:
         made = _own_model(cohort, chosen, progress)
     save_model(made, out, provenance={"made by": "ifonly fit", "cohort": origin_of(source)}, overwrite=overwrite)
-    journal.unlink(missing_ok=True)
+    forget_recipes(journal)
     return made
 
 

@@ -13,6 +13,7 @@ from ifonly.text.catalogue import Message
 from ifonly.text.results import objective_message
 
 if TYPE_CHECKING:
+    from ifonly.objective import Objective
     from ifonly.result import Change, Status
 
 NOTHING = ""
@@ -161,12 +162,12 @@ def _limits(limit: Limit) -> Mapping[str, int]:
     return limit if isinstance(limit, Mapping) else {"": limit}
 
 
-def assumption_messages(schema: Schema, goal: str | float | None, refits: int) -> tuple[Message, ...]:
-    """What every counterfactual course takes for granted; `goal` is None where one model is asked."""
+def assumption_messages(schema: Schema, objective: Objective | None, refits: int) -> tuple[Message, ...]:
+    """What every counterfactual course takes for granted; `objective` is None where one model is asked."""
     together: Message | str = NOTHING
-    if goal is not None:
-        code = "assumption.refits.mean" if goal == "mean" else "assumption.refits.one"
-        together = Message(code, {"refits": refits, "objective": objective_message(goal, refits, "refits")})
+    if objective is not None:
+        code = "assumption.refits.mean" if objective.goal == "mean" else "assumption.refits.one"
+        together = Message(code, {"refits": refits, "objective": objective_message(objective, refits, "refits")})
     kept = [feature.name for feature in schema.context if feature.kind == "contextual"]
     return (
         Message("assumption.model", {"refits": together}),

@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from ifonly.result import Result
 
 
-def objective_message(goal: str | float, count: int, of: str = "members") -> Message:
+def objective_message(objective: Objective, count: int, of: str = "members") -> Message:
     """What counts of the outcomes of several models: "members" of an ensemble, or "refits" as pages call them.
 
-    >>> str(objective_message(0.1, 20))
+    >>> str(objective_message(Objective(0.1), 20))
     'the lower 0.1-quantile of 20 members (number 2 from below)'
+    >>> str(objective_message(Objective("mean", (0.2, 0.8)), 2))
+    'the weighted mean over 2 members'
     """
-    values: dict[str, Any] = {"count": count, "of": Message(f"objective.of.{of}")}
+    goal, values = objective.goal, dict[str, Any]({"count": count, "of": Message(f"objective.of.{of}")})
     if isinstance(goal, str):
-        return Message(f"objective.{goal}", values)
-    rank = Objective(goal).rank(count)
+        weighted = goal == "mean" and objective.weights is not None
+        return Message("objective.weighted mean" if weighted else f"objective.{goal}", values)
+    rank = objective.rank(count)
+    if rank is None:
+        return Message("objective.weighted quantile", {**values, "level": f"{goal:g}"})
     place = Message("rank.smallest") if rank == 1 else Message("rank.from below", {"rank": rank})
     return Message("objective.quantile", {**values, "level": f"{goal:g}", "rank": place})
 
@@ -47,10 +52,16 @@ def _claim(result: Result) -> str:
 
 
 def _whom(result: Result) -> str:
-    members, goal = len(result.provenance.model.members), result.query.objective
-    if not members or goal is None:
-        return say("whom.model")
-    return say("whom.members", objective=objective_message(goal, members))
+    objective = _objective(result)
+    return say("whom.model") if objective is None else say("whom.members", objective=objective)
+
+
+def _objective(result: Result) -> Message | None:
+    """What counts of the members' outcomes; None where one model was asked."""
+    asked, goal = result.provenance.model, result.query.objective
+    if not asked.members or goal is None:
+        return None
+    return objective_message(Objective(goal, asked.weights or None), len(asked.members))
 
 
 def result_lines(result: Result) -> str:
@@ -71,9 +82,9 @@ def result_lines(result: Result) -> str:
         count=nodes,
         seconds=f"{result.stats.seconds:.2f}",
     )
-    members, goal = len(result.provenance.model.members), result.query.objective
-    if members and goal is not None:
-        head += say("line.objective", objective=objective_message(goal, members))
+    objective = _objective(result)
+    if objective is not None:
+        head += say("line.objective", objective=objective)
     if result.evidence.check is not None:
         head += say("line.check", verdict=result.evidence.check.verdict)
     return "\n".join([head, *_change_lines(result)])

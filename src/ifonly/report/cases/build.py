@@ -9,6 +9,7 @@ from typing import Literal
 from ifonly.data.episode import Origin
 from ifonly.data.schema import ActionSpace, unit_of_time
 from ifonly.errors import InputError
+from ifonly.objective import Objective
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.records import finite
 from ifonly.report.cases.case import (
@@ -88,7 +89,7 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
 
 
 def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cautions: Sequence[Message]) -> Case:
-    episode, schema, query = problem.episode, problem.episode.schema, problem.query
+    episode, schema = problem.episode, problem.episode.schema
     return Case(
         episode=episode.id,
         subject=episode.subject,
@@ -106,7 +107,7 @@ def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cau
         observed=observed,
         answer=answer,
         evidence=_evidence(problem, answer),
-        assumptions=text.assumption_messages(schema, query.objective, len(problem.models)),
+        assumptions=text.assumption_messages(schema, _goal(problem), len(problem.models)),
         cautions=tuple(cautions),
         model=_model(problem),
     )
@@ -167,10 +168,13 @@ def _question(problem: BaseProblem) -> CaseQuestion:
     )
 
 
+def _goal(problem: BaseProblem) -> Objective | None:
+    return problem.objective if isinstance(problem, EnsembleProblem) else None
+
+
 def _objective(problem: BaseProblem) -> Message | None:
-    if not isinstance(problem, EnsembleProblem):
-        return None
-    return objective_message(problem.objective.goal, len(problem.models), "refits")
+    goal = _goal(problem)
+    return None if goal is None else objective_message(goal, len(problem.models), "refits")
 
 
 def _model(problem: BaseProblem) -> ModelAbout:

@@ -1,0 +1,120 @@
+"""Structural ensembles: models of different kinds, fitted to different subjects, each with a weight that it has earned.
+
+Bootstrap refits show what chance in the choice of subjects does to one kind of model. What the kind itself does shows
+where kinds differ: in their location, their tails, the number of their units, the inputs that they see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray
+from ifonly.data.scaling import Scaler
+from ifonly.evidence.recipe_journal import Pair
+from ifonly.evidence.recipe_losses import log_densities
+from ifonly.models.base import TrainableModel
+from ifonly.models.bootstrap import Half, SubjectIndex, notes_on
+from ifonly.models.ensemble import Ensemble
+from ifonly.models.fit import EncodedTransitions, hold_out_subjects
+from ifonly.models.fit_ensemble import Wanted, fit_samples
+from ifonly.models.fit_report import FitSettings
+from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, Recipe
+from ifonly.models.stacking import stacking_weights
+from ifonly.models.standing import MemberLabel
+from ifonly.progress import Progress, silent
+
+NARROW, PARTIAL = "narrow", "partial"
+EXTRA_KINDS = (NARROW, PARTIAL)
+"""Kinds that are members without being compared: a residual location with fewer units, and one with fewer inputs."""
+NARROW_SHARE = 4
+"""A narrow network has its number of hidden units divided by this."""
+LEFT_OUT_SHARE = 3
+"""Of so many columns of state and context one is left out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """Two halves of a cohort's subjects, and what all models that are fitted to them share."""
+
+    cohort: Cohort
+    index: SubjectIndex
+    parts: tuple[Half, Half]
+    judges: tuple[Cohort, Cohort]
+    """For each half the subjects that its models have not seen: the other one."""
+    scaler: Scaler
+    """That of a model fitted to everyone (`fit`), so that it can speak for those fitted to halves."""
+    hidden: tuple[int, ...]
+    settings: FitSettings
+    seed: int
+
+    @classmethod
+    def of(cls, cohort: Cohort, hidden: Sequence[int], settings: FitSettings, seed: int) -> Halves:
+        """Halves drawn at random; the same for the same seed."""
+        index = SubjectIndex.of(cohort)
+        parts = index.halves(settings, seed)
+        first, second = (cohort.filter(~part.episodes) for part in parts)
+        scaler = Scaler.fit(hold_out_subjects(cohort, settings, seed)[0])
+        return cls(cohort, index, parts, (first, second), scaler, tuple(hidden), settings, seed)
+
+    def fit(self, recipe: Recipe, progress: Progress = silent) -> tuple[list[TrainableModel], list[TrainableModel]]:
+        """The recipe at every strength, fitted to the first half and to the second."""
+        wanted = [Wanted(part.sample, strength) for part in self.parts for strength in recipe.strengths]
+        models = self._fitted(recipe, self.hidden, wanted, progress)
+        count = len(recipe.strengths)
+        return models[:count], models[count:]
+
+    def fit_extra(self, kind: str, strengths: tuple[float, float], progress: Progress = silent) -> Pair:
+        """One of `EXTRA_KINDS`, fitted to both halves, each with its strength of the penalty."""
+        hidden, left_out = self.hidden, ((), ())
+        if kind == NARROW:
+            hidden = tuple(max(1, width // NARROW_SHARE) for width in hidden)
+        else:
+            left_out = (self._left_out(0), self._left_out(1))
+        wanted = [Wanted(part.sample, *rest) for part, *rest in zip(self.parts, strengths, left_out, strict=True)]
+        first, second = self._fitted(FALLBACK, hidden, wanted, progress)
+        return first, second
+
+    def _fitted(
+        self, recipe: Recipe, hidden: Sequence[int], wanted: Sequence[Wanted], progress: Progress
+    ) -> list[TrainableModel]:
+        model, settings = recipe.untrained(self.cohort.schema, hidden), recipe.settings(self.settings)
+        return fit_samples(model, self.cohort, wanted, scaler=self.scaler, settings=settings, progress=progress)
+
+    def _left_out(self, half: int) -> tuple[int, ...]:
+        """Columns of state and context, drawn at random for each half: two models lack more than one does."""
+        schema = self.cohort.schema
+        columns = len(schema.dynamic) + len(schema.context)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(2, half)))
+        drawn = rng.permutation(columns)[: max(1, round(columns / LEFT_OUT_SHARE))]
+        return tuple(sorted(drawn.tolist()))
+
+    def stacked(self, centre: TrainableModel, kinds: Mapping[str, Pair]) -> Ensemble:
+        """An ensemble of all kinds with stacking weights, for which `centre`, fitted to everyone, speaks."""
+        densities = np.stack([self._unseen_densities(pair) for pair in kinds.values()], axis=1)
+        weights = stacking_weights(densities)
+        members, labels = [], []
+        for (kind, pair), weight in zip(kinds.items(), weights.tolist(), strict=True):
+            members += pair
+            labels += [MemberLabel(kind, half, weight / 2) for half in range(2)]
+        samples = [part.sample for _ in kinds for part in self.parts]
+        notes = notes_on(self.cohort, self.index, samples)
+        return Ensemble(members, centre=centre, notes=notes, labels=labels).eval()
+
+    def _unseen_densities(self, pair: Pair) -> FloatArray:
+        """The log density [N] of every transition, under the model that has not seen its subject."""
+        frozen = [model.for_search() for model in pair]
+        rows = [EncodedTransitions.of(*each) for each in zip(frozen, self.judges, strict=True)]
+        return np.concatenate([log_densities(*each).numpy() for each in zip(frozen, rows, strict=True)])
+
+
+def strengths_of(kinds: Mapping[str, Pair]) -> tuple[float, float]:
+    """The strengths of the penalty that suit residual locations on either half; the usual one where none was tried."""
+    if FALLBACK.name not in kinds:
+        return FALLBACK_STRENGTH, FALLBACK_STRENGTH
+    reports = [model.fit_report for model in kinds[FALLBACK.name]]
+    first, second = (FALLBACK_STRENGTH if report is None else report.settings.curvature for report in reports)
+    return first, second

@@ -82,6 +82,8 @@ class Query:
     """With an objective: the share of members at whose own states a change must be supported."""
     each_refit: bool = False
     """Evidence: whether every refit of an ensemble is solved, too, to see which would change the same steps."""
+    honest: bool = False
+    """Whether to tell how much of such a promise is owed to having been chosen (`ifonly.evidence.honest`)."""
     sensitivity: bool = False
     """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
     limits: Limits = field(default_factory=Limits)
@@ -95,7 +97,7 @@ class Query:
         _require(self.reward, Reward, "reward", 'minus("SOFA")')
         _require(self.constraints, Constraints, "constraints", "Constraints(...)")
         _require(self.limits, Limits, "limits", "Limits(...)")
-        for name in ("each_refit", "sensitivity", "allow_failed_model"):
+        for name in ("each_refit", "honest", "sensitivity", "allow_failed_model"):
             _require(getattr(self, name), bool, name, "True or False")
         object.__setattr__(self, "max_changes", _checked_changes(self.max_changes))
         object.__setattr__(self, "change_cost", _checked_cost(self.change_cost))

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.honest import honest_gain
 from ifonly.evidence.organs import score_gains
 from ifonly.evidence.refits import agreement, require_exact
 from ifonly.evidence.sensitivity import sensitivity as sensitivity_of
 from ifonly.evidence.shifts import checked_sequence
 from ifonly.evidence.support import support_of
 from ifonly.models.base import TransitionModel
+from ifonly.models.ensemble import Ensemble
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, members_of
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
@@ -36,6 +38,7 @@ def examine(
     behaviour: BehaviourModel | None = None,
     refits: Sequence[TransitionModel] | HasMembers | None = None,
     each_refit: bool | None = None,
+    honest: bool | None = None,
     sensitivity: bool | None = None,
     solver: Solver | None = None,
     limits: Limits | None = None,
@@ -51,6 +54,7 @@ def examine(
     `each_refit` and `sensitivity` are as the query says, unless they are given.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
+    honest = problem.query.honest if honest is None else honest
     sensitivity = problem.query.sensitivity if sensitivity is None else sensitivity
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
@@ -75,6 +79,9 @@ def examine(
     if members is not None:
         options: dict[str, Any] = {"solver": solver, "limits": limits, "progress": progress}
         asked["refits"] = lambda: agreement(problem, sequence, members, each_refit=each_refit, **options)
+    halves = _with_halves(members, problem) if honest else None
+    if halves is not None:
+        asked["honest"] = lambda: honest_gain(problem, halves, solver=solver, limits=limits)
     if behaviour is not None:
         asked["support"] = lambda: support_of(problem, sequence, behaviour)
     if sensitivity:
@@ -94,12 +101,23 @@ def examine(
     )
 
 
+def _with_halves(members: object, problem: BaseProblem) -> Ensemble | None:
+    """The ensemble that is asked, if its members were fitted to two halves of the subjects; None otherwise."""
+    model = problem.models[0]
+    for found in (members, model):
+        if isinstance(found, Ensemble) and {label.half for label in found.labels} == {0, 1}:
+            return found
+    return None
+
+
 def _about_states(problem: BaseProblem, sequence: Tensor) -> dict[str, Any]:
     """What the states along a sequence [T] say of its gain."""
     both = torch.stack([problem.observed_actions, sequence])
     states, totals = problem.replay(both)
     shown = problem.decode(problem.shown_states(states, totals))
+    observed, promised = problem.counted(totals).tolist()
     return {
+        "promised": finite(promised - observed),
         "kept_within_ranges": _kept_within_ranges(problem, both, states, totals),
         "scores": score_gains(problem.episode, problem.reward, shown, both.cpu().numpy()),
     }

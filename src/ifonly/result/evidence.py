@@ -15,7 +15,7 @@ import numpy as np
 
 from ifonly.data.episode import FloatArray
 from ifonly.errors import IfonlyError, InputError, ReplayError
-from ifonly.models.standing import EnsembleNote, Standing
+from ifonly.models.standing import EnsembleNote, MemberLabel, Standing
 from ifonly.records import KnownNumber, LowerBound, MaybeNumber, Outcomes, UpperBound
 from ifonly.text.catalogue import say
 
@@ -136,6 +136,26 @@ class Agreement:
     """Refits without a proven best sequence of their own, within the limits; 0 where not asked."""
     notes: tuple[EnsembleNote, ...] = ()
     """What limits what the agreement can mean, as the ensemble says."""
+    labels: tuple[MemberLabel, ...] = ()
+    """Who the members are [M]; empty for refits that all count the same."""
+
+    @property
+    def weights(self) -> FloatArray:
+        """What each member counts [M]; their sum is 1."""
+        shares = np.array([label.weight for label in self.labels] or np.ones(self.count), dtype=np.float64)
+        return shares / shares.sum()
+
+    @property
+    def mean(self) -> float:
+        """The mean improvement, each member with its weight."""
+        return float(self.weights @ self.improvements)
+
+    @property
+    def deviation(self) -> float:
+        """How far members differ: the standard deviation of their improvements, each with its weight."""
+        if not np.isfinite(self.improvements).all():
+            return math.inf
+        return math.sqrt(float(self.weights @ (self.improvements - self.mean) ** 2))
 
     @property
     def count(self) -> int:
@@ -173,6 +193,19 @@ class Agreement:
         if self.many:
             return self.low, self.high
         return float(self.improvements.min()), float(self.improvements.max())
+
+
+@dataclass(frozen=True)
+class HonestGain:
+    """The winner's curse, where one half of the subjects chooses and the other half judges; means over both ways.
+
+    Gains are over the observed outcome, of the best sequences of each half.
+    """
+
+    promised: KnownNumber
+    """What those who chose them promise."""
+    judged: KnownNumber
+    """What models of the other half say of the same sequences."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +409,10 @@ class Evidence:
     changed_steps: tuple[int, ...] = ()
     check: Standing | None = None
     """What a check concluded about the model."""
+    promised: MaybeNumber = None
+    """What the answer gains over the observed outcome under the model that gave it; None where nothing is changed."""
     refits: Agreement | None = None
+    honest: HonestGain | None = None
     support: SupportReport | None = None
     sensitivity: Sensitivity | None = None
     failures: tuple[ExaminationFailure, ...] = ()

@@ -1,0 +1,300 @@
+"""Does the evidence know which answers are wrong? Answers in known worlds, what is told of each, and what is true of it.
+
+A cell is a world, a variant of it, an amount of data and a seed: a model is fitted as `ifonly fit` does it, checked,
+asked about episodes that it has not seen, and every answer is examined as `ifonly cohort` does it and then replayed in
+the world. The verdict is judged by world: the rule that judges a world was fitted to the others (`paper.verdicts`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from ifonly import (
+    BehaviourSettings,
+    Ensemble,
+    Episode,
+    EnsembleProblem,
+    Evidence,
+    FitSettings,
+    Limits,
+    Problem,
+    Query,
+    Result,
+    check_model,
+    examine,
+    fit_behaviour,
+    solve,
+)
+from ifonly.data.episode import FloatArray
+from ifonly.errors import InputError, StoreError
+from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.recipes import fit_recipe
+from ifonly.files import write_text_atomically
+from ifonly.models.base import TrainableModel
+from ifonly.progress import Progress, Tick, silent
+from ifonly.records import from_plain, to_plain
+from paper.bench import differences
+from paper.worlds import WORLDS, Recording
+from paper.worlds_study import NEGLIGIBLE, attainable, variants_of
+
+FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 1}
+
+HELD_OUT = 200
+"""Episodes, at least, on which a model is checked; those that are asked about are among them."""
+FIT = FitSettings(batch_size=512, learning_rate=2e-3, epochs=60)
+"""Twice the default batch and rate: there are many cells."""
+CHOICES = BehaviourSettings(epochs=10)
+OBJECTIVES: tuple[str | float, ...] = ("mean", "worst", 0.25)
+"""What else may be maximised, beside the outcome under the centre, where objectives are compared."""
+LEAST_SUPPORT = 0.05
+"""The `min_support` that is compared with them."""
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """All that the numbers of a cell depend on."""
+
+    world: str
+    variant: str
+    seed: int = 0
+    episodes: int = 1000
+    """That a model learns from."""
+    asked: int = 40
+    """Others, for which an answer is sought."""
+    max_changes: int = 3
+    seconds: float = 5.0
+    """Limit of a single search."""
+    objectives: int = 0
+    """Of the episodes asked about, those for which other objectives are solved, too."""
+
+    def __post_init__(self) -> None:
+        if self.world not in WORLDS:
+            raise InputError(f"evidence study: no world {self.world!r}; choose from {list(WORLDS)}.")
+        WORLDS[self.world].variant(self.variant)
+        for name in ("episodes", "asked", "max_changes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"evidence study: {name}={getattr(self, name)} must be at least 1.")
+
+    @property
+    def file(self) -> str:
+        """Where the cell is kept, in the folder of the study."""
+        return f"{self.world}-{self.variant}-{self.episodes}-{self.seed}.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One answer: what was promised, what is told of it, and what is true. Gains are over the recorded outcome."""
+
+    episode: str
+    objective: str
+    """"centre", another objective, or "supported": the centre's best among what clinicians do."""
+    promised: float
+    true: float
+    attainable: float
+    evidence: Evidence | None
+    """None for other objectives than the centre's."""
+    seconds: float
+    """Of the search."""
+    examined: float
+    """Seconds that the evidence took."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether it truly does."""
+        return self.true > NEGLIGIBLE
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """What came out for one cell; answers that change nothing are not among them."""
+
+    settings: CellSettings
+    verdict: str
+    """Of the check."""
+    kinds: tuple[str, ...]
+    """Of the members, in the order of their gains."""
+    weights: tuple[float, ...]
+    recipe: str
+    effects: bool
+    """Whether the model has subject effects."""
+    unchanged: int
+    answers: tuple[Answer, ...]
+    seconds: float
+    fit_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        rows = [{**vars(one), "evidence": one.evidence and to_plain(one.evidence)} for one in self.answers]
+        return {**FORMAT, **vars(self), "settings": asdict(self.settings), "answers": rows}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        values = {name: value for name, value in content.items() if name not in FORMAT}
+        values["settings"] = CellSettings(**content["settings"])
+        values["kinds"], values["weights"] = tuple(content["kinds"]), tuple(content["weights"])
+        values["answers"] = tuple(
+            Answer(**{**row, "evidence": row["evidence"] and from_plain(Evidence, row["evidence"], what="evidence")})
+            for row in content["answers"]
+        )
+        return cls(**values)
+
+
+def cells_of(
+    worlds: Iterable[str], variants: Iterable[str], seeds: Iterable[int], sizes: Iterable[int], **settings: Any
+) -> list[CellSettings]:
+    """Every combination; of no worlds or variants named, all. Little data is asked of plain variants alone."""
+    names, wanted = list(worlds) or list(WORLDS), list(variants)
+    largest = max(sizes := list(sizes))
+    return [
+        CellSettings(name, variant, seed, size, **settings)
+        for seed in seeds
+        for name in names
+        for variant in variants_of(WORLDS[name])
+        for size in sizes
+        if (not wanted or variant in wanted) and (size == largest or variant == "plain")
+    ]
+
+
+def carry_out(
+    cells: Sequence[CellSettings], folder: Path, *, workers: int = 1, progress: Progress = silent
+) -> list[Cell]:
+    """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them."""
+    known = {settings: read_cell(folder, settings) for settings in cells}
+    missing = [settings for settings, cell in known.items() if cell is None]
+    folder.mkdir(parents=True, exist_ok=True)
+    done = len(cells) - len(missing)
+    progress(Tick("evidence", done, len(cells)))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(_keep, settings, folder) for settings in missing]
+        for number, finished in enumerate(as_completed(waiting), start=done + 1):
+            finished.result()
+            progress(Tick("evidence", number, len(cells)))
+    found = [read_cell(folder, settings) for settings in cells]
+    return [cell for cell in found if cell is not None]
+
+
+def _keep(settings: CellSettings, folder: Path) -> None:
+    """Measure one cell and write it down."""
+    torch.set_num_threads(1)
+    text = json.dumps(measure(settings).to_dict(), allow_nan=False) + "\n"
+    write_text_atomically(folder / settings.file, text)
+
+
+def read_cell(folder: Path, settings: CellSettings) -> Cell | None:
+    """A cell that was measured already; None where there is none. One of other settings is refused."""
+    path = folder / settings.file
+    if not path.exists():
+        return None
+    cell = _read(path)
+    if differing := differences(asdict(cell.settings), asdict(settings)):
+        raise StoreError(f"{path} was made under other settings ({differing}); choose another folder.")
+    return cell
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """All that a folder holds."""
+    return [_read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _read(path: Path) -> Cell:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if {name: content.get(name) for name in FORMAT} != FORMAT:
+            raise StoreError(f"{path}: not a cell of this study.")
+        return Cell.from_dict(content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path}: not a cell of this study ({type(error).__name__}).") from None
+
+
+def measure(settings: CellSettings) -> Cell:
+    """Record, fit, check, ask, examine, and replay every answer in the world, with the noise that truly was."""
+    started = time.perf_counter()
+    world = WORLDS[settings.world]
+    recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
+    cohort = recording.cohort(settings.variant, "bounded")
+    train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
+    fitted = fit_recipe(train, refits="kinds", settings=FIT, seed=settings.seed)
+    model = fitted.centre if isinstance(fitted, Ensemble) else fitted
+    behaviour = fit_behaviour(train, settings=CHOICES, seed=settings.seed)
+    fit_seconds = time.perf_counter() - started
+    check = check_model(fitted, held_out, seed=settings.seed)
+    asker = _Asker(settings, recording, fitted.for_search(), behaviour)
+    answers = [answer for number, episode in enumerate(held_out[: settings.asked]) for answer in asker(number, episode)]
+    labels = fitted.labels if isinstance(fitted, Ensemble) else ()
+    assert model.fit_report is not None, "it was just fitted"
+    return Cell(
+        settings=settings,
+        verdict=check.verdict.value,
+        kinds=tuple(label.kind for label in labels),
+        weights=tuple(label.weight for label in labels),
+        recipe=next((row.recipe for row in model.fit_report.recipes if row.chosen), ""),
+        effects=bool(model.fit_report.effects),
+        unchanged=settings.asked - sum(one.objective == "centre" for one in answers),
+        answers=tuple(answers),
+        seconds=time.perf_counter() - started,
+        fit_seconds=fit_seconds,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asker:
+    """Puts the questions of a cell about one episode."""
+
+    settings: CellSettings
+    recording: Recording
+    model: TrainableModel
+    behaviour: BehaviourModel
+
+    def __call__(self, number: int, episode: Episode) -> Iterator[Answer]:
+        """The centre's answer, examined; for the first few episodes also those of other objectives."""
+        query = Query(
+            self.recording.world.reward,
+            self.settings.max_changes,
+            limits=Limits(seconds=self.settings.seconds),
+            allow_failed_model=True,
+            sensitivity=True,
+            honest=True,
+        )
+        best = float(attainable(self.recording, [episode.id], self.settings.max_changes)[0])
+        problem = Problem.from_episode(episode, self.model, query)
+        result = solve(problem)
+        if not result.changes:
+            return
+        started = time.perf_counter()
+        evidence = examine(problem, result, behaviour=self.behaviour)
+        seconds = time.perf_counter() - started
+        yield replace(self._answer("centre", result, best), evidence=evidence, examined=seconds)
+        if number < self.settings.objectives:
+            for objective in OBJECTIVES:
+                asked = query.with_changes(objective=objective, honest=False)
+                together = EnsembleProblem.from_episode(episode, self.model, asked)
+                yield self._answer(str(objective), solve(together), best)
+            least = query.with_changes(min_support=LEAST_SUPPORT, honest=False)
+            yield self._answer(
+                "supported", solve(Problem.from_episode(episode, self.model, least, support=self.behaviour)), best
+            )
+
+    def _answer(self, objective: str, result: Result, best: float) -> Answer:
+        ids, actions = [result.episode], np.array([result.actions])
+        before: FloatArray = self.recording.outcomes[self.recording.places(ids)]
+        return Answer(
+            episode=result.episode,
+            objective=objective,
+            promised=result.improvement,
+            true=float(self.recording.replay(ids, actions).outcomes[0] - before[0]),
+            attainable=best,
+            evidence=None,
+            seconds=result.stats.seconds,
+            examined=0.0,
+        )

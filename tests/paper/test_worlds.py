@@ -132,14 +132,62 @@ class TestTruth:
         assert (states["susceptible"] + states["exposed"] + states["infectious"]).max() <= 1
         assert (np.diff(states["susceptible"], axis=1) <= 0).all()
 
-    def test_more_insulin_means_less_glucose(self) -> None:
-        world = WORLDS["glucose"]
-        recording = world.record(100, seed=11)
+    @pytest.mark.parametrize(
+        ("name", "axis", "column", "sign"),
+        [
+            ("glucose", 0, "glucose", -1),
+            ("tumour", 0, "diameter", -1),
+            ("tumour", 1, "diameter", -1),
+            ("tumour", 1, "toxicity", 1),
+            ("traffic", 0, "queue main", -1),
+            ("traffic", 0, "queue side", 1),
+            ("traffic", 1, "queue turning", -1),
+            ("heating", 0, "indoor", 1),
+            ("fishery", 0, "adults", -1),
+        ],
+    )
+    def test_more_of_an_action_does_what_it_should(self, name: str, axis: int, column: str, sign: int) -> None:
+        """Of the actions that differ in nothing else, at the next step: more insulin means less glucose, and so on."""
+        world = WORLDS[name]
+        recording, vectors = world.record(100, seed=11), np.array(world.actions.vectors)
+        rest = np.delete(vectors, axis, axis=1)
+        ladder = np.flatnonzero((rest == rest[0]).all(axis=1))
+        assert (np.diff(vectors[ladder, axis]) > 0).all()
         courses = [
-            columns(world, recording.replay(recording.ids, np.full_like(recording.actions, action)).states)["glucose"]
-            for action in range(len(world.actions))
+            columns(world, recording.replay(recording.ids, np.full_like(recording.actions, action)).states)[column]
+            for action in ladder
         ]
-        assert (np.diff(np.array(courses)[:, :, -1], axis=0) < 0).all()
+        assert (sign * np.diff(np.array(courses)[:, :, 1], axis=0) > 0).all()
+
+    @each_drawn_world
+    def test_extreme_noise_leaves_no_hard_range(self, world: DrawnWorld) -> None:
+        given = world.draw(100, seed=21)
+        extreme = replace(given, noise=5 * np.sign(given.noise))
+        found = columns(world, world.replay(extreme, random_actions(world, 100)).states)
+        for one in world.quantities:
+            if one.kind == "dynamic" and one.hard:
+                assert one.range[0] <= found[one.name].min()
+                assert found[one.name].max() <= one.range[1]
+
+    # Not in glucose: its risk grows with the noise above the target, and shrinks with it below.
+    @pytest.mark.parametrize("world", [pytest.param(w, id=w.name) for w in DRAWN.values() if w.name != "glucose"])
+    def test_a_next_state_tells_the_noise(self, world: DrawnWorld) -> None:
+        """So that with everything recorded the truth can be learned: the slopes' determinant never changes its sign."""
+        recording = world.record(200, seed=22)
+        given, doses = recording.circumstances, np.array(world.actions.vectors)[recording.actions[:, 3]]
+        assert world.noises == len(world.columns("dynamic"))
+
+        def following(noise: np.ndarray) -> np.ndarray:
+            return world.advance(recording.states[:, 3], given.static, given.context[:, 3], doses, noise)
+
+        noise, little = given.noise[:, 3], 1e-4
+        slopes = np.stack(
+            [following(noise + little * unit) - following(noise - little * unit) for unit in np.eye(world.noises)],
+            axis=2,
+        )
+        signs = np.sign(np.linalg.det(slopes / np.abs(slopes).max(axis=(0, 2))[:, None]))
+        assert (signs == signs[0]).all()
+        assert signs[0] != 0
 
     @each_world
     def test_outcomes_are_those_that_ifonly_sees(self, world: World) -> None:

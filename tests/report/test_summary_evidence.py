@@ -13,7 +13,8 @@ from ifonly.report.folders import summary_plots, write_summary
 from ifonly.report.summary import summarize
 from ifonly.report.tables import summary_tables
 from ifonly.result import Agreement, Evidence, Sensitivity, SupportReport
-from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepSensitivity, StepSupport, SupportFlag
+from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepSupport, SupportFlag
+from ifonly.result.sensitivity import StepSensitivity
 from ifonly.result.table import with_check
 
 PASSED = Standing("pass", (), 400, "c0")

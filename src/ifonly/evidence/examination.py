@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.calibration import calibration
 from ifonly.evidence.honest import honest_gain
 from ifonly.evidence.organs import score_gains
 from ifonly.evidence.refits import agreement, require_exact
@@ -25,10 +26,12 @@ from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, me
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
 from ifonly.records import finite
-from ifonly.result import Evidence, Result, Sensitivity
+from ifonly.result import Evidence, LocalCalibration, Result, Sensitivity
 from ifonly.result.evidence import ExaminationFailure, Reason
 from ifonly.search.base import Solver
 from ifonly.search.build_result import clipped_outcomes
+
+Found = TypeVar("Found", LocalCalibration, Sensitivity)
 
 
 def examine(
@@ -48,9 +51,10 @@ def examine(
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
-    and `limits`); how usual they are, by `behaviour`; whether the organs of a score bear its gain out; and with
-    `sensitivity` what would undo the gain: of an ensemble problem, the gain of the member that gains least of those
-    that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
+    and `limits`); how usual they are, by `behaviour`, and how well the model explains the recorded courses that it has
+    kept where they are like this one; whether the organs of a score bear its gain out; and with `sensitivity` what
+    would undo the gain. Of an ensemble problem, the latter and the courses are asked of the member that gains least of
+    those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
     `each_refit` and `sensitivity` are as the query says, unless they are given.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
@@ -84,8 +88,10 @@ def examine(
         asked["honest"] = lambda: honest_gain(problem, halves, solver=solver, limits=limits)
     if behaviour is not None:
         asked["support"] = lambda: support_of(problem, sequence, behaviour)
+        if behaviour.recordings is not None:
+            asked["calibration"] = lambda: _of_one(problem, sequence, lambda one: calibration(one, sequence, behaviour))
     if sensitivity:
-        asked["sensitivity"] = lambda: _what_would_undo(problem, sequence)
+        asked["sensitivity"] = lambda: _of_one(problem, sequence, lambda one: sensitivity_of(one, sequence))
     for part, find in asked.items():
         try:
             found[part] = find()
@@ -151,13 +157,13 @@ def _own_refits(problem: BaseProblem) -> Sequence[TransitionModel] | HasMembers 
     return model if getattr(model, "members", None) else None
 
 
-def _what_would_undo(problem: BaseProblem, sequence: Tensor) -> Sensitivity:
-    """The sensitivity of a problem; of an ensemble problem that of its weakest member."""
+def _of_one(problem: BaseProblem, sequence: Tensor, find: Callable[[Problem], Found]) -> Found:
+    """What `find` says of a problem; of an ensemble problem, of its weakest member, with its number."""
     if isinstance(problem, EnsembleProblem):
         member = _weakest_member(problem, sequence)
-        return replace(sensitivity_of(problem.members[member], sequence), member=member)
+        return replace(find(problem.members[member]), member=member)
     assert isinstance(problem, Problem)
-    return sensitivity_of(problem, sequence)
+    return find(problem)
 
 
 def _weakest_member(ensemble: EnsembleProblem, sequence: Tensor) -> int:

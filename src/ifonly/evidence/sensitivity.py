@@ -15,7 +15,7 @@ from ifonly.evidence import robustness, witnesses
 from ifonly.evidence.shifts import ShiftedCourse, checked_sequence
 from ifonly.problem import Problem
 from ifonly.result import Sensitivity
-from ifonly.result.evidence import FeatureSensitivity, StepSensitivity
+from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
 
 LARGEST = 10.0
 """Standard deviations up to which shifts are tried."""

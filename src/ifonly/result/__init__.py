@@ -1,10 +1,10 @@
 """The one answer (`Result`), its parts, and what speaks for it (`Evidence`)."""
 
+from ifonly.result.calibration import LocalCalibration
 from ifonly.result.evidence import (
     Agreement,
     Evidence,
     EvidenceWarning,
-    Sensitivity,
     SupportReport,
     Thresholds,
     Verdict,
@@ -12,6 +12,7 @@ from ifonly.result.evidence import (
 )
 from ifonly.result.parts import Alternative, Budget, Certificate, Change, ModelReference, Stats, Status
 from ifonly.result.result import Provenance, Result
+from ifonly.result.sensitivity import Sensitivity
 
 __all__ = [
     "Agreement",
@@ -21,6 +22,7 @@ __all__ = [
     "Change",
     "Evidence",
     "EvidenceWarning",
+    "LocalCalibration",
     "ModelReference",
     "Provenance",
     "Result",

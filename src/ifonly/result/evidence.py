@@ -16,7 +16,9 @@ import numpy as np
 from ifonly.data.episode import FloatArray
 from ifonly.errors import IfonlyError, InputError, ReplayError
 from ifonly.models.standing import EnsembleNote, MemberLabel, Standing
-from ifonly.records import KnownNumber, LowerBound, MaybeNumber, Outcomes, UpperBound
+from ifonly.records import KnownNumber, MaybeNumber, Outcomes
+from ifonly.result.calibration import LocalCalibration
+from ifonly.result.sensitivity import Sensitivity
 from ifonly.text.catalogue import say
 
 INTERVAL = (0.05, 0.95)
@@ -49,6 +51,7 @@ class WarningCode(StrEnum):
     SMALL_INFLUENCE = "small influence"
     LEAVES_RANGES = "leaves plausible ranges"
     NOT_BORNE_OUT = "not borne out"
+    BEYOND_CALIBRATION = "beyond calibration"
     NOT_EXAMINED = "could not be examined"
 
 
@@ -82,12 +85,15 @@ class Thresholds:
     """The share of the promised gain that must be left when values are cut at their plausible ranges."""
     borne_out: float = 0.5
     """The share of a score's gain that must be left when the score is made anew of its organs' values."""
+    calibrated: float = 0.5
+    """The share of the gain that must be left when noise is shifted by what the model gets wrong in comparable
+    records."""
     same_score: float = 1.0
     """Points, on average over a recording, by which a score may differ from the one made of its organs: one that
     differs more is not that score, and its gain is not judged by them."""
 
     def __post_init__(self) -> None:
-        parts = ("unlikely", "agreeing", "same_step", "kept", "borne_out")
+        parts = ("unlikely", "agreeing", "same_step", "kept", "borne_out", "calibrated")
         for name, top in (("far", 100.0), *((part, 1.0) for part in parts)):
             if not 0 <= getattr(self, name) <= top:
                 kind = "a percentage" if top == 100 else "a probability or share"
@@ -248,67 +254,6 @@ class SupportReport:
 
 
 @dataclass(frozen=True)
-class StepSensitivity:
-    """An unrecorded influence at one step. Sizes are lengths of standardised noise: prior standard deviations."""
-
-    step: int
-    harmless_below: UpperBound
-    """No smaller shift undoes the gain: proven; 0 where nothing is, infinity where no shift at all does."""
-    undone_by: float | None
-    """The size of a shift that does: the smallest found; None where none was found up to the limit."""
-    effect: tuple[KnownNumber, ...]
-    """What that shift adds to each dynamic feature of the next state, in original units; zeros where there is none."""
-    scaled_effect: tuple[KnownNumber, ...]
-    """The same in the model's scaled coordinates, in which features can be compared."""
-
-
-@dataclass(frozen=True)
-class FeatureSensitivity:
-    """An unrecorded factor that pushes one feature's noise at every step from the first change on, by the same shift.
-
-    Sizes are in prior standard deviations of that feature's noise.
-    """
-
-    feature: str
-    harmless_below: UpperBound
-    undone_by: float | None
-    """With its sign; None where none was found up to the limit."""
-    effect: KnownNumber
-    """What that shift adds to the feature from one step to the next, on average, in original units."""
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """What would undo the gain of one sequence."""
-
-    gain: LowerBound
-    """Over the observed outcome, in the reward's units; minus infinity where that is not finite."""
-    largest: float
-    """Up to this size shifts were tried."""
-    steps: tuple[StepSensitivity, ...] = ()
-    """From the first change on, before which the course is the recorded one; the last step has no noise."""
-    features: tuple[FeatureSensitivity, ...] = ()
-    member: int | None = None
-    """Of an ensemble problem, the member whose sensitivity it is: the one that gains least; None: the one model's."""
-
-    @property
-    def helps(self) -> bool:
-        """Whether there is a gain that could be undone."""
-        return self.gain > 0
-
-    @property
-    def weakest(self) -> StepSensitivity | None:
-        """The step at which the smallest influence undoes the gain; None where none was found to."""
-        found = [step for step in self.steps if step.undone_by is not None]
-        return min(found, key=lambda step: step.undone_by or 0.0, default=None)
-
-    @property
-    def harmless_below(self) -> float | None:
-        """No influence at one step that is smaller undoes the gain; None where there are no steps to ask about."""
-        return min((step.harmless_below for step in self.steps), default=None)
-
-
-@dataclass(frozen=True)
 class OrganGain:
     """What one organ gains: points that it loses, added over all steps."""
 
@@ -398,7 +343,7 @@ class ExaminationFailure:
     """A part of an examination that failed; the others stand."""
 
     part: str
-    """"refits", "support", "sensitivity" or "all"."""
+    """"refits", "support", "calibration", "sensitivity" or "all"."""
     reason: Reason
 
 
@@ -421,6 +366,8 @@ class Evidence:
     leaves them, or nothing is gained."""
     scores: tuple[ScoreGain, ...] = ()
     """The gain by every score of the schema that is made of other features; none where nothing is changed."""
+    calibration: LocalCalibration | None = None
+    """What recorded transitions of others, from such states under such actions, do to the promise."""
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
 
@@ -468,6 +415,9 @@ class Evidence:
             worst = min(unproven, key=lambda one: one.recomputed / one.claimed)
             gains = {"claimed": worst.claimed, "recomputed": worst.recomputed}
             yield WarningCode.NOT_BORNE_OUT, {"score": worst.score, **gains}
+        told = self.calibration
+        if told is not None and told.share is not None and told.share < limits.calibrated:
+            yield WarningCode.BEYOND_CALIBRATION, {"gain": told.gain, "adjusted": told.adjusted}
         if self.failures and self.changed_steps:
             yield WarningCode.NOT_EXAMINED, {"parts": [one.part for one in self.failures]}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ifonly.data.schema import moment
+from ifonly.text.calibration import adjusted_message, calibration_messages
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
 from ifonly.text.numbers import percent
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from ifonly.models.standing import EnsembleNote, Standing
     from ifonly.query import Query
     from ifonly.result import Agreement, Evidence, EvidenceWarning, Result, Sensitivity, SupportReport
-    from ifonly.result.evidence import ExaminationFailure, FeatureSensitivity, ScoreGain, StepSensitivity, StepSupport
+    from ifonly.result.evidence import ExaminationFailure, ScoreGain, StepSupport
+    from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
 
 SHOWN_EFFECTS = 3
 """Features that a sentence names, those that move most."""
@@ -41,6 +43,7 @@ class EvidenceMessages:
     refits: tuple[Message, ...]
     """Of each part the summary first, then the details."""
     support: tuple[Message, ...]
+    calibration: tuple[Message, ...]
     sensitivity: tuple[Message, ...]
     organs: tuple[Message, ...]
 
@@ -57,13 +60,14 @@ def evidence_lines(result: Result) -> list[str]:
 
 def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMessages:
     """All that is to be said about the evidence for an answer."""
-    parts = (evidence.refits, evidence.support, evidence.sensitivity) if evidence.changed_steps else (None, None, None)
-    refits, support, sensitivity = parts
+    parts = (evidence.refits, evidence.support, evidence.calibration, evidence.sensitivity)
+    refits, support, calibration, sensitivity = parts if evidence.changed_steps else (None,) * len(parts)
     return EvidenceMessages(
         statement=_statement(evidence, schema),
-        warnings=tuple(warning_message(warning, evidence, schema) for warning in evidence.warnings),
+        warnings=tuple(warning_message(warning, evidence, schema, query) for warning in evidence.warnings),
         refits=() if refits is None else refit_messages(refits, schema, query),
         support=() if support is None else support_messages(support, schema),
+        calibration=() if calibration is None else calibration_messages(calibration, schema, query),
         sensitivity=() if sensitivity is None else sensitivity_messages(sensitivity, schema),
         organs=tuple(message for score in evidence.scores for message in organ_messages(score, evidence)),
     )
@@ -76,7 +80,7 @@ def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
     if evidence.check is not None:
         values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
         lines.append(Message("evidence.line.check", values))
-    for name in ("refits", "support", "sensitivity", "organs"):
+    for name in ("refits", "support", "calibration", "sensitivity", "organs"):
         first, *details = getattr(told, name) or (None,)
         if first is not None:
             lines += [_line(name, first), *(_line("detail", detail) for detail in details)]
@@ -134,7 +138,7 @@ def _joined(messages: Sequence[Message]) -> Message:
     return reduce(lambda first, rest: Message("evidence.joined", {"first": first, "rest": rest}), messages)
 
 
-def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema) -> Message:
+def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema, query: Query) -> Message:
     """What one of `evidence.warnings` says."""
     code = f"warning.{warning.code.value}"
     if warning.code == "model check":
@@ -154,6 +158,9 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
     if warning.code == "not borne out":
         score = next(one for one in evidence.scores if one.score == warning.values["score"])
         return Message(code, {"gain": gain_message(score)})
+    if warning.code == "beyond calibration":
+        assert evidence.calibration is not None
+        return Message(code, {"found": adjusted_message(evidence.calibration, query)})
     if warning.code == "small influence":
         assert evidence.sensitivity is not None
         return _influence(evidence.sensitivity, schema)

@@ -1,12 +1,14 @@
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from made_behaviour import learned, small_schema
+from made_behaviour import learned, small_cohort, small_schema
 from safetensors import safe_open
 
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
-from ifonly.evidence.behaviour import load_behaviour, save_behaviour
+from ifonly.evidence.behaviour import Recordings, load_behaviour, save_behaviour
 
 
 @pytest.fixture
@@ -30,11 +32,13 @@ def test_patient_data_are_named_as_such_and_can_be_left_out(folder, tmp_path) ->
     assert "patient data" in content["states"]["contains"]
     with safe_open(folder / "states.safetensors", "pt") as file:
         assert "patient data" in file.metadata()["contains"]
-        assert set(file.keys()) == {"states", "distances"}
+        kept = {"states", "context", "actions", "measured", "offsets", "subjects"}
+        assert set(file.keys()) == {"states", "distances", *(f"recorded.{name}" for name in kept)}
     save_behaviour(learned(), tmp_path / "shared", with_states=False)
     assert not (tmp_path / "shared" / "states.safetensors").exists()
     shared = load_behaviour(tmp_path / "shared")
     assert shared.neighbours is None
+    assert shared.recordings is None
     assert shared.fingerprint == learned().fingerprint
     text = (tmp_path / "shared" / "behaviour.json").read_text()
     assert "e1" not in json.loads(text)["provenance"]
@@ -66,7 +70,7 @@ def test_a_file_that_was_cut_off_or_is_missing_is_refused(folder, name: str) -> 
     ("entry", "value", "message"),
     [
         ("format", "ifonly.model", "not a behaviour model"),
-        ("version", 2, "reads version 1"),
+        ("version", 1, "reads version 2"),
         ("temperature", 2.0, "fingerprint differs"),
         ("longest", 9, "fingerprint differs"),
         ("hidden", [3], "broken or incomplete"),
@@ -86,3 +90,43 @@ def test_altered_metadata_are_refused(folder, entry: str, value: object, message
 def test_another_schema_is_refused(folder) -> None:
     with pytest.raises(SchemaMismatchError):
         load_behaviour(folder, schema=small_schema(4))
+
+
+def test_recorded_courses_come_back_as_they_were(folder) -> None:
+    behaviour, again = learned(), load_behaviour(folder)
+    for name in ("states", "context", "actions", "measured", "offsets", "subjects"):
+        assert torch.equal(getattr(again.recordings, name), getattr(behaviour.recordings, name))
+    cohort, whole = again.recordings.cohort(again.schema, again.scaler), small_cohort()
+    assert (len(cohort), len(again.recordings)) == (60, 240)
+    for episode in cohort:
+        original = next(one for one in whole if np.allclose(one.states, episode.states))
+        np.testing.assert_array_equal(original.actions, episode.actions)
+        np.testing.assert_allclose(original.context, episode.context)
+
+
+def test_columns_that_do_not_belong_together_are_refused() -> None:
+    kept = learned().recordings
+    sizes = (2, 1, 3)
+    assert len(Recordings.from_columns(kept.columns(), sizes)) == len(kept)
+    for broken in (
+        {"actions": kept.actions + 2},
+        {"offsets": kept.offsets[:-1]},
+        {"measured": kept.measured[:, :1]},
+        {"subjects": kept.subjects[1:]},
+    ):
+        with pytest.raises(InputError, match="do not belong together"):
+            Recordings.from_columns(replace(kept, **broken).columns(), sizes)
+
+
+def test_of_many_episodes_some_are_kept_whole_and_measured_entries_are_marked() -> None:
+    cohort = small_cohort()
+    origins = np.random.default_rng(0).integers(3, size=cohort.states.shape)
+    marked = replace(cohort, origins=origins)
+    scaler = learned().scaler
+    few = Recordings.of(marked, scaler, most=50, seed=3)
+    assert 50 <= len(few) < 55
+    assert few.offsets.diff().tolist() == [5] * 13
+    again = few.cohort(cohort.schema, scaler)
+    for episode in again:
+        original = next(one for one in marked if np.allclose(one.states, episode.states))
+        np.testing.assert_array_equal(original.origins == 0, episode.origins == 0)

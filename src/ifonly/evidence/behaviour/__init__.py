@@ -9,6 +9,7 @@ from ifonly.evidence.behaviour.behaviour import (
     save_behaviour,
 )
 from ifonly.evidence.behaviour.fitting import BehaviourSettings, fit_behaviour
+from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "BehaviourSupport",
     "ChoiceNetwork",
     "Neighbours",
+    "Recordings",
     "fit_behaviour",
     "load_behaviour",
     "save_behaviour",

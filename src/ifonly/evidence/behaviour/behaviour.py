@@ -24,6 +24,7 @@ from ifonly.data.plain import read_document
 from ifonly.data.scaling import Columns, Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
+from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
@@ -32,10 +33,10 @@ from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
 from ifonly.version import __version__
 
-FORMAT, VERSION = "ifonly.behaviour", 1
+FORMAT, VERSION = "ifonly.behaviour", 2
 METADATA, WEIGHTS, STATES = "behaviour.json", "behaviour.safetensors", "states.safetensors"
 
-PRIVACY = "scaled states of patients, without ids: patient data, to be kept and shared as such"
+PRIVACY = "scaled states and whole courses of patients, without ids: patient data, to be kept and shared as such"
 
 PAIRS_AT_ONCE = 4_000_000
 """Distances computed at once; bounds the memory."""
@@ -92,6 +93,8 @@ class BehaviourModel:
     report: BehaviourReport
     neighbours: Neighbours | None
     """Recorded states, for distances; None where they were left out, since they are patients' data."""
+    recordings: Recordings | None = None
+    """Recorded courses, to which a model's answers are compared; left out with the states."""
 
     def probabilities(
         self, states: Tensor, context: Tensor, steps: Tensor | int, *, scaler: Scaler | None = None
@@ -304,8 +307,9 @@ def save_behaviour(
 ) -> None:
     """Write the folder `path`, completely or not at all.
 
-    Recorded states, by which distances are measured, are patients' data: without ids, but each row is somebody's.
-    `with_states=False` leaves them out; the probabilities are the same. `provenance` is kept as it is, as JSON.
+    Recorded states and courses, by which distances are measured and models judged, are patients' data: without ids, but
+    each row is somebody's. `with_states=False` leaves them out; the probabilities are the same. `provenance` is kept as
+    it is, as JSON.
     """
     neighbours = behaviour.neighbours if with_states else None
     with atomic_folder(path, overwrite=overwrite) as folder:
@@ -315,6 +319,7 @@ def save_behaviour(
         states = None
         if neighbours is not None:
             columns = {"states": neighbours.states.contiguous(), "distances": neighbours.distances.contiguous()}
+            columns |= {} if behaviour.recordings is None else behaviour.recordings.columns()
             save_file(columns, folder / STATES, metadata={"contains": PRIVACY})
             states = {"k": neighbours.k, "sha256": sha256_of(folder / STATES), "contains": PRIVACY}
         content = {
@@ -349,6 +354,7 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
         sizes = (len(stored.dynamic), len(stored.context), len(stored.actions))
         network = ChoiceNetwork(sizes, hidden, int(content["longest"])).double()
         network.load_state_dict(_read(folder / WEIGHTS, content["sha256"]))
+        neighbours, recordings = _read_states(folder, content["states"], sizes)
         behaviour = BehaviourModel(
             schema=stored,
             scaler=Scaler.from_dict(stored, content["scaling"]),
@@ -356,7 +362,8 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
             hidden=hidden,
             temperature=float(content["temperature"]),
             report=from_plain(BehaviourReport, content["report"], what=f"{folder}: report"),
-            neighbours=_read_states(folder, content["states"], sizes[0]),
+            neighbours=neighbours,
+            recordings=recordings,
         )
         expected = content["fingerprint"]
     except (InputError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -373,14 +380,19 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
     return read_document(folder / METADATA, FORMAT, VERSION, kind="behaviour model", expected=expected)
 
 
-def _read_states(folder: Path, content: Mapping[str, Any] | None, size: int) -> Neighbours | None:
+def _read_states(
+    folder: Path, content: Mapping[str, Any] | None, sizes: tuple[int, int, int]
+) -> tuple[Neighbours | None, Recordings | None]:
     if content is None:
-        return None
+        return None, None
     columns = _read(folder / STATES, content["sha256"])
-    states, distances = columns["states"], columns["distances"]
-    if states.shape != (len(distances), size):
-        raise InputError(f"{STATES}: {list(states.shape)} states for {size} features and {len(distances)} distances")
-    return Neighbours(states, distances, int(content["k"]))
+    states, distances = columns.pop("states"), columns.pop("distances")
+    if states.shape != (len(distances), sizes[0]):
+        raise InputError(
+            f"{STATES}: {list(states.shape)} states for {sizes[0]} features and {len(distances)} distances"
+        )
+    recordings = Recordings.from_columns(columns, sizes) if columns else None
+    return Neighbours(states, distances, int(content["k"])), recordings
 
 
 def _read(file: Path, checksum: str) -> dict[str, Tensor]:

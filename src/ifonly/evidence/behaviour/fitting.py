@@ -17,6 +17,7 @@ from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
 from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork, Neighbours
+from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport, CohortPart, by_action, by_probability, likeliest_error
 from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
@@ -39,16 +40,19 @@ class BehaviourSettings:
     held_out: float = 0.2
     """Share of subjects on which the report's figures are measured."""
     keep_states: bool = True
-    """Whether recorded states are kept for distances: they are patients' data, scaled and without ids."""
+    """Whether recorded states are kept for distances, and courses for calibration: they are patients' data, scaled and
+    without ids."""
     most_states: int = 10_000
     """Of more states than this, so many are drawn at random."""
+    most_transitions: int = 20_000
+    """Of more recorded transitions than this, episodes are drawn at random until they have so many."""
     k: int = 10
     """Distances are measured to the k-th nearest recorded state."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         for name, value in [("a width", width) for width in self.hidden] + [
-            (name, getattr(self, name)) for name in ("epochs", "batch_size", "most_states", "k")
+            (name, getattr(self, name)) for name in ("epochs", "batch_size", "most_states", "most_transitions", "k")
         ]:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"behaviour: {name} of {value!r} must be a whole number of at least 1.")
@@ -104,6 +108,8 @@ def fit_behaviour(
         network = network.double().eval().requires_grad_(False)
         temperature = _temperature(network, _Steps.of(calibration, scaler, torch.float64))
     neighbours = _neighbours(cohort, scaler, settings, seed, progress) if settings.keep_states else None
+    most = settings.most_transitions
+    recordings = Recordings.of(cohort, scaler, most=most, seed=seed) if settings.keep_states else None
     return BehaviourModel(
         schema=cohort.schema,
         scaler=scaler,
@@ -112,6 +118,7 @@ def fit_behaviour(
         temperature=temperature,
         report=_report(network, temperature, (training, calibration, held_out), scaler),
         neighbours=neighbours,
+        recordings=recordings,
     )
 
 

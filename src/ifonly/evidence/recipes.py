@@ -26,10 +26,10 @@ from ifonly.errors import InputError
 from ifonly.evidence.check.check import check_model
 from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
+from ifonly.models.effect_choice import SubjectEffect, fit_as_chosen
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import EncodedTransitions, FitSettings, fit, objective
-from ifonly.models.fit_effects import fit_with_effects
-from ifonly.models.fit_ensemble import fit_ensemble, fit_strengths
+from ifonly.models.fit import EncodedTransitions, FitSettings, objective
+from ifonly.models.fit_ensemble import fit_strengths
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
 from ifonly.problem import Problem
@@ -82,7 +82,7 @@ def fit_recipe(
     recipes: Sequence[Recipe] | None = None,
     hidden: Sequence[int] = (200,),
     refits: int = 0,
-    subject_effect: bool = False,
+    subject_effect: SubjectEffect = False,
     settings: FitSettings | None = None,
     seed: int = 0,
     journal: Path | None = None,
@@ -93,7 +93,8 @@ def fit_recipe(
     Recipes are fitted to four fifths of the subjects and compared on the others (`compare_recipes`). Among those within
     one standard error of the best, the one with the largest curvature penalty is taken: it costs nothing that could be
     told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`.
-    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`).
+    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`);
+    "auto" does so where that pays on subjects held out (`choose_effects`).
     With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
     no comparison, and with fewer than ten subjects there is none: a residual location with a penalty of 0.1 is taken.
 
@@ -116,13 +117,9 @@ def fit_recipe(
             chosen = next(row for row in rows if row.chosen)
             recipe, strength = next(one for one in listed if one.name == chosen.recipe), chosen.curvature
     model, own = recipe.untrained(cohort.schema, hidden), replace(recipe.settings(settings), curvature=strength)
-    fitted: TrainableModel
-    if subject_effect:
-        fitted = fit_with_effects(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
-    elif refits:
-        fitted = fit_ensemble(model, cohort, members=refits, settings=own, seed=seed, progress=progress)
-    else:
-        fitted = fit(model, cohort, settings=own, seed=seed, progress=progress)
+    fitted = fit_as_chosen(
+        model, cohort, subject_effect=subject_effect, members=refits, settings=own, seed=seed, progress=progress
+    )
     for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"
         member.fit_report = replace(member.fit_report, recipes=tuple(rows))

@@ -44,7 +44,7 @@ FIT_SETTINGS = {
     "batch_size": int,
     "learning_rate": float,
     "validation": float,
-    "subject_effect": bool,
+    "subject_effect": options.switch,
 }
 
 
@@ -93,7 +93,8 @@ def fit(
     Several recipes are compared on subjects held out: how well each predicts one step and many, and how fast its
     answers are proven. With --kind, --lipschitz or --set prior, residual or curvature, the model is yours and nothing
     is compared. An interrupted comparison goes on when the same command is given again. With --set subject_effect=true
-    what lasts in each subject is learned, too, from all of its steps: where something that lasts is not recorded.
+    what lasts in each subject is learned, too, from all of its steps: where something that lasts is not recorded. With
+    auto it is where that pays on later steps of subjects held out.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis

@@ -1,7 +1,7 @@
 """Options that several commands share, and how lists of numbers and names are read."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,12 +79,17 @@ def setting_option(*names: str, example: str) -> Any:
 YES_OR_NO = {"true": True, "false": False}
 
 
-def settings(texts: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
+def switch(text: str) -> bool | str:
+    """What is on, off or decided by the data."""
+    return {"true": True, "false": False, "auto": "auto"}[text]
+
+
+def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
     """What `--set` says, each value of the kind that its name has.
 
     >>> settings(["batch_size=128", "prior=laplace"], {"batch_size": int, "prior": str})
     {'batch_size': 128, 'prior': 'laplace'}
-    >>> settings(["subject_effect=true"], {"subject_effect": bool})
+    >>> settings(["subject_effect=true"], {"subject_effect": switch})
     {'subject_effect': True}
     """
     found: dict[str, Any] = {}

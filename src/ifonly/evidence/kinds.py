@@ -18,11 +18,13 @@ from ifonly.evidence.recipe_journal import Pair
 from ifonly.evidence.recipe_losses import log_densities
 from ifonly.models.base import TrainableModel
 from ifonly.models.bootstrap import Half, SubjectIndex, notes_on
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, hold_out_subjects
+from ifonly.models.fit_effects import part_of, with_columns
 from ifonly.models.fit_ensemble import Wanted, fit_samples
 from ifonly.models.fit_report import FitSettings
-from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, Recipe
+from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
 from ifonly.models.stacking import stacking_weights
 from ifonly.models.standing import MemberLabel
 from ifonly.progress import Progress, silent
@@ -78,6 +80,27 @@ class Halves:
         first, second = self._fitted(FALLBACK, hidden, wanted, progress)
         return first, second
 
+    def with_effects(
+        self, model: SubjectEffectModel, kinds: Mapping[str, Pair], progress: Progress = silent
+    ) -> dict[str, Pair]:
+        """The same kinds, fitted once more with the subject effects of `model`, each with its strength."""
+        effects = model.shrinkage.of_each_step(model.first.for_search(), self.cohort)
+        wide = Halves.of(with_columns(self.cohort, effects), self.hidden, self.settings, self.seed)
+        found: dict[str, Pair] = {}
+        for number, (kind, pair) in enumerate(kinds.items()):
+            first, second = wide._again(kind, pair, part_of(progress, number, len(kinds)))
+            found[kind] = together(model, first), together(model, second)
+        return found
+
+    def _again(self, kind: str, pair: Pair, progress: Progress) -> Pair:
+        """A kind with the strengths of an earlier pair."""
+        strengths = curvatures_of(pair)
+        if kind in EXTRA_KINDS:
+            return self.fit_extra(kind, strengths, progress)
+        wanted = [Wanted(part.sample, strength) for part, strength in zip(self.parts, strengths, strict=True)]
+        first, second = self._fitted(RECIPES[kind], self.hidden, wanted, progress)
+        return first, second
+
     def _fitted(
         self, recipe: Recipe, hidden: Sequence[int], wanted: Sequence[Wanted], progress: Progress
     ) -> list[TrainableModel]:
@@ -113,8 +136,18 @@ class Halves:
 
 def strengths_of(kinds: Mapping[str, Pair]) -> tuple[float, float]:
     """The strengths of the penalty that suit residual locations on either half; the usual one where none was tried."""
-    if FALLBACK.name not in kinds:
-        return FALLBACK_STRENGTH, FALLBACK_STRENGTH
-    reports = [model.fit_report for model in kinds[FALLBACK.name]]
+    return curvatures_of(kinds[FALLBACK.name]) if FALLBACK.name in kinds else (FALLBACK_STRENGTH, FALLBACK_STRENGTH)
+
+
+def curvatures_of(pair: Pair) -> tuple[float, float]:
+    """The strengths of the penalty with which two models were fitted."""
+    reports = [model.fit_report for model in pair]
     first, second = (FALLBACK_STRENGTH if report is None else report.settings.curvature for report in reports)
     return first, second
+
+
+def together(model: SubjectEffectModel, member: TrainableModel) -> SubjectEffectModel:
+    """A member of the schema with effects as one that infers them as `model` does."""
+    made = SubjectEffectModel(model.first, member, model.shrinkage).eval()
+    made.fit_report = member.fit_report
+    return made

@@ -21,10 +21,10 @@ from ifonly.evidence.kinds import EXTRA_KINDS, Halves, strengths_of
 from ifonly.evidence.recipe_journal import Pair, RecipeJournal
 from ifonly.evidence.recipe_losses import Losses, horizons_of, losses_of, speed_of
 from ifonly.models.base import TrainableModel
+from ifonly.models.effect_choice import SubjectEffect, fit_as_chosen
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import FitSettings, fit
-from ifonly.models.fit_effects import fit_with_effects
-from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.models.fit import FitSettings
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
 from ifonly.progress import Progress, Tick, silent
@@ -59,7 +59,7 @@ def fit_recipe(
     recipes: Sequence[Recipe] | None = None,
     hidden: Sequence[int] = (200,),
     refits: int | Literal["kinds"] = 0,
-    subject_effect: bool = False,
+    subject_effect: SubjectEffect = False,
     settings: FitSettings | None = None,
     seed: int = 0,
     journal: Path | None = None,
@@ -72,7 +72,9 @@ def fit_recipe(
     told from chance, and questions are proven fastest. `refits` members of bootstrap samples make it an `Ensemble`; so
     does "kinds", whose members are the best models of each recipe and of `EXTRA_KINDS` on each half, with weights by
     stacking: they show what the kind of model changes, at hardly any cost beyond the comparison's.
-    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`).
+    With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`);
+    "auto" does so where that pays on subjects held out (`choose_effects`). Members of kinds are then fitted once more,
+    with the same effects.
     With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
     no comparison, and with fewer than ten subjects there is none, and no members of kinds: a residual location with a
     penalty of 0.1 is taken.
@@ -83,7 +85,8 @@ def fit_recipe(
     >>> sum(row.chosen for row in model.fit_report.recipes)
     1
     """
-    _check_refits(refits, subject_effect=subject_effect)
+    if refits != KINDS:
+        check_whole("fit: refits", refits, least=0)
     settings = settings or FitSettings()
     listed = list(RECIPES.values()) if recipes is None else list(recipes)
     recipe, strength, found = listed[0], listed[0].strengths[0], None
@@ -104,27 +107,18 @@ def fit_recipe(
             recipe, strength = next(one for one in listed if one.name == found.chosen.recipe), found.chosen.curvature
     model, own = recipe.untrained(cohort.schema, hidden), replace(recipe.settings(settings), curvature=strength)
     members = 0 if refits == KINDS else refits
-    fitted: TrainableModel
-    if subject_effect:
-        fitted = fit_with_effects(model, cohort, members=members, settings=own, seed=seed, progress=progress)
-    elif members:
-        fitted = fit_ensemble(model, cohort, members=members, settings=own, seed=seed, progress=progress)
-    else:
-        own = replace(own, threads=1) if refits == KINDS else own  # threads train groups of models
-        fitted = fit(model, cohort, settings=own, seed=seed, progress=progress)
+    own = replace(own, threads=1) if refits == KINDS else own  # threads train groups of models
+    fitted = fit_as_chosen(
+        model, cohort, subject_effect=subject_effect, members=members, settings=own, seed=seed, progress=progress
+    )
     for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"
         member.fit_report = replace(member.fit_report, recipes=() if found is None else found.rows)
-    return found.halves.stacked(fitted, found.kinds) if found is not None and refits == KINDS else fitted
-
-
-def _check_refits(refits: int | str, *, subject_effect: bool) -> None:
-    if refits != KINDS:
-        check_whole("fit: refits", refits, least=0)
-    elif subject_effect:
-        raise InputError(
-            "fit: refits of different kinds have no subject effects yet; ask for a number of refits, or for none."
-        )
+    if found is None or refits != KINDS:
+        return fitted
+    if isinstance(fitted, SubjectEffectModel):
+        return found.halves.stacked(fitted, found.halves.with_effects(fitted, found.kinds, progress))
+    return found.halves.stacked(fitted, found.kinds)
 
 
 def _without_comparison(recipes: Sequence[Recipe]) -> tuple[Recipe, float]:

@@ -102,9 +102,15 @@ class Shrinkage:
         weights = np.where(between > 0, between / np.where(between > 0, counts * between + within, 1.0), 0.0)
         return np.asarray(weights * (sums - counts * centre))
 
-    def of_each_step(self, model: TrainableModel, record: Episode | Cohort) -> FloatArray:
-        """The effect [T, D] at every step: that of the subject, of all of its steps in the record."""
+    def of_each_step(
+        self, model: TrainableModel, record: Episode | Cohort, first: IntArray | None = None
+    ) -> FloatArray:
+        """The effect [T, D] at every step: that of the subject, of all of its steps in the record.
+
+        With `first` [E] it is that of the first so many transitions of each episode alone.
+        """
         noise = _Noise.of(model, record, np.array(self.deviation))
+        noise = noise if first is None else noise.of_first(first)
         groups = noise.grouped(_subjects(record))
         return self.effects(groups.sums, groups.counts)[groups.of_step]
 
@@ -152,6 +158,11 @@ class _Noise:
         limited = np.clip(np.where(counted, values, 0.0), -LARGEST_NOISE, LARGEST_NOISE)
         return cls(limited, counted, rows.episode, lengths)
 
+    def of_first(self, count: IntArray) -> _Noise:
+        """Where only the first transitions of each episode [E] count."""
+        kept = (steps_of(self.episode) < count[self.episode])[:, None]
+        return replace(self, values=self.values * kept, counted=self.counted & kept)
+
     def grouped(self, subject_of_episode: IntArray) -> _Groups:
         """Sums and counts by subject."""
         of_row = subject_of_episode[self.episode]
@@ -160,6 +171,12 @@ class _Noise:
         np.add.at(sums, of_row, self.values)
         np.add.at(counts, of_row, self.counted)
         return _Groups(sums, counts, of_row, np.repeat(subject_of_episode, self.lengths))
+
+
+def steps_of(episode: IntArray) -> IntArray:
+    """The number of each transition within its episode [N], from 0, where those of an episode follow each other."""
+    starts = np.flatnonzero(np.diff(episode, prepend=-1))
+    return np.asarray(np.arange(len(episode)) - np.repeat(starts, np.diff(starts, append=len(episode))))
 
 
 def _subjects(record: Episode | Cohort) -> IntArray:
@@ -219,7 +236,7 @@ def like(model: TrainableModel, schema: Schema) -> TrainableModel:
 class SubjectEffectModel(TrainableModel):
     """The `second` model, whose context has effects that the `first` one's noise gives; `fit_with_effects` makes it.
 
-    Both are of the schema `with_effects`; the noise that gives effects is that of the first where nobody has any.
+    They may be of different kinds. Both are of the schema `with_effects`; the noise that gives effects is that of the first where nobody has any.
 
     To others it is a model of the cohort's schema: it infers the effects of an episode, or of the subjects of a cohort,
     when it encodes their context. Those of an episode by itself rest on this episode alone; in a cohort, all episodes
@@ -229,8 +246,6 @@ class SubjectEffectModel(TrainableModel):
     kind: ClassVar[str] = "subject-effect"
 
     def __init__(self, first: TrainableModel, second: TrainableModel, shrinkage: Shrinkage) -> None:
-        if type(first) is not type(second) or first.settings() != second.settings():
-            raise InputError("subject effects: both models must be of one class with the same settings.")
         first.schema.require_same(second.schema, here="the first model", there="the second")
         schema = _without_effects(first.schema)
         super().__init__(schema, _narrower(first.scaler, schema))
@@ -252,9 +267,16 @@ class SubjectEffectModel(TrainableModel):
 
     def encode_context(self, record: Episode | Cohort) -> FloatArray:
         """The recorded context and the effects [T, C + D]; always in float64, whatever the weights' precision."""
+        return self.encode_context_from(record, None)
+
+    def encode_context_from(self, record: Episode | Cohort, first: IntArray | None) -> FloatArray:
+        """The same, where effects are of the first so many transitions of each episode [E] alone; None: of all.
+
+        Later steps then judge effects that they had no part in.
+        """
         device = self.action_vectors.device
-        first = self.first if self.first.is_for_search(device) else self.first.for_search(device)
-        effects = self.shrinkage.of_each_step(first, record)
+        model = self.first if self.first.is_for_search(device) else self.first.for_search(device)
+        effects = self.shrinkage.of_each_step(model, record, first)
         return np.concatenate([super().encode_context(record), effects], axis=1)
 
     def set_scaler(self, scaler: Scaler) -> None:
@@ -300,19 +322,27 @@ class SubjectEffectModel(TrainableModel):
 
     def settings(self) -> dict[str, Any]:
         """Of what kind both models are, and what turns noise into effects."""
-        return {"of": self.second.kind, "settings": self.second.settings(), "shrinkage": to_plain(self.shrinkage)}
+        models = {name: {"of": one.kind, "settings": one.settings()} for name, one in self._both().items()}
+        return {**models, "shrinkage": to_plain(self.shrinkage)}
+
+    def _both(self) -> dict[str, TrainableModel]:
+        return {"first": self.first, "second": self.second}
 
     @classmethod
     def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
         """The model that `settings` described, before its weights are loaded."""
-        kind = class_of(settings["of"])
-        if kind is None or not issubclass(kind, TrainableModel) or kind is cls:
-            raise InputError(f"subject effects: {settings['of']!r} is no kind of model that can have them.")
         shrinkage = from_plain(Shrinkage, settings["shrinkage"], what="subject effects")
         if not shrinkage.is_sound(len(schema.dynamic)):
             raise InputError("subject effects: needs positive deviations and variances, one for each dynamic feature.")
         wide = with_effects(schema)
-        first, second = (kind.from_settings(wide, settings["settings"], Scaler.identity(wide)) for _ in range(2))
+        first, second = (_from_settings(wide, settings[name]) for name in ("first", "second"))
         model = cls(first, second, shrinkage)
         model.set_scaler(scaler)
         return model
+
+
+def _from_settings(schema: Schema, settings: Mapping[str, Any]) -> TrainableModel:
+    kind = class_of(settings["of"])
+    if kind is None or not issubclass(kind, TrainableModel) or issubclass(kind, SubjectEffectModel):
+        raise InputError(f"subject effects: {settings['of']!r} is no kind of model that can have them.")
+    return kind.from_settings(schema, settings["settings"], Scaler.identity(schema))

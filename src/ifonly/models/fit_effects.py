@@ -27,6 +27,7 @@ def fit_with_effects(
     *,
     members: int = 0,
     rounds: int = ROUNDS,
+    begun: TrainableModel | None = None,
     settings: FitSettings | None = None,
     seed: int = 0,
     progress: Progress = silent,
@@ -37,7 +38,8 @@ def fit_with_effects(
     too few where states persist: a model without effects takes what lasts in a subject for persistence. Each round is
     what `fit` makes of the same subjects; variances are learned from those trained on. Losses are of the steps that
     gave the effects, and flattered by them. With `members`, the last round is an `Ensemble`: all refits take the
-    effects as the round before gives them, so their agreement says nothing about how well effects are known.
+    effects as the round before gives them, so their agreement says nothing about how well effects are known. `begun` is
+    what `fit_without_effects` made of the same arguments: then the first round is not repeated.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
@@ -50,14 +52,16 @@ def fit_with_effects(
     check_whole("fit: rounds", rounds, least=2)
     fresh = like(model, with_effects(cohort.schema))
     training = hold_out_subjects(cohort, chosen, seed)[0]
-    effects = np.zeros((len(cohort.actions), model.state_size))
-    for number in range(rounds - 1):
-        wide = _with_columns(cohort, effects)
-        part = _part_of(progress, number, rounds)
-        first = fit(fresh, wide, settings=replace(chosen, threads=1), seed=seed, progress=part)
+    begun = begun or fit_without_effects(
+        model, cohort, settings=chosen, seed=seed, progress=part_of(progress, 0, rounds)
+    )
+    first: TrainableModel = begun
+    for number in range(1, rounds):
         shrinkage, shares = Shrinkage.learn(first, training)
-        effects = shrinkage.of_each_step(first.for_search(), cohort)
-    wide, part = _with_columns(cohort, effects), _part_of(progress, rounds - 1, rounds)
+        wide = with_columns(cohort, shrinkage.of_each_step(first.for_search(), cohort))
+        part = part_of(progress, number, rounds)
+        if number < rounds - 1:
+            first = fit(fresh, wide, settings=replace(chosen, threads=1), seed=seed, progress=part)
     if not members:
         return _together(first, fit(fresh, wide, settings=chosen, seed=seed, progress=part), shrinkage, shares)
     found = fit_ensemble(fresh, wide, members=members, settings=settings, seed=seed, progress=part)
@@ -65,7 +69,16 @@ def fit_with_effects(
     return Ensemble(refits, centre=centre, notes=found.notes).eval()
 
 
-def _with_columns(cohort: Cohort, effects: FloatArray) -> Cohort:
+def fit_without_effects(
+    model: TrainableModel, cohort: Cohort, *, settings: FitSettings, seed: int, progress: Progress = silent
+) -> TrainableModel:
+    """The first round: a model like `model` of the schema with effects, all of which are zero."""
+    wide = with_columns(cohort, np.zeros((len(cohort.actions), model.state_size)))
+    fresh = like(model, wide.schema)
+    return fit(fresh, wide, settings=replace(settings, threads=1), seed=seed, progress=progress)
+
+
+def with_columns(cohort: Cohort, effects: FloatArray) -> Cohort:
     """The cohort with effects [steps, D] as further columns of its context."""
     return cohort.with_context(with_effects(cohort.schema), np.concatenate([cohort.context, effects], axis=1))
 
@@ -79,7 +92,7 @@ def _together(
     return made
 
 
-def _part_of(progress: Progress, number: int, count: int) -> Progress:
+def part_of(progress: Progress, number: int, count: int) -> Progress:
     """A callback that reports one round as a part of all."""
 
     def report(tick: Tick) -> None:

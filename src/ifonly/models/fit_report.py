@@ -12,7 +12,7 @@ import numpy as np
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
-from ifonly.records import KnownNumber, from_plain, to_plain
+from ifonly.records import KnownNumber, MaybeNumber, from_plain, to_plain
 
 Density = Literal["joint", "margins"]
 
@@ -106,6 +106,21 @@ class EffectShare:
 
 
 @dataclass(frozen=True)
+class EffectChoice:
+    """Whether subject effects pay, on subjects held out: inferred from the first half of every episode, they must lower
+    the loss of the other half by more than one standard error."""
+
+    chosen: bool
+    subjects: int
+    """Held out; 0 where there are too few to tell, and then there are no effects."""
+    gain: MaybeNumber = None
+    """By how much the loss of later steps (densities of all features, each on its own) is lower with effects, in nats
+    per transition; None where none were fitted, since the noise of no feature lies between subjects beyond chance."""
+    error: MaybeNumber = None
+    """The standard error of the gain, by subject."""
+
+
+@dataclass(frozen=True)
 class FitReport:
     """How training went. Losses are negative log-likelihoods per transition, in the model's scaled coordinates."""
 
@@ -123,6 +138,8 @@ class FitReport:
     """The recipes that were compared; empty where one was named."""
     effects: tuple[EffectShare, ...] = ()
     """What lies between subjects, feature by feature; empty for a model without subject effects."""
+    effect_choice: EffectChoice | None = None
+    """How it was decided whether there are subject effects; None where that was said."""
 
     @property
     def best_epoch(self) -> int | None:
@@ -158,7 +175,25 @@ class FitReport:
                 f"  validation  {self.validation}: loss {self.validation_loss[0]:.4f} -> "
                 f"{self.validation_loss[self.kept_epoch - 1]:.4f} at epoch {self.kept_epoch}, which is kept"
             )
-        return "\n".join([*lines, *_effect_lines(self.effects), *_recipe_lines(self.recipes)])
+        return "\n".join(
+            [*lines, *_choice_lines(self.effect_choice), *_effect_lines(self.effects), *_recipe_lines(self.recipes)]
+        )
+
+
+def _choice_lines(choice: EffectChoice | None) -> list[str]:
+    """Whether subject effects pay."""
+    if choice is None:
+        return []
+    if choice.gain is None or choice.error is None:
+        reason = (
+            "the noise of no feature lies between subjects beyond chance" if choice.subjects else "too few subjects"
+        )
+        return [f"  subjects    no effects: {reason}"]
+    return [
+        f"  subjects    effects of earlier steps lower the loss of later ones by {choice.gain:.3f} \u00b1 "
+        f"{choice.error:.3f} nats per transition ({choice.subjects} subjects held out): "
+        f"{'taken' if choice.chosen else 'not taken'}"
+    ]
 
 
 def _effect_lines(effects: tuple[EffectShare, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from ifonly.evidence.behaviour import BehaviourSettings
 from ifonly.files import available_cores
 from ifonly.models import Additive, LocationScale, MonotoneFlow, PostNonlinear
 from ifonly.models.base import TrainableModel, TransitionModel
+from ifonly.models.effect_choice import SubjectEffect
 from ifonly.models.fit import FitSettings
 from ifonly.models.networks import Residual
 from ifonly.models.recipes import FALLBACK, RECIPES, Recipe, find_recipe
@@ -136,8 +137,9 @@ class FitPlan:
     curvature: float = 0.0
     refits: int = 0
     """Members fitted to bootstrap samples of subjects; 0: one model only."""
-    subject_effect: bool = False
-    """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`)."""
+    subject_effect: SubjectEffect = False
+    """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`); "auto": where that
+    pays on subjects held out."""
     epochs: int = 100
     batch_size: int = 256
     learning_rate: float = 1e-3

@@ -19,9 +19,7 @@ from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
 from ifonly.models.base import TrainableModel
 from ifonly.models.checkpoint import CHECK
-from ifonly.models.fit import fit
-from ifonly.models.fit_effects import fit_with_effects
-from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.models.effect_choice import fit_as_chosen
 from ifonly.progress import Progress, silent
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
 from ifonly.simulate import simulate_cohort
@@ -125,13 +123,15 @@ def store_model(
 
 def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:
     """The model that the plan describes itself, without a recipe."""
-    model, settings, seed = chosen.untrained(cohort.schema), chosen.settings, chosen.seed
-    members = chosen.refits
-    if chosen.subject_effect:
-        return fit_with_effects(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
-    if members:
-        return fit_ensemble(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
-    return fit(model, cohort, settings=settings, seed=seed, progress=progress)
+    return fit_as_chosen(
+        chosen.untrained(cohort.schema),
+        cohort,
+        subject_effect=chosen.subject_effect,
+        members=chosen.refits,
+        settings=chosen.settings,
+        seed=chosen.seed,
+        progress=progress,
+    )
 
 
 def store_behaviour(

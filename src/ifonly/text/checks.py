@@ -22,6 +22,16 @@ RESIZED = 0.1
 """Mean squared scores this far from one make it one that is too large or too small."""
 
 ACTION = "action"
+OF_FEATURES = (
+    "noise_by_state",
+    "noise_by_action",
+    "noise_size",
+    "noise_by_earlier",
+    "noise_lasting",
+    "noise_between",
+    "distance",
+)
+"""Thresholds of figures of a feature's noise."""
 ONLY_BY_VALUES = (
     "not_finite",
     "too_few",
@@ -252,7 +262,9 @@ def place_message(place: Place, check: ModelCheck) -> Message:
     """One figure beyond its threshold, in the units of its feature."""
     where = place.where
     values: dict[str, Any] = {"where": _where(where)}
-    if place.threshold in ("noise_by_state", "noise_by_action", "noise_size", "noise_lasting", "distance"):
+    if place.threshold == "choice_by_noise":
+        values = {"share": _percent(place.value)}
+    elif place.threshold in OF_FEATURES:
         values |= _feature_values(place, check)
     elif place.threshold == "noise_together":
         pair = next(pair for pair in check.figures.pairs if pair.features == (where.feature, where.other))

@@ -35,7 +35,10 @@ USUAL: Mapping[str, Advice] = {
     "noise_by_state": RIGID,
     "noise_by_action": Advice("effects missed", (PLAIN, "less penalty", "more hidden")),
     "noise_size": Advice("size varies", (PLAIN_TAILS, RESIDUAL_TAILS)),
+    "noise_by_earlier": Advice("behind actions", ("record what was seen", "record what lingers", "subject effect")),
     "noise_lasting": Advice("something lasts", ("subject effect", "record it")),
+    "noise_between": Advice("subjects differ", ("subject effect", "record it")),
+    "choice_by_noise": Advice("seen and not recorded", ("record what was seen", "subject effect")),
     "noise_together": Advice("apart", (PLAIN, PLAIN_TAILS)),
     "skill_ahead": Advice("drift", (RESIDUAL, RESIDUAL_TAILS)),
     "bias_ahead": Advice("drift", (RESIDUAL, PLAIN)),
@@ -77,7 +80,7 @@ def _with(finding: Finding, advice: Advice) -> Finding:
 
 def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advice:
     kind = finding.kind
-    if kind == "noise_lasting" and doubted & {"noise_by_state", "noise_by_action"}:
+    if kind in ("noise_lasting", "noise_between") and doubted & {"noise_by_state", "noise_by_action"}:
         return RIGID  # what a model misses at one step it misses at the next
     if kind in BY_REPEATED_VALUES and figures.measured is None and _held(figures):
         return Advice("held", ("tell what was measured", PLAIN_TAILS, RESIDUAL_TAILS))

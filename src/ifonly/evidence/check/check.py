@@ -12,7 +12,7 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
-from ifonly.evidence.check import measure
+from ifonly.evidence.check import history, measure
 from ifonly.evidence.check.advice import advised
 from ifonly.evidence.check.ahead import Ahead, run_ahead
 from ifonly.evidence.check.baselines import FOLDS, LINEAR, baseline_log_prob
@@ -35,7 +35,7 @@ from ifonly.models.base import TransitionModel
 from ifonly.progress import Progress, Tick, silent
 
 STAGE = "check"
-STAGES = 6
+STAGES = 7
 
 NO_FIGURES = CheckFigures(None, {}, (), (), (), ())
 
@@ -178,10 +178,13 @@ def _not_finite(what: str, **values: str | float) -> Finding:
 def _figures(sample: NoiseSample, work: _Work) -> CheckFigures:
     baselines = work.stage(2, lambda: baseline_log_prob(sample, seed=work.seed))
     depends = work.stage(3, lambda: measure.dependence(sample, seed=work.seed))
-    ahead = work.stage(4, lambda: run_ahead(sample, seed=work.seed))
+    earlier, choices = work.stage(
+        4, lambda: (history.noise_by_earlier(sample, seed=work.seed), history.choice_by_noise(sample, seed=work.seed))
+    )
+    ahead = work.stage(5, lambda: run_ahead(sample, seed=work.seed))
     errors = measure.prediction_errors(sample)
     parts = work.stage(
-        5, lambda: measure.part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
+        6, lambda: measure.part_figures(sample, baselines[LINEAR], errors, (work.by, work.values), work.thresholds)
     )
     one = np.ones(len(sample))
     shown = ~(sample.constant | _hardly_measured(sample, work.thresholds))
@@ -191,13 +194,14 @@ def _figures(sample: NoiseSample, work: _Work) -> CheckFigures:
         gains={}
         if sample.constant.any()
         else {name: ratio(sample.log_prob - density, one, sample.subject) for name, density in baselines.items()},
-        features=_feature_figures(sample, (depends, errors), shown, work.thresholds.smallest_cell),
+        features=_feature_figures(sample, (depends, errors, earlier), shown, work.thresholds.smallest_cell),
         pairs=_pairs(sample, shown, work.thresholds),
         ahead=tuple(_horizon(sample, found, shown, work.thresholds) for found in ahead),
         parts=tuple(
             _shown_part(part, {one.name for one, here in zip(dynamic, shown, strict=True) if here}) for part in parts
         ),
         measured=_measured_shares(sample),
+        choice_by_noise=choices,
     )
 
 
@@ -209,13 +213,13 @@ def _measured_shares(sample: NoiseSample) -> dict[str, float] | None:
 
 
 def _feature_figures(
-    sample: NoiseSample, data: tuple[Dependence, FloatArray], shown: BoolArray, smallest: int
+    sample: NoiseSample, data: tuple[Dependence, FloatArray, list[Estimate | None]], shown: BoolArray, smallest: int
 ) -> tuple[FeatureFigures, ...]:
-    depends, errors = data
+    depends, errors, earlier = data
     ranks, distances, tails = measure.histograms(sample, smallest), measure.distances(sample), measure.tails(sample)
     centres, sizes = measure.centre_and_size(sample)
     covered = measure.coverage(sample) if sample.model.elementwise else None
-    lasting = measure.lasting(sample)
+    lasting, between = measure.lasting(sample), measure.between(sample)
     return tuple(
         FeatureFigures(
             name=feature.name,
@@ -234,14 +238,16 @@ def _feature_figures(
             lasting=None if lasting is None else _known(lasting[i]),
             unchanged=measure.unchanged(sample, i),
             step=float(sample.steps[i]) or None,
+            by_earlier=_known(earlier[i]),
+            between=_known(between[i]),
         )
         for i, feature in enumerate(sample.model.schema.dynamic)
         if shown[i]
     )
 
 
-def _known(estimate: Estimate) -> Estimate | None:
-    return estimate if np.isfinite(estimate.value) else None
+def _known(estimate: Estimate | None) -> Estimate | None:
+    return estimate if estimate is not None and np.isfinite(estimate.value) else None
 
 
 def _pairs(sample: NoiseSample, shown: BoolArray, thresholds: CheckThresholds) -> tuple[PairFigures, ...]:

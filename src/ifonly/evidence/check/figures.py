@@ -113,6 +113,10 @@ class FeatureFigures:
     """Share of transitions after which the value is exactly what it was."""
     step: MaybeNumber = None
     """The step in which values are recorded, where many repeat exactly; each then stands for a cell of this size."""
+    by_earlier: Estimate | None = None
+    """Share of the scores' variance that earlier actions predict beyond state, context and action."""
+    between: Estimate | None = None
+    """Share of the scores' variance that lies between subjects."""
 
     @property
     def label(self) -> str:
@@ -208,3 +212,5 @@ class CheckFigures:
     parts: tuple[PartFigures, ...]
     measured: Mapping[str, float] | None = None
     """Share of transitions that lead to a measured value, by feature: only these count. None: all were measured."""
+    choice_by_noise: Estimate | None = None
+    """Share of what the present leaves open about actions that the noise of earlier steps explains."""

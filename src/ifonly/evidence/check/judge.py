@@ -57,7 +57,10 @@ class Judge:
             self.by_feature("noise_by_state", lambda item: item.by_state),
             self.by_feature("noise_by_action", lambda item: item.by_action),
             self.by_feature("noise_size", lambda item: item.varying_size),
+            self.by_feature("noise_by_earlier", lambda item: item.by_earlier),
             self.by_feature("noise_lasting", lambda item: item.lasting),
+            self.by_feature("noise_between", lambda item: item.between),
+            self.about_choices(),
             *self.about_pairs(),
             *self.about_courses(),
             *self.about_parts(),
@@ -89,6 +92,13 @@ class Judge:
         if not known:
             return Finding(kind, Level.UNJUDGED)
         return self.conclude(kind, [Candidate(kind, value, Where(feature=name)) for name, value in known])
+
+    def about_choices(self) -> Finding:
+        """Whether actions were chosen by what is recorded."""
+        kind, share = "choice_by_noise", self.figures.choice_by_noise
+        return (
+            Finding(kind, Level.UNJUDGED) if share is None else self.conclude(kind, [Candidate(kind, share, Where())])
+        )
 
     def about_coverage(self) -> Finding:
         """Predictive intervals, one step ahead."""

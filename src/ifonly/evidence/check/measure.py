@@ -14,6 +14,7 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.groups import make_groups
 from ifonly.evidence.check.baselines import FOLDS, subject_folds
 from ifonly.evidence.check.figures import Counts, Estimate, FeatureOfPart, PairFigures, PartFigures, ratio, ratios
+from ifonly.evidence.check.regression import basis, out_of_fold, some_subjects, standardised
 from ifonly.evidence.check.sample import ROWS_AT_ONCE, BoolArray, NoiseSample
 from ifonly.evidence.check.thresholds import CheckThresholds
 
@@ -22,15 +23,6 @@ LEVELS = {"50": 0.5, "80": 0.8, "95": 0.95}
 
 RANK_BINS = 20
 """Of a histogram of ranks."""
-
-MOST_ROWS = 20_000
-"""Transitions that the regressions use at most."""
-
-HIDDEN = 120
-"""Random nonlinear features of the inputs that the regression may use beside the inputs themselves."""
-
-PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-"""Ridge penalties per row, of which the best on subjects left out is taken; the largest predicts next to nothing."""
 
 ACTION = "action"
 """The grouping of transitions by what was done."""
@@ -134,6 +126,19 @@ def lasting(sample: NoiseSample) -> list[Estimate] | None:
     ]
 
 
+def between(sample: NoiseSample) -> list[Estimate]:
+    """The share of the scores' variance that lies between subjects [D].
+
+    The mean product of scores of two steps of a subject, over the mean square: their correlation within subjects. It
+    can be below zero by chance, or where what lasts was taken out by the mean of the very same steps.
+    """
+    scores, (_, numbers) = _centred(sample), np.unique(sample.subject, return_inverse=True)
+    sums, squares, counts = (np.zeros((int(numbers.max()) + 1, scores.shape[1])) for _ in range(3))
+    for total, values in ((sums, scores), (squares, scores**2), (counts, sample.counted)):
+        np.add.at(total, numbers, values)
+    return ratios((sums**2 - squares) / np.maximum(counts - 1, 1), squares * (counts > 1), np.arange(len(sums)))
+
+
 def _centred(sample: NoiseSample) -> FloatArray:
     """Scores [N, D] minus their means; 0 where they do not count."""
     counts = np.maximum(sample.counted.sum(axis=0), 1.0)
@@ -213,24 +218,24 @@ def _dependence_of(sample: NoiseSample, column: int, seed: int) -> Dependence:
 
 def _dependence(sample: NoiseSample, rows: IntArray, columns: IntArray, seed: int) -> Dependence:
     """The dependence of the noise of some features in some rows."""
-    chosen = rows[_some_subjects(sample.subject[rows], seed=seed)]
+    chosen = rows[some_subjects(sample.subject[rows], seed=seed)]
     subjects = sample.subject[chosen]
     folds = subject_folds(subjects, seed=seed)
     scores = sample.scores[chosen[:, None], columns]
     scores = scores - scores.mean(axis=0)
-    inputs = _standardised(sample.inputs[chosen])
-    everything = np.concatenate([inputs, _standardised(sample.action_inputs[chosen])], axis=1)
+    inputs = standardised(sample.inputs[chosen])
+    everything = np.concatenate([inputs, standardised(sample.action_inputs[chosen])], axis=1)
     generator = np.random.default_rng(seed)
-    by_state = _basis(inputs, generator)
-    by_all = np.concatenate([by_state, _basis(everything, generator)], axis=1)
-    with_state = _out_of_fold(by_state, scores, folds)
-    with_all = _out_of_fold(by_all, scores, folds)
+    by_state = basis(inputs, generator)
+    by_all = np.concatenate([by_state, basis(everything, generator)], axis=1)
+    with_state = out_of_fold(by_state, scores, folds)
+    with_all = out_of_fold(by_all, scores, folds)
     total = scores**2
     left_by_state, left_by_all = (scores - with_state) ** 2, (scores - with_all) ** 2
     return Dependence(
         state=ratios(total - left_by_state, total, subjects),
         action=ratios(left_by_state - left_by_all, total, subjects),
-        size=_size(left_by_all, _out_of_fold(by_all, left_by_all - left_by_all.mean(axis=0), folds), subjects),
+        size=_size(left_by_all, out_of_fold(by_all, left_by_all - left_by_all.mean(axis=0), folds), subjects),
         strongest=_strongest(with_state, inputs, sample),
     )
 
@@ -251,42 +256,6 @@ def _size(squares: FloatArray, predicted: FloatArray, subjects: IntArray) -> lis
         Estimate(variation(share.value, column) or 0.0, variation(share.low, column), variation(share.high, column))
         for column, share in enumerate(shares)
     ]
-
-
-def _some_subjects(subjects: IntArray, *, seed: int) -> BoolArray:
-    """Rows of so many random subjects that they are not too many [N]."""
-    unique, numbers = np.unique(subjects, return_inverse=True)
-    order = np.random.default_rng(seed).permutation(len(unique))
-    rows = np.bincount(numbers)[order]
-    enough = max(FOLDS, int(np.searchsorted(np.cumsum(rows), MOST_ROWS, side="right")))
-    return np.asarray(np.isin(numbers, order[:enough]))
-
-
-def _standardised(values: FloatArray) -> FloatArray:
-    deviation = values.std(axis=0)
-    return np.asarray((values - values.mean(axis=0)) / np.where(deviation > 1e-9, deviation, 1.0))
-
-
-def _basis(inputs: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """The inputs [N, p] and random bends of them [N, p + HIDDEN], all standardised."""
-    weights = generator.standard_normal((inputs.shape[1], HIDDEN)) / math.sqrt(max(1, inputs.shape[1]))
-    bends = np.tanh(inputs @ weights + generator.standard_normal(HIDDEN))
-    return np.concatenate([inputs, _standardised(bends)], axis=1)
-
-
-def _out_of_fold(basis: FloatArray, targets: FloatArray, folds: IntArray) -> FloatArray:
-    """Predictions [N, k] for each fold by ridge regressions on the others, each target with its best penalty."""
-    predictions = np.zeros((len(PENALTIES), *targets.shape))
-    for fold in range(FOLDS):
-        test, train = folds == fold, folds != fold
-        squares, axes = np.linalg.eigh(basis[train].T @ basis[train])
-        projected = axes.T @ (basis[train].T @ targets[train])
-        ahead = basis[test] @ axes
-        for number, penalty in enumerate(PENALTIES):
-            shrunk = projected / (np.maximum(squares, 0.0) + penalty * train.sum())[:, None]
-            predictions[number, test] = ahead @ shrunk
-    best = ((predictions - targets) ** 2).sum(axis=1).argmin(axis=0)
-    return np.asarray(predictions[best, :, np.arange(targets.shape[1])].T)
 
 
 def _strongest(predicted: FloatArray, inputs: FloatArray, sample: NoiseSample) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ifonly.errors import StoreError
 from ifonly.evidence.check.figures import CheckFigures
-from ifonly.evidence.check.thresholds import CheckThresholds
+from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
 from ifonly.files import write_text_atomically
 from ifonly.models.checkpoint import CHECK, read_metadata
 from ifonly.models.standing import Standing
@@ -19,9 +19,9 @@ from ifonly.records import KnownNumber, from_plain, to_plain
 from ifonly.text.checks import check_details, check_lines, headline
 from ifonly.version import __version__
 
-FORMAT, VERSION = "ifonly.model-check", 3
-READABLE = (2, VERSION)
-"""Version 2 said nothing about causes and remedies, nor about what was measured."""
+FORMAT, VERSION = "ifonly.model-check", 4
+READABLE = (2, 3, VERSION)
+"""Version 2 said nothing about causes and remedies, nor about what was measured; version 3 did not look at the past."""
 
 
 class Level(StrEnum):
@@ -142,7 +142,9 @@ class ModelCheck:
         if content.get("version") not in READABLE:
             raise StoreError(f"model check: version {content.get('version')!r}; this ifonly reads version {VERSION}.")
         known = {name: value for name, value in content.items() if name not in ("format", "version")}
-        return from_plain(cls, known, what="model check")
+        # Limits that a check did not know were never crossed by its figures.
+        limits = {**to_plain(default_thresholds()), **known.get("thresholds", {})}
+        return from_plain(cls, {**known, "thresholds": limits}, what="model check")
 
     def save(self, path: str | Path) -> None:
         """Write the check as a JSON file."""

@@ -46,7 +46,10 @@ class CheckThresholds:
     noise_by_state: Threshold
     noise_by_action: Threshold
     noise_size: Threshold
+    noise_by_earlier: Threshold
     noise_lasting: Threshold
+    noise_between: Threshold
+    choice_by_noise: Threshold
     noise_together: Threshold
     skill_ahead: Threshold
     bias_ahead: Threshold
@@ -83,9 +86,16 @@ class CheckThresholds:
 GOOD_IS_HIGH = ("gain_over_persistence", "gain_over_linear", "skill_ahead")
 """Figures that fail when they are low."""
 
-EXPLAINED = ("noise_by_state", "noise_by_action", "noise_size")
-"""Explained shares, out of sample: they fail when they are high. Negative ones show that nothing was explained, and are
-no evidence. All other figures fail when they are far from zero.
+EXPLAINED = (
+    "noise_by_state",
+    "noise_by_action",
+    "noise_size",
+    "noise_by_earlier",
+    "noise_between",
+    "choice_by_noise",
+)
+"""Explained shares: they fail when they are high. Negative ones show that nothing was explained, and are no evidence.
+All other figures fail when they are far from zero.
 """
 
 

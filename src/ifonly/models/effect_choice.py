@@ -1,0 +1,128 @@
+"""Whether subject effects pay, decided on subjects held out: earlier steps give the effects, later ones judge them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import FloatArray, IntArray
+from ifonly.models.base import TrainableModel
+from ifonly.models.effects import Shrinkage, SubjectEffectModel, steps_of
+from ifonly.models.ensemble import Ensemble
+from ifonly.models.fit import EncodedTransitions, fit, hold_out_subjects, objective
+from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, with_columns
+from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.models.fit_report import EffectChoice, FitSettings
+from ifonly.progress import Progress, silent
+
+SubjectEffect = bool | Literal["auto"]
+"""Whether a model has subject effects; "auto": where they pay."""
+
+HELD_OUT = 0.2
+"""Share of subjects on which it is decided."""
+
+LEAST_SUBJECTS = 20
+"""With fewer there is nothing to decide by, and a model has no effects."""
+
+MARGINS = FitSettings(density="margins")
+
+
+def fit_as_chosen(
+    model: TrainableModel,
+    cohort: Cohort,
+    *,
+    subject_effect: SubjectEffect = False,
+    members: int = 0,
+    settings: FitSettings | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> TrainableModel:
+    """A model like `model`, fitted with subject effects or without, as an `Ensemble` where there are `members`.
+
+    Where `subject_effect` is "auto", `fit_report.effect_choice` tells how it was decided.
+    """
+    settings = settings or FitSettings()
+    choice = None
+    if subject_effect == "auto":
+        choice = choose_effects(model, cohort, settings=settings, seed=seed, progress=progress)
+    fitted: TrainableModel
+    if subject_effect is True or (choice is not None and choice.chosen):
+        fitted = fit_with_effects(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
+    elif members:
+        fitted = fit_ensemble(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
+    else:
+        fitted = fit(model, cohort, settings=settings, seed=seed, progress=progress)
+    for one in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
+        assert one.fit_report is not None, "it was just fitted"
+        one.fit_report = replace(one.fit_report, effect_choice=choice)
+    return fitted
+
+
+def choose_effects(
+    model: TrainableModel,
+    cohort: Cohort,
+    *,
+    settings: FitSettings | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> EffectChoice:
+    """Whether a model like `model` should have subject effects.
+
+    Models without and with them are fitted to four fifths of the subjects. Of the others, effects are inferred from the
+    first half of each episode's steps, and the losses of the later half are compared: there, no step flatters itself.
+    Where the noise of no feature lies between subjects beyond chance, the second is not fitted.
+
+    >>> from ifonly import simulate
+    >>> from ifonly.models import LocationScale
+    >>> cohort = simulate.simulate_cohort(40, seed=0)
+    >>> choice = choose_effects(LocationScale(cohort.schema, hidden=(8,)), cohort, settings=FitSettings(epochs=2))
+    >>> choice.chosen, choice.subjects
+    (False, 7)
+    """
+    settings = settings or FitSettings()
+    if len(set(cohort.subjects)) < LEAST_SUBJECTS:
+        return EffectChoice(chosen=False, subjects=0)
+    training, held_out = cohort.split(test=HELD_OUT, seed=seed)
+    held_out = held_out.filter(lambda episode: len(episode) > 2)  # shorter ones have no two halves
+    without = fit_without_effects(model, training, settings=settings, seed=seed, progress=progress)
+    shrinkage, _ = Shrinkage.learn(without, hold_out_subjects(training, settings, seed)[0])
+    subjects = len(set(held_out.subjects))
+    if subjects < 2 or not any(shrinkage.between):
+        return EffectChoice(chosen=False, subjects=subjects)
+    found = fit_with_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
+    assert isinstance(found, SubjectEffectModel), "there are no members"
+    gain, error = _mean_by_subject(*_later_gains(without, found, held_out))
+    return EffectChoice(chosen=gain > error, subjects=subjects, gain=gain, error=error)
+
+
+@torch.no_grad()
+def _later_gains(without: TrainableModel, found: SubjectEffectModel, cohort: Cohort) -> tuple[FloatArray, IntArray]:
+    """By how much each later transition [n] is more likely with effects of the earlier ones, and whose it is [n]."""
+    episode = cohort.transitions().episode
+    first = (cohort.lengths - 1) // 2
+    later = steps_of(episode) >= first[episode]
+    nobody = with_columns(cohort, np.zeros((len(cohort.actions), len(cohort.schema.dynamic))))
+    plain, full = without.for_search(), found.for_search()
+    context = np.delete(full.encode_context_from(cohort, first), cohort.offsets[1:] - 1, axis=0)
+    rows = EncodedTransitions.of(full, cohort)._replace(context=torch.as_tensor(context))
+    gains = _log_prob(full, rows) - _log_prob(plain, EncodedTransitions.of(plain, nobody))
+    _, subjects = np.unique(np.array(cohort.subjects), return_inverse=True)
+    return gains[later], np.asarray(subjects[episode][later])
+
+
+def _log_prob(model: TrainableModel, rows: EncodedTransitions) -> FloatArray:
+    """The sum of the log densities of measured entries, each on its own [N]."""
+    return np.asarray(torch.cat([objective(model, batch, MARGINS) for batch in rows.batches()]).numpy())
+
+
+def _mean_by_subject(values: FloatArray, subjects: IntArray) -> tuple[float, float]:
+    """The mean of values [n], and its standard error where subjects [n] are independent and their values are not."""
+    sums, counts = np.bincount(subjects, weights=values), np.bincount(subjects).astype(np.float64)
+    mean = float(sums.sum() / counts.sum())
+    spread = sums - mean * counts
+    return mean, math.sqrt(len(sums) / (len(sums) - 1) * float(spread @ spread)) / float(counts.sum())

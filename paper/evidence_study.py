@@ -1,4 +1,4 @@
-"""Does the evidence know which answers are wrong? Answers in known worlds, what is told of each, and what is true of it.
+"""Does the evidence know which answers are wrong? Answers in known worlds, what is told of them, and what is true.
 
 A cell is a world, a variant of it, an amount of data and a seed: a model is fitted as `ifonly fit` does it, checked,
 asked about episodes that it has not seen, and every answer is examined as `ifonly cohort` does it and then replayed in
@@ -22,8 +22,8 @@ import torch
 from ifonly import (
     BehaviourSettings,
     Ensemble,
-    Episode,
     EnsembleProblem,
+    Episode,
     Evidence,
     FitSettings,
     Limits,
@@ -51,7 +51,7 @@ FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 1}
 
 HELD_OUT = 200
 """Episodes, at least, on which a model is checked; those that are asked about are among them."""
-FIT = FitSettings(batch_size=512, learning_rate=2e-3, epochs=60)
+FIT = FitSettings(batch_size=512, learning_rate=2e-3, epochs=40)
 """Twice the default batch and rate: there are many cells."""
 CHOICES = BehaviourSettings(epochs=10)
 OBJECTIVES: tuple[str | float, ...] = ("mean", "worst", 0.25)
@@ -67,9 +67,9 @@ class CellSettings:
     world: str
     variant: str
     seed: int = 0
-    episodes: int = 1000
+    episodes: int = 500
     """That a model learns from."""
-    asked: int = 40
+    asked: int = 25
     """Others, for which an answer is sought."""
     max_changes: int = 3
     seconds: float = 5.0
@@ -224,7 +224,7 @@ def measure(settings: CellSettings) -> Cell:
     recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, "bounded")
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
-    fitted = fit_recipe(train, refits="kinds", settings=FIT, seed=settings.seed)
+    fitted = fit_recipe(train, refits="kinds", subject_effect="auto", settings=FIT, seed=settings.seed)
     model = fitted.centre if isinstance(fitted, Ensemble) else fitted
     behaviour = fit_behaviour(train, settings=CHOICES, seed=settings.seed)
     fit_seconds = time.perf_counter() - started

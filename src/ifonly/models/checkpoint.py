@@ -25,7 +25,7 @@ from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.post_nonlinear import PostNonlinear
-from ifonly.models.standing import Standing
+from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.version import __version__
 
 __all__ = ["load_model", "read_metadata", "register", "registered_kinds", "save_model"]
@@ -128,7 +128,10 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         levels = [(finding["kind"], finding["level"]) for finding in content["findings"]]
-        found = Standing.of_findings(content["verdict"], levels, int(content["episodes"]), str(content["cohort"]))
+        hidden = HiddenSigns.of_figures(content["figures"])
+        found = Standing.of_findings(
+            content["verdict"], levels, int(content["episodes"]), str(content["cohort"]), hidden
+        )
         return found if content["model"] == fingerprint else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(

@@ -236,7 +236,8 @@ def like(model: TrainableModel, schema: Schema) -> TrainableModel:
 class SubjectEffectModel(TrainableModel):
     """The `second` model, whose context has effects that the `first` one's noise gives; `fit_with_effects` makes it.
 
-    They may be of different kinds. Both are of the schema `with_effects`; the noise that gives effects is that of the first where nobody has any.
+    They may be of different kinds. Both are of the schema `with_effects`; the
+    noise that gives effects is that of the first where nobody has any.
 
     To others it is a model of the cohort's schema: it infers the effects of an episode, or of the subjects of a cohort,
     when it encodes their context. Those of an episode by itself rest on this episode alone; in a cohort, all episodes

@@ -193,6 +193,8 @@ def train(
     validation_loss: list[float] = []
     best: dict[str, Tensor] = {}
     for epoch in range(1, settings.epochs + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate(epoch)
         try:
             figures = {"training loss": _train_epoch(model, rows, optimizer, run)}
             if held_rows is not None:

@@ -230,7 +230,7 @@ def _train_together(
     losses: list[_Losses] = [([], []) for _ in learners]
     with torch_threads(1), ThreadPoolExecutor(count) as pool:
         for epoch in range(1, settings.epochs + 1):
-            found = list(pool.map(_Group.train_epoch, groups))
+            found = list(pool.map(lambda group, rate=settings.rate(epoch): group.train_epoch(rate), groups))
             figures = torch.empty(len(learners), 2, dtype=torch.float64)
             for group, values in zip(places, found, strict=True):
                 figures[group] = values
@@ -263,12 +263,13 @@ class _Group:
         self._stacked = StackedModel(learners[0].model)
         self._weights = torch.stack([weights_of(learner.model) for learner in learners])
         self._seen = _stacked_seen(learners, self._weights)
-        self._optimizer = _Adam(self._weights, settings.learning_rate)
+        self._optimizer = _Adam(self._weights)
         self._best = self._weights.clone()
         self._lowest = torch.full((len(learners),), math.inf, dtype=torch.float64)
 
-    def train_epoch(self) -> Tensor:
+    def train_epoch(self, rate: float) -> Tensor:
         """One pass over each model's rows; training and validation losses [K, 2] (NaN: none, or broken down)."""
+        self._optimizer.rate = rate
         losses = torch.full((len(self._learners), 2), math.nan, dtype=torch.float64)
         try:
             losses[:, 0] = self._pass_over_rows()
@@ -361,9 +362,9 @@ def _batches(rows: Sequence[Tensor], size: int) -> list[_Batch]:
 class _Adam:
     """Adam as torch has it, for weights [K, P] of models of which some take fewer steps than others."""
 
-    def __init__(self, weights: Tensor, learning_rate: float) -> None:
+    def __init__(self, weights: Tensor) -> None:
         self._weights = weights
-        self._rate = learning_rate
+        self.rate = 0.0
         self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
         self._steps = torch.zeros(len(weights), 1, dtype=torch.float64, device=weights.device)
 
@@ -376,5 +377,5 @@ class _Adam:
         mean.lerp_(gradient, 1 - betas[0])
         square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
         root = square.sqrt().div_((1 - betas[1] ** steps).sqrt().to(square)).add_(tiny)
-        rates = (-self._rate / (1 - betas[0] ** steps)).to(mean)
+        rates = (-self.rate / (1 - betas[0] ** steps)).to(mean)
         self._weights[:active].addcdiv_(mean * rates, root)

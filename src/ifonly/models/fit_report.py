@@ -15,6 +15,13 @@ from ifonly.errors import InputError
 from ifonly.records import KnownNumber, MaybeNumber, from_plain, to_plain
 
 Density = Literal["joint", "margins"]
+Schedule = Literal["constant", "cosine"]
+
+BATCHES = 64
+"""Batches of an epoch, as a rule, where the data decide on their size: with fewer, a hundred epochs are too few steps."""
+BATCH_SIZES = (32, 512)
+"""Between these."""
+THOROUGH_RATE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,8 @@ class FitSettings:
     epochs: int = 100
     batch_size: int = 256
     learning_rate: float = 1e-3
+    schedule: Schedule = "constant"
+    """What becomes of the learning rate: it stays, or falls along half a cosine, to a hundredth in the last epoch."""
     validation: float = 0.1
     """Share of SUBJECTS held out to choose the best epoch; 0 trains on all and keeps the last epoch."""
     restore_best: bool = True
@@ -41,6 +50,25 @@ class FitSettings:
     torch counts threads for the whole process: while a fit runs, the number holds for everything else in it too.
     """
 
+    @classmethod
+    def thorough(cls, cohort: Cohort, **settings: Any) -> FitSettings:
+        """Settings with which small cohorts are learned as thoroughly as large ones.
+
+        The paper's batches and rate leave a cohort of some hundred episodes half learned after a hundred epochs: they
+        are too few steps. Here batches are so small that an epoch has some `BATCHES` of them, and the rate begins twice
+        as high and falls. `settings` count instead of these.
+        """
+        wanted = max(1, DataCounts.of(cohort).transitions // BATCHES)
+        size = min(max(2 ** round(math.log2(wanted)), BATCH_SIZES[0]), BATCH_SIZES[1])
+        return cls(**{"batch_size": size, "learning_rate": THOROUGH_RATE, "schedule": "cosine", **settings})
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 1."""
+        if self.schedule == "constant" or self.epochs == 1:
+            return self.learning_rate
+        left = (1 + math.cos(math.pi * (epoch - 1) / (self.epochs - 1))) / 2
+        return self.learning_rate * (0.01 + 0.99 * left)
+
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "threads"):
             check_whole(f"fit: {name}", getattr(self, name), least=1)
@@ -48,6 +76,8 @@ class FitSettings:
             raise InputError(f"fit: learning_rate={self.learning_rate} must be positive and finite.")
         if self.density not in get_args(Density):
             raise InputError(f"fit: density={self.density!r} is unknown; choose from {list(get_args(Density))}.")
+        if self.schedule not in get_args(Schedule):
+            raise InputError(f"fit: schedule={self.schedule!r} is unknown; choose from {list(get_args(Schedule))}.")
         if not (math.isfinite(self.curvature) and self.curvature >= 0):
             raise InputError(f"fit: curvature={self.curvature} must be finite and not negative.")
         if not 0 <= self.validation < 1:

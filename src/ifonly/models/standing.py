@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ifonly.errors import InputError
 
 FAILED = "fail"
 VERDICTS = ("pass", "warn", FAILED, "not judged")
+
+
+@dataclass(frozen=True)
+class HiddenSigns:
+    """What speaks for something that matters and is not recorded: how large each sign surely is, at least.
+
+    The lower ends of the check's intervals, of the feature that shows most of it; 0 where it may be chance, None where it
+    was not measured.
+    """
+
+    lasting: float | None = None
+    """Correlation of the noise with that of the next step."""
+    earlier: float | None = None
+    """Share of the noise's variance that actions of earlier steps predict."""
+    between: float | None = None
+    """Share of the noise's variance that lies between subjects."""
+    choice: float | None = None
+    """Share of what is open about actions that the noise of earlier steps explains."""
+
+    @classmethod
+    def of_figures(cls, figures: Mapping[str, Any]) -> HiddenSigns:
+        """What the figures of a check show, as plain types."""
+
+        def most(name: str) -> float | None:
+            return max((low for one in figures["features"] if (low := _surely(one.get(name))) is not None), default=None)
+
+        signs = {"lasting": most("lasting"), "earlier": most("by_earlier"), "between": most("between")}
+        return cls(**signs, choice=_surely(figures.get("choice_by_noise")))
+
+
+def _surely(estimate: Mapping[str, Any] | None) -> float | None:
+    """How far a figure lies from zero, at least, by its interval; None where it has none."""
+    low, high = (None, None) if estimate is None else (estimate["low"], estimate["high"])
+    return None if low is None or high is None else max(0.0, low, -high)
 
 
 @dataclass(frozen=True)
@@ -24,16 +59,24 @@ class Standing:
     """How many the model was checked on."""
     cohort: str
     """Their fingerprint."""
+    hidden: HiddenSigns = HiddenSigns()
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise InputError(f"verdict {self.verdict!r} of a model's check: must be one of {', '.join(VERDICTS)}.")
 
     @classmethod
-    def of_findings(cls, verdict: str, findings: Iterable[tuple[str, str]], episodes: int, cohort: str) -> Standing:
+    def of_findings(
+        cls,
+        verdict: str,
+        findings: Iterable[tuple[str, str]],
+        episodes: int,
+        cohort: str,
+        hidden: HiddenSigns = HiddenSigns(),  # noqa: B008  # frozen
+    ) -> Standing:
         """The standing of a check with these findings, each a kind and its level."""
         kinds = tuple(kind for kind, level in findings if level == verdict != "pass")
-        return cls(verdict, kinds, episodes, cohort)
+        return cls(verdict, kinds, episodes, cohort, hidden)
 
     @property
     def failed(self) -> bool:

@@ -14,7 +14,7 @@ from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
 from ifonly.files import write_text_atomically
 from ifonly.models.checkpoint import CHECK, read_metadata
-from ifonly.models.standing import Standing
+from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.records import KnownNumber, from_plain, to_plain
 from ifonly.text.checks import check_details, check_lines, headline
 from ifonly.version import __version__
@@ -116,7 +116,8 @@ class ModelCheck:
     def standing(self) -> Standing:
         """What models and results carry of the check."""
         levels = [(finding.kind, finding.level.value) for finding in self.findings]
-        return Standing.of_findings(self.verdict.value, levels, self.episodes, self.cohort)
+        hidden = HiddenSigns.of_figures(to_plain(self.figures))
+        return Standing.of_findings(self.verdict.value, levels, self.episodes, self.cohort, hidden)
 
     def headline(self) -> str:
         """The verdict in one sentence."""

@@ -84,6 +84,8 @@ class Query:
     """Evidence: whether every refit of an ensemble is solved, too, to see which would change the same steps."""
     sensitivity: bool = False
     """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
+    coupling: bool = False
+    """Evidence: whether to tell what is left of the gain where the same noise need not apply under another action."""
     limits: Limits = field(default_factory=Limits)
     """When a search stops early, for each episode."""
     solver: Mapping[str, Any] = field(default_factory=lambda: {"name": BRANCH_AND_BOUND})
@@ -95,7 +97,7 @@ class Query:
         _require(self.reward, Reward, "reward", 'minus("SOFA")')
         _require(self.constraints, Constraints, "constraints", "Constraints(...)")
         _require(self.limits, Limits, "limits", "Limits(...)")
-        for name in ("each_refit", "sensitivity", "allow_failed_model"):
+        for name in ("each_refit", "sensitivity", "coupling", "allow_failed_model"):
             _require(getattr(self, name), bool, name, "True or False")
         object.__setattr__(self, "max_changes", _checked_changes(self.max_changes))
         object.__setattr__(self, "change_cost", _checked_cost(self.change_cost))

@@ -21,6 +21,7 @@ WHOLE = Query(
     support_share=0.5,
     each_refit=True,
     sensitivity=True,
+    coupling=True,
     limits=Limits(seconds=1.5, nodes=10, gap=0.25, memory=64.0),
     solver={"name": "branch-and-bound", "alternatives": 3, "within": 0.5},
     allow_failed_model=True,

@@ -86,6 +86,8 @@ class Query:
     """Whether to tell how much of such a promise is owed to having been chosen (`ifonly.evidence.honest`)."""
     sensitivity: bool = False
     """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
+    coupling: bool = False
+    """Evidence: whether to tell what is left of the gain where the same noise need not apply under another action."""
     limits: Limits = field(default_factory=Limits)
     """When a search stops early, for each episode."""
     solver: Mapping[str, Any] = field(default_factory=lambda: {"name": BRANCH_AND_BOUND})
@@ -97,7 +99,7 @@ class Query:
         _require(self.reward, Reward, "reward", 'minus("SOFA")')
         _require(self.constraints, Constraints, "constraints", "Constraints(...)")
         _require(self.limits, Limits, "limits", "Limits(...)")
-        for name in ("each_refit", "honest", "sensitivity", "allow_failed_model"):
+        for name in ("each_refit", "honest", "sensitivity", "coupling", "allow_failed_model"):
             _require(getattr(self, name), bool, name, "True or False")
         object.__setattr__(self, "max_changes", _checked_changes(self.max_changes))
         object.__setattr__(self, "change_cost", _checked_cost(self.change_cost))

@@ -10,7 +10,7 @@ from made_evidence import CHECKED, QUERY, SCHEMA, refits, scored, sensitive, sup
 from ifonly.errors import InputError, StoreError
 from ifonly.models.standing import Standing
 from ifonly.records import from_plain, to_plain
-from ifonly.result import Evidence, Thresholds, Verdict, WarningCode
+from ifonly.result import Evidence, LocalCalibration, Thresholds, Verdict, WarningCode
 from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, SupportFlag
 from ifonly.text import catalogue as texts
 from ifonly.text.evidence import caution_message, lines_of, messages_of, model_message, warned_message
@@ -26,6 +26,7 @@ EVERYTHING = Evidence(
     failures=(FAILURE,),
     kept_within_ranges=0.3,
     scores=(scored(10.6, -1.0, 0.5),),
+    calibration=LocalCalibration(gain=10.6, adjusted=3.1, deviation=1.2, transitions=100),
 )
 
 
@@ -136,6 +137,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         WarningCode.SMALL_INFLUENCE: {"step": 1, "undone_by": 0.3, "member": None},
         WarningCode.LEAVES_RANGES: {"kept": 0.3},
         WarningCode.NOT_BORNE_OUT: {"score": "SOFA", "claimed": 10.6, "recomputed": -0.5},
+        WarningCode.BEYOND_CALIBRATION: {"gain": 10.6, "adjusted": 3.1},
         WarningCode.NOT_EXAMINED: {"parts": ["sensitivity"]},
     }
     assert [str(warning) for warning in messages_of(EVERYTHING, SCHEMA, QUERY).warnings] == [
@@ -148,6 +150,8 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         "values leave their plausible ranges; of the gain 30 % is left when they are cut there",
         "the organs do not bear the gain out: by the model SOFA falls by 10.6 points in all; recomputed from the organ "
         "values it rises by 0.5 points in all, most of it by the kidneys",
+        "the gain of 10.6 becomes 3.1, give or take 1.2, where the model is corrected by what it gets wrong in "
+        "comparable records",
         "could not be examined: what would undo the gain (no prior)",
     ]
     assert [str(warned_message(code)) for code in WarningCode] == [
@@ -158,6 +162,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
         "a small unrecorded influence would undo the gain",
         "values leave their plausible ranges",
         "the organs do not bear the gain out",
+        "comparable records do not bear the gain out",
         "could not be examined",
     ]
 

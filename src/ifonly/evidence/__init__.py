@@ -1,9 +1,19 @@
 """How far an answer may be believed: what refits say of it, what supports its changes, and what would undo them."""
 
 from ifonly.evidence.calibration import calibration
+from ifonly.evidence.coupling import coupling
 from ifonly.evidence.examination import check_examination, examine, unexamined
 from ifonly.evidence.refits import agreement
 from ifonly.evidence.sensitivity import sensitivity
 from ifonly.evidence.support import support_of
 
-__all__ = ["agreement", "calibration", "check_examination", "examine", "sensitivity", "support_of", "unexamined"]
+__all__ = [
+    "agreement",
+    "calibration",
+    "check_examination",
+    "coupling",
+    "examine",
+    "sensitivity",
+    "support_of",
+    "unexamined",
+]

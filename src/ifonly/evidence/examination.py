@@ -14,6 +14,7 @@ from torch import Tensor
 from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.calibration import calibration
+from ifonly.evidence.coupling import coupling as coupling_of
 from ifonly.evidence.honest import honest_gain
 from ifonly.evidence.organs import score_gains
 from ifonly.evidence.refits import agreement, require_exact
@@ -26,12 +27,12 @@ from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, me
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
 from ifonly.records import finite
-from ifonly.result import Evidence, LocalCalibration, Result, Sensitivity
+from ifonly.result import Coupling, Evidence, LocalCalibration, Result, Sensitivity
 from ifonly.result.evidence import ExaminationFailure, Reason
 from ifonly.search.base import Solver
 from ifonly.search.build_result import clipped_outcomes
 
-Found = TypeVar("Found", LocalCalibration, Sensitivity)
+Found = TypeVar("Found", Coupling, LocalCalibration, Sensitivity)
 
 
 def examine(
@@ -43,6 +44,7 @@ def examine(
     each_refit: bool | None = None,
     honest: bool | None = None,
     sensitivity: bool | None = None,
+    coupling: bool | None = None,
     solver: Solver | None = None,
     limits: Limits | None = None,
     progress: Progress = silent,
@@ -52,14 +54,16 @@ def examine(
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
     and `limits`); how usual they are, by `behaviour`, and how well the model explains the recorded courses that it has
-    kept where they are like this one; whether the organs of a score bear its gain out; and with `sensitivity` what
-    would undo the gain. Of an ensemble problem, the latter and the courses are asked of the member that gains least of
-    those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
-    `each_refit` and `sensitivity` are as the query says, unless they are given.
+    kept where they are like this one; whether the organs of a score bear its gain out; with `sensitivity` what
+    would undo the gain; and with `coupling` what is left of it where the same noise need not apply under another
+    action. Of an ensemble problem, these two and the courses are asked of the member that gains least of those that
+    gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
+    `each_refit`, `sensitivity` and `coupling` are as the query says, unless they are given.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     honest = problem.query.honest if honest is None else honest
     sensitivity = problem.query.sensitivity if sensitivity is None else sensitivity
+    coupling = problem.query.coupling if coupling is None else coupling
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
         answer = answer.actions
@@ -92,6 +96,8 @@ def examine(
             asked["calibration"] = lambda: _of_one(problem, sequence, lambda one: calibration(one, sequence, behaviour))
     if sensitivity:
         asked["sensitivity"] = lambda: _of_one(problem, sequence, lambda one: sensitivity_of(one, sequence))
+    if coupling:
+        asked["coupling"] = lambda: _of_one(problem, sequence, lambda one: coupling_of(one, sequence))
     for part, find in asked.items():
         try:
             found[part] = find()

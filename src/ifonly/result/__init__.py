@@ -1,6 +1,7 @@
 """The one answer (`Result`), its parts, and what speaks for it (`Evidence`)."""
 
 from ifonly.result.calibration import LocalCalibration
+from ifonly.result.coupling import Coupling
 from ifonly.result.evidence import (
     Agreement,
     Evidence,
@@ -20,6 +21,7 @@ __all__ = [
     "Budget",
     "Certificate",
     "Change",
+    "Coupling",
     "Evidence",
     "EvidenceWarning",
     "LocalCalibration",

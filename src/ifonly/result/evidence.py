@@ -18,6 +18,7 @@ from ifonly.errors import IfonlyError, InputError, ReplayError
 from ifonly.models.standing import EnsembleNote, MemberLabel, Standing
 from ifonly.records import KnownNumber, MaybeNumber, Outcomes
 from ifonly.result.calibration import LocalCalibration
+from ifonly.result.coupling import Coupling
 from ifonly.result.sensitivity import Sensitivity
 from ifonly.text.catalogue import say
 
@@ -343,7 +344,7 @@ class ExaminationFailure:
     """A part of an examination that failed; the others stand."""
 
     part: str
-    """"refits", "support", "calibration", "sensitivity" or "all"."""
+    """"refits", "support", "calibration", "sensitivity", "coupling" or "all"."""
     reason: Reason
 
 
@@ -368,6 +369,8 @@ class Evidence:
     """The gain by every score of the schema that is made of other features; none where nothing is changed."""
     calibration: LocalCalibration | None = None
     """What recorded transitions of others, from such states under such actions, do to the promise."""
+    coupling: Coupling | None = None
+    """What is left of the gain where the same noise need not apply under another action."""
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
 

@@ -51,7 +51,7 @@ def _step(step: StepCalibration, schema: Schema) -> Message:
     when = moment(schema, step.step)
     if not step.records:
         return Message("calibration.none", {"when": when})
-    far = ""
+    far: Message | str = ""
     if step.percentile > FAR:
         far = Message("calibration.far", {"percent": f"{math.floor(step.percentile)}"})
     plain = sorted(

@@ -14,6 +14,7 @@ from ifonly.data.schema import moment
 from ifonly.text.calibration import adjusted_message, calibration_messages
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
+from ifonly.text.coupling import coupling_messages
 from ifonly.text.numbers import percent
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class EvidenceMessages:
     support: tuple[Message, ...]
     calibration: tuple[Message, ...]
     sensitivity: tuple[Message, ...]
+    coupling: tuple[Message, ...]
     organs: tuple[Message, ...]
 
 
@@ -60,8 +62,8 @@ def evidence_lines(result: Result) -> list[str]:
 
 def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMessages:
     """All that is to be said about the evidence for an answer."""
-    parts = (evidence.refits, evidence.support, evidence.calibration, evidence.sensitivity)
-    refits, support, calibration, sensitivity = parts if evidence.changed_steps else (None,) * len(parts)
+    parts = (evidence.refits, evidence.support, evidence.calibration, evidence.sensitivity, evidence.coupling)
+    refits, support, calibration, sensitivity, coupling = parts if evidence.changed_steps else (None,) * len(parts)
     return EvidenceMessages(
         statement=_statement(evidence, schema),
         warnings=tuple(warning_message(warning, evidence, schema, query) for warning in evidence.warnings),
@@ -69,6 +71,7 @@ def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMes
         support=() if support is None else support_messages(support, schema),
         calibration=() if calibration is None else calibration_messages(calibration, schema, query),
         sensitivity=() if sensitivity is None else sensitivity_messages(sensitivity, schema),
+        coupling=() if coupling is None else coupling_messages(coupling, query),
         organs=tuple(message for score in evidence.scores for message in organ_messages(score, evidence)),
     )
 
@@ -80,7 +83,7 @@ def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
     if evidence.check is not None:
         values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
         lines.append(Message("evidence.line.check", values))
-    for name in ("refits", "support", "calibration", "sensitivity", "organs"):
+    for name in ("refits", "support", "calibration", "sensitivity", "coupling", "organs"):
         first, *details = getattr(told, name) or (None,)
         if first is not None:
             lines += [_line(name, first), *(_line("detail", detail) for detail in details)]

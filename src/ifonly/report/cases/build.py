@@ -291,6 +291,8 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
         support=None if evidence.support is None or not changed else course_support(problem, evidence.support),
         sensitivity=said.sensitivity,
         organs=said.organs,
+        calibration=said.calibration,
+        coupling=said.coupling,
     )
 
 

@@ -195,6 +195,10 @@ class EvidencePage:
     sensitivity: tuple[Message, ...] = ()
     organs: tuple[Message, ...] = ()
     """Whether the organs of a score bear its gain out, and which of them drives it."""
+    calibration: tuple[Message, ...] = ()
+    """What comparable records do to the promise."""
+    coupling: tuple[Message, ...] = ()
+    """What is left of the gain under other luck."""
 
 
 @dataclass(frozen=True, eq=False)

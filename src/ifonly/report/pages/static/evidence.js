@@ -95,8 +95,8 @@
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
-  /** The score made anew of its organs, and which of them drives the gain. */
-  function organsPart([summary, ...details]) {
+  /** A summary and its details: the score made anew of its organs, comparable records, other luck. */
+  function summaryPart([summary, ...details]) {
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
@@ -110,8 +110,10 @@
       part("model", modelPart(model)),
       answer && part("refits", refitsPart(case_, evidence)),
       answer && part("support", supportPart(evidence.support)),
+      evidence.calibration.length && part("calibration", summaryPart(evidence.calibration)),
       answer && part("sensitivity", sensitivityPart(evidence.sensitivity)),
-      evidence.organs.length && part("organs", organsPart(evidence.organs)),
+      evidence.coupling.length && part("coupling", summaryPart(evidence.coupling)),
+      evidence.organs.length && part("organs", summaryPart(evidence.organs)),
     ].filter(Boolean));
     const chart = place.querySelector(".refits-chart");
     if (chart) {

@@ -82,7 +82,7 @@ def choose_effects(
     >>> cohort = simulate.simulate_cohort(40, seed=0)
     >>> choice = choose_effects(LocationScale(cohort.schema, hidden=(8,)), cohort, settings=FitSettings(epochs=2))
     >>> choice.chosen, choice.subjects
-    (False, 7)
+    (False, 8)
     """
     settings = settings or FitSettings()
     if len(set(cohort.subjects)) < LEAST_SUBJECTS:

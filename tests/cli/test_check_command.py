@@ -71,11 +71,11 @@ def a_damaged_cohort(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
 
 
 def a_fit_that_fails(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.evidence.recipes.fit", FitError("the loss is not finite"), patch, 3)
+    return _failing("ifonly.models.effect_choice.fit", FitError("the loss is not finite"), patch, 3)
 
 
 def a_fit_that_is_interrupted(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:
-    return _failing("ifonly.evidence.recipes.fit", KeyboardInterrupt(), patch, 130)
+    return _failing("ifonly.models.effect_choice.fit", KeyboardInterrupt(), patch, 130)
 
 
 def a_disk_that_is_full(own: Path, others: Path, patch: pytest.MonkeyPatch) -> int:

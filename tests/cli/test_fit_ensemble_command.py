@@ -118,6 +118,12 @@ def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> N
     assert set(content["exact_norms"]) == {"location", "scale"}
     assert content["fit_report"]["effects"][0]["feature"] == model.schema.dynamic[0].name
     assert run("fit", *options[:-1], "subject_effect=perhaps", "--out", out).exit_code == 2
+    decided = run("fit", *options[:-1], "subject_effect=auto", "--out", tmp_path / "decided")
+    assert decided.exit_code == 0, decided.output
+    assert "  subjects    " in decided.stdout
+    choice = load_model(tmp_path / "decided").fit_report.effect_choice
+    assert choice is not None
+    assert isinstance(load_model(tmp_path / "decided"), SubjectEffectModel) == choice.chosen
     refits = run("fit", *options, "--out", tmp_path / "refits", "--ensemble", 2)
     assert refits.exit_code == 0, refits.output
     assert load_model(tmp_path / "refits").context_size == model.context_size

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json as json_format
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,7 +38,7 @@ class Kind(StrEnum):
 
 RECIPE_NAMES = ("paper", "plain", "plain-tails", "residual", "residual-tails")
 
-FIT_SETTINGS = {
+FIT_SETTINGS: dict[str, Callable[[str], Any]] = {
     "prior": str,
     "residual": str,
     "curvature": float,

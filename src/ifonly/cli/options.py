@@ -81,7 +81,7 @@ YES_OR_NO = {"true": True, "false": False}
 
 def switch(text: str) -> bool | str:
     """What is on, off or decided by the data."""
-    return {"true": True, "false": False, "auto": "auto"}[text]
+    return text if text == "auto" else YES_OR_NO[text]
 
 
 def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], An
             known = ", ".join(kinds)
             raise typer.BadParameter(f"--set {text!r}: there is only {known}.{did_you_mean(name, kinds)}")
         try:
-            found[name] = YES_OR_NO[value] if kinds[name] is bool else kinds[name](value)
+            found[name] = kinds[name](value)
         except (KeyError, ValueError):
             raise typer.BadParameter(f"--set {text!r}: {value!r} is no {kinds[name].__name__}.") from None
     return found

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.episode import FloatArray
 from ifonly.models.base import TrainableModel
 from ifonly.models.effects import Shrinkage, SubjectEffectModel, steps_of
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import EncodedTransitions, fit, hold_out_subjects, objective
+from ifonly.models.fit import EncodedTransitions, fit, hold_out_subjects
 from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, with_columns
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.fit_report import EffectChoice, FitSettings
@@ -28,8 +28,6 @@ HELD_OUT = 0.2
 
 LEAST_SUBJECTS = 20
 """With fewer there is nothing to decide by, and a model has no effects."""
-
-MARGINS = FitSettings(density="margins")
 
 
 def fit_as_chosen(
@@ -74,15 +72,17 @@ def choose_effects(
     """Whether a model like `model` should have subject effects.
 
     Models without and with them are fitted to four fifths of the subjects. Of the others, effects are inferred from the
-    first half of each episode's steps, and the losses of the later half are compared: there, no step flatters itself.
-    Where the noise of no feature lies between subjects beyond chance, the second is not fitted.
+    first half of each episode's steps, and the errors of the later half are compared: there, no step flatters itself.
+    Errors, and not densities: a fit with effects of the very steps that it explains takes its noise for too small, and
+    counterfactuals do not depend on that. Where the noise of no feature lies between subjects beyond chance, the second
+    is not fitted.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
     >>> cohort = simulate.simulate_cohort(40, seed=0)
     >>> choice = choose_effects(LocationScale(cohort.schema, hidden=(8,)), cohort, settings=FitSettings(epochs=2))
     >>> choice.chosen, choice.subjects
-    (False, 7)
+    (False, 8)
     """
     settings = settings or FitSettings()
     if len(set(cohort.subjects)) < LEAST_SUBJECTS:
@@ -96,33 +96,38 @@ def choose_effects(
         return EffectChoice(chosen=False, subjects=subjects)
     found = fit_with_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
     assert isinstance(found, SubjectEffectModel), "there are no members"
-    gain, error = _mean_by_subject(*_later_gains(without, found, held_out))
+    gain, error = _later_gain(without, found, held_out)
     return EffectChoice(chosen=gain > error, subjects=subjects, gain=gain, error=error)
 
 
 @torch.no_grad()
-def _later_gains(without: TrainableModel, found: SubjectEffectModel, cohort: Cohort) -> tuple[FloatArray, IntArray]:
-    """By how much each later transition [n] is more likely with effects of the earlier ones, and whose it is [n]."""
-    episode = cohort.transitions().episode
+def _later_gain(without: TrainableModel, found: SubjectEffectModel, cohort: Cohort) -> tuple[float, float]:
+    """By how much errors of later steps are smaller with effects of the earlier ones, in nats, and its standard error.
+
+    The sum over features of the logarithm of the ratio of mean absolute errors. Subjects are independent, and their
+    steps are not.
+    """
+    transitions = cohort.transitions()
     first = (cohort.lengths - 1) // 2
-    later = steps_of(episode) >= first[episode]
+    later = steps_of(transitions.episode) >= first[transitions.episode]
+    counted = later[:, None] if transitions.measured is None else later[:, None] & transitions.measured
     nobody = with_columns(cohort, np.zeros((len(cohort.actions), len(cohort.schema.dynamic))))
     plain, full = without.for_search(), found.for_search()
     context = np.delete(full.encode_context_from(cohort, first), cohort.offsets[1:] - 1, axis=0)
     rows = EncodedTransitions.of(full, cohort)._replace(context=torch.as_tensor(context))
-    gains = _log_prob(full, rows) - _log_prob(plain, EncodedTransitions.of(plain, nobody))
     _, subjects = np.unique(np.array(cohort.subjects), return_inverse=True)
-    return gains[later], np.asarray(subjects[episode][later])
+    sums = np.zeros((2, int(subjects.max()) + 1, len(cohort.schema.dynamic)))
+    for total, errors in zip(
+        sums, (_errors(plain, EncodedTransitions.of(plain, nobody)), _errors(full, rows)), strict=True
+    ):
+        np.add.at(total, subjects[transitions.episode], np.where(counted, errors, 0.0))
+    before, after = np.maximum(sums.sum(axis=1), 1e-12)
+    spread = (sums[0] / before - sums[1] / after).sum(axis=1)  # of the linearised logarithms, by subject
+    count = len(spread)
+    return float(np.log(before / after).sum()), math.sqrt(count / (count - 1) * float(spread @ spread))
 
 
-def _log_prob(model: TrainableModel, rows: EncodedTransitions) -> FloatArray:
-    """The sum of the log densities of measured entries, each on its own [N]."""
-    return np.asarray(torch.cat([objective(model, batch, MARGINS) for batch in rows.batches()]).numpy())
-
-
-def _mean_by_subject(values: FloatArray, subjects: IntArray) -> tuple[float, float]:
-    """The mean of values [n], and its standard error where subjects [n] are independent and their values are not."""
-    sums, counts = np.bincount(subjects, weights=values), np.bincount(subjects).astype(np.float64)
-    mean = float(sums.sum() / counts.sum())
-    spread = sums - mean * counts
-    return mean, math.sqrt(len(sums) / (len(sums) - 1) * float(spread @ spread)) / float(counts.sum())
+def _errors(model: TrainableModel, rows: EncodedTransitions) -> FloatArray:
+    """How far next states are from those without noise [N, D], in scaled units."""
+    noise = torch.zeros_like(rows.states)
+    return np.asarray((model.step(rows.states, rows.context, rows.actions, noise) - rows.next_states).abs().numpy())

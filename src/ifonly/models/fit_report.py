@@ -138,14 +138,15 @@ class EffectShare:
 @dataclass(frozen=True)
 class EffectChoice:
     """Whether subject effects pay, on subjects held out: inferred from the first half of every episode, they must lower
-    the loss of the other half by more than one standard error."""
+    the errors of the other half by more than one standard error."""
 
     chosen: bool
     subjects: int
     """Held out; 0 where there are too few to tell, and then there are no effects."""
     gain: MaybeNumber = None
-    """By how much the loss of later steps (densities of all features, each on its own) is lower with effects, in nats
-    per transition; None where none were fitted, since the noise of no feature lies between subjects beyond chance."""
+    """By how much errors of later steps are smaller with effects, in nats per transition: the sum over features of the
+    logarithm of the ratio of mean absolute errors. None where none were fitted, since the noise of no feature lies
+    between subjects beyond chance."""
     error: MaybeNumber = None
     """The standard error of the gain, by subject."""
 
@@ -220,7 +221,7 @@ def _choice_lines(choice: EffectChoice | None) -> list[str]:
         )
         return [f"  subjects    no effects: {reason}"]
     return [
-        f"  subjects    effects of earlier steps lower the loss of later ones by {choice.gain:.3f} \u00b1 "
+        f"  subjects    effects of earlier steps lower errors of later ones by {choice.gain:.3f} \u00b1 "
         f"{choice.error:.3f} nats per transition ({choice.subjects} subjects held out): "
         f"{'taken' if choice.chosen else 'not taken'}"
     ]

@@ -21,15 +21,18 @@ from ifonly.evidence.check.sample import NoiseSample
 def choice_by_noise(sample: NoiseSample, *, seed: int) -> Estimate | None:
     """The share of what the present leaves open about actions that the noise of earlier steps explains, out of sample.
 
-    The present is state, context, step and the action before. Shares are of the variance of doses, or of indicators of
-    actions that are categories. None where too few subjects have two transitions, or nobody chooses.
+    The present is here state, context, step, the action before and the mean of all before: habits, and the ways of
+    those who give everybody more, are no sign, though given the state they are tied to earlier noise. Shares are of the
+    variance of doses, or of indicators of actions that are categories. None where too few subjects have two
+    transitions, or nobody chooses.
     """
     rows = _with_past(sample, np.arange(len(sample)), seed)
     if rows is None:
         return None
     steps = (sample.position - _starts(sample)[sample.episode]).astype(np.float64)[:, None]
-    present = np.concatenate([sample.inputs[rows], steps[rows], sample.action_inputs[rows - 1]], axis=1)
     chosen, doses = _chosen(sample)[rows], standardised(_chosen(sample))
+    before = _earlier(sample, doses, np.ones(doses.shape))
+    present = np.concatenate([sample.inputs[rows], steps[rows], before[rows]], axis=1)
     # What is hidden may act by way of an action, as a price does: then the noise tells it only times the dose.
     noise = np.concatenate([sample.scores, *(sample.scores * dose[:, None] for dose in doses.T)], axis=1)
     counted = np.tile(sample.counted, (1, 1 + doses.shape[1]))

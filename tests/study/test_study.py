@@ -257,7 +257,7 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 
 @pytest.mark.parametrize(("stage", "recipe"), [("fit", "auto"), ("cohort", "paper")])
 def test_killed_it_goes_on(tmp_path: Path, stage: str, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.evidence.recipes.ASKED", 1)  # for one answer is as slow as another
+    monkeypatch.setattr("ifonly.evidence.recipe_losses.ASKED", 1)  # for one answer is as slow as another
     file = write(tmp_path / "s", fit={**TINY["fit"], "recipe": recipe}, cohort={"workers": 1})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
 
@@ -115,9 +115,13 @@ def parameters_of(model: TransitionModel) -> int:
     return sum(weights.numel() for weights in model.parameters())
 
 
-AUTO, OWN_RECIPE = "auto", "own"
+AUTO, OWN_RECIPE, KINDS = "auto", "own", "kinds"
 OWN = ("kind", "lipschitz", "residual", "prior", "curvature")
 """Entries of a `FitPlan` that a recipe would say."""
+
+
+Refits = Annotated[int | Literal["kinds"] | None, BeforeValidator(lambda value: 0 if value == "none" else value)]
+"""How many members are fitted to bootstrap samples; or "kinds"; "none" is 0."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +138,9 @@ class FitPlan:
     residual: Residual = "none"
     prior: str = "gaussian"
     curvature: float = 0.0
-    refits: int = 0
-    """Members fitted to bootstrap samples of subjects; 0: one model only."""
+    refits: Refits = None
+    """"kinds": members of different kinds (`fit_recipe`); a number: so many fitted to bootstrap samples of subjects; 0:
+    one model only; None: kinds where all recipes are compared, else 0."""
     subject_effect: bool = False
     """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`)."""
     epochs: int = 100
@@ -160,8 +165,19 @@ class FitPlan:
         wanted = len(MODELS[self.kind][1])
         if self.lipschitz is not None and len(self.lipschitz) != wanted:
             raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
-        if self.refits < 0:
+        object.__setattr__(self, "refits", self._members())
+
+    def _members(self) -> int | str:
+        """How many refits there are, or "kinds"; refused where there are no kinds."""
+        if self.refits is None:
+            return KINDS if self.recipe == AUTO and not self.subject_effect else 0
+        if self.refits == KINDS and self.recipe == OWN_RECIPE:
+            raise SettingError("refits", KINDS, "goes with a recipe, not with a model of your own; give a number.")
+        if self.refits == KINDS and self.subject_effect:
+            raise SettingError("refits", KINDS, "have no subject effects yet; give a number.")
+        if isinstance(self.refits, int) and self.refits < 0:
             raise SettingError("refits", self.refits, "must not be negative.")
+        return self.refits
 
     def untrained(self, schema: Schema) -> TrainableModel:
         """The model before training; of the usual size where the cohort is yet to choose a recipe."""

@@ -100,7 +100,7 @@ def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool =
 def store_model(
     source: Path, out: Path, chosen: FitPlan, *, overwrite: bool = False, progress: Progress = silent
 ) -> TrainableModel:
-    """Fit one model, or an ensemble of refits, to a stored cohort, and store it."""
+    """Fit one model, or an ensemble, to a stored cohort, and store it."""
     cohort = load_cohort(source)
     journal = out.with_name(f"{out.name}.recipes")
     made: TrainableModel
@@ -109,7 +109,7 @@ def store_model(
             cohort,
             recipes=chosen.recipes,
             hidden=chosen.hidden,
-            refits=chosen.refits,
+            refits=chosen.refits or 0,
             subject_effect=chosen.subject_effect,
             settings=chosen.settings,
             seed=chosen.seed,
@@ -126,6 +126,7 @@ def store_model(
 def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:
     """The model that the plan describes itself, without a recipe."""
     model, settings, seed = chosen.untrained(cohort.schema), chosen.settings, chosen.seed
+    assert isinstance(chosen.refits, int), "there are no kinds of one's own model"
     members = chosen.refits
     if chosen.subject_effect:
         return fit_with_effects(model, cohort, members=members, settings=settings, seed=seed, progress=progress)

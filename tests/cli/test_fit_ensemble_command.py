@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from ifonly.models import Ensemble, load_model
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.records import to_plain
@@ -91,6 +93,42 @@ def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> Non
         run("fit", "--recipe", "paper", "--episodes", cohort_folder, "--out", tmp_path / "m", "--ensemble", 0).exit_code
         == 2
     )
+
+
+def test_kinds_are_the_default_where_recipes_are_compared(
+    run, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ifonly.evidence.recipe_losses.ASKED", 1)
+    monkeypatch.setattr("ifonly.evidence.recipe_losses.PATIENCE", 0.1)
+    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m", "--epochs", 1, "--hidden", 4)
+    made = run(*command)
+    assert made.exit_code == 0, made.output
+    assert "14 members of 7 kinds, each kind fitted to either half of the subjects; weights " in made.stdout
+    assert "ensemble stored in" in made.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m"], "the journal and its models are gone"
+    model = load_model(tmp_path / "m")
+    assert isinstance(model, Ensemble)
+    kinds = ["paper", "plain", "plain-tails", "residual", "residual-tails", "narrow", "partial"]
+    assert [label.kind for label in model.labels] == [kind for kind in kinds for _ in range(2)]
+    described = run("info", tmp_path / "m")
+    assert "14 members of 7 kinds" in described.stdout
+    alone = run(*command[:4], tmp_path / "one", *command[5:], "--recipe", "paper", "--ensemble", "none")
+    assert alone.exit_code == 0, alone.output
+    assert not isinstance(load_model(tmp_path / "one"), Ensemble)
+
+
+def test_what_members_cannot_be_is_refused_in_words(run, cohort_folder: Path, tmp_path: Path) -> None:
+    command = ("fit", "--episodes", cohort_folder, "--out", tmp_path / "m")
+    for wrong in ("many", "-3", "2.5", "0"):
+        found = run(*command, "--ensemble", wrong)
+        assert found.exit_code == 2
+        assert "say kinds, none, or how many members" in " ".join(found.output.split())
+    own = run(*command, "--ensemble", "kinds", "--kind", "additive")
+    assert own.exit_code == 2
+    assert "goes with a recipe" in " ".join(own.output.split())
+    effects = run(*command, "--ensemble", "kinds", "--set", "subject_effect=true")
+    assert effects.exit_code == 2
+    assert "no subject effects yet" in " ".join(effects.output.split())
 
 
 def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import torch
 
 from ifonly import FitSettings, LocationScale, fit, simulate
 from ifonly.errors import InputError
-from ifonly.evidence import recipe_losses
+from ifonly.evidence import kinds, recipe_losses
 from ifonly.evidence.recipe_losses import Losses, replays
 from ifonly.evidence.recipes import compare_recipes, fit_recipe
+from ifonly.models.base import TrainableModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, objective
-from ifonly.models.fit_ensemble import fit_strengths
+from ifonly.models.fit_ensemble import fit_samples, fit_strengths
 from ifonly.models.fit_report import FitReport
 from ifonly.models.recipes import FALLBACK_STRENGTH, RECIPES, Recipe, find_recipe
 
@@ -62,6 +64,18 @@ def test_replays_hold_what_was_not_measured() -> None:
     torch.testing.assert_close(counts[0], measured)
 
 
+def count_fits(monkeypatch: pytest.MonkeyPatch) -> list[TrainableModel]:
+    """What is fitted to halves from now on, before it was."""
+    fitted = []
+
+    def counted(model: TrainableModel, *args: Any, **kwargs: Any) -> list[TrainableModel]:
+        fitted.append(model)
+        return fit_samples(model, *args, **kwargs)
+
+    monkeypatch.setattr(kinds, "fit_samples", counted)
+    return fitted
+
+
 def test_the_same_seed_gives_the_same_table_and_an_interrupted_comparison_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,16 +83,10 @@ def test_the_same_seed_gives_the_same_table_and_an_interrupted_comparison_goes_o
     whole = compare_recipes(COHORT, SMALL[:2], hidden=(8,), settings=QUICK, journal=journal)
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text(lines[0] + lines[1] + lines[2][:50])  # killed while the second recipe was written down
-    fitted = []
-
-    def counted(model, *args, **kwargs):  # type: ignore[no-untyped-def]
-        fitted.append(model)
-        return fit_strengths(model, *args, **kwargs)
-
-    monkeypatch.setattr(recipes, "fit_strengths", counted)
+    fitted = count_fits(monkeypatch)
     again = compare_recipes(COHORT, SMALL[:2], hidden=(8,), settings=QUICK, journal=journal)
     assert len(fitted) == 1
-    untimed = [[replace(row, seconds=None, proven=None) for row in rows] for rows in (whole, again)]
+    untimed = [[replace(row, seconds=None, proven=None) for row in one.rows] for one in (whole, again)]
     assert untimed[0] == untimed[1]
     compare_recipes(COHORT, SMALL[:1], hidden=(8,), settings=QUICK, journal=journal)
     assert len(fitted) == 2, "a journal of another comparison is begun anew"

@@ -1,6 +1,7 @@
 """Ensembles: each member is what `fit` makes of its sample, whoever it is trained with; the centre speaks."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from ifonly.models.fit import EncodedTransitions, FitSettings, evaluate, fit, ob
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.layers import Network
 from ifonly.models.stacked import StackedModel, set_weights, weights_of
+from ifonly.models.standing import MemberLabel
 from ifonly.progress import Tick
 from ifonly.query import Query
 from ifonly.testing import check_model
@@ -243,12 +245,64 @@ def test_models_that_do_not_belong_together_are_refused(ensemble):
         Ensemble([])
     with pytest.raises(InputError, match="different scalings"):
         Ensemble([ensemble[0], small(lipschitz=(1.0, 0.1))])
-    with pytest.raises(InputError, match="different scalings"):
-        Ensemble([small(), small(lipschitz=(1.0, 0.1))])
+    with pytest.raises(InputError, match="2 labels for 4 members"):
+        Ensemble(ensemble.members, labels=[MemberLabel()] * 2)
+    for weight in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match="must be positive"):
+            MemberLabel(weight=weight)
     with pytest.raises(InputError, match="cannot be a member"):
         Ensemble([ensemble])
     with pytest.raises(InputError, match="fit_ensemble"):
         fit(ensemble, make_cohort(linear, subjects=5, seed=0))
+
+
+# --- members of different kinds
+
+
+@pytest.fixture(scope="module")
+def mixed(ensemble) -> Ensemble:
+    """Three classes and settings, each with weights of its own."""
+    narrow = small(residual="diagonal", prior="independent-student", scaler=ensemble.scaler)
+    other = Additive(SCHEMA, hidden=(3,), scaler=ensemble.scaler)
+    labels = [MemberLabel("refit", None, 0.5), MemberLabel("narrow", 0, 0.125), MemberLabel("additive", 1, 0.375)]
+    return Ensemble([ensemble[0], narrow, other], centre=ensemble.centre, labels=labels)
+
+
+def test_members_of_different_kinds_are_stored_and_read_bit_by_bit(mixed, cohort, tmp_path):
+    save_model(mixed, tmp_path / "m")
+    found = load_model(tmp_path / "m", schema=cohort.schema)
+    assert isinstance(found, Ensemble)
+    assert found.fingerprint() == mixed.fingerprint()
+    assert found.labels == mixed.labels
+    assert found.weights == (0.5, 0.125, 0.375)
+    assert [type(member) for member in found] == [LocationScale, LocationScale, Additive]
+    assert [member.fingerprint() for member in found] == [member.fingerprint() for member in mixed]
+    frozen = mixed.for_search()
+    assert frozen.is_for_search("cpu")
+    assert (frozen.labels, frozen.fingerprint()) == (mixed.labels, mixed.fingerprint())
+    check_model(mixed, samples=8)
+
+
+def test_weights_and_kinds_count_in_the_fingerprint(mixed, ensemble):
+    parts = {"members": mixed.members, "centre": mixed.centre}
+    others = [
+        [replace(mixed.labels[0], weight=0.6), *mixed.labels[1:]],
+        [replace(mixed.labels[0], kind="other"), *mixed.labels[1:]],
+        None,
+    ]
+    assert len({Ensemble(**parts, labels=labels).fingerprint() for labels in (mixed.labels, *others)}) == 4
+
+
+def test_refits_that_count_the_same_are_stored_as_ever(ensemble):
+    """Checkpoints of earlier versions have these settings, and the fingerprint that follows from them."""
+    assert ensemble.labels == (MemberLabel(),) * 4
+    assert ensemble.weights == (0.25,) * 4
+    assert ensemble.settings() == {
+        "members": 4,
+        "of": "location-scale",
+        "centre": True,
+        "settings": ensemble.centre.settings(),
+    }
 
 
 # --- files

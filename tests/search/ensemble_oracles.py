@@ -29,16 +29,30 @@ class Truth:
         ]
 
 
-def counted(goal: str | float, outcomes: np.ndarray) -> np.ndarray:
-    """Mean, minimum or order statistic along the last axis."""
-    if goal == "mean":
-        return outcomes.mean(-1)
+def counted(goal: str | float, outcomes: np.ndarray, weights: tuple[float, ...] | None = None) -> np.ndarray:
+    """Mean, minimum or order statistic along the last axis, of members that may have weights."""
     if goal == "worst":
         return outcomes.min(-1)
+    if weights is not None:
+        flat = outcomes.reshape(-1, outcomes.shape[-1])
+        return np.array([_weighted(goal, row.tolist(), weights) for row in flat]).reshape(outcomes.shape[:-1])
+    if goal == "mean":
+        return outcomes.mean(-1)
     count = outcomes.shape[-1]
     # The smallest number that a share of at least `goal` of all numbers does not exceed.
     place = next(k for k in range(1, count + 1) if k >= goal * count - 1e-9)
     return np.sort(outcomes, axis=-1)[..., place - 1]
+
+
+def _weighted(goal: str | float, row: list[float], weights: tuple[float, ...]) -> float:
+    """By the definitions: the sum of products, or the smallest outcome with enough weight at or below it."""
+    if goal == "mean":
+        return math.fsum(value * weight for value, weight in zip(row, weights, strict=True)) / math.fsum(weights)
+    for candidate in sorted(row):
+        below = math.fsum(weight for value, weight in zip(row, weights, strict=True) if value <= candidate)
+        if below / math.fsum(weights) >= goal - 1e-9:
+            return candidate
+    return max(row)
 
 
 def are_supported(support: HalfSpaces, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -77,12 +91,14 @@ def truth(problem: BaseProblem) -> Truth:
     fine = np.ones(len(sequences), dtype=bool)
     if problem.support is not None:
         fine = (~changed | (votes >= share * len(problem.models) - 1e-9)).all(1)
-    goal = problem.objective.goal if isinstance(problem, EnsembleProblem) else "mean"
+    goal, weights = "mean", None
+    if isinstance(problem, EnsembleProblem):
+        goal, weights = problem.objective.goal, problem.weights
     return Truth(
         sequences[fine],
         changed.sum(1)[fine],
         member_outcomes[fine],
-        counted(goal, member_outcomes)[fine],
+        counted(goal, member_outcomes, weights)[fine],
         torch.stack(lasts, dim=1).numpy()[fine],
     )
 

@@ -93,6 +93,47 @@ def test_every_budget_equals_enumeration(bound: str) -> None:
         check_answer(result, ensemble, truth(ensemble))
 
 
+def weighted(ensemble: EnsembleProblem, seed: int) -> EnsembleProblem:
+    """The same members, which count differently: by much, by little, or by round numbers with many ties."""
+    rng, count = np.random.default_rng(seed), len(ensemble.models)
+    drawn = (rng.dirichlet(np.full(count, 0.5)) + 0.01, rng.uniform(0.9, 1.1, count), rng.integers(1, 4, count))
+    return replace(ensemble, weights=Objective("mean", tuple(map(float, drawn[seed % 3]))).weights)
+
+
+@pytest.mark.parametrize("bound", ["none", "lipschitz", "auto"])
+def test_weighted_members_of_any_kinds_equal_enumeration(bound: str) -> None:
+    """Each member of a kind of its own: the weighted mean, the worst and weighted quantiles, for every budget."""
+    for number, plain in enumerate(
+        ensembles(some(100), 3000, model_kind=None, constrained=bound == "lipschitz" or None, members=4)
+    ):
+        ensemble = weighted(plain, number)
+        every = truth(ensemble)
+        check_answer(solve(ensemble, BranchAndBound(bound=bound, batch=1 + number % 5)), ensemble, every)
+        if bound == "none":
+            check_answer(solve(ensemble, Exhaustive(batch=7)), ensemble, every)
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_led_by_expansions_weighted_members_equal_enumeration(goal: str | float) -> None:
+    given_settings = {"model_kind": "location-scale", "reward_kind": "linear", "objective": goal, "strength": 0.7}
+    for number, plain in enumerate(smooth_ensembles(some(12), 400, **given_settings)):
+        ensemble = weighted(plain, number)
+        check_answer(solve(ensemble, BranchAndBound(bound="taylor")), ensemble, truth(ensemble))
+        if ensemble.max_changes:
+            check_child_bound(make_child_bound([ensemble], "taylor"), [ensemble], samples=3)
+
+
+def test_equal_weights_change_no_bit() -> None:
+    for number, plain in enumerate(ensembles(some(30), 3500)):
+        size = len(plain.models)
+        same = replace(plain, weights=Objective("mean", (0.1 * (1 + number),) * size).weights)
+        assert same.weights is None
+        one, other = solve(plain).to_dict(), solve(same).to_dict()
+        for result in (one, other):
+            result.pop("stats")
+        assert one == other
+
+
 def smooth_ensembles(count: int, start: int, **given_settings: Any) -> Iterator[EnsembleProblem]:
     for ensemble in ensembles(10 * count, start, **given_settings):
         if all(can_expand(member) for member in ensemble.members):
@@ -349,17 +390,19 @@ def test_an_outcome_of_plus_infinity_is_refused_whichever_member_has_it() -> Non
     goal=st.sampled_from(["mean", "worst"]) | st.floats(0.001, 0.999),
     outcomes=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=25),
     raised=st.lists(st.floats(0, 1e3), min_size=25, max_size=25),
+    shares=st.none() | st.lists(st.floats(0.01, 10) | st.integers(1, 3), min_size=25, max_size=25),
 )
 def test_objectives_are_monotone_and_commute_with_the_observed_outcome(
-    goal: str | float, outcomes: list[float], raised: list[float]
+    goal: str | float, outcomes: list[float], raised: list[float], shares: list[float] | None
 ) -> None:
-    objective, values = Objective(goal), torch.tensor(outcomes, dtype=torch.float64)
+    weights = None if shares is None else tuple(map(float, shares[: len(outcomes)]))
+    objective, values = Objective(goal, weights), torch.tensor(outcomes, dtype=torch.float64)
     higher = values + torch.tensor(raised[: len(outcomes)], dtype=torch.float64)
     slack = 1e-9 * (1 + float(values.abs().max()))
     assert float(objective(higher)) >= float(objective(values)) - slack
     assert min(outcomes) - slack <= float(objective(values)) <= max(outcomes) + slack
     assert float(objective(values - 7.0)) == pytest.approx(float(objective(values)) - 7.0, abs=slack)
-    assert float(objective(values)) == pytest.approx(float(counted(goal, values.numpy())), abs=slack)
+    assert float(objective(values)) == pytest.approx(float(counted(goal, values.numpy(), objective.weights)), abs=slack)
     if goal != "mean":
         assert float(objective(values)) in outcomes
         assert values[objective.member(values)] == objective(values)

@@ -16,6 +16,7 @@ import ifonly
 from ifonly.errors import InputError, StoreError
 from ifonly.study import Study, StudyTick, load_study, plan, run_study
 from ifonly.study import run as running
+from ifonly.study.plan import FitPlan
 from ifonly.study.templates import Sizes, simulated_text, source_text, study_text
 
 TINY = {
@@ -257,7 +258,7 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 
 @pytest.mark.parametrize(("stage", "recipe"), [("fit", "auto"), ("cohort", "paper")])
 def test_killed_it_goes_on(tmp_path: Path, stage: str, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ifonly.evidence.recipes.ASKED", 1)  # for one answer is as slow as another
+    monkeypatch.setattr("ifonly.evidence.recipe_losses.ASKED", 1)  # for one answer is as slow as another
     file = write(tmp_path / "s", fit={**TINY["fit"], "recipe": recipe}, cohort={"workers": 1})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
@@ -371,3 +372,19 @@ def test_first_files_are_studies(tmp_path: Path) -> None:
         source_text(tmp_path / "m", tmp_path),
     ):
         assert Study.from_dict(yaml.safe_load(study_text(source)), tmp_path).query.max_changes == 3
+
+
+def test_members_of_a_fit() -> None:
+    """Kinds where all recipes are compared, else none; what is said counts."""
+    assert FitPlan().refits == "kinds"
+    assert FitPlan(subject_effect=True).refits == FitPlan("paper").refits == FitPlan(kind="additive").refits == 0
+    assert FitPlan(refits=3).refits == 3
+    assert FitPlan("paper", refits="kinds").refits == "kinds"
+    for wrong in ({"kind": "additive", "refits": "kinds"}, {"subject_effect": True, "refits": "kinds"}, {"refits": -1}):
+        with pytest.raises(InputError, match="refits="):
+            FitPlan(**wrong)
+    for said, expected in (("none", 0), ("kinds", "kinds"), (4, 4), (None, "kinds")):
+        fit = {"refits": said}
+        assert Study.from_dict({**TINY, "fit": fit}, Path()).fit.refits == expected
+    with pytest.raises(InputError, match="study: fit: refits"):
+        Study.from_dict({**TINY, "fit": {"refits": "many"}}, Path())

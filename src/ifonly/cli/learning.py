@@ -7,7 +7,7 @@ import json as json_format
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, require_free
 from ifonly.cli.options import flag, option
 from ifonly.cli.solve import check_plot_name, read_json
-from ifonly.errors import IfonlyError, InputError, StoreError
+from ifonly.errors import IfonlyError, InputError, SettingError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 
 if TYPE_CHECKING:
@@ -71,12 +71,13 @@ def fit(
         ),
     ] = None,
     ensemble: Annotated[
-        int | None,
+        str | None,
         option(
-            "N",
-            "Also fit N members to bootstrap samples of subjects, 20 as a rule: they show what refitting changes.",
-            default="none",
-            min=1,
+            "KINDS",
+            "Members beside the model. kinds: the best of every recipe, and others, fitted to halves of the subjects: "
+            "they show what the kind of model changes, and cost little. A number, 20 as a rule: so many fitted to "
+            "bootstrap samples, which show what refitting changes. none: no members.",
+            default="kinds where recipes are compared, else none",
         ),
     ] = None,
     hidden: options.Hidden = "200",
@@ -91,22 +92,25 @@ def fit(
 ) -> ExitCode:
     """Fit a causal model of transitions to a cohort, by maximum likelihood.
 
-    Several recipes are compared on subjects held out: how well each predicts one step and many, and how fast its
-    answers are proven. With --kind, --lipschitz or --set prior, residual or curvature, the model is yours and nothing
-    is compared. An interrupted comparison goes on when the same command is given again. With --set subject_effect=true
-    what lasts in each subject is learned, too, from all of its steps: where something that lasts is not recorded. With
-    auto it is where that pays on later steps of subjects held out.
+    Several recipes are fitted to halves of the subjects and judged by the others: how well each predicts one step and
+    many, and how fast its answers are proven. The one that suits the data is fitted to everyone; the others become
+    members beside it, which are asked whether they agree. With --kind, --lipschitz or --set prior, residual or
+    curvature, the model is yours and nothing is compared. An interrupted comparison goes on when the same command is
+    given again. With --set subject_effect=true what lasts in each subject is learned, too, from all of its steps: where
+    something that lasts is not recorded. With auto it is where that pays on later steps of subjects held out.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis
     ifonly fit --episodes data/sepsis --out models/paper --recipe paper --plot loss.png
     ifonly fit --episodes data/sepsis --out models/smooth --lipschitz none --set residual=diagonal --set curvature=0.1
-    ifonly fit --episodes data/sepsis --out models/ensemble --ensemble 20
+    ifonly fit --episodes data/sepsis --out models/single --ensemble none
+    ifonly fit --episodes data/sepsis --out models/refits --recipe residual --ensemble 20
     ifonly fit --episodes data/sepsis --out models/subjects --set subject_effect=true
     ifonly fit --episodes data/sepsis --out models/additive --kind additive --lipschitz 1.0 --epochs 50 \\
         --set batch_size=128 --set prior=laplace
     """
     widths, more = options.widths(hidden), options.settings(settings, FIT_SETTINGS)
+    refits = None if ensemble is None else _members(ensemble)
     limits = None if lipschitz is None else options.limits(lipschitz)
     check_plot_name(plot)
     require_free(plot, folder=out, force=force)
@@ -117,9 +121,11 @@ def fit(
         limits = (None,) * len(MODELS[kind.value][1])
     try:
         chosen = FitPlan(
-            recipe, kind.value, limits, widths, refits=ensemble or 0, epochs=epochs, device=device, seed=seed, **more
+            recipe, kind.value, limits, widths, refits=refits, epochs=epochs, device=device, seed=seed, **more
         )
     except InputError as error:
+        if isinstance(error, SettingError) and error.setting == "refits":
+            raise typer.BadParameter(f"--ensemble {ensemble}: {error.why}") from None
         raise typer.BadParameter(f"--{error}") from None
     with progress_bars() as bars:
         model = store_model(episodes, out, chosen, overwrite=force, progress=bars)
@@ -133,9 +139,20 @@ def fit(
         {"model": str(out), "fingerprint": model.fingerprint(), "fit_report": model.describe_fit()},
         str(report),
         *member_lines_of(model),
-        f"{kind.value} {'model' if ensemble is None else 'ensemble'} stored in {out}",
+        f"{kind.value} {'ensemble' if isinstance(model, ifonly.Ensemble) else 'model'} stored in {out}",
     )
     return ExitCode.DONE
+
+
+def _members(text: str) -> int | Literal["kinds"]:
+    """What --ensemble asks for."""
+    if text == "none":
+        return 0
+    if text == "kinds":
+        return "kinds"
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"--ensemble {text!r}: say kinds, none, or how many members, at least 1.")
+    return int(text)
 
 
 def member_lines_of(model: ifonly.TransitionModel) -> list[str]:

@@ -71,12 +71,12 @@ class Halves:
 
     def fit_extra(self, kind: str, strengths: tuple[float, float], progress: Progress = silent) -> Pair:
         """One of `EXTRA_KINDS`, fitted to both halves, each with its strength of the penalty."""
-        hidden, left_out = self.hidden, ((), ())
-        if kind == NARROW:
-            hidden = tuple(max(1, width // NARROW_SHARE) for width in hidden)
-        else:
-            left_out = (self._left_out(0), self._left_out(1))
-        wanted = [Wanted(part.sample, *rest) for part, *rest in zip(self.parts, strengths, left_out, strict=True)]
+        narrow = tuple(max(1, width // NARROW_SHARE) for width in self.hidden)
+        hidden = narrow if kind == NARROW else self.hidden
+        wanted = [
+            Wanted(part.sample, strength, self._left_out(half) if kind == PARTIAL else ())
+            for half, (part, strength) in enumerate(zip(self.parts, strengths, strict=True))
+        ]
         first, second = self._fitted(FALLBACK, hidden, wanted, progress)
         return first, second
 
@@ -119,7 +119,8 @@ class Halves:
         """An ensemble of all kinds with stacking weights, for which `centre`, fitted to everyone, speaks."""
         densities = np.stack([self._unseen_densities(pair) for pair in kinds.values()], axis=1)
         weights = stacking_weights(densities)
-        members, labels = [], []
+        members: list[TrainableModel] = []
+        labels: list[MemberLabel] = []
         for (kind, pair), weight in zip(kinds.items(), weights.tolist(), strict=True):
             members += pair
             labels += [MemberLabel(kind, half, weight / 2) for half in range(2)]

@@ -87,7 +87,7 @@ def fit_recipe(
     """
     if refits != KINDS:
         check_whole("fit: refits", refits, least=0)
-    settings = settings or FitSettings()
+    settings = settings or FitSettings.thorough(cohort)
     listed = list(RECIPES.values()) if recipes is None else list(recipes)
     recipe, strength, found = listed[0], listed[0].strengths[0], None
     if len(listed) > 1 or len(recipe.strengths) > 1 or refits == KINDS:
@@ -142,7 +142,7 @@ def compare_recipes(
 
     With `extra_kinds` members of a structural ensemble that are not compared are fitted, too.
     """
-    settings = settings or FitSettings()
+    settings = settings or FitSettings.thorough(cohort)
     subjects = len(set(cohort.subjects))
     if subjects < LEAST_SUBJECTS:
         raise InputError(

@@ -17,8 +17,8 @@ VERDICTS = ("pass", "warn", FAILED, "not judged")
 class HiddenSigns:
     """What speaks for something that matters and is not recorded: how large each sign surely is, at least.
 
-    The lower ends of the check's intervals, of the feature that shows most of it; 0 where it may be chance, None where it
-    was not measured.
+    The lower ends of the check's intervals, of the feature that shows most of it; 0 where it may be chance, None where
+    it was not measured.
     """
 
     lasting: float | None = None
@@ -35,7 +35,8 @@ class HiddenSigns:
         """What the figures of a check show, as plain types."""
 
         def most(name: str) -> float | None:
-            return max((low for one in figures["features"] if (low := _surely(one.get(name))) is not None), default=None)
+            found = (_surely(feature.get(name)) for feature in figures["features"])
+            return max((size for size in found if size is not None), default=None)
 
         signs = {"lasting": most("lasting"), "earlier": most("by_earlier"), "between": most("between")}
         return cls(**signs, choice=_surely(figures.get("choice_by_noise")))

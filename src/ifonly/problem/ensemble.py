@@ -86,8 +86,8 @@ class EnsembleProblem(BaseProblem):
             return []
         problems = cls._put_to_all(alone, [alone[0].model, *members[1:]], objective=query.objective or "mean")
         asked = query if query.objective is not None else query.with_changes(objective="mean")
-        told = {"standing": standing, "notes": _notes(models), "weights": member_weights(models)}
-        return [replace(problem, query=asked, **told) for problem in problems]
+        notes, weights = _notes(models), member_weights(models)
+        return [replace(one, query=asked, standing=standing, notes=notes, weights=weights) for one in problems]
 
     @classmethod
     def from_problem(
@@ -121,8 +121,7 @@ class EnsembleProblem(BaseProblem):
                     f"ensemble problem: member {number} sees another context than member 0 (subject effects of its "
                     "own, or none); fit all of them together (fit_with_effects)."
                 )
-        told = {"notes": _notes(models), "weights": member_weights(models)}
-        standing = _standing(models)
+        standing, notes, weights = _standing(models), _notes(models), member_weights(models)
         return [
             cls(
                 **_shared(problem)
@@ -133,7 +132,8 @@ class EnsembleProblem(BaseProblem):
                     "query": problem.query.with_changes(objective=objective),
                 },
                 member_models=tuple(one.model for one in answers),
-                **told,
+                notes=notes,
+                weights=weights,
             )
             for problem, *answers in zip(problems, *by_member, strict=True)
         ]

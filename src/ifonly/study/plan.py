@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
 
+from ifonly.data.cohort import Cohort
 from ifonly.data.plain import check_keys, read_plain
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, SettingError
@@ -116,9 +118,13 @@ def parameters_of(model: TransitionModel) -> int:
     return sum(weights.numel() for weights in model.parameters())
 
 
-AUTO, OWN_RECIPE = "auto", "own"
+AUTO, OWN_RECIPE, PAPER, KINDS = "auto", "own", "paper", "kinds"
 OWN = ("kind", "lipschitz", "residual", "prior", "curvature")
 """Entries of a `FitPlan` that a recipe would say."""
+
+
+Refits = Annotated[int | Literal["kinds"] | None, BeforeValidator(lambda value: 0 if value == "none" else value)]
+"""How many members are fitted to bootstrap samples; or "kinds"; "none" is 0."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +141,16 @@ class FitPlan:
     residual: Residual = "none"
     prior: str = "gaussian"
     curvature: float = 0.0
-    refits: int = 0
-    """Members fitted to bootstrap samples of subjects; 0: one model only."""
+    refits: Refits = None
+    """"kinds": members of different kinds (`fit_recipe`); a number: so many fitted to bootstrap samples of subjects; 0:
+    one model only; None: kinds where all recipes are compared, else 0."""
     subject_effect: SubjectEffect = False
     """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`); "auto": where that
     pays on subjects held out."""
     epochs: int = 100
-    batch_size: int = 256
-    learning_rate: float = 1e-3
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    """None: as the data ask for (`FitSettings.thorough`); the paper's for its recipe and for models of your own."""
     validation: float = 0.1
     device: str = "cpu"
     seed: int = 0
@@ -162,8 +170,17 @@ class FitPlan:
         wanted = len(MODELS[self.kind][1])
         if self.lipschitz is not None and len(self.lipschitz) != wanted:
             raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
-        if self.refits < 0:
+        object.__setattr__(self, "refits", self._members())
+
+    def _members(self) -> int | str:
+        """How many refits there are, or "kinds"; refused where there are no kinds."""
+        if self.refits is None:
+            return KINDS if self.recipe == AUTO else 0
+        if self.refits == KINDS and self.recipe == OWN_RECIPE:
+            raise SettingError("refits", KINDS, "goes with a recipe, not with a model of your own; give a number.")
+        if isinstance(self.refits, int) and self.refits < 0:
             raise SettingError("refits", self.refits, "must not be negative.")
+        return self.refits
 
     def untrained(self, schema: Schema) -> TrainableModel:
         """The model before training; of the usual size where the cohort is yet to choose a recipe."""
@@ -188,13 +205,15 @@ class FitPlan:
         """The number of its parameters, which the data must support."""
         return parameters_of(self.untrained(schema))
 
-    @property
-    def settings(self) -> FitSettings:
+    def settings(self, cohort: Cohort) -> FitSettings:
         """How it is trained; refits side by side, as many as there are cores."""
-        return FitSettings(
+        given = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        said = {name: value for name, value in given.items() if value is not None}
+        plain = self.recipe in (OWN_RECIPE, PAPER)
+        make: Callable[..., FitSettings] = FitSettings if plain else partial(FitSettings.thorough, cohort)
+        return make(
+            **said,
             epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
             validation=self.validation,
             curvature=self.curvature,
             device=self.device,

@@ -98,7 +98,7 @@ def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool =
 def store_model(
     source: Path, out: Path, chosen: FitPlan, *, overwrite: bool = False, progress: Progress = silent
 ) -> TrainableModel:
-    """Fit one model, or an ensemble of refits, to a stored cohort, and store it."""
+    """Fit one model, or an ensemble, to a stored cohort, and store it."""
     cohort = load_cohort(source)
     journal = out.with_name(f"{out.name}.recipes")
     made: TrainableModel
@@ -107,9 +107,9 @@ def store_model(
             cohort,
             recipes=chosen.recipes,
             hidden=chosen.hidden,
-            refits=chosen.refits,
+            refits=chosen.refits or 0,
             subject_effect=chosen.subject_effect,
-            settings=chosen.settings,
+            settings=chosen.settings(cohort),
             seed=chosen.seed,
             journal=journal,
             progress=progress,
@@ -123,12 +123,13 @@ def store_model(
 
 def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:
     """The model that the plan describes itself, without a recipe."""
+    assert isinstance(chosen.refits, int), "there are no kinds of one's own model"
     return fit_as_chosen(
         chosen.untrained(cohort.schema),
         cohort,
         subject_effect=chosen.subject_effect,
         members=chosen.refits,
-        settings=chosen.settings,
+        settings=chosen.settings(cohort),
         seed=chosen.seed,
         progress=progress,
     )
@@ -138,7 +139,7 @@ def store_behaviour(
     source: Path, out: Path, chosen: BehaviourPlan, *, overwrite: bool = False, progress: Progress = silent
 ) -> BehaviourModel:
     """Learn what clinicians do in a stored cohort, and store it."""
-    learned = fit_behaviour(load_cohort(source), settings=chosen.settings, seed=chosen.seed, progress=progress)
+    learned = fit_behaviour(load_cohort(source), settings=chosen.settings(cohort), seed=chosen.seed, progress=progress)
     origin = {"made by": "ifonly behaviour", "seed": chosen.seed, "epochs": chosen.epochs, "cohort": origin_of(source)}
     save_behaviour(learned, out, provenance=origin, overwrite=overwrite)
     return learned

@@ -26,7 +26,7 @@ class Sizes:
 
     test: float = 0.2
     recipe: str = "auto"
-    refits: int = 20
+    refits: int | str = "kinds"
     epochs: int = 100
     changes: int = 3
     seconds: int = 60

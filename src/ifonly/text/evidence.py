@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ifonly.data.schema import moment
+from ifonly.models.standing import REFIT
 from ifonly.text.calibration import adjusted_message, calibration_messages
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
@@ -412,12 +413,28 @@ def rounded_up(value: float) -> str:
 
 
 def member_lines(ensemble: Ensemble) -> list[str]:
-    """How the training of an ensemble's members went, and what limits what their agreement can mean."""
+    """Who an ensemble's members are, how their training went, and what limits what their agreement can mean."""
+    alike = all(label.kind == REFIT for label in ensemble.labels)
+    head = _refits_line(ensemble) if alike else _kinds_line(ensemble)
+    return [head, *(str(note_message(note)) for note in ensemble.notes)]
+
+
+def _refits_line(ensemble: Ensemble) -> str:
     reports = [member.fit_report for member in ensemble.members if member.fit_report is not None]
     held_out = [report.validation_loss[report.kept_epoch - 1] for report in reports if report.validation_loss]
-    head = say("ensemble.members", count=len(ensemble), kind=ensemble.centre.kind)
-    if held_out:
-        kept = [report.kept_epoch for report in reports]
-        ends = {"low": f"{min(held_out):.4f}", "high": f"{max(held_out):.4f}", "first": min(kept), "last": max(kept)}
-        head += say("ensemble.losses", **ends)
-    return [head, *(str(note_message(note)) for note in ensemble.notes)]
+    line = say("ensemble.members", count=len(ensemble), kind=ensemble.centre.kind)
+    if not held_out:
+        return line
+    kept = [report.kept_epoch for report in reports]
+    ends = {"low": f"{min(held_out):.4f}", "high": f"{max(held_out):.4f}", "first": min(kept), "last": max(kept)}
+    return line + say("ensemble.losses", **ends)
+
+
+def _kinds_line(ensemble: Ensemble) -> str:
+    """What each kind of member counts, the largest first."""
+    kinds: dict[str, float] = {}
+    for label, weight in zip(ensemble.labels, ensemble.weights, strict=True):
+        kinds[label.kind] = kinds.get(label.kind, 0.0) + weight
+    ranked = sorted(kinds.items(), key=lambda pair: -pair[1])
+    listed = [say("ensemble.kind", kind=kind, weight=percent(weight, 0)) for kind, weight in ranked]
+    return say("ensemble.kinds", count=len(ensemble), kinds=len(kinds), weights=", ".join(listed))

@@ -255,10 +255,13 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 """
 
 
-@pytest.mark.parametrize(("stage", "recipe"), [("fit", "auto"), ("cohort", "paper")])
-def test_killed_it_goes_on(tmp_path: Path, stage: str, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stage", "entry"), [("fit", {**TINY["fit"], "recipe": "auto"}), ("cohort", {"workers": 1})], ids=["fit", "cohort"]
+)
+def test_killed_it_goes_on(own: Path, stage: str, entry: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stage that another entry has it do again; those before it are done, and are not waited for."""
     monkeypatch.setattr("ifonly.evidence.recipes.ASKED", 1)  # for one answer is as slow as another
-    file = write(tmp_path / "s", fit={**TINY["fit"], "recipe": recipe}, cohort={"workers": 1})
+    file = write(own.parent, **{stage: entry})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None

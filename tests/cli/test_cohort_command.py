@@ -158,9 +158,9 @@ def test_what_is_wrong_is_said(cohort, tmp_path: Path, args: tuple[object, ...],
 
 def test_ctrl_c_says_how_to_go_on(cohort, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    asked = ("-k", 3, "--workers", 1, "--chunk", 1, "--out", out)
+    asked = ("-k", 3, "--workers", 1, "--out", out)
     args = ("cohort", "--episodes", cohort_folder, "--model", model_folder, *asked)
-    with on_a_terminal(*args, "--json") as (process, terminal):
+    with on_a_terminal(*args, "--chunk", 1, "--json") as (process, terminal):
         assert "Solving" in read_until(terminal, " left")
         process.send_signal(signal.SIGINT)
         drawn = read_until(terminal, "no such word")

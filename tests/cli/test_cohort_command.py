@@ -79,6 +79,7 @@ def test_another_query_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_force_after_summarize(cohort, run, tmp_path: Path) -> None:
     one = ("--workers", 1, "--only", "patient-00003", "--out", tmp_path)
     assert cohort("-k", 1, *one).exit_code == 0

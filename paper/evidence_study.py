@@ -41,6 +41,7 @@ from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.recipes import fit_recipe
 from ifonly.files import write_text_atomically
 from ifonly.models.base import TrainableModel
+from ifonly.models.recipes import RECIPES, Recipe
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
 from paper.bench import differences
@@ -51,8 +52,9 @@ FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 1}
 
 HELD_OUT = 200
 """Episodes, at least, on which a model is checked; those that are asked about are among them."""
-FIT = FitSettings(batch_size=512, learning_rate=2e-3, epochs=40)
-"""Twice the default batch and rate: there are many cells."""
+HIDDEN = (64,)
+STRENGTHS = (0.003, 0.01, 0.03, 0.1)
+"""Fewer units than by default, and fewer strengths of the penalty: there are many cells."""
 CHOICES = BehaviourSettings(epochs=10)
 OBJECTIVES: tuple[str | float, ...] = ("mean", "worst", 0.25)
 """What else may be maximised, beside the outcome under the centre, where objectives are compared."""
@@ -71,6 +73,7 @@ class CellSettings:
     """That a model learns from."""
     asked: int = 25
     """Others, for which an answer is sought."""
+    epochs: int = 100
     max_changes: int = 3
     seconds: float = 5.0
     """Limit of a single search."""
@@ -224,13 +227,24 @@ def measure(settings: CellSettings) -> Cell:
     recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, "bounded")
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
-    fitted = fit_recipe(train, refits="kinds", subject_effect="auto", settings=FIT, seed=settings.seed)
+    recipes = [_quicker(recipe) for recipe in RECIPES.values()]
+    fitted = fit_recipe(
+        train,
+        recipes=recipes,
+        hidden=HIDDEN,
+        refits="kinds",
+        subject_effect="auto",
+        settings=FitSettings.thorough(train, epochs=settings.epochs),
+        seed=settings.seed,
+    )
     model = fitted.centre if isinstance(fitted, Ensemble) else fitted
     behaviour = fit_behaviour(train, settings=CHOICES, seed=settings.seed)
     fit_seconds = time.perf_counter() - started
     check = check_model(fitted, held_out, seed=settings.seed)
     asker = _Asker(settings, recording, fitted.for_search(), behaviour)
-    answers = [answer for number, episode in enumerate(held_out[: settings.asked]) for answer in asker(number, episode)]
+    asked = held_out[: settings.asked]
+    best = attainable(recording, asked.ids, settings.max_changes).tolist()
+    answers = [answer for number, pair in enumerate(zip(asked, best, strict=True)) for answer in asker(number, *pair)]
     labels = fitted.labels if isinstance(fitted, Ensemble) else ()
     assert model.fit_report is not None, "it was just fitted"
     return Cell(
@@ -247,6 +261,11 @@ def measure(settings: CellSettings) -> Cell:
     )
 
 
+def _quicker(recipe: Recipe) -> Recipe:
+    """The recipe with fewer strengths to compare."""
+    return replace(recipe, strengths=STRENGTHS) if len(recipe.strengths) > 1 else recipe
+
+
 @dataclass(frozen=True, eq=False)
 class _Asker:
     """Puts the questions of a cell about one episode."""
@@ -256,8 +275,11 @@ class _Asker:
     model: TrainableModel
     behaviour: BehaviourModel
 
-    def __call__(self, number: int, episode: Episode) -> Iterator[Answer]:
-        """The centre's answer, examined; for the first few episodes also those of other objectives."""
+    def __call__(self, number: int, episode: Episode, best: float) -> Iterator[Answer]:
+        """The centre's answer, examined; for the first few episodes also those of other objectives.
+
+        `best` is what is attainable.
+        """
         query = Query(
             self.recording.world.reward,
             self.settings.max_changes,
@@ -266,7 +288,6 @@ class _Asker:
             sensitivity=True,
             honest=True,
         )
-        best = float(attainable(self.recording, [episode.id], self.settings.max_changes)[0])
         problem = Problem.from_episode(episode, self.model, query)
         result = solve(problem)
         if not result.changes:

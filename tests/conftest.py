@@ -1,9 +1,18 @@
 """Hypothesis tries the same examples everywhere, and takes the time it needs; fewer examples in the ordinary run."""
 
+import pytest
 from effort import some
 from hypothesis import settings
+from unpainted_figures import leave_unpainted
 
 settings.register_profile("ifonly", deadline=None, derandomize=True, max_examples=some(100))
 settings.load_profile("ifonly")
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but painted into no file, which takes longest: for tests of everything else."""
+    leave_unpainted(monkeypatch)
+
 
 collect_ignore = ["conftest.py"]  # has no examples; as a module its name is that of the other files like it

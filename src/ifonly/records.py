@@ -70,9 +70,9 @@ def _listed(array: Any) -> Any:
 LARGEST = float(np.finfo(np.float64).max)
 """Stands for infinity in files, where that is no number."""
 
-_NUMBERS: dict[str, Any] = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
-_WHOLE: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 _NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "null"}]}
+_NUMBERS: dict[str, Any] = {"type": "array", "items": _NUMBER}
+_WHOLE: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 
 Integers = Annotated[IntArray, PlainValidator(_array(np.int64, 0)), PlainSerializer(_listed), WithJsonSchema(_WHOLE)]
 """Whole numbers [N]."""
@@ -97,28 +97,20 @@ Settings = Annotated[
 ]
 """Plain values by their names; numbers of numpy become plain ones."""
 
-UpperBound = Annotated[
-    float,
-    BeforeValidator(lambda value: math.inf if value is None else value),
-    PlainSerializer(finite),
-    WithJsonSchema(_NUMBER),
-]
+
+def _null_means(missing: float) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
+    """A number in files: null is read as `missing`, and what is not finite is written as null."""
+    read = BeforeValidator(lambda value: missing if value is None else value)
+    return read, PlainSerializer(finite), WithJsonSchema(_NUMBER)
+
+
+UpperBound = Annotated[float, *_null_means(math.inf)]
 """A number above something; infinity, which says nothing, is null."""
 
-LowerBound = Annotated[
-    float,
-    BeforeValidator(lambda value: -math.inf if value is None else value),
-    PlainSerializer(finite),
-    WithJsonSchema(_NUMBER),
-]
+LowerBound = Annotated[float, *_null_means(-math.inf)]
 """The same the other way round: minus infinity is null."""
 
-KnownNumber = Annotated[
-    float,
-    BeforeValidator(lambda value: math.nan if value is None else value),
-    PlainSerializer(finite),
-    WithJsonSchema(_NUMBER),
-]
+KnownNumber = Annotated[float, *_null_means(math.nan)]
 """A number; NaN, and what else is not finite, is null."""
 
 MaybeNumber = Annotated[

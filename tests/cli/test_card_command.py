@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 
 from ifonly.data.store import load_cohort
+
+pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 def test_a_card_beside_the_cohort(run, tmp_path: Path, cohort_folder: Path) -> None:

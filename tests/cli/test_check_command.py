@@ -11,6 +11,8 @@ from ifonly.evidence.check.model_check import ModelCheck, stored_check
 from ifonly.report.check_plots import plot_likelihood
 from ifonly.text.results import statement
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(scope="module")
 def others(run, tmp_path_factory) -> Path:

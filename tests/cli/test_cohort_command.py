@@ -79,6 +79,7 @@ def test_another_query_is_refused_unless_forced(cohort, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_force_after_summarize(cohort, run, tmp_path: Path) -> None:
     one = ("--workers", 1, "--only", "patient-00003", "--out", tmp_path)
     assert cohort("-k", 1, *one).exit_code == 0
@@ -158,9 +159,9 @@ def test_what_is_wrong_is_said(cohort, tmp_path: Path, args: tuple[object, ...],
 
 def test_ctrl_c_says_how_to_go_on(cohort, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    asked = ("-k", 3, "--workers", 1, "--chunk", 1, "--out", out)
+    asked = ("-k", 3, "--workers", 1, "--out", out)
     args = ("cohort", "--episodes", cohort_folder, "--model", model_folder, *asked)
-    with on_a_terminal(*args, "--json") as (process, terminal):
+    with on_a_terminal(*args, "--chunk", 1, "--json") as (process, terminal):
         assert "Solving" in read_until(terminal, " left")
         process.send_signal(signal.SIGINT)
         drawn = read_until(terminal, "no such word")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from effort import LONG
+from unpainted_figures import leave_unpainted
 
 import ifonly
 from ifonly.cli import study as commands
@@ -41,6 +42,7 @@ def shown(run, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("demo") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "_write_demo", write)
+        leave_unpainted(patch)
         result = run("demo", "--out", folder)
     assert result.exit_code == 0, result.output
     return result, folder
@@ -133,6 +135,7 @@ def failing(run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(file, query={"minimize": "SOFA", "max_changes": 1})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "check_model", fail)
+        leave_unpainted(patch)
         assert run("run", file, "--until", "behaviour").exit_code == ExitCode.NOT_PASSED
     return file
 

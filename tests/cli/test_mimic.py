@@ -14,6 +14,8 @@ sys.path.append(str(Path(__file__).parents[1] / "clinical"))
 from ai_clinician_rows import rows_of
 from mimic_tables import invented_patients
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 BUILT = {"episodes.parquet", "metadata.json", "grid.parquet", "flow.json", "flow.txt", "flow.png", "levels.json"}
 
 

@@ -11,6 +11,8 @@ import ifonly
 from ifonly import RunSettings, load_run, solve_cohort
 from ifonly.runs.folder import MANIFEST, ROWS, TABLE
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 EPISODES = 12
 
 

@@ -29,6 +29,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return invented_patients(8, hours=60).write(tmp_path_factory.mktemp("mimic"))
 
 
+@pytest.fixture(scope="module")
+def read_once(tmp_path_factory: pytest.TempPathFactory) -> BuildOptions:
+    """Of all adults, where what was read is kept: for tests of what comes after that."""
+    return replace(ALL_ADULTS, work=tmp_path_factory.mktemp("work"))
+
+
 def test_what_is_stored(source: Path, tmp_path: Path) -> None:
     ticks: list[Tick] = []
     made = build_cohort(source, tmp_path / "cohort", SEPSIS, progress=ticks.append)
@@ -113,8 +119,8 @@ def test_one_stay_followed_by_hand(tmp_path: Path) -> None:
         assert found[name] == pytest.approx(values), name
 
 
-def test_an_action_is_the_level_of_each_dose(source: Path, tmp_path: Path) -> None:
-    made = build_cohort(source, tmp_path / "cohort", ALL_ADULTS)
+def test_an_action_is_the_level_of_each_dose(source: Path, read_once: BuildOptions, tmp_path: Path) -> None:
+    made = build_cohort(source, tmp_path / "cohort", read_once)
     doses = np.array(made.cohort.schema.actions.vectors)[made.cohort.actions]
     assert ((doses[:, 0] > 0) == (made.grid["vasopressor"].to_numpy() > 0)).all()
     assert ((doses[:, 1] > 0) == (made.grid["fluid"].to_numpy() > 0)).all()
@@ -175,11 +181,11 @@ def test_a_working_folder_of_ones_own_is_kept(source: Path, tmp_path: Path) -> N
     assert first.cohort.fingerprint() == second.cohort.fingerprint()
 
 
-def test_nothing_is_replaced_unless_asked(source: Path, tmp_path: Path) -> None:
-    build_cohort(source, tmp_path / "cohort", ALL_ADULTS)
+def test_nothing_is_replaced_unless_asked(source: Path, read_once: BuildOptions, tmp_path: Path) -> None:
+    build_cohort(source, tmp_path / "cohort", read_once)
     with pytest.raises(StoreError, match="exists already"):
-        build_cohort(source, tmp_path / "cohort", ALL_ADULTS)
-    again = BuildOptions(selection=ADULTS, levels=LevelChoice(levels="paper"), threads=1, overwrite=True)
+        build_cohort(source, tmp_path / "cohort", read_once)
+    again = replace(read_once, levels=LevelChoice(levels="paper"), overwrite=True)
     made = build_cohort(source, tmp_path / "cohort", again)
     assert load_cohort(tmp_path / "cohort").schema == made.cohort.schema
     assert made.cohort.schema.actions.axes[1].levels == (0, 30, 80, 279, 850)
@@ -202,13 +208,13 @@ def test_what_would_be_refused_in_the_end_is_refused_before_anything_is_read(sou
     assert ticks == []
 
 
-def test_pictures_of_an_earlier_build_are_replaced(source: Path, tmp_path: Path) -> None:
+def test_pictures_of_an_earlier_build_are_replaced(source: Path, read_once: BuildOptions, tmp_path: Path) -> None:
     def draw(build: Build, folder: Path) -> None:
         for name in PICTURES:
             (folder / name).write_text(str(build.flow.stays))
 
     for overwrite in (False, True):
-        build_cohort(source, tmp_path / "cohort", replace(ALL_ADULTS, overwrite=overwrite), finish=draw)
+        build_cohort(source, tmp_path / "cohort", replace(read_once, overwrite=overwrite), finish=draw)
     assert {file.name for file in (tmp_path / "cohort").iterdir()} == {*FILES, *PICTURES}
 
 
@@ -252,8 +258,8 @@ def test_origins_follow_what_was_charted_held_and_assumed(tmp_path: Path) -> Non
     assert made.grid.columns == pl.read_parquet(tmp_path / "cohort" / "grid.parquet").columns  # masks, no origins
 
 
-def test_origins_agree_with_the_masks(source: Path, tmp_path: Path) -> None:
-    made = build_cohort(source, tmp_path / "cohort", ALL_ADULTS)
+def test_origins_agree_with_the_masks(source: Path, read_once: BuildOptions, tmp_path: Path) -> None:
+    made = build_cohort(source, tmp_path / "cohort", read_once)
     assert made.cohort.origins is not None
     for at, feature in enumerate(made.cohort.schema.dynamic):
         if feature.name != "SOFA":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from effort import some
+from half_spaces import random_half_spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from ifonly.search.base import Monitor, Solution, Solver
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_ensemble, random_half_spaces, random_problem
+from ifonly.testing.instances import random_ensemble, random_problem
 from ifonly.text.evidence import agreeing_message, lines_of, refit_messages
 
 SMALL = {"horizon": 4, "actions": 3, "max_changes": 2}

@@ -106,6 +106,7 @@ def test_severity_is_the_change_of_each_quarter():
     assert sum(group.episodes for group in card.severity.groups) == len(SEPSIS)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_what_the_cohort_itself_says_was_measured(tmp_path):
     cohort = made_cohort()
     origins = np.zeros(cohort.states.shape, dtype=np.uint8)
@@ -286,6 +287,7 @@ def severity_panel(card):
     return panel, [text.get_text() for text in panel.texts]
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_hidden_outcome_does_not_look_like_none(tmp_path):
     cohort = made_cohort(subjects=80)
     heat = cohort.states[cohort.offsets[:-1], 0]
@@ -334,6 +336,7 @@ def feature_named(name):
     return next(feature for feature in SEPSIS.schema.features if feature.name == name)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_horizons_that_are_not_shown_are_mentioned(tmp_path):
     lengths = [4] * 40 + [5] * 40 + [30] * 2
     few = made_cohort(subjects=80)
@@ -364,6 +367,7 @@ def test_counts_rest_on_enough_subjects(rows, smallest):
         assert count == (None if 0 < len(people) < smallest else sum(c == cell for _, c in rows))
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_tiny_cohorts_have_a_card_all_the_same(tmp_path):
     card = data_card(made_cohort(subjects=3), severity="heat")
     assert card.features[1].histogram.counts == ()
@@ -439,6 +443,7 @@ def test_the_page_is_complete_in_itself(tmp_path):
     assert not any(id in text or id in json.dumps(content) for id in ids)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_card_replaces_an_earlier_one_and_nothing_else(tmp_path):
     target = tmp_path / "card"
     write_card(data_card(SEPSIS), target)

@@ -80,6 +80,7 @@ def test_other_words_change_nothing_that_is_stored(summary: RunSummary, monkeypa
     assert (summary.to_json(), card.to_dict()) == stored
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_later_summary_replaces_the_earlier_one(summary: RunSummary, grouped: RunSummary, tmp_path: Path) -> None:
     folder = tmp_path / "summary"
     write_summary(grouped, folder, figures=("png", "pdf"))
@@ -89,6 +90,7 @@ def test_a_later_summary_replaces_the_earlier_one(summary: RunSummary, grouped: 
     assert names(tmp_path) == {"summary"}
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_other_peoples_files_are_safe(summary: RunSummary, grouped: RunSummary, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(StoreError, match=r"thesis\.tex.*no earlier summary"):
@@ -107,6 +109,7 @@ def test_other_peoples_files_are_safe(summary: RunSummary, grouped: RunSummary, 
         write_summary(summary, tmp_path / "other")
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: RunSummary, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     folder = tmp_path / "summary"
@@ -120,6 +123,7 @@ def test_a_record_that_names_files_elsewhere_deletes_nothing_there(summary: RunS
 @pytest.mark.parametrize(
     "error", [OSError(27, "File too large"), OSError("no room"), pl.exceptions.ComputeError("no room")]
 )
+@pytest.mark.usefixtures("unpainted")
 def test_a_failure_leaves_the_earlier_summary(
     summary: RunSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -137,6 +141,7 @@ def test_a_failure_leaves_the_earlier_summary(
     assert names(tmp_path) == {"summary"}
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_ids_are_no_formulas(tmp_path: Path) -> None:
     ids = ["=1+1", "+1", "-1", "@x", "\t=1", "patient-1", "a=b"]
     summary = summarize(made_table(*(made_row(n, episode=id) for n, id in enumerate(ids))))
@@ -146,6 +151,7 @@ def test_ids_are_no_formulas(tmp_path: Path) -> None:
     assert summary.episodes["episode"].to_list() == ids
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_figures_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
     zero = summarize(made_table(made_row(0, observed_clipped_outcome=0.0)))
     written = write_summary(zero, tmp_path / "summary")
@@ -159,6 +165,7 @@ def test_unknown_formats_are_refused(summary: RunSummary, tmp_path: Path) -> Non
     assert names(tmp_path) == set()
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_names_of_groups_become_safe_file_names(tmp_path: Path) -> None:
     values = pl.DataFrame({"episode": ["patient-00000"], "a/b [x]": [1]})
     summary = summarize(made_table(made_row(0)), by="a/b [x]", values=values)

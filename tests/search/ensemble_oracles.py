@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 import torch
+from half_spaces import HalfSpaces
 
 from ifonly.problem import BaseProblem, EnsembleProblem
-from ifonly.testing.instances import HalfSpaces
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from effort import some
 from ensemble_oracles import Truth, ranking, truth
+from half_spaces import HalfSpaces, random_half_spaces
 from shared_problems import random_ensemble, random_problem
 from torch import Tensor
 
@@ -32,7 +33,7 @@ from ifonly.search.session import Session
 from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_solver
-from ifonly.testing.instances import MODEL_KINDS, HalfSpaces, random_half_spaces
+from ifonly.testing.instances import MODEL_KINDS
 from ifonly.text.results import statement
 
 

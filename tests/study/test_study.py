@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,9 +66,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own(finished: Path, tmp_path: Path) -> Path:
     """A copy of it, elsewhere: studies may be moved."""
-    import shutil
-
     return Path(shutil.copytree(finished.parent, tmp_path / "own")) / "study.yaml"
+
+
+def forget(file: Path, stage: str) -> None:
+    """A study that has come as far as this stage, and has not begun it."""
+    for name in NAMES[NAMES.index(stage) :]:
+        shutil.rmtree(file.parent / name)
 
 
 def test_answers_are_checked_and_examined(finished: Path) -> None:
@@ -201,9 +206,10 @@ def _with_verdict(file: Path, verdict: str):
 
 
 @pytest.mark.parametrize("stage", ["data", "split", "fit", "check", "behaviour", "cohort"])
-def test_stopped_anywhere_it_goes_on(tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_anywhere_it_goes_on(own: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Just before a stage's record is written, all of its work is done and nothing says so."""
-    file = write(tmp_path / "s")
+    file = own
+    forget(file, stage)
     write_record = running.write_text_atomically
 
     def stop(path: Path, text: str) -> None:
@@ -222,10 +228,11 @@ def test_stopped_anywhere_it_goes_on(tmp_path: Path, stage: str, monkeypatch: py
     assert set(states(file).values()) == {"up to date"}
 
 
-def test_answers_of_a_run_that_was_stopped_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_a_run_that_was_stopped_are_kept(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ifonly.runs import folder as folders
 
-    file = write(tmp_path / "s")
+    file = own
+    forget(file, "cohort")
     added = folders.RunFolder.add
 
     def add_and_stop(*args: object) -> None:
@@ -256,10 +263,13 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 """
 
 
-@pytest.mark.parametrize(("stage", "recipe"), [("fit", "auto"), ("cohort", "paper")])
-def test_killed_it_goes_on(tmp_path: Path, stage: str, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stage", "entry"), [("fit", {**TINY["fit"], "recipe": "auto"}), ("cohort", {"workers": 1})], ids=["fit", "cohort"]
+)
+def test_killed_it_goes_on(own: Path, stage: str, entry: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stage that another entry has it do again; those before it are done, and are not waited for."""
     monkeypatch.setattr("ifonly.evidence.recipe_losses.ASKED", 1)  # for one answer is as slow as another
-    file = write(tmp_path / "s", fit={**TINY["fit"], "recipe": recipe}, cohort={"workers": 1})
+    file = write(own.parent, **{stage: entry})
     code = KILLED.format(folder=str(Path(__file__).parent), file=str(file))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None

@@ -116,7 +116,7 @@ def ended() -> Ended:
             answer = asked.get(f"/api/jobs/{job}").json()
             if answer["state"] not in ("waiting", "running"):
                 return answer
-            time.sleep(0.02)
+            time.sleep(0.1)  # each look is compared with its description, while a worker waits for the processor
         raise AssertionError(f"the job has not ended: {answer}")
 
     return wait

@@ -38,7 +38,7 @@ def until(client: Any, job: str, wanted: Any, seconds: float = 60) -> dict[str, 
         answer = client.get(f"/api/jobs/{job}").json()
         if wanted(answer):
             return answer
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"never came: {answer}")
 
 

@@ -18,7 +18,7 @@ Density = Literal["joint", "margins"]
 Schedule = Literal["constant", "cosine"]
 
 BATCHES = 64
-"""Batches of an epoch, as a rule, where the data decide on their size: with fewer, a hundred epochs are too few steps."""
+"""Batches of an epoch, as a rule, where the data decide on their size: of fewer, a hundred epochs are too few steps."""
 BATCH_SIZES = (32, 512)
 """Between these."""
 THOROUGH_RATE = 5e-3

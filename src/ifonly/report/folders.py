@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.evidence.check.remedies import Trial
-from ifonly.files import atomic_folder
+from ifonly.files import atomic_folder, file_reason
 from ifonly.models import save_model
 from ifonly.models.checkpoint import CHECK
 from ifonly.report import card, cohort_plots, summary
@@ -82,17 +81,13 @@ class FolderKind:
     def replaced(self, target: Path) -> Iterator[Path]:
         """A place to write; the folder is afterwards either what it was or complete."""
         self.check(target)
-        earlier = self.files_in(target)
         try:
-            with atomic_folder(target, overwrite=True) as scratch:
+            with atomic_folder(target, overwrite=True, outdated=self.files_in(target)) as scratch:
                 yield scratch
-                # What an earlier one had and this one has not would count as somebody else's.
-                for name in set(earlier) - {item.name for item in scratch.iterdir()}:
-                    _remove(target / name)
         except (OSError, pl.exceptions.PolarsError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise StoreError(
-                f"{target}: the {self.noun} cannot be written ({reason}); make room, or choose another place."
+                f"{target}: the {self.noun} cannot be written ({file_reason(error)}); make room, or choose another "
+                "place."
             ) from error
 
 
@@ -185,14 +180,6 @@ def _write_trials(folder: Path, trials: Sequence[Trial]) -> None:
     for trial in trials:
         save_model(trial.model, folder / TRIED / trial.recipe, provenance={"recipe": trial.recipe})
         trial.check.save(folder / TRIED / trial.recipe / CHECK)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder that an earlier writing left."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def summary_plots(found: summary.RunSummary) -> dict[str, Callable[[summary.RunSummary], Figure]]:

@@ -135,7 +135,5 @@ def _feature(feature: Feature, cohort: Cohort, discretion: Discretion) -> Featur
 
 def values_of(cohort: Cohort, feature: Feature) -> FloatArray:
     """A feature's values at all steps [N], or one per episode [E] where it is static."""
-    if feature.kind == "dynamic":
-        return cohort.states[:, cohort.schema.dynamic.index(feature)]
-    values = cohort.context[:, cohort.schema.context.index(feature)]
+    values = cohort.columns()[feature.name]
     return values[cohort.offsets[:-1]] if feature.kind == "static" else values

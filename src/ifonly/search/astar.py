@@ -20,6 +20,7 @@ from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.base import unknown_as_infinite
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
 from ifonly.result import Certificate, Status
@@ -53,8 +54,7 @@ class AnchorAStar(Solver):
     exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise InputError(f"batch={self.batch}: at least one node at a time.")
+        check_whole(f"{self.name}: batch", self.batch, least=1)
 
     def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Build the bound, then search best-first until the bound meets the incumbent."""

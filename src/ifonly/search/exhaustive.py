@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS
@@ -35,8 +36,7 @@ class Exhaustive(Solver):
     exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise InputError(f"exhaustive: batch={self.batch} must be at least 1.")
+        check_whole("exhaustive: batch", self.batch, least=1)
 
     def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """Enumerate until done; a limit or Ctrl-C returns the best sequence so far, without a bound."""

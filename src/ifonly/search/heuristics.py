@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.errors import InputError
+from ifonly.data.plain import check_whole
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Branches, changed
 from ifonly.progress import silent
@@ -61,8 +61,7 @@ class RandomSearch(Heuristic):
     name: ClassVar[str] = "random"
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise InputError(f"random search: samples={self.samples} must be at least 1.")
+        check_whole("random search: samples", self.samples, least=1)
 
     def improve(self, best: Incumbent) -> None:
         """Draw and evaluate batch after batch."""
@@ -144,8 +143,7 @@ class Beam(Heuristic):
     name: ClassVar[str] = "beam"
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise InputError(f"beam search: width={self.width} must be at least 1.")
+        check_whole("beam search: width", self.width, least=1)
 
     def improve(self, best: Incumbent) -> None:
         """One level per number of changes."""

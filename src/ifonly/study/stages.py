@@ -139,7 +139,7 @@ def store_behaviour(
     source: Path, out: Path, chosen: BehaviourPlan, *, overwrite: bool = False, progress: Progress = silent
 ) -> BehaviourModel:
     """Learn what clinicians do in a stored cohort, and store it."""
-    learned = fit_behaviour(load_cohort(source), settings=chosen.settings(cohort), seed=chosen.seed, progress=progress)
+    learned = fit_behaviour(load_cohort(source), settings=chosen.settings, seed=chosen.seed, progress=progress)
     origin = {"made by": "ifonly behaviour", "seed": chosen.seed, "epochs": chosen.epochs, "cohort": origin_of(source)}
     save_behaviour(learned, out, provenance=origin, overwrite=overwrite)
     return learned

@@ -230,7 +230,7 @@ def _train_together(
     losses: list[_Losses] = [([], []) for _ in learners]
     with torch_threads(1), ThreadPoolExecutor(count) as pool:
         for epoch in range(1, settings.epochs + 1):
-            found = list(pool.map(lambda group, rate=settings.rate(epoch): group.train_epoch(rate), groups))
+            found = list(pool.map(_Group.train_epoch, groups, [settings.rate(epoch)] * count))
             figures = torch.empty(len(learners), 2, dtype=torch.float64)
             for group, values in zip(places, found, strict=True):
                 figures[group] = values

@@ -69,10 +69,10 @@ def codes(evidence: Evidence) -> list[WarningCode]:
             "Model check: pass; 18 of 20 refits agree; 1 step goes beyond what the data supports.",
             1,
         ),
-        (Evidence((1,), PASS, refits(18, 20)), "supported", "Model check: pass; 18 of 20 refits agree.", 0),
+        (Evidence((1,), PASS, refits(18, 20)), "uncertain", "Model check: pass; 18 of 20 refits agree.", 0),
         (Evidence((1,), PASS, refits(17, 20)), "uncertain", "Model check: pass; 17 of 20 refits agree.", 1),
         (Evidence((1,), PASS, refits(0, 1)), "uncertain", "Model check: pass; the only refit does not agree.", 1),
-        (Evidence((1,), PASS, refits(20, 20, [10, 20])), "supported", "Model check: pass; 20 of 20 refits agree.", 0),
+        (Evidence((1,), PASS, refits(20, 20, [10, 20])), "uncertain", "Model check: pass; 20 of 20 refits agree.", 0),
         (Evidence((1,), PASS, refits(20, 20, [9, 0])), "uncertain", "Model check: pass; 20 of 20 refits agree.", 1),
         (Evidence((1,), PASS, refits(2, 20, [9, 0])), "uncertain", "Model check: pass; 2 of 20 refits agree.", 2),
         (
@@ -84,21 +84,21 @@ def codes(evidence: Evidence) -> list[WarningCode]:
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(0.33, member=2)),
-            "supported",
+            "uncertain",
             "Model check: pass; an unrecorded influence of 0.33 of its usual standard deviations at step 1 would undo "
             "the gain under refit 3, which gains least.",
             0,
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(None)),
-            "supported",
+            "uncertain",
             "Model check: pass; no unrecorded influence at a single step was found to undo the gain, up to 10 of its "
             "usual standard deviations.",
             0,
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(None, gain=-1.0)),
-            "supported",
+            "uncertain",
             "Model check: pass; the changes do not help, so there is no gain to undo.",
             0,
         ),
@@ -193,7 +193,7 @@ def test_without_changes_only_the_check_can_warn() -> None:
     ],
 )
 def test_the_thresholds_in_force_decide(evidence: Evidence, thresholds: dict[str, float], code: WarningCode) -> None:
-    assert evidence.verdict is Verdict.SUPPORTED
+    assert evidence.verdict is Verdict.UNCERTAIN
     content = to_plain(evidence) | {"thresholds": to_plain(Thresholds(**thresholds))}
     strict = from_plain(Evidence, content, what="evidence")
     assert codes(strict) == [code]

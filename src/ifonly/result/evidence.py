@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ifonly.records import KnownNumber, MaybeNumber, Outcomes
 from ifonly.result.calibration import LocalCalibration
 from ifonly.result.coupling import Coupling
 from ifonly.result.sensitivity import Sensitivity
+from ifonly.result.verdict import GainEstimate, Judgement, estimate_of, judge, the_rule
 from ifonly.text.catalogue import say
 
 INTERVAL = (0.05, 0.95)
@@ -33,11 +35,11 @@ class Verdict(StrEnum):
     """What all evidence together says of an answer."""
 
     SUPPORTED = "supported"
-    """Examined, and nothing speaks against it."""
+    """Examined in full, and by the rule likely to help; nothing else speaks against it."""
     UNCERTAIN = "uncertain"
-    """Something speaks against it: see the warnings."""
+    """Neither of the others: see reasons and warnings; or not examined in full."""
     NOT_BELIEVABLE = "not believable"
-    """The model failed its check: what is best under it means little."""
+    """The model failed its check, or the answer is by the rule unlikely to help."""
     NOT_EXAMINED = "not examined"
     """Nothing is known but, perhaps, that the model passed its check."""
 
@@ -54,6 +56,10 @@ class WarningCode(StrEnum):
     NOT_BORNE_OUT = "not borne out"
     BEYOND_CALIBRATION = "beyond calibration"
     NOT_EXAMINED = "could not be examined"
+
+
+BEYOND_THE_RULE = (WarningCode.LEAVES_RANGES, WarningCode.NOT_BORNE_OUT, WarningCode.NOT_EXAMINED)
+"""Warnings that keep an answer from being supported, whatever the rule says: it was fitted without them."""
 
 
 class SupportFlag(StrEnum):
@@ -150,19 +156,12 @@ class Agreement:
     def weights(self) -> FloatArray:
         """What each member counts [M]; their sum is 1."""
         shares = np.array([label.weight for label in self.labels] or np.ones(self.count), dtype=np.float64)
-        return shares / shares.sum()
+        return np.asarray(shares / shares.sum())
 
     @property
     def mean(self) -> float:
         """The mean improvement, each member with its weight."""
         return float(self.weights @ self.improvements)
-
-    @property
-    def deviation(self) -> float:
-        """How far members differ: the standard deviation of their improvements, each with its weight."""
-        if not np.isfinite(self.improvements).all():
-            return math.inf
-        return math.sqrt(float(self.weights @ (self.improvements - self.mean) ** 2))
 
     @property
     def count(self) -> int:
@@ -355,10 +354,7 @@ class Evidence:
     changed_steps: tuple[int, ...] = ()
     check: Standing | None = None
     """What a check concluded about the model."""
-    promised: MaybeNumber = None
-    """What the answer gains over the observed outcome under the model that gave it; None where nothing is changed."""
     refits: Agreement | None = None
-    honest: HonestGain | None = None
     support: SupportReport | None = None
     sensitivity: Sensitivity | None = None
     failures: tuple[ExaminationFailure, ...] = ()
@@ -371,6 +367,9 @@ class Evidence:
     """What recorded transitions of others, from such states under such actions, do to the promise."""
     coupling: Coupling | None = None
     """What is left of the gain where the same noise need not apply under another action."""
+    promised: MaybeNumber = None
+    """What the answer gains over the observed outcome under the model that gave it; None where nothing is changed."""
+    honest: HonestGain | None = None
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
 
@@ -380,14 +379,32 @@ class Evidence:
         parts = (self.refits, self.support, self.sensitivity)
         return bool(self.changed_steps) and any(part is not None for part in parts)
 
+    @cached_property
+    def judgement(self) -> Judgement | None:
+        """What the rule says of the answer; None where nothing is changed, or where the evidence is not complete."""
+        return judge(self) if self.changed_steps else None
+
+    @property
+    def estimate(self) -> GainEstimate | None:
+        """The gain without what it owes to having been chosen, and its interval; None where that was not examined."""
+        return estimate_of(self) if self.changed_steps else None
+
     @property
     def verdict(self) -> Verdict:
         """All of it in one word."""
         if self.check is not None and self.check.failed:
             return Verdict.NOT_BELIEVABLE
-        if self.warnings:
-            return Verdict.UNCERTAIN
-        return Verdict.SUPPORTED if self.examined else Verdict.NOT_EXAMINED
+        found, rule = self.judgement, the_rule()
+        if found is not None and found.probability < rule.believable:
+            return Verdict.NOT_BELIEVABLE
+        if found is not None and found.probability >= rule.supported and not self._contradicted:
+            return Verdict.SUPPORTED
+        return Verdict.UNCERTAIN if self.examined or self.warnings else Verdict.NOT_EXAMINED
+
+    @property
+    def _contradicted(self) -> bool:
+        """Whether something speaks against the answer that the rule does not know of."""
+        return any(warning.code in BEYOND_THE_RULE for warning in self.warnings)
 
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:

@@ -1,42 +1,152 @@
-"""All evidence in one word: signals, each between -1 and 1, weighed by a rule that was fitted where truth is known."""
+"""One verdict per answer: signals of its evidence, weighed by a rule that was fitted where the truth is known.
+
+The rule, `verdict.yaml`, is a logistic regression made by `python -m paper evidence` on known worlds; its error rates
+are those of worlds that were left out when it was fitted (docs/evidence-study.md).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from ifonly.records import from_plain
 
 if TYPE_CHECKING:
     from ifonly.result.evidence import Evidence
 
-
-def _limited(value: float) -> float:
-    return min(1.0, max(-1.0, value))
-
-
-def _members(evidence: Evidence) -> float | None:
-    """The share of members, by weight, under which the answer helps."""
-    refits = evidence.refits
-    return None if refits is None else 2 * float(refits.weights @ (refits.improvements > 0)) - 1
+LEAST_PROBABILITY = 1e-4
+"""Of a changed action, that counts as such: rarer ones cannot be told apart."""
+LEAST_INFLUENCE, LARGEST_INFLUENCE = 0.02, 3.0
+"""The same of influences that would undo a gain, in standard deviations."""
+HALF = {"choice": 0.001, "earlier": 0.01}
+"""Signs of something hidden at which half of the largest weight is reached: a tenth of what such signs are like where
+something that matters is hidden, and well above what chance gives."""
 
 
-def _strength(evidence: Evidence) -> float | None:
-    """The mean gain over members against how much they differ."""
-    refits = evidence.refits
-    if refits is None:
+class Signal(StrEnum):
+    """What a verdict rests on; larger values speak for an answer."""
+
+    CERTAINTY = "certainty"
+    """The debiased gain over how far members and comparable records leave it open: tanh of a third of it."""
+    INFLUENCE = "influence"
+    """The logarithm of the unrecorded influence at one step that would undo the gain."""
+    SUPPORT = "support"
+    """The logarithm, to the base ten, of how likely the least likely change is."""
+    RECORDED = "recorded"
+    """0 where nothing speaks for something hidden, down to -1."""
+
+
+SIGNALS = tuple(Signal)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How signals become a verdict, and how often it is wrong."""
+
+    offset: float
+    weights: dict[str, float]
+    usual: dict[str, float]
+    """The signals of a usual answer that helps: what falls short of them is a reason."""
+    supported: float
+    """The probability from which on an answer is supported."""
+    believable: float
+    """Below this one it is not to be believed."""
+    low: float
+    high: float
+    """The 90 % interval of the true gain around the debiased one, in units of its scale."""
+    helped: float
+    """The share of supported answers that truly help, in worlds that the rule was not fitted to."""
+
+    @classmethod
+    def of(cls, content: Any) -> Rule:
+        """From plain types."""
+        return from_plain(cls, content, what="verdict.yaml")
+
+
+@cache
+def the_rule() -> Rule:
+    """The package's own."""
+    return Rule.of(yaml.safe_load(files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class GainEstimate:
+    """What an answer gains, once what it owes to having been chosen is taken off, with a 90 % interval."""
+
+    gain: float
+    low: float
+    high: float
+    scale: float
+    """How far members and comparable records leave it open."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the rule says of an answer."""
+
+    probability: float
+    """That it truly helps, by the rule."""
+    signals: dict[Signal, float]
+    reasons: tuple[Signal, ...]
+    """What speaks against it: signals that fall short of those of a usual answer that helps, the heaviest first."""
+    helped: float
+    """The share of supported answers that truly help, in worlds that the rule was not fitted to."""
+
+
+def estimate_of(evidence: Evidence) -> GainEstimate | None:
+    """The debiased gain; None where it was not examined by members of both halves and by comparable records.
+
+    What halves of the subjects promise beyond what the other half says is owed to having been chosen. It is an error of
+    models of half as many subjects, and goes with the variance of estimates: half of it is taken off.
+    """
+    refits, honest, records = evidence.refits, evidence.honest, evidence.calibration
+    if evidence.promised is None or refits is None or honest is None or records is None or records.deviation is None:
         return None
-    deviation = refits.deviation
-    return math.tanh(refits.mean / deviation / 2) if math.isfinite(deviation) and deviation > 0 else 0.0
+    spread = float(np.std(refits.improvements)) if np.isfinite(refits.improvements).all() else math.inf
+    scale = math.hypot(spread, records.deviation)
+    gain = evidence.promised - (honest.promised - honest.judged) / 2
+    if not (math.isfinite(scale) and math.isfinite(gain)):
+        return None
+    rule = the_rule()
+    return GainEstimate(gain, gain + rule.low * scale, gain + rule.high * scale, scale)
 
 
-def _kept(evidence: Evidence) -> float | None:
-    """The share of the promise that is left in the mean of members."""
-    return None if evidence.refits is None else _limited(evidence.refits.mean / evidence.gain)
+def signals_of(evidence: Evidence) -> dict[Signal, float] | None:
+    """The signals; None where a part that they rest on is missing."""
+    estimate, support, influence, check = estimate_of(evidence), evidence.support, evidence.sensitivity, evidence.check
+    if estimate is None or support is None or influence is None or check is None or not support.changed:
+        return None
+    rarest = min((one.probability or 0.0) for one in support.changed)
+    weakest = influence.weakest
+    size = LARGEST_INFLUENCE if weakest is None or weakest.undone_by is None else weakest.undone_by
+    certainty = estimate.gain / estimate.scale if estimate.scale > 0 else math.copysign(math.inf, estimate.gain)
+    return {
+        Signal.CERTAINTY: math.tanh(certainty / 3),
+        Signal.INFLUENCE: math.log(min(size, LARGEST_INFLUENCE) + LEAST_INFLUENCE),
+        Signal.SUPPORT: math.log10(max(rarest, LEAST_PROBABILITY)),
+        Signal.RECORDED: -max(_share(getattr(check.hidden, name), half) for name, half in HALF.items()),
+    }
 
 
-SIGNALS: dict[str, Callable[[Evidence], float | None]] = {}
+def _share(size: float | None, half: float) -> float:
+    """From 0 to 1, a half at `half`."""
+    return 0.0 if size is None else size / (size + half)
 
 
-def signals_of(evidence: Evidence) -> dict[str, float]:
-    """Every signal; 0 where nothing is known."""
-    return {name: 0.0 if (value := find(evidence)) is None else value for name, find in SIGNALS.items()}
+def judge(evidence: Evidence) -> Judgement | None:
+    """What the rule says; None where the evidence is not complete."""
+    signals = signals_of(evidence)
+    if signals is None:
+        return None
+    rule = the_rule()
+    score = rule.offset + sum(rule.weights[name] * value for name, value in signals.items())
+    short = {name: rule.weights[name] * (rule.usual[name] - value) for name, value in signals.items()}
+    reasons = sorted((name for name in short if short[name] > 0), key=lambda name: -short[name])
+    return Judgement(1 / (1 + math.exp(-score)), signals, tuple(reasons), rule.helped)

@@ -17,6 +17,7 @@ from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
 from ifonly.text.coupling import coupling_messages
 from ifonly.text.numbers import percent
+from ifonly.text.verdict import gain_messages, moves, verdict_message
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema
@@ -42,6 +43,8 @@ class EvidenceMessages:
     """The one line that stands beside every answer."""
     warnings: tuple[Message, ...]
     """One for each of `Evidence.warnings`, in their order."""
+    gain: tuple[Message, ...]
+    """What is left of the promise once what it owes to having been chosen is taken off, with its interval."""
     refits: tuple[Message, ...]
     """Of each part the summary first, then the details."""
     support: tuple[Message, ...]
@@ -68,6 +71,7 @@ def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMes
     return EvidenceMessages(
         statement=_statement(evidence, schema),
         warnings=tuple(warning_message(warning, evidence, schema, query) for warning in evidence.warnings),
+        gain=gain_messages(evidence, query),
         refits=() if refits is None else refit_messages(refits, schema, query),
         support=() if support is None else support_messages(support, schema),
         calibration=() if calibration is None else calibration_messages(calibration, schema, query),
@@ -84,7 +88,7 @@ def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
     if evidence.check is not None:
         values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
         lines.append(Message("evidence.line.check", values))
-    for name in ("refits", "support", "calibration", "sensitivity", "coupling", "organs"):
+    for name in ("gain", "refits", "support", "calibration", "sensitivity", "coupling", "organs"):
         first, *details = getattr(told, name) or (None,)
         if first is not None:
             lines += [_line(name, first), *(_line("detail", detail) for detail in details)]
@@ -122,6 +126,11 @@ def _reasons(check: Standing) -> list[Message]:
 
 
 def _statement(evidence: Evidence, schema: Schema) -> Message:
+    told, verdict = _told(evidence, schema), verdict_message(evidence)
+    return told if verdict is None else Message("evidence.judged", {"verdict": verdict, "told": told})
+
+
+def _told(evidence: Evidence, schema: Schema) -> Message:
     checked = _checked(evidence.check)
     if not evidence.changed_steps:
         return Message("evidence.nothing changed", {"check": checked})
@@ -187,7 +196,8 @@ def agreeing_message(refits: Agreement) -> Message:
     """Under how many refits the changes help."""
     if refits.count == 1:
         return Message(f"refits.the only one {'agrees' if refits.helping else 'disagrees'}")
-    return Message("refits.agree", {"helping": refits.helping, "refits": refits.count})
+    kind = "kinds" if any(label.half is not None for label in refits.labels) else "refits"
+    return Message(f"{kind}.agree", {"helping": refits.helping, "refits": refits.count})
 
 
 def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Message, ...]:
@@ -212,17 +222,7 @@ def note_message(note: EnsembleNote) -> Message:
 
 def _gains(refits: Agreement, query: Query) -> Message:
     """The improvements in the outcome's own direction; of a few refits all of them, of one no interval."""
-    shown = query.reward.show(0.0)
-    size = abs(query.reward.show(1.0).value - shown.value)
-
-    def moved(improvement: float) -> Message:
-        if not math.isfinite(improvement):
-            return Message("refits.not finite")
-        if improvement == 0:
-            return Message("refits.unchanged")
-        better = (improvement > 0) == shown.higher_is_better
-        return Message(f"refits.{'higher' if better else 'lower'}", {"amount": f"{size * abs(improvement):.4g}"})
-
+    shown, moved = query.reward.show(0.0), moves(query)
     counted = Message("refits.counted", {"cost": f"{query.change_cost:g}"}) if query.change_cost else ""
     values: dict[str, Any] = {"label": shown.label, "median": moved(refits.median), "counted": counted}
     if refits.count == 1:

@@ -96,8 +96,8 @@ def fit(
     many, and how fast its answers are proven. The one that suits the data is fitted to everyone; the others become
     members beside it, which are asked whether they agree. With --kind, --lipschitz or --set prior, residual or
     curvature, the model is yours and nothing is compared. An interrupted comparison goes on when the same command is
-    given again. With --set subject_effect=true what lasts in each subject is learned, too, from all of its steps: where
-    something that lasts is not recorded. With auto it is where that pays on later steps of subjects held out.
+    given again. What lasts in each subject is learned, too, from all of its steps, where that pays on later steps of
+    subjects held out; --set subject_effect=true or false decides it for recipes that are named.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis

@@ -144,9 +144,9 @@ class FitPlan:
     refits: Refits = None
     """"kinds": members of different kinds (`fit_recipe`); a number: so many fitted to bootstrap samples of subjects; 0:
     one model only; None: kinds where all recipes are compared, else 0."""
-    subject_effect: SubjectEffect = False
+    subject_effect: SubjectEffect | None = None
     """Whether each subject has an effect of its own on each dynamic feature (`fit_with_effects`); "auto": where that
-    pays on subjects held out."""
+    pays on subjects held out; None: auto where all recipes are compared, else no."""
     epochs: int = 100
     batch_size: int | None = None
     learning_rate: float | None = None
@@ -171,6 +171,8 @@ class FitPlan:
         if self.lipschitz is not None and len(self.lipschitz) != wanted:
             raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
         object.__setattr__(self, "refits", self._members())
+        if self.subject_effect is None:
+            object.__setattr__(self, "subject_effect", AUTO if self.recipe == AUTO else False)
 
     def _members(self) -> int | str:
         """How many refits there are, or "kinds"; refused where there are no kinds."""

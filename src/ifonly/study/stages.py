@@ -108,7 +108,7 @@ def store_model(
             recipes=chosen.recipes,
             hidden=chosen.hidden,
             refits=chosen.refits or 0,
-            subject_effect=chosen.subject_effect,
+            subject_effect=chosen.subject_effect or False,
             settings=chosen.settings(cohort),
             seed=chosen.seed,
             journal=journal,
@@ -127,7 +127,7 @@ def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> Trainable
     return fit_as_chosen(
         chosen.untrained(cohort.schema),
         cohort,
-        subject_effect=chosen.subject_effect,
+        subject_effect=chosen.subject_effect or False,
         members=chosen.refits,
         settings=chosen.settings(cohort),
         seed=chosen.seed,

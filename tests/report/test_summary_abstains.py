@@ -72,6 +72,7 @@ def test_what_is_not_believable_is_counted_and_in_no_figure(table: pl.DataFrame)
     assert budgets == [(0, 2, pytest.approx(0.0)), (1, 2, pytest.approx(0.2))]
     assert summary.changes_used["episodes"].sum() == 2
     assert summary.episodes.height == 4, "every answer is listed, with its verdict"
+    assert_frame_equal(summary.believed, summary.episodes[[0, 2]])
     assert summary.evidence.verdicts == {"not believable": 2, "not examined": 2}
     assert "2 answers are not to be believed by the evidence, and are not in these figures." in summary.statement
     assert json.loads(summary.to_json())["abstained"] == 2
@@ -80,6 +81,7 @@ def test_what_is_not_believable_is_counted_and_in_no_figure(table: pl.DataFrame)
 def test_without_abstaining_all_answers_count(table: pl.DataFrame) -> None:
     summary = summarize(table, abstain=False)
     assert summary.abstained == 0
+    assert_frame_equal(summary.believed, summary.episodes)
     assert (summary.improvement.episodes, summary.improvement.mean) == (4, pytest.approx(0.25))
     assert summary.cases["episode"].to_list() == ["patient-00003", "patient-00000", "patient-00001"]
     assert "not to be believed" not in summary.statement
@@ -133,7 +135,7 @@ def test_where_nothing_is_believable_there_are_no_figures_and_no_crash(by: objec
         assert getattr(summary, name).is_empty(), name
     assert summary.counts.statuses.get(Status.OPTIMAL.value, 0) > 0
     check_can_be_told(summary, tmp_path)
-    assert "improvement" in str(summary)
+    assert "improvement  none can be given: no answer is to be believed\n" in str(summary)
 
 
 def test_figures_of_what_is_left_are_drawn(table: pl.DataFrame, tmp_path: Path) -> None:

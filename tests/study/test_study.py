@@ -92,6 +92,28 @@ def test_answers_are_checked_and_examined(finished: Path) -> None:
     assert evidence.sensitivity is not None
 
 
+def test_a_first_study_has_all_that_a_verdict_needs(tmp_path: Path) -> None:
+    text = study_text(simulated_text(40, "5"), sizes=Sizes(recipe="paper", epochs=2, changes=1, first=2))
+    study = Study.from_dict(yaml.safe_load(text), tmp_path / "s")
+    assert study.fit.refits == "kinds"
+    assert (study.asked.honest, study.asked.sensitivity) == (True, True)
+    less = Study.from_dict({**TINY, "evidence": {"honest": False}}, tmp_path)
+    assert not less.asked.honest
+    asked = {**TINY, "query": {**TINY["query"], "honest": True}, "evidence": {"honest": False}}
+    assert Study.from_dict(asked, tmp_path).asked.honest
+
+    content = yaml.safe_load(text)
+    content["fit"]["hidden"], content["query"]["allow_failed_model"] = [4], True
+    content["cohort"]["workers"] = 1
+    run_study(Study.from_dict(content, tmp_path / "s"), until="cohort")
+    run = ifonly.load_run(tmp_path / "s" / "cohort")
+    for row in run.table().iter_rows(named=True):
+        evidence = run.result(row["episode"]).evidence
+        assert evidence.failures == ()
+        assert evidence.judgement is not None
+        assert row["verdict"] == evidence.verdict.value
+
+
 def test_records_say_what_stages_were_made_of(finished: Path) -> None:
     for name in NAMES:
         record = json.loads((finished.parent / name / "stage.json").read_text())

@@ -166,7 +166,7 @@ def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
     expect(shown.get_by_role("img", name="the refits lie between 1 higher and 7.25 lower")).to_be_visible()
-    shown.get_by_text("Every refit as a table").click()
+    shown.get_by_text("Each of them as a table").click()
     expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
     expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
     expect(shown.locator(".evidence-parts")).to_contain_text("about \u2212341 10\u2079/L a step")
@@ -233,10 +233,12 @@ def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     assert seals == ["No warnings", None]
     told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
-        const said = {refits: [], gains: null, support: null, sensitivity: [], organs: []};
+        const said = {refits: [], gains: null, support: null};
+        for (const part of ['gain', 'sensitivity', 'organs', 'calibration', 'coupling']) said[part] = [];
+        const answer = {result: {evidence: {refits: null}}};
         const evidence = {examined: true, warnings, ...said};
         const model = {said: {code: 'page.none', values: {}}, check: null};
-        ifonly.fillEvidence(place, {evidence, model, question: {}, answer: {}}, () => null);
+        ifonly.fillEvidence(place, {evidence, model, question: {}, answer}, () => null);
         return place.textContent.includes('nothing warns does not prove');
     })""")
     assert told == [True, False]
@@ -246,7 +248,7 @@ SAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("page.none", {}),
     ("count.change", {"count": 1, "number": 1}),
     ("count.change", {"count": 0, "number": "no"}),
-    ("refits.agree", {"helping": 18, "refits": 20}),
+    ("refits.agree", {"helping": 18, "refits": 20, "members": "refits"}),
     ("support.beyond", {"steps": 1}),
     ("rule.locked", {"times": Message("times.more", {"units": "hours", "times": ["0", "8", "12"]})}),
     ("assumption.kept", {"features": []}),

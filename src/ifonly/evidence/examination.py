@@ -53,12 +53,12 @@ def examine(
 
     Told is what a check concluded about the model; what the changes gain under each of `refits`, by default the members
     of the ensemble that is asked, and with `each_refit` what these would do themselves (see `agreement` for `solver`
-    and `limits`); with `honest`, where members have halves of the subjects, what is left of a promise when others judge
-    it; how usual changes are, by `behaviour`, and how well the model explains the recorded courses that it has
-    kept where they are like this one; whether the organs of a score bear its gain out; with `sensitivity` what
-    would undo the gain; and with `coupling` what is left of it where the same noise need not apply under another
-    action. Of an ensemble problem, these two and the courses are asked of the member that gains least of those that
-    gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
+    and `limits`); with `honest`, where the ensemble has members of both halves of the subjects, what a promise owes to
+    having been chosen (`honest_gain`); how usual they are, by `behaviour`, and how well the model explains the recorded
+    courses that it has kept where they are like this one; whether the organs of a score bear its gain out; with
+    `sensitivity` what would undo the gain; and with `coupling` what is left of it where the same noise need not apply
+    under another action. Of an ensemble problem, these two and the courses are asked of the member that gains least of
+    those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
     `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit

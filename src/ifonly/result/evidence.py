@@ -119,6 +119,11 @@ class EvidenceWarning:
     code: WarningCode
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def beyond_the_rule(self) -> bool:
+        """Whether it keeps an answer from being supported, whatever the rule says."""
+        return self.code in BEYOND_THE_RULE
+
 
 @dataclass(frozen=True)
 class StepAgreement:
@@ -151,6 +156,11 @@ class Agreement:
     """What limits what the agreement can mean, as the ensemble says."""
     labels: tuple[MemberLabel, ...] = ()
     """Who the members are [M]; empty for refits that all count the same."""
+
+    @property
+    def of_kinds(self) -> bool:
+        """Whether the members are of different kinds, each fitted to a half of the subjects, rather than refits."""
+        return any(label.half is not None for label in self.labels)
 
     @property
     def weights(self) -> FloatArray:
@@ -343,7 +353,7 @@ class ExaminationFailure:
     """A part of an examination that failed; the others stand."""
 
     part: str
-    """"refits", "support", "calibration", "sensitivity", "coupling" or "all"."""
+    """"refits", "honest", "support", "calibration", "sensitivity", "coupling" or "all"."""
     reason: Reason
 
 
@@ -404,7 +414,7 @@ class Evidence:
     @property
     def _contradicted(self) -> bool:
         """Whether something speaks against the answer that the rule does not know of."""
-        return any(warning.code in BEYOND_THE_RULE for warning in self.warnings)
+        return any(warning.beyond_the_rule for warning in self.warnings)
 
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:

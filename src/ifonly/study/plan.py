@@ -255,6 +255,7 @@ class EvidencePlan:
     behaviour: BehaviourPlan | None = field(default_factory=BehaviourPlan)
     """None: nothing is learned about what clinicians do."""
     each_refit: bool = False
+    honest: bool = True
     sensitivity: bool = True
 
 
@@ -322,6 +323,7 @@ class Study:
         """The query with what the study's evidence adds."""
         return self.query.with_changes(
             each_refit=self.query.each_refit or self.evidence.each_refit,
+            honest=self.query.honest or self.evidence.honest,
             sensitivity=self.query.sensitivity or self.evidence.sensitivity,
         )
 

@@ -82,16 +82,18 @@ def messages_of(evidence: Evidence, schema: Schema, query: Query) -> EvidenceMes
 
 
 def lines_of(evidence: Evidence, schema: Schema, query: Query) -> list[str]:
-    """Everything for the terminal: the statement, the warnings, and each part with its details indented."""
+    """Everything for the terminal: the statement, what is left of the gain, the warnings, the parts with details."""
     told = messages_of(evidence, schema, query)
-    lines = [told.statement, *(_line("warning", warning) for warning in told.warnings)]
+    lines = [told.statement, *(_line("gain", gain) for gain in told.gain)]
+    lines += [_line("warning", warning) for warning in told.warnings]
     if evidence.check is not None:
         values = {"episodes": evidence.check.episodes, "verdict": evidence.check.verdict}
         lines.append(Message("evidence.line.check", values))
-    for name in ("gain", "refits", "support", "calibration", "sensitivity", "coupling", "organs"):
+    for name in ("refits", "support", "calibration", "sensitivity", "coupling", "organs"):
         first, *details = getattr(told, name) or (None,)
         if first is not None:
-            lines += [_line(name, first), *(_line("detail", detail) for detail in details)]
+            head = "kinds" if name == "refits" and evidence.refits is not None and evidence.refits.of_kinds else name
+            lines += [_line(head, first), *(_line("detail", detail) for detail in details)]
     return [str(line) for line in lines]
 
 
@@ -158,12 +160,12 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
         assert evidence.check is not None
         return Message(f"{code}.{evidence.check.verdict}", {"reasons": _reasons(evidence.check)})
     if warning.code == "refits disagree":  # the statement says how many
-        return Message(code)
+        return Message(code, {"members": _members(evidence.refits)})
     if warning.code == "refits change other steps":
         steps = [
             Message(f"{code}.step", {**step, "when": moment(schema, step["step"])}) for step in warning.values["steps"]
         ]
-        return Message(code, {"steps": steps})
+        return Message(code, {"steps": steps, "members": _members(evidence.refits)})
     if warning.code == "beyond the data":
         return Message("support.beyond", {"steps": len(warning.values["steps"])})
     if warning.code == "leaves plausible ranges":
@@ -196,21 +198,25 @@ def agreeing_message(refits: Agreement) -> Message:
     """Under how many refits the changes help."""
     if refits.count == 1:
         return Message(f"refits.the only one {'agrees' if refits.helping else 'disagrees'}")
-    kind = "kinds" if any(label.half is not None for label in refits.labels) else "refits"
-    return Message(f"{kind}.agree", {"helping": refits.helping, "refits": refits.count})
+    return Message("refits.agree", {"helping": refits.helping, "refits": refits.count, "members": _members(refits)})
+
+
+def _members(refits: Agreement | None) -> Message:
+    """What its members are called."""
+    return Message(f"members.{'kinds' if refits is not None and refits.of_kinds else 'refits'}")
 
 
 def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Message, ...]:
     """How much the refits gain, and at which steps they would act alike; the statement says how many agree."""
-    told = [_gains(refits, query)]
+    told, whose = [_gains(refits, query)], {"members": _members(refits)}
     if broken := int(np.isinf(refits.improvements).sum()):
-        told.append(Message("refits.broken", {"broken": broken, "refits": refits.count}))
+        told.append(Message("refits.broken", {"broken": broken, "refits": refits.count, **whose}))
     for step in refits.steps or ():
         if step.of:
-            values = {"same_step": step.same_step, "of": step.of, "same_action": step.same_action}
+            values = {"same_step": step.same_step, "of": step.of, "same_action": step.same_action, **whose}
             told.append(Message("refits.step", {"when": moment(schema, step.step), **values}))
     if refits.unsolved:
-        told.append(Message("refits.unsolved", {"unsolved": refits.unsolved, "refits": refits.count}))
+        told.append(Message("refits.unsolved", {"unsolved": refits.unsolved, "refits": refits.count, **whose}))
     return (*told, *map(note_message, refits.notes))
 
 
@@ -225,6 +231,7 @@ def _gains(refits: Agreement, query: Query) -> Message:
     shown, moved = query.reward.show(0.0), moves(query)
     counted = Message("refits.counted", {"cost": f"{query.change_cost:g}"}) if query.change_cost else ""
     values: dict[str, Any] = {"label": shown.label, "median": moved(refits.median), "counted": counted}
+    values["members"] = _members(refits)
     if refits.count == 1:
         return Message("refits.one", values)
     low, high = refits.spread

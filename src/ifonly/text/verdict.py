@@ -32,7 +32,7 @@ def _reasons(evidence: Evidence) -> list[Message]:
     """Why an answer is not supported: what no rule is needed for first."""
     assert evidence.judgement is not None, "it was judged"
     codes = ["model check"] if evidence.check is not None and evidence.check.failed else []
-    codes += [warning.code.value for warning in evidence.warnings if warning.code.value in ("not borne out",)]
+    codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
     codes += [signal.value for signal in evidence.judgement.reasons]
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]
 

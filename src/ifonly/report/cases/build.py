@@ -286,6 +286,7 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
         statement=said.statement,
         examined=evidence.examined,
         warnings=said.warnings,
+        gain=said.gain,
         refits=said.refits,
         gains=_gains(problem.reward, result) if changed else None,
         support=None if evidence.support is None or not changed else course_support(problem, evidence.support),

@@ -199,6 +199,8 @@ class EvidencePage:
     """What comparable records do to the promise."""
     coupling: tuple[Message, ...] = ()
     """What is left of the gain under other luck."""
+    gain: tuple[Message, ...] = ()
+    """What is left of the promise without what it owes to having been chosen."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,12 @@
         el("td", {}, share(step_, of)), el("td", {}, share(action, of)))))));
   }
 
+  /** Who the members are, by their labels: the model fitted again, or kinds fitted to halves of the subjects. */
+  function membersOf({ result }) {
+    const { refits } = result.evidence;
+    return refits && refits.labels.some(({ half }) => half !== null) ? "kinds" : "refits";
+  }
+
   function refitsPart(case_, { refits: messages, gains }) {
     if (!gains) return [paragraph("evidence.no refits")];
     const { refits } = case_.answer.result.evidence;
@@ -95,7 +101,7 @@
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
-  /** A summary and its details: the score made anew of its organs, comparable records, other luck. */
+  /** A summary and its details: what is left of the promise, organs, comparable records, other luck. */
   function summaryPart([summary, ...details]) {
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
@@ -108,7 +114,8 @@
       evidence.warnings.length && part("warnings", [list(evidence.warnings)]),
       evidence.examined && !evidence.warnings.length && paragraph("evidence.no proof", { class: "note" }),
       part("model", modelPart(model)),
-      answer && part("refits", refitsPart(case_, evidence)),
+      evidence.gain.length && part("gain", summaryPart(evidence.gain)),
+      answer && part(membersOf(answer), refitsPart(case_, evidence)),
       answer && part("support", supportPart(evidence.support)),
       evidence.calibration.length && part("calibration", summaryPart(evidence.calibration)),
       answer && part("sensitivity", sensitivityPart(evidence.sensitivity)),

@@ -233,8 +233,8 @@ def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
     assert seals == ["No warnings", None]
     told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
-        const said = {refits: [], gains: null, support: null, sensitivity: [], organs: []};
-        const evidence = {examined: true, warnings, ...said};
+        const said = {refits: [], gains: null, support: null, calibration: [], sensitivity: [], coupling: []};
+        const evidence = {examined: true, warnings, ...said, organs: []};
         const model = {said: {code: 'page.none', values: {}}, check: null};
         ifonly.fillEvidence(place, {evidence, model, question: {}, answer: {}}, () => null);
         return place.textContent.includes('nothing warns does not prove');

@@ -408,11 +408,13 @@ def test_first_files_are_studies(tmp_path: Path) -> None:
 
 def test_members_of_a_fit() -> None:
     """Kinds where all recipes are compared, else none; what is said counts."""
-    assert FitPlan().refits == "kinds"
-    assert FitPlan(subject_effect=True).refits == FitPlan("paper").refits == FitPlan(kind="additive").refits == 0
+    for effect in (False, True, "auto"):
+        assert FitPlan(subject_effect=effect).refits == "kinds"
+    assert FitPlan("paper").refits == FitPlan(kind="additive").refits == 0
     assert FitPlan(refits=3).refits == 3
     assert FitPlan("paper", refits="kinds").refits == "kinds"
-    for wrong in ({"kind": "additive", "refits": "kinds"}, {"subject_effect": True, "refits": "kinds"}, {"refits": -1}):
+    assert FitPlan(subject_effect=True, refits="kinds").refits == "kinds"
+    for wrong in ({"kind": "additive", "refits": "kinds"}, {"refits": -1}):
         with pytest.raises(InputError, match="refits="):
             FitPlan(**wrong)
     for said, expected in (("none", 0), ("kinds", "kinds"), (4, 4), (None, "kinds")):

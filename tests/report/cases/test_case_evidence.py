@@ -20,7 +20,7 @@ from ifonly.query import Query
 from ifonly.records import to_plain
 from ifonly.report.cases import Case, OpenedRun, case_of, cases_of_run, observed_case, open_run
 from ifonly.report.cases.case import EvidencePage
-from ifonly.result import Agreement, Evidence, Result, SupportReport
+from ifonly.result import Agreement, Evidence, LocalCalibration, Result, SupportReport
 from ifonly.result.evidence import HonestGain, SupportFlag
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.search.solve import solve
@@ -185,7 +185,8 @@ def test_flags_and_numbers_of_evidence_are_told(opened: OpenedRun) -> None:
 def test_a_case_begins_with_the_verdict_and_tells_what_is_left_of_the_promise(opened: OpenedRun) -> None:
     id = opened.cohort.ids[0]
     problem, result = opened.problem(id), opened.result(id)
-    evidence = replace(result.evidence, honest=HonestGain(promised=2.0, judged=1.0))
+    records = LocalCalibration(result.improvement, result.improvement, deviation=0.5, transitions=100)
+    evidence = replace(result.evidence, honest=HonestGain(promised=2.0, judged=1.0), calibration=records)
     assert evidence.judgement is not None
     case = case_of(problem, replace(result, evidence=evidence))
     assert str(case.evidence.statement).startswith(("Supported: ", "Uncertain: ", "Not to be believed: "))

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ifonly.errors import InputError
+from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_file, write_text_atomically
 from paper.efficiency import AnchorStrategies, EfficiencyByChanges, EfficiencyByLipschitz, EfficiencyBySamples
 from paper.experiment import RECORD, TABLE, AnyExperiment, Outcome, Record, stored
@@ -171,3 +171,13 @@ def markdown_table(frame: pl.DataFrame) -> str:
     lines = [" | ".join(frame.columns), "|".join("---:" for _ in frame.columns)]
     lines += [" | ".join(str(value).replace("|", "\\|") for value in row) for row in frame.iter_rows()]
     return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
+
+
+def fill_between(page: Path, begin: str, end: str, content: str) -> None:
+    """Write `content` into a page, between its lines `begin` and `end`; the rest of it stays."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise StoreError(f"{page}: no lines {begin!r} and {end!r} to write the tables between.")
+    write_text_atomically(page, f"{before}{begin}\n\n{content}\n{end}{after}")

@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import polars as pl
 import typer
-from rich.table import Table
 
 from ifonly import load_model
 from ifonly.cli import options
@@ -24,6 +22,8 @@ from ifonly.simulate import sepsis_schema
 from paper.accuracy_study import AccuracySettings, Examiner, accuracy_by_cohort_size
 from paper.bench import Bench, read_header
 from paper.catalogue import ALL, chosen, finished_outcomes, write_page
+from paper.command_parts import Json, as_table, repeated, whole_number
+from paper.evidence_command import evidence
 from paper.experiment import RECORD, NothingToDrawError, Outcome, carry_out, draw_again
 from paper.laboratory import Conditions, Laboratory, SettingsT
 from paper.real_stays import RECIPES, RealSettings, measure_model, real_cohort
@@ -35,8 +35,6 @@ from paper.worlds_tables import background, fill_page, summary
 
 DRAWING_NEEDS = {"names", "out", "episodes", "model", "draw_only", "page", "json"}
 """What --draw-only goes by; it refuses everything else."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 
 
 def _option(panel: str, metavar: str, help: str, default: str | bool = True, least: float | None = None) -> Any:
@@ -216,27 +214,13 @@ def _shown(outcome: Outcome) -> list[Any]:
     """One experiment for people."""
     experiment, cells = outcome.experiment, outcome.record.cells
     return [
-        _as_table(experiment.summary(outcome.table), f"{experiment.name}: {experiment.title}"),
+        as_table(experiment.summary(outcome.table), f"{experiment.name}: {experiment.title}"),
         f"the paper: {experiment.paper}",
         *(f"here: {sentence}" for sentence in experiment.findings(outcome.table)),
         *([outcome.progress()] if cells.failed or cells.finished < cells.wanted else []),
         f"figure {outcome.figure}, table {outcome.table_file}",
         "",
     ]
-
-
-def _as_table(frame: pl.DataFrame, title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in frame.columns:
-        table.add_column(name, justify="right")
-    for row in frame.iter_rows():
-        table.add_row(*(str(value) for value in row))
-    return table
-
-
-def _number(*names: str, help: str, least: int = 1) -> Any:
-    """A whole number."""
-    return typer.Option(*names, metavar="N", min=least, help=help)
 
 
 def accuracy(
@@ -253,11 +237,11 @@ def accuracy(
             show_default="250,1000,4000",
         ),
     ] = None,
-    patients: Annotated[int, _number(help="Other patients to test on.")] = 200,
-    solved: Annotated[int, _number("--solve", help="How many of them get a recommendation.", least=0)] = 30,
-    horizon: Annotated[int, _number(help="Steps of the test patients.", least=2)] = 12,
-    max_changes: Annotated[int, _number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
-    sequences: Annotated[int, _number(help="Random questions per test patient.")] = 20,
+    patients: Annotated[int, whole_number(help="Other patients to test on.")] = 200,
+    solved: Annotated[int, whole_number("--solve", help="How many of them get a recommendation.", least=0)] = 30,
+    horizon: Annotated[int, whole_number(help="Steps of the test patients.", least=2)] = 12,
+    max_changes: Annotated[int, whole_number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
+    sequences: Annotated[int, whole_number(help="Random questions per test patient.")] = 20,
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write everything as JSON.")] = None,
@@ -297,24 +281,19 @@ def accuracy(
     return ExitCode.DONE
 
 
-def _names(option: str, help: str) -> Any:
-    """An option that may be repeated; all where it is not given."""
-    return typer.Option(option, metavar="NAME", help=f"{help}; may be repeated.", show_default="all")
-
-
 def worlds(
     out: Annotated[
         Path,
         typer.Option("--out", metavar="FOLDER", help="Where cells are kept; those that it holds are not repeated."),
     ],
-    world: Annotated[list[str] | None, _names("--world", ", ".join(WORLDS))] = None,
+    world: Annotated[list[str] | None, repeated("--world", ", ".join(WORLDS))] = None,
     variant: Annotated[
-        list[str] | None, _names("--variant", "plain, column, constant or drift, and others for sepsis")
+        list[str] | None, repeated("--variant", "plain, column, constant or drift, and others for sepsis")
     ] = None,
-    recipe: Annotated[list[str] | None, _names("--recipe", "How models are made: paper, free or auto")] = None,
-    episodes: Annotated[int, _number(help="Episodes that models learn from.", least=2)] = 1000,
-    asked: Annotated[int, _number(help="Others, for which an answer is sought.")] = 100,
-    max_changes: Annotated[int, _number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
+    recipe: Annotated[list[str] | None, repeated("--recipe", "How models are made: paper, free or auto")] = None,
+    episodes: Annotated[int, whole_number(help="Episodes that models learn from.", least=2)] = 1000,
+    asked: Annotated[int, whole_number(help="Others, for which an answer is sought.")] = 100,
+    max_changes: Annotated[int, whole_number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="Limit of a single search.")] = 20.0,
     scaling: Annotated[
         str, typer.Option(metavar="NAME", help="Of features with a hard range: linear or bounded.")
@@ -348,7 +327,7 @@ def worlds(
     output.document({"folder": str(out), "cells": [cell.to_dict() for cell in done]})
     for name in dict.fromkeys(cell.settings.world for cell in done):
         group = [cell for cell in done if cell.settings.world == name]
-        output.show(_as_table(summary(group), name), _as_table(background(group), f"{name}: models and searches"))
+        output.show(as_table(summary(group), name), as_table(background(group), f"{name}: models and searches"))
     if page is not None:
         output.show(f"tables written to {page}")
     return ExitCode.DONE
@@ -362,17 +341,17 @@ def real(
         ),
     ],
     rules: Annotated[CohortName, typer.Option("--cohort", help="Which stays.")] = CohortName.ALL_ADULTS,
-    recipe: Annotated[list[str] | None, _names("--recipe", "auto, what a fit chooses, or paper")] = None,
+    recipe: Annotated[list[str] | None, repeated("--recipe", "auto, what a fit chooses, or paper")] = None,
     seed: Annotated[
         list[int] | None, typer.Option(metavar="N", help="Of the split and the fit; may be repeated.", show_default="0")
     ] = None,
     test: Annotated[float, typer.Option(metavar="SHARE", min=0, max=1, help="Subjects held out.")] = 0.4,
     asked: Annotated[
-        int | None, _number(help="Of the stays held out, how many are asked about; all if left out.")
+        int | None, whole_number(help="Of the stays held out, how many are asked about; all if left out.")
     ] = None,
-    max_changes: Annotated[int, _number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
+    max_changes: Annotated[int, whole_number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="Limit of a single search.")] = 20.0,
-    epochs: Annotated[int, _number(help="Of every fit.")] = 100,
+    epochs: Annotated[int, whole_number(help="Of every fit.")] = 100,
     json: Json = False,
 ) -> ExitCode:
     """Real stays: whether models explain subjects held out, and whether their answers show anything impossible.
@@ -394,7 +373,7 @@ def real(
     Output.as_json = json
     output = Output()
     output.document({"models": [row.to_dict() for row in rows]})
-    output.show(_as_table(real_summary(rows), f"{len(cohort)} stays of {len(set(cohort.subjects))} subjects"))
+    output.show(as_table(real_summary(rows), f"{len(cohort)} stays of {len(set(cohort.subjects))} subjects"))
     return ExitCode.DONE
 
 
@@ -408,4 +387,5 @@ app = typer.Typer(
 add_command(app, "reproduce", reproduce)
 add_command(app, "accuracy", accuracy)
 add_command(app, "worlds", worlds)
+add_command(app, "evidence", evidence)
 add_command(app, "real", real)

@@ -46,7 +46,7 @@ from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
 from paper.bench import differences
 from paper.worlds import WORLDS, Recording
-from paper.worlds_study import NEGLIGIBLE, attainable, variants_of
+from paper.worlds_study import NEGLIGIBLE, attainable, require_known, variants_of
 
 FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 1}
 
@@ -58,6 +58,7 @@ STRENGTHS = (0.003, 0.01, 0.03, 0.1)
 CHOICES = BehaviourSettings(epochs=10)
 OBJECTIVES: tuple[str | float, ...] = ("mean", "worst", 0.25)
 """What else may be maximised, beside the outcome under the centre, where objectives are compared."""
+CENTRE, WITH_SUPPORT = "centre", "supported"
 LEAST_SUPPORT = 0.05
 """The `min_support` that is compared with them."""
 
@@ -158,6 +159,8 @@ def cells_of(
 ) -> list[CellSettings]:
     """Every combination; of no worlds or variants named, all. Little data is asked of plain variants alone."""
     names, wanted = list(worlds) or list(WORLDS), list(variants)
+    require_known("world", names, WORLDS)
+    require_known("variant", wanted, [variant for name in names for variant in variants_of(WORLDS[name])])
     largest = max(sizes := list(sizes))
     return [
         CellSettings(name, variant, seed, size, **settings)
@@ -178,13 +181,19 @@ def carry_out(
     folder.mkdir(parents=True, exist_ok=True)
     done = len(cells) - len(missing)
     progress(Tick("evidence", done, len(cells)))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_keep, settings, folder) for settings in missing]
-        for number, finished in enumerate(as_completed(waiting), start=done + 1):
-            finished.result()
-            progress(Tick("evidence", number, len(cells)))
+    for number, _ in enumerate(_kept(missing, folder, workers), start=done + 1):
+        progress(Tick("evidence", number, len(cells)))
     found = [read_cell(folder, settings) for settings in cells]
     return [cell for cell in found if cell is not None]
+
+
+def _kept(missing: Sequence[CellSettings], folder: Path, workers: int) -> Iterator[None]:
+    """Measure and keep these cells; one item as soon as one is finished. A single worker is this very process."""
+    if workers == 1:
+        yield from (_keep(settings, folder) for settings in missing)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from (finished.result() for finished in as_completed([pool.submit(_keep, s, folder) for s in missing]))
 
 
 def _keep(settings: CellSettings, folder: Path) -> None:
@@ -206,8 +215,16 @@ def read_cell(folder: Path, settings: CellSettings) -> Cell | None:
 
 
 def read_cells(folder: Path) -> list[Cell]:
-    """All that a folder holds."""
-    return [_read(path) for path in sorted(folder.glob("*.json"))]
+    """All that a folder holds, in the order of worlds and variants, the larger cells first."""
+    cells = [_read(path) for path in folder.glob("*.json")]
+    names = list(WORLDS)
+
+    def order(cell: Cell) -> tuple[int, int, int, int]:
+        settings = cell.settings
+        variant = variants_of(WORLDS[settings.world]).index(settings.variant)
+        return names.index(settings.world), variant, -settings.episodes, settings.seed
+
+    return sorted(cells, key=order)
 
 
 def _read(path: Path) -> Cell:
@@ -254,7 +271,7 @@ def measure(settings: CellSettings) -> Cell:
         weights=tuple(label.weight for label in labels),
         recipe=next((row.recipe for row in model.fit_report.recipes if row.chosen), ""),
         effects=bool(model.fit_report.effects),
-        unchanged=settings.asked - sum(one.objective == "centre" for one in answers),
+        unchanged=settings.asked - sum(one.objective == CENTRE for one in answers),
         answers=tuple(answers),
         seconds=time.perf_counter() - started,
         fit_seconds=fit_seconds,
@@ -295,7 +312,7 @@ class _Asker:
         started = time.perf_counter()
         evidence = examine(problem, result, behaviour=self.behaviour)
         seconds = time.perf_counter() - started
-        yield replace(self._answer("centre", result, best), evidence=evidence, examined=seconds)
+        yield replace(self._answer(CENTRE, result, best), evidence=evidence, examined=seconds)
         if number < self.settings.objectives:
             for objective in OBJECTIVES:
                 asked = query.with_changes(objective=objective, honest=False)
@@ -303,7 +320,7 @@ class _Asker:
                 yield self._answer(str(objective), solve(together), best)
             least = query.with_changes(min_support=LEAST_SUPPORT, honest=False)
             yield self._answer(
-                "supported", solve(Problem.from_episode(episode, self.model, least, support=self.behaviour)), best
+                WITH_SUPPORT, solve(Problem.from_episode(episode, self.model, least, support=self.behaviour)), best
             )
 
     def _answer(self, objective: str, result: Result, best: float) -> Answer:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from ifonly.data.episode import FloatArray
+from ifonly.files import write_text_atomically
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
 from paper.evidence_study import Answer, Cell
 
@@ -28,6 +31,11 @@ STEPS = 4000
 SUPPORTED, BELIEVABLE = 0.9, 0.6
 """Probabilities at which a verdict changes."""
 INTERVAL = (0.05, 0.95)
+HEADER = """\
+# How signals of evidence become a verdict (ifonly.result.verdict), fitted on known worlds by
+# `python -m paper evidence --rule`; docs/evidence-study.md has what it was fitted to and how often it is wrong.
+"""
+"""Of the file of a rule."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,3 +136,8 @@ def final_rule(judged: Judged) -> dict[str, Any]:
 
 def _short(value: float) -> float:
     return round(float(value), 3)
+
+
+def write_rule(path: Path, judged: Judged) -> None:
+    """The rule of all worlds as a file such as `verdict.yaml`."""
+    write_text_atomically(path, HEADER + yaml.safe_dump(final_rule(judged), sort_keys=False))

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ifonly.errors import StoreError
-from ifonly.files import write_text_atomically
 from ifonly.intervals import share_interval
-from paper.catalogue import WIDTH, markdown_table
+from paper.catalogue import WIDTH, fill_between, markdown_table
 from paper.worlds import WORLDS
 from paper.worlds_study import Answer, WorldCell, is_proven
 
@@ -114,9 +112,4 @@ def _asked(cells: Sequence[WorldCell]) -> str:
 
 def fill_page(page: Path, cells: Sequence[WorldCell]) -> None:
     """Write the tables into a page, between its two marks; the rest of it stays."""
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
-    before, found, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not (found and ended):
-        raise StoreError(f"{page}: no lines {BEGIN!r} and {END!r} to write the tables between.")
-    write_text_atomically(page, f"{before}{BEGIN}\n\n{tables(cells)}\n{END}{after}")
+    fill_between(page, BEGIN, END, tables(cells))

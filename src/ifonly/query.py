@@ -83,7 +83,7 @@ class Query:
     each_refit: bool = False
     """Evidence: whether every refit of an ensemble is solved, too, to see which would change the same steps."""
     honest: bool = False
-    """Whether to tell how much of such a promise is owed to having been chosen (`ifonly.evidence.honest`)."""
+    """Evidence: whether to tell how much of such a promise is owed to having been chosen (`ifonly.evidence.honest`)."""
     sensitivity: bool = False
     """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
     coupling: bool = False

@@ -38,7 +38,8 @@ def failed_folder(ensemble_folder: Path, tmp_path_factory: pytest.TempPathFactor
     folder = Path(shutil.copytree(ensemble_folder, tmp_path_factory.mktemp("failed") / "model"))
     found = {"verdict": "fail", "findings": [{"kind": "gain_over_linear", "level": "fail"}], "episodes": 60}
     fingerprint = ifonly.load_model(folder).fingerprint()
-    (folder / "check.json").write_text(json.dumps({**found, "cohort": "0123", "model": fingerprint}))
+    rest = {"cohort": "0123", "model": fingerprint, "figures": {"features": []}}
+    (folder / "check.json").write_text(json.dumps(found | rest))
     return folder
 
 

@@ -152,7 +152,8 @@ def test_a_failed_model_is_served_only_with_permission(
     run, server_arguments, model_folder: Path, tmp_path: Path
 ) -> None:
     failed = Path(shutil.copytree(model_folder, tmp_path / "failed"))
-    check = {"verdict": "fail", "findings": [{"kind": "noise_size", "level": "fail"}], "episodes": 40, "cohort": "c0"}
+    findings = [{"kind": "noise_size", "level": "fail"}]
+    check = {"verdict": "fail", "findings": findings, "episodes": 40, "cohort": "c0", "figures": {"features": []}}
     (failed / "check.json").write_text(json.dumps(check | {"model": load_model(failed).fingerprint()}))
     result = run("serve", *server_arguments, "--model", failed, "--port", 0)
     assert result.exit_code == ExitCode.BAD_INPUT

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lasting_worlds import lasting_cohort
 
 import ifonly
 from ifonly import Cohort, EnsembleProblem, FitSettings, Query, minus, simulate, solve
@@ -20,11 +21,13 @@ from ifonly.evidence.recipes import compare_recipes, fit_recipe
 from ifonly.models import Ensemble, LocationScale
 from ifonly.models.base import TrainableModel
 from ifonly.models.bootstrap import SubjectIndex
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.fit import EncodedTransitions, fit
 from ifonly.models.fit_ensemble import Wanted, fit_samples
 from ifonly.models.recipes import RECIPES
 from ifonly.models.stacking import stacking_weights
 from ifonly.models.standing import MemberLabel
+from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.verify import verify
 from ifonly.testing import check_model
 from ifonly.text.evidence import member_lines
@@ -207,10 +210,62 @@ def test_one_recipe_has_kinds_too_and_few_subjects_none() -> None:
     assert [label.kind for label in paper.labels][::2] == ["paper", "narrow", "partial"]
     few = fit_recipe(COHORT[:6], recipes=SMALL, hidden=(8,), refits="kinds", settings=QUICK)
     assert not isinstance(few, Ensemble)
-    with pytest.raises(InputError, match="no subject effects yet"):
-        fit_recipe(COHORT, recipes=SMALL, refits="kinds", subject_effect=True)
     with pytest.raises(InputError, match="refits="):
         fit_recipe(COHORT, recipes=SMALL, refits=-1)
+
+
+# --- kinds with subject effects
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Cohort:
+    return lasting_cohort(40, pull=1.0, seed=3)[0]
+
+
+@pytest.fixture(scope="module")
+def with_effects(lasting: Cohort) -> Ensemble:
+    settings = FitSettings(epochs=4, learning_rate=1e-2, batch_size=64)
+    found = fit_recipe(lasting, recipes=SMALL, hidden=(4,), refits="kinds", subject_effect=True, settings=settings)
+    assert isinstance(found, Ensemble)
+    return found
+
+
+def test_kinds_share_the_subject_effects_of_the_model_that_speaks(with_effects: Ensemble, lasting: Cohort) -> None:
+    centre = with_effects.centre
+    assert [label.kind for label in with_effects.labels] == [name for name in NAMES for _ in range(2)]
+    effects = centre.encode_context(lasting)[:, -centre.state_size :]
+    assert np.ptp(effects[:, 0]) > 0.5, "nothing lasts, and the rest shows nothing"
+    for member in with_effects:
+        assert isinstance(member, SubjectEffectModel)
+        np.testing.assert_array_equal(member.encode_context(lasting), centre.encode_context(lasting))
+        for episode in (lasting[0], lasting[7]):
+            np.testing.assert_array_equal(member.encode_context(episode), centre.encode_context(episode))
+        assert member.fit_report is not None
+        check_model(member, samples=16)
+    assert len({member.fingerprint() for member in (centre, *with_effects)}) == 1 + len(with_effects)
+    episode = lasting[7]
+    problem = ifonly.Problem.from_episode(episode, with_effects, Query(minus("pulled"), max_changes=1))
+    for member in with_effects:  # effects are inferred from the record: a replay of it is the record
+        states = problem.put_to(member).replay(problem.observed_actions[None])[0][0]
+        np.testing.assert_allclose(member.scaler.states.decode(states.squeeze().numpy()), episode.states, atol=1e-6)
+
+
+def test_kinds_with_effects_are_stored_and_asked_like_others(
+    with_effects: Ensemble, lasting: Cohort, tmp_path: Path
+) -> None:
+    ifonly.save_model(with_effects, tmp_path / "m")
+    model = ifonly.load_model(tmp_path / "m")
+    assert isinstance(model, Ensemble)
+    assert model.fingerprint() == with_effects.fingerprint()
+    assert model.labels == with_effects.labels
+    for number, objective in ((0, "mean"), (3, "worst"), (8, 0.25)):
+        query = Query(minus("pulled"), max_changes=2, objective=objective)
+        problem = EnsembleProblem.from_episode(lasting[number], model, query)
+        found, every = solve(problem), solve(problem, Exhaustive())
+        assert found.proven
+        assert found.outcome == pytest.approx(every.outcome, abs=problem.tolerance)
+        assert every.outcome > every.observed_outcome + problem.tolerance, "nothing to gain, and nothing shown"
+        verify(found, lasting[number], model)
 
 
 # --- what is asked of them

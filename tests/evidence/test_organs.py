@@ -253,7 +253,7 @@ def test_thresholds_of_organs_are_checked() -> None:
 
 
 def test_warnings_of_organs_stand_beside_others() -> None:
-    evidence = Evidence((1,), CHECKED["pass"], refits(20, 20), scores=(scored(4.0, 1.9),))
+    evidence = Evidence((1,), CHECKED["pass"], refits=refits(20, 20), scores=(scored(4.0, 1.9),))
     assert evidence.verdict is Verdict.UNCERTAIN
     assert Evidence((1,), CHECKED["pass"], refits(20, 20), scores=(scored(4.0, 2.0),)).verdict is Verdict.UNCERTAIN
     assert Evidence((1,), CHECKED["pass"], scores=(scored(4.0, 4.0),)).verdict is Verdict.NOT_EXAMINED

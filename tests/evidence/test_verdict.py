@@ -20,9 +20,9 @@ FAILURE = ExaminationFailure("sensitivity", Reason(ReasonCode.REFUSED, "no prior
 EVERYTHING = Evidence(
     (0, 1),
     CHECKED["fail"],
-    refits(2, 20, [9, 12]),
-    support(2),
-    sensitive(0.3),
+    refits=refits(2, 20, [9, 12]),
+    support=support(2),
+    sensitivity=sensitive(0.3),
     failures=(FAILURE,),
     kept_within_ranges=0.3,
     scores=(scored(10.6, -1.0, 0.5),),
@@ -46,7 +46,7 @@ def codes(evidence: Evidence) -> list[WarningCode]:
             1,
         ),
         (
-            Evidence((1,), CHECKED["fail"], refits(18, 20)),
+            Evidence((1,), CHECKED["fail"], refits=refits(18, 20)),
             "not believable",
             "Model check: fail; 18 of 20 refits agree.",
             1,
@@ -58,13 +58,13 @@ def codes(evidence: Evidence) -> list[WarningCode]:
             1,
         ),
         (
-            Evidence((), PASS, refits(0, 20)),
+            Evidence((), PASS, refits=refits(0, 20)),
             "not examined",
             "Model check: pass. Nothing is changed, so there is nothing to examine.",
             0,
         ),
         (
-            Evidence((0, 1), PASS, refits(18, 20), support(1)),
+            Evidence((0, 1), PASS, refits=refits(18, 20), support=support(1)),
             "uncertain",
             "Model check: pass; 18 of 20 refits agree; 1 step goes beyond what the data supports.",
             1,
@@ -168,7 +168,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
 
 
 def test_a_failed_model_is_never_believable() -> None:
-    for evidence in (EVERYTHING, Evidence((), CHECKED["fail"]), Evidence((1,), CHECKED["fail"], refits(20, 20))):
+    for evidence in (EVERYTHING, Evidence((), CHECKED["fail"]), Evidence((1,), CHECKED["fail"], refits=refits(20, 20))):
         assert evidence.verdict is Verdict.NOT_BELIEVABLE
     caution = caution_message(CHECKED["fail"])
     assert str(caution).startswith("The model failed its check (the model misses effects of the actions and ")
@@ -177,9 +177,9 @@ def test_a_failed_model_is_never_believable() -> None:
 
 
 def test_without_changes_only_the_check_can_warn() -> None:
-    evidence = Evidence((), CHECKED["warn"], refits(0, 20, []), failures=(FAILURE,))
+    evidence = Evidence((), CHECKED["warn"], refits=refits(0, 20, []), failures=(FAILURE,))
     assert codes(evidence) == [WarningCode.MODEL_CHECK]
-    assert not Evidence((), PASS, refits(0, 20)).examined
+    assert not Evidence((), PASS, refits=refits(0, 20)).examined
     assert not Evidence((1,), PASS).examined
     assert Evidence((1,), None, support=support(0)).examined
 
@@ -187,8 +187,8 @@ def test_without_changes_only_the_check_can_warn() -> None:
 @pytest.mark.parametrize(
     ("evidence", "thresholds", "code"),
     [
-        (Evidence((1,), PASS, refits(18, 20)), {"agreeing": 0.95}, WarningCode.REFITS_DISAGREE),
-        (Evidence((1,), PASS, refits(20, 20, [10])), {"same_step": 0.6}, WarningCode.OTHER_STEPS),
+        (Evidence((1,), PASS, refits=refits(18, 20)), {"agreeing": 0.95}, WarningCode.REFITS_DISAGREE),
+        (Evidence((1,), PASS, refits=refits(20, 20, [10])), {"same_step": 0.6}, WarningCode.OTHER_STEPS),
         (Evidence((1,), PASS, sensitivity=sensitive(0.4)), {"influence": 0.5}, WarningCode.SMALL_INFLUENCE),
     ],
 )
@@ -201,7 +201,7 @@ def test_the_thresholds_in_force_decide(evidence: Evidence, thresholds: dict[str
 
 
 def test_refits_without_an_answer_of_their_own_say_nothing_about_steps() -> None:
-    assert codes(Evidence((1,), PASS, refits(1, 1, [0]))) == [WarningCode.OTHER_STEPS]
+    assert codes(Evidence((1,), PASS, refits=refits(1, 1, [0]))) == [WarningCode.OTHER_STEPS]
     unsolved = to_plain(refits(1, 1, [0]))
     unsolved["steps"][0]["of"] = 0
     evidence = from_plain(Evidence, to_plain(Evidence((1,), PASS)) | {"refits": unsolved}, what="evidence")

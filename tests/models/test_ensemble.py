@@ -117,6 +117,22 @@ def test_trained_together_or_one_by_one_members_are_the_same(model, cohort, monk
     assert not alike(together[0], together[1])
 
 
+def test_a_rate_that_falls_is_the_same_together_and_one_by_one(cohort, monkeypatch):
+    settings = replace(SETTINGS, epochs=5, learning_rate=1e-2, schedule="cosine")
+    together = fit_ensemble(small(), cohort, members=3, settings=settings, seed=2)
+    alone = fit(small(), cohort, settings=replace(settings, threads=1), seed=2)
+    constant = fit_ensemble(small(), cohort, members=3, settings=replace(settings, schedule="constant"), seed=2)
+    train_one_by_one(monkeypatch)
+    apart = fit_ensemble(small(), cohort, members=3, settings=settings, seed=2)
+    assert alike(together.centre, alone)
+    trained = ([together.centre, *together], [apart.centre, *apart], [constant.centre, *constant])
+    for one, other, unlike in zip(*trained, strict=True):
+        assert alike(one, other)
+        assert not alike(one, unlike)
+        np.testing.assert_allclose(one.fit_report.training_loss, other.fit_report.training_loss, rtol=1e-5)
+        np.testing.assert_allclose(one.fit_report.validation_loss, other.fit_report.validation_loss, rtol=1e-5)
+
+
 def test_the_centre_is_what_fit_gives(ensemble, cohort):
     alone = fit(small(lipschitz=(1.0, 0.1)), cohort, settings=replace(SETTINGS, threads=1), seed=5)
     assert alike(ensemble.centre, alone)

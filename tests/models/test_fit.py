@@ -340,12 +340,64 @@ def test_a_device_that_is_not_there_is_named(cohort, device):
         {"validation": -0.1},
         {"validation": 1.0},
         {"validation": math.nan},
+        {"schedule": "linear"},
     ],
     ids=str,
 )
 def test_settings_are_checked_when_made(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         FitSettings(**wrong)
+
+
+# --- how thoroughly
+
+
+@pytest.mark.parametrize(
+    ("transitions", "size"),
+    [(6, 32), (2_000, 32), (4_100, 64), (5_700, 64), (5_900, 128), (20_000, 256), (32_800, 512), (200_000, 512)],
+)
+def test_thorough_batches_are_as_many_in_an_epoch_whatever_the_cohort(transitions, size):
+    episodes = transitions // 100 or 1
+    steps = transitions // episodes + 1
+    cohort = make_cohort(linear, subjects=episodes, seed=0, steps=steps)
+    assert DataCounts.of(cohort).transitions == transitions
+    found = FitSettings.thorough(cohort)
+    assert found == FitSettings(batch_size=size, learning_rate=5e-3, schedule="cosine")
+    if 32 < size < 512:
+        assert 64 / 2**0.5 <= transitions / size <= 64 * 2**0.5
+    own = {"batch_size": 7, "learning_rate": 0.1, "schedule": "constant", "epochs": 3, "validation": 0.2}
+    assert FitSettings.thorough(cohort, **own) == FitSettings(**own)
+
+
+def test_rates_fall_along_half_a_cosine_to_a_hundredth():
+    settings = FitSettings(epochs=11, learning_rate=0.02, schedule="cosine")
+    rates = [settings.rate(epoch) for epoch in range(1, 12)]
+    assert rates[0] == pytest.approx(0.02)
+    assert rates[-1] == pytest.approx(0.02 / 100)
+    assert rates[5] == pytest.approx((rates[0] + rates[-1]) / 2)
+    assert rates == sorted(rates, reverse=True)
+    np.testing.assert_allclose(np.array(rates) + rates[::-1], rates[0] + rates[-1])
+    assert FitSettings(epochs=1, learning_rate=0.02, schedule="cosine").rate(1) == 0.02
+    assert {FitSettings(epochs=5, learning_rate=0.02).rate(epoch) for epoch in range(1, 6)} == {0.02}
+
+
+def test_every_epoch_is_trained_at_its_rate(cohort, monkeypatch):
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def noted(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        rates.extend(group["lr"] for group in self.param_groups)
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    settings = FitSettings(epochs=4, batch_size=100_000, learning_rate=0.02, schedule="cosine")
+    falling = fit(small(), cohort, settings=settings)
+    assert rates == [settings.rate(epoch) for epoch in range(1, 5)]
+    constant = fit(small(), cohort, settings=replace(settings, schedule="constant"))
+    assert rates[4:] == [0.02] * 4
+    first, later = (np.array(model.fit_report.training_loss) for model in (falling, constant))
+    np.testing.assert_array_equal(first[:2], later[:2])  # the first epoch is the same; the second begins from it
+    assert (first[2:] != later[2:]).all()
 
 
 # --- the report

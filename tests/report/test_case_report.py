@@ -131,6 +131,29 @@ def test_figures_are_those_of_the_summary(opened: OpenedRun, written: Page) -> N
     assert "answers not proven" not in values
 
 
+def test_what_is_not_believable_is_listed_last_and_in_no_figure(opened: OpenedRun, tmp_path: Path) -> None:
+    order = improvements(opened.table, opened.query).sort("improvement", descending=True)["episode"].to_list()
+    doubted = order[0]
+    verdict = pl.when(pl.col("episode") == doubted).then(pl.lit("not believable")).otherwise("verdict")
+    doubting = replace(opened)
+    vars(doubting)["table"] = opened.table.with_columns(verdict=verdict)  # as if read from the run
+    shown = {}
+    for abstain in (True, False):
+        settings = replace(QUICK, abstain=abstain)
+        shown[abstain] = write_report(doubting, tmp_path / f"{abstain}.html", settings)
+    told, all_of_it = (Page(shown[abstain].path.read_text(encoding="utf-8")).data for abstain in (True, False))
+    assert [case["episode"] for case in told["cases"]] == [*order[1:], doubted]
+    assert [case["episode"] for case in all_of_it["cases"]] == order
+    gains = dict(shown[True].summary.episodes.select("episode", "improvement").iter_rows())
+    expected = [gains[name] for name in doubting.table["episode"] if name != doubted]
+    assert told["summary"]["improvements"] == pytest.approx(expected, rel=1e-5)
+    assert len(all_of_it["summary"]["improvements"]) == len(told["summary"]["improvements"]) + 1
+    assert len(told["summary"]["rows"]) == len(order), "every answer is listed"
+    assert shown[True].summary.abstained == 1
+    assert "not to be believed" in " ".join(map(said, told["summary"]["notes"]))
+    assert "not to be believed" not in " ".join(map(said, all_of_it["summary"]["notes"]))
+
+
 def test_nothing_ends_the_element_it_is_in(opened: OpenedRun, written: Page) -> None:
     hostile = opened.cohort.ids[2]
     assert hostile.startswith("</script><script>")

@@ -193,7 +193,7 @@ def test_a_failed_model_needs_permission_and_is_named_on_every_page(
 ) -> None:
     model = Path(shutil.copytree(ground.folder / "model", tmp_path / "model"))
     findings = [{"kind": "noise_by_action", "level": "fail"}]
-    check = {"verdict": "fail", "findings": findings, "episodes": 24, "cohort": "c"}
+    check = {"verdict": "fail", "findings": findings, "episodes": 24, "cohort": "c", "figures": {"features": []}}
     (model / "check.json").write_text(json.dumps(check | {"model": ifonly.load_model(model).fingerprint()}))
     settings = ground.settings(tmp_path / "notes.sqlite", model=model)
     with pytest.raises(FailedModelError, match="--allow-failed-model"):

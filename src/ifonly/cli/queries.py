@@ -78,6 +78,8 @@ class QueryOptions:
             changes["limits"] = replace(query.limits, seconds=self.seconds)
         if self.allow_failed_model:
             changes["allow_failed_model"] = True
+        if self.behaviour is not None:  # then a verdict can be had, for which these are needed, too
+            changes |= {name: True for name in ("honest", "sensitivity") if name not in content}
         query = query.with_changes(**changes)
         if query.min_support is not None and self.behaviour is None:
             raise InputError(

@@ -302,7 +302,7 @@ def _write_demo(file: Path) -> None:
     """The study of the demonstration: small enough for a minute on two cores."""
     from ifonly.study.templates import Sizes, simulated_text, study_text
 
-    sizes = Sizes(test=0.1, recipe="residual", refits=5, epochs=60, seconds=40, first=5, cases=5)
+    sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=60, seconds=40, first=5, cases=5)
     write_text_atomically(file, study_text(simulated_text(1000, "10"), sizes=sizes))
 
 

@@ -28,8 +28,8 @@ def honest_gain(
     """What the best sequences of each half of the subjects promise, and what the other half says of them.
 
     The half that chooses asks as `problem` does: one model, here the half's member of the kind with the largest weight;
-    or, where the query has an objective, all members of the half. The other half judges by the mean of its members,
-    each with its weight. Searches that reach their limit choose the best that they found.
+    or, where the query has an objective, all members of the half with their weights. The other half judges by the mean
+    of its members, each with its weight. Searches that reach their limit choose the best that they found.
     """
     halves = [_members_of(ensemble, half) for half in (0, 1)]
     if not all(halves):
@@ -57,8 +57,10 @@ def _choosing(problem: BaseProblem, asked: Problem, ensemble: Ensemble, members:
     if isinstance(problem, EnsembleProblem):
         objective = problem.query.objective
         assert objective is not None, "set when the problem was built"
-        models = [ensemble.members[number] for number in members]
-        return EnsembleProblem.from_problem(asked, models, objective=objective)
+        chosen = Ensemble(
+            [ensemble.members[number] for number in members], labels=[ensemble.labels[number] for number in members]
+        )
+        return EnsembleProblem.from_problem(asked, chosen, objective=objective)
     first = max(members, key=lambda number: ensemble.labels[number].weight)
     return EnsembleProblem.from_problem(asked, [ensemble.members[first]]).members[0]
 

@@ -121,6 +121,9 @@ class Network(nn.Module):
     the activation's slope stays below 1.
     """
 
+    state_penalty: float = 0.0
+    """How much more than all inputs together the state's part counts in `curvature`."""
+
     def __init__(
         self,
         sizes: tuple[int, int, int],
@@ -193,13 +196,12 @@ class Network(nn.Module):
 
         With one hidden layer the sum over its units of |output column| |input row|^3, at least the trace of the form
         (T15) that the Taylor bound uses; with more of them the recursion (T17), norms bounded by Frobenius norms.
-        Proofs need the state's part alone. Context and actions count so that what an action does changes gently from
-        state to state: little is recorded of most pairs of the two.
+        Proofs need the state's part alone, which counts `state_penalty` times more. Context and actions count so that
+        what an action does changes gently from state to state: little is recorded of most pairs of the two.
         """
-        inputs = torch.cat([matrix.weight() for matrix in (self.state, self.context, self.action)], dim=1)
-        return third_derivative_bound(
-            inputs, [layer.weight() for layer in self.layers if isinstance(layer, BoundedLinear)]
-        )
+        others = torch.cat((self.context.weight(), self.action.weight()), dim=1)
+        layers = [layer.weight() for layer in self.layers if isinstance(layer, BoundedLinear)]
+        return bending(self.state.weight(), others, layers, self.state_penalty)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """When weights go to another device or precision: what was folded stays behind, so forget it."""
@@ -243,6 +245,13 @@ class Network(nn.Module):
         self._folded = None
         for matrix in self.matrices():
             matrix.baked = None
+
+
+def bending(state: Tensor, others: Tensor, layers: Sequence[Tensor], state_penalty: float) -> Tensor:
+    """What `Network.curvature` is [...], for weights [..., H, D] of the state and [..., H, C] of the other inputs, and
+    matrices [..., out, in]."""
+    everything = third_derivative_bound(torch.cat((state, others), dim=-1), layers)
+    return everything + state_penalty * third_derivative_bound(state, layers) if state_penalty else everything
 
 
 def third_derivative_bound(inputs: Tensor, layers: Sequence[Tensor]) -> Tensor:

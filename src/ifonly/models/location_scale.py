@@ -15,6 +15,10 @@ from ifonly.models.networks import NetworkModel, Residual, broadcast_constants, 
 from ifonly.models.noise import Gaussian
 from ifonly.models.smooth import Part, SmoothStep
 
+SCALE_PENALTY = 20.0
+"""What bends the scale is multiplied by noise of several deviations, and then by all that follows: it is what makes
+questions hard to prove, and data say little about it. So its bending in the state costs this much more."""
+
 
 class LocationScale(NetworkModel):
     """next = h(x, c, a) + softplus(f(x, c, a)) * u, with networks h and f; with `residual`, h has the state beside it.
@@ -45,6 +49,7 @@ class LocationScale(NetworkModel):
         super().__init__(schema, hidden=hidden, activation=activation, residual=residual, prior=prior, scaler=scaler)
         self.limits = read_limits(lipschitz, ("h", "phi"))
         self.location, self.scale = (self.make_network(limit) for limit in self.limits)
+        self.scale.state_penalty = SCALE_PENALTY
         self.finish()
 
     @classmethod

@@ -25,7 +25,7 @@ from ifonly.models.base import TrainableModel
 from ifonly.models.fit import EncodedTransitions, objective
 from ifonly.models.fit_report import FitSettings
 from ifonly.models.flow import MonotoneFlow
-from ifonly.models.layers import BoundedLinear, Network, softplus, tanh, third_derivative_bound
+from ifonly.models.layers import BoundedLinear, Network, bending, softplus, tanh
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.networks import NetworkModel, Skip
 from ifonly.models.noise import (
@@ -281,8 +281,8 @@ class StackedModel:
                     matrix if limited.norm is None else matrix * (limited.norm / _largest_singular_values(matrix))
                     for matrix, limited in zip((pieces.state, *pieces.layers), _limited_matrices(module), strict=True)
                 )
-                inputs = torch.cat((state, pieces.context, pieces.action), dim=2)
-                total = total + third_derivative_bound(inputs, layers)
+                others = torch.cat((pieces.context, pieces.action), dim=2)
+                total = total + bending(state, others, layers, module.state_penalty)
         return total
 
     def objective(self, weights: Tensor, rows: EncodedTransitions, settings: FitSettings) -> Tensor:

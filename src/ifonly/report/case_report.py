@@ -148,7 +148,7 @@ def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
         "threshold": summary.threshold,
         "question": replace(first.question, max_changes=most),
         "counts": _counts(summary),
-        "improvements": episodes["improvement"].drop_nulls().to_list(),
+        "improvements": summary.believed["improvement"].drop_nulls().to_list(),
         "by_changes": summary.by_budget.select("max_changes", "mean", "low", "high", "median").to_dicts(),
         "rows": rows.to_dicts(),
         "notes": statement_messages(summary),

@@ -174,6 +174,12 @@ class RunSummary:
     """reason (without ids and numbers), episodes, example (an id)."""
 
     @property
+    def believed(self) -> pl.DataFrame:
+        """The rows of `episodes` that improvements, outcomes and cases are about: all but those `abstained` from."""
+        kept = pl.col("verdict") != Verdict.NOT_BELIEVABLE.value if self.abstained else pl.lit(value=True)
+        return self.episodes.filter(kept)
+
+    @property
     def statement(self) -> str:
         """What is and is not proven, in words."""
         return summary_statement(self)

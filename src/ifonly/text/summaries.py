@@ -105,7 +105,7 @@ def _outcomes(summary: RunSummary) -> str:
 def _improvement(summary: RunSummary) -> str:
     found = summary.improvement
     if not found.episodes:
-        return say("summary.line.improvement.none")
+        return say(f"summary.line.improvement.{'none' if summary.believed.height else 'abstained'}")
     interval = "" if found.low is None else say("summary.line.improvement.interval", **vars(found))
     return say("summary.line.improvement", **vars(found), interval=interval)
 

@@ -252,7 +252,8 @@ def test_a_check_that_is_younger_than_the_run_is_told(own: Path) -> None:
 
 def test_a_failed_model_can_be_reported_and_is_said_to_have_failed(own: Path) -> None:
     findings = [{"kind": kind, "level": "fail"} for kind in FAILED.findings]
-    check = to_plain(FAILED) | {"findings": findings, "model": open_run(own / "examined").model.fingerprint()}
+    fingerprint = open_run(own / "examined").model.fingerprint()
+    check = to_plain(FAILED) | {"findings": findings, "model": fingerprint, "figures": {"features": []}}
     (own / "model" / "check.json").write_text(json.dumps(check))
     now = open_run(own / "examined")  # when it ran, the model had passed
     case = cases_of_run(now, now.cohort.ids[:1])[0]

@@ -1,0 +1,114 @@
+"""The command of the evidence study: `python -m paper evidence`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ifonly.cli.drawing import progress_bars
+from ifonly.cli.frame import ExitCode, Output
+from ifonly.files import available_cores
+from paper.command_parts import Json, as_table, repeated, whole_number
+from paper.evidence_page import all_tables, fill_page, findings
+from paper.evidence_study import carry_out, cells_of, read_cells
+from paper.verdicts import Judged, final_rule, write_rule
+from paper.worlds import PLAIN, WORLDS
+
+QUICK_WORLDS, QUICK_VARIANTS = ["tumour", "glucose"], [PLAIN, "constant"]
+QUICK: dict[str, Any] = {"asked": 5, "seconds": 1.0, "objectives": 0, "epochs": 5}
+USUAL: dict[str, Any] = {"asked": 25, "seconds": 2.0, "objectives": 0}
+QUICK_EPISODES, EPISODES = [60], [500]
+
+
+def evidence(
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where cells are kept; those that it holds are not repeated."),
+    ],
+    world: Annotated[list[str] | None, repeated("--world", ", ".join(WORLDS))] = None,
+    variant: Annotated[
+        list[str] | None, repeated("--variant", "plain, column, constant or drift, and others for sepsis")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Of everything; may be repeated.", show_default="0")
+    ] = None,
+    episodes: Annotated[
+        list[int] | None,
+        whole_number(
+            help="Episodes that models learn from; may be repeated: fewer ones for plain variants alone.",
+            least=2,
+            default="500",
+        ),
+    ] = None,
+    asked: Annotated[int | None, whole_number(help="Others, for which an answer is sought.", default="25")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="Limit of a single search.", show_default="2")
+    ] = None,
+    objectives: Annotated[
+        int | None,
+        whole_number(help="Of these, how many are also put to other objectives.", least=0, default="0"),
+    ] = None,
+    workers: Annotated[
+        int | None, whole_number(help="Processes at work, of one thread each.", default="all cores")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little of everything: minutes, to see it work.")] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the tables of all that the folder holds into this page."),
+    ] = None,
+    rule: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the rule that all cells of the folder give into this file."),
+    ] = None,
+    json: Json = False,
+) -> ExitCode:
+    """Does the evidence know which answers are wrong? In worlds of many fields, of which everything is known.
+
+    Models are fitted as `ifonly fit` does it, checked, and asked about episodes that they have not seen; each answer is
+    examined, and replayed in the world. Verdicts are by a rule that was fitted to the other worlds. Every cell (a
+    world, a variant, a number of episodes, a seed) is kept as soon as it is finished.
+
+    Examples:
+    python -m paper evidence --quick --out runs/quick
+    python -m paper evidence --world glucose --world battery --seed 1 --out runs/evidence --workers 4
+    python -m paper evidence --episodes 500 --episodes 150 --out runs/evidence --page docs/evidence-study.md
+    python -m paper evidence --out runs/evidence --rule src/ifonly/result/verdict.yaml
+    """
+    stated = {"asked": asked, "seconds": seconds, "objectives": objectives}
+    settings = (QUICK if quick else USUAL) | {name: value for name, value in stated.items() if value is not None}
+    cells = cells_of(
+        world or (QUICK_WORLDS if quick else ()),
+        variant or (QUICK_VARIANTS if quick and not world else ()),
+        seed or [0],
+        episodes or (QUICK_EPISODES if quick else EPISODES),
+        **settings,
+    )
+    with progress_bars() as bars:
+        done = carry_out(cells, out, workers=workers or available_cores(), progress=bars)
+    written = _write(out, page, rule)
+    found = all_tables(done)
+    told = findings(done)
+    Output.as_json = json
+    output = Output()
+    output.document(
+        {
+            "folder": str(out),
+            "cells": [cell.settings.file for cell in done],
+            "findings": told,
+            "tables": {title: frame.to_dicts() for title, frame in found.items()},
+            "rule": final_rule(Judged.of(done)) if told else None,
+        }
+    )
+    output.show(*(as_table(frame, title) for title, frame in found.items()), *told, *written)
+    return ExitCode.DONE
+
+
+def _write(folder: Path, page: Path | None, rule: Path | None) -> list[str]:
+    """What the folder holds, as a page and as a rule, as far as they are wanted; what was written, in words."""
+    if page is not None:
+        fill_page(page, read_cells(folder))
+    if rule is not None:
+        write_rule(rule, Judged.of(read_cells(folder)))
+    return [f"{what} written to {path}" for what, path in (("tables", page), ("rule", rule)) if path is not None]

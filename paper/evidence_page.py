@@ -1,0 +1,172 @@
+"""The page of the evidence study: what was reached, its tables, and the figure of risk against coverage."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from ifonly import Verdict
+from ifonly.data.episode import FloatArray
+from ifonly.files import atomic_file
+from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, OBSERVED, QUIET, one_panel
+from paper.catalogue import IMAGES, WIDTH, fill_between, markdown_table
+from paper.evidence_study import Cell
+from paper.evidence_tables import (
+    ALL,
+    RULE,
+    RULE_AND_CHECK,
+    answers_table,
+    caught,
+    cost_table,
+    objective_table,
+    percent,
+    share,
+    signal_table,
+    truth_table,
+    world_table,
+)
+from paper.warning_tables import share_over_seeds
+
+BEGIN, END = "<!-- tables: python -m paper evidence --page -->", "<!-- end of tables -->"
+"""Between these lines of a page the command writes its tables."""
+FIGURE = "evidence-risk.png"
+LEAST_DRAWN = 10
+"""Answers from which on a share of harmful ones is drawn: that of fewer jumps up and down."""
+HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
+"""What was to be reached: help among the supported, harmful answers caught, true gains within the interval."""
+
+
+def all_tables(cells: Sequence[Cell]) -> dict[str, pl.DataFrame]:
+    """The tables that there is anything to say in, by title."""
+    table = answers_table(cells)
+    found = {
+        "Verdicts, by the world left out": world_table(table),
+        "Each signal alone, and the rule": signal_table(table),
+        "Every cell": truth_table(cells, table),
+        "Seconds for an answer (median)": cost_table(table),
+        "Other objectives, on the same episodes": objective_table(cells),
+    }
+    return {title: frame for title, frame in found.items() if len(frame)}
+
+
+def findings(cells: Sequence[Cell]) -> list[str]:
+    """What was reached and what was not, in sentences; none where there is only one world."""
+    known = answers_table(cells).filter(pl.col(RULE).is_not_null())
+    if not len(known):
+        return []
+    return [_help_among_supported(known), *_harmful_caught(known), _within_intervals(known), *_lasting(cells)]
+
+
+def _is(table: pl.DataFrame, verdict: Verdict) -> pl.Series:
+    return table["verdict"] == verdict.value
+
+
+def _help_among_supported(known: pl.DataFrame) -> str:
+    supported, helps = _is(known, Verdict.SUPPORTED), known["helps"]
+    places = np.unique(known["world"].to_numpy(), return_inverse=True)[1]
+    over = share_over_seeds(helps.to_numpy(), supported.to_numpy(), places)
+    return (
+        f"**Of the supported answers {share(helps.filter(supported))} truly help**, in worlds that the rule was not "
+        f"fitted to; {percent(supported)} of all answers are supported. The goal, {HELP:.0%}, was "
+        f"{_reached(over.mean >= 100 * HELP)}. Answers of a world are alike: with worlds as what is drawn by chance, "
+        f"the share in percent and its 95 % interval are {over.show('{:.0f}')}. Of all answers, {share(helps)} help."
+    )
+
+
+def _harmful_caught(known: pl.DataFrame) -> Iterator[str]:
+    helps = known["helps"]
+    if not len(helps.filter(~helps)):
+        return
+    rate, with_check = (caught(known[name].to_numpy(), helps.to_numpy()) for name in (RULE, RULE_AND_CHECK))
+    supported, unbelieved = _is(known, Verdict.SUPPORTED), _is(known, Verdict.NOT_BELIEVABLE)
+    yield (
+        f"**Of the {(~helps).sum()} harmful answers {rate:.0%} are caught** at a limit that suspects at most a tenth "
+        f"of those that help ({with_check:.0%} where answers of failed models count as the worst). The goal, "
+        f"{CAUGHT:.0%}, was {_reached(rate >= CAUGHT)}. The verdict itself does not believe "
+        f"{percent(unbelieved.filter(~helps))} of the harmful ones, nor {percent(unbelieved.filter(helps))} of those "
+        f"that help; it supports {percent(supported.filter(~helps))} of the harmful ones."
+    )
+
+
+def _within_intervals(known: pl.DataFrame) -> str:
+    low, high = COVERAGE
+    covered = known["covered"].to_numpy()
+    rates = [covered[known["world"] == name].mean() for name in known["world"].unique()]
+    return (
+        f"**The 90 % interval of the gain holds {percent(covered)} of the true gains**; {min(rates):.0%} to "
+        f"{max(rates):.0%} by world. The goal, {low:.0%} to {high:.0%}, was "
+        f"{_reached(low <= covered.mean() <= high)} over all, and in {sum(low <= rate <= high for rate in rates)} of "
+        f"{len(rates)} worlds."
+    )
+
+
+def _reached(is_so: bool) -> str:
+    return "reached" if is_so else "**not reached**"
+
+
+def _lasting(cells: Sequence[Cell]) -> Iterator[str]:
+    """What hides something that lasts: where subject effects were chosen, and what became of answers."""
+    for variant in ("constant", "confounded"):
+        chosen = [cell for cell in cells if cell.settings.variant == variant and cell.answers]
+        if not chosen:
+            continue
+        helps = [np.mean([one.helps for one in cell.answers if one.evidence]) for cell in chosen]
+        ends = f"{min(helps):.0%} to {max(helps):.0%}" if len(helps) > 1 else f"{helps[0]:.0%}"
+        yield (
+            f"**Something that lasts is hidden, *{variant}***: subject effects were chosen in "
+            f"{sum(cell.effects for cell in chosen)} of {len(chosen)} cells; {ends} of the answers of a cell help."
+        )
+
+
+def risk_curve(scores: FloatArray, helps: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Shares of the answers [N], and of the harmful among so many with the highest scores [N]."""
+    harmful = 1 - helps[np.argsort(-scores, kind="stable")].astype(np.float64)
+    count = np.arange(1, len(harmful) + 1)
+    return count / len(harmful), np.cumsum(harmful) / count
+
+
+def risk_figure(table: pl.DataFrame) -> Figure:
+    """The share of harmful answers among those that the rule ranks highest, one line per world and one for all."""
+    known = table.filter(pl.col(RULE).is_not_null())
+    names = known["world"].unique(maintain_order=True).to_list()
+    looks = [(colour, dash) for dash in ("-", "--") for colour in (*AXIS_COLOURS, COUNTERFACTUAL, QUIET)]
+    with one_panel(height=3.2) as (figure, panel):
+        for name, (colour, dash) in [*zip(names, looks, strict=False), (ALL, (OBSERVED, "-"))]:
+            part = known if name == ALL else known.filter(pl.col("world") == name)
+            kept, harmful = risk_curve(part[RULE_AND_CHECK].to_numpy(), part["helps"].to_numpy())
+            drawn = slice(min(LEAST_DRAWN, len(kept)) - 1, None)
+            width = 2.2 if name == ALL else 1.1
+            panel.plot(
+                100 * kept[drawn], 100 * harmful[drawn], color=colour, linestyle=dash, linewidth=width, label=name
+            )
+        panel.set_xlabel("answers kept, the most probable first (%)")
+        panel.set_ylabel("harmful among them (%)")
+        panel.set_xlim(0, 100)
+        panel.set_ylim(bottom=0)
+        panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def fill_page(page: Path, cells: Sequence[Cell]) -> None:
+    """Write findings and tables into a page, between its two marks, and the figure into the folder of images."""
+    parts = [
+        textwrap.fill(f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for text in findings(cells)
+    ]
+    if parts:
+        parts += ["", f"![Harmful answers among the most probable ones]({IMAGES}/{FIGURE})"]
+    for title, frame in all_tables(cells).items():
+        parts += ["", f"### {title}", "", markdown_table(frame)]
+    fill_between(page, BEGIN, END, "\n".join(parts) + "\n")
+    if several:
+        _save(risk_figure(answers_table(cells)), page.parent / IMAGES / FIGURE)
+
+
+def _save(figure: Figure, image: Path) -> None:
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(image) as scratch:
+        figure.savefig(scratch, format="png", metadata={"Software": None})

@@ -21,7 +21,8 @@ from ifonly.records import to_plain
 from ifonly.report.cases import Case, OpenedRun, case_of, cases_of_run, observed_case, open_run
 from ifonly.report.cases.case import EvidencePage
 from ifonly.result import Agreement, Evidence, LocalCalibration, Result, SupportReport
-from ifonly.result.evidence import HonestGain, SupportFlag
+from ifonly.result.evidence import SupportFlag
+from ifonly.result.verdict import HonestGain
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.search.solve import solve
 

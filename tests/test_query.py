@@ -20,6 +20,7 @@ WHOLE = Query(
     min_support=0.05,
     support_share=0.5,
     each_refit=True,
+    honest=True,
     sensitivity=True,
     coupling=True,
     limits=Limits(seconds=1.5, nodes=10, gap=0.25, memory=64.0),

@@ -17,7 +17,7 @@ from ifonly.models.standing import MemberLabel
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.records import from_plain, to_plain
 from ifonly.result import Evidence
-from ifonly.result.evidence import HonestGain
+from ifonly.result.verdict import HonestGain
 from ifonly.testing.instances import random_ensemble
 
 LABELS = [MemberLabel(kind, half, weight) for kind, weight in (("a", 0.3), ("b", 0.2)) for half in (0, 1)]

@@ -20,8 +20,8 @@ from ifonly.models.recipes import RECIPES
 from ifonly.models.standing import HiddenSigns, MemberLabel, Standing
 from ifonly.records import from_plain, to_plain
 from ifonly.result import Agreement, Evidence, LocalCalibration, SupportReport, Verdict, WarningCode
-from ifonly.result.evidence import BEYOND_THE_RULE, ExaminationFailure, HonestGain, Reason, ReasonCode, StepSupport
-from ifonly.result.verdict import Signal, the_rule
+from ifonly.result.evidence import BEYOND_THE_RULE, ExaminationFailure, Reason, ReasonCode, StepSupport
+from ifonly.result.verdict import HonestGain, Signal, the_rule
 from ifonly.text import catalogue as texts
 from ifonly.text.catalogue import say
 from ifonly.text.evidence import evidence_lines, lines_of, messages_of

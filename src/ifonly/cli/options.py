@@ -44,7 +44,9 @@ def argument(metavar: str, help: str) -> Any:
 
 Episodes = Annotated[Path, option("FOLDER", "A stored cohort of episodes.", default=False)]
 ModelFolder = Annotated[Path, option("FOLDER", "A model that `ifonly fit` saved.", default=False)]
-Behaviour = Annotated[Path | None, option("FOLDER", "What `ifonly behaviour` learned: how usual changes are, and with it a verdict.")]
+Behaviour = Annotated[
+    Path | None, option("FOLDER", "What `ifonly behaviour` learned: how usual changes are, and with it a verdict.")
+]
 Only = Annotated[
     list[str] | None,
     option("ID", "This episode; may be repeated. @FILE: those whose ids the file has, one a line.", default=False),

@@ -16,7 +16,7 @@ from ifonly.errors import InputError
 from ifonly.models.ensemble import Ensemble
 from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 from ifonly.query import Limits
-from ifonly.result.evidence import HonestGain
+from ifonly.result.verdict import HonestGain
 from ifonly.search.base import Solver
 from ifonly.search.solve import solve
 

@@ -21,7 +21,7 @@ from ifonly.records import KnownNumber, MaybeNumber, Outcomes
 from ifonly.result.calibration import LocalCalibration
 from ifonly.result.coupling import Coupling
 from ifonly.result.sensitivity import Sensitivity
-from ifonly.result.verdict import GainEstimate, Judgement, estimate_of, judge, the_rule
+from ifonly.result.verdict import GainEstimate, HonestGain, Judgement, estimate_of, judge, the_rule
 from ifonly.text.catalogue import say
 
 INTERVAL = (0.05, 0.95)
@@ -209,19 +209,6 @@ class Agreement:
         if self.many:
             return self.low, self.high
         return float(self.improvements.min()), float(self.improvements.max())
-
-
-@dataclass(frozen=True)
-class HonestGain:
-    """The winner's curse, where one half of the subjects chooses and the other half judges; means over both ways.
-
-    Gains are over the observed outcome, of the best sequences of each half.
-    """
-
-    promised: KnownNumber
-    """What those who chose them promise."""
-    judged: KnownNumber
-    """What models of the other half say of the same sequences."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from ifonly.records import from_plain
+from ifonly.records import KnownNumber, from_plain
 
 if TYPE_CHECKING:
     from ifonly.result.evidence import Evidence
@@ -74,6 +74,19 @@ class Rule:
 def the_rule() -> Rule:
     """The package's own."""
     return Rule.of(yaml.safe_load(files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class HonestGain:
+    """The winner's curse, where one half of the subjects chooses and the other half judges; means over both ways.
+
+    Gains are over the observed outcome, of the best sequences of each half.
+    """
+
+    promised: KnownNumber
+    """What those who chose them promise."""
+    judged: KnownNumber
+    """What models of the other half say of the same sequences."""
 
 
 @dataclass(frozen=True)

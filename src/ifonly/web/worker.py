@@ -174,8 +174,15 @@ class _Bench:
     def _evidence(self, problem: BaseProblem, result: Result) -> Evidence:
         """Only what is quick: replays under refits, and what the data supports."""
         try:
-            slow = {"each_refit": False, "honest": False, "sensitivity": False, "coupling": False}
-            return examine(problem, result, behaviour=self._behaviour, **slow)
+            return examine(
+                problem,
+                result,
+                behaviour=self._behaviour,
+                each_refit=False,
+                honest=False,
+                sensitivity=False,
+                coupling=False,
+            )
         except IfonlyError as error:
             return unexamined(problem, result, error)
 

@@ -20,8 +20,9 @@ from ifonly.query import Query
 from ifonly.records import to_plain
 from ifonly.report.cases import Case, OpenedRun, case_of, cases_of_run, observed_case, open_run
 from ifonly.report.cases.case import EvidencePage
-from ifonly.result import Agreement, Evidence, Result, SupportReport
+from ifonly.result import Agreement, Evidence, LocalCalibration, Result, SupportReport
 from ifonly.result.evidence import SupportFlag
+from ifonly.result.verdict import HonestGain
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.search.solve import solve
 
@@ -180,6 +181,21 @@ def test_flags_and_numbers_of_evidence_are_told(opened: OpenedRun) -> None:
     assert gains.many
     fewer = told_of(problem, result, replace(evidence, refits=replace(evidence.refits, unsolved=2))).refits
     assert any("2 of 4" in str(message) for message in fewer)
+
+
+def test_a_case_begins_with_the_verdict_and_tells_what_is_left_of_the_promise(opened: OpenedRun) -> None:
+    id = opened.cohort.ids[0]
+    problem, result = opened.problem(id), opened.result(id)
+    records = LocalCalibration(result.improvement, result.improvement, deviation=0.5, transitions=100)
+    evidence = replace(result.evidence, honest=HonestGain(promised=2.0, judged=1.0), calibration=records)
+    assert evidence.judgement is not None
+    case = case_of(problem, replace(result, evidence=evidence))
+    assert str(case.evidence.statement).startswith(("Supported: ", "Uncertain: ", "Not to be believed: "))
+    (gain,) = case.evidence.gain
+    assert "without what the promise owes to having been chosen" in str(gain)
+    assert plain(case)["evidence"]["gain"] == [to_plain(gain)]
+    assert plain(case)["answer"]["result"]["evidence"]["honest"] == {"promised": 2.0, "judged": 1.0}
+    assert told_of(problem, result, result.evidence).gain == ()
 
 
 def test_a_run_keeps_the_thresholds_that_it_warned_by(own: Path) -> None:

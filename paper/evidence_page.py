@@ -26,6 +26,7 @@ from paper.evidence_tables import (
     cost_table,
     objective_table,
     percent,
+    probability_table,
     share,
     signal_table,
     truth_table,
@@ -46,6 +47,7 @@ def all_tables(cells: Sequence[Cell], table: pl.DataFrame) -> dict[str, pl.DataF
     """The tables that there is anything to say in, by title; `table` is that of the cells' answers."""
     found = {
         "Verdicts, by the world left out": world_table(table),
+        "How likely answers are said to help": probability_table(table),
         "Each signal alone, and the rule": signal_table(table),
         "Every cell": truth_table(cells, table),
         "Seconds for an answer (median)": cost_table(table),

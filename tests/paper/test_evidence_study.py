@@ -22,6 +22,7 @@ from paper.evidence_tables import (
     caught,
     cost_table,
     objective_table,
+    probability_table,
     signal_table,
     truth_table,
     verdict_of,
@@ -67,7 +68,7 @@ def cell(small: None) -> Cell:
 class TestCells:
     def test_a_cell_from_record_to_truth(self, cell: Cell) -> None:
         assert cell.verdict in ("pass", "warn", "fail", "not judged")
-        assert sorted(set(cell.kinds)) == ["paper", "plain"]
+        assert set(cell.kinds) == {"paper", "plain", "narrow", "partial"}
         assert sum(cell.weights) == pytest.approx(1)
         centre = [one for one in cell.answers if one.objective == CENTRE]
         assert len(centre) + cell.unchanged == 3
@@ -277,6 +278,10 @@ class TestTables:
         signals = {row["signal"]: row for row in signal_table(table).to_dicts()}
         assert signals["check failed"]["AUC"] == f"{(6 / 7 + 3 / 5) / 2:.2f}"
         assert cost_table(table).height == 3
+        assert (
+            sum(int(text.split()[2].rstrip(",")) for text in probability_table(table)["truly help"] if text != "-")
+            == 12
+        )
         assert not objective_table(cells).height
 
     def test_one_world_has_no_verdicts(self, cell: Cell) -> None:
@@ -285,7 +290,7 @@ class TestTables:
         assert table[RULE].null_count() == 2
         assert not findings(cells, table)
         assert truth_table(cells, table)["supported"].to_list() == ["-"]
-        assert signal_table(table).height == 0
+        assert signal_table(table).height == probability_table(table).height == 0
 
     def test_objectives_on_the_same_episodes(self, cell: Cell) -> None:
         found = objective_table([cell])

@@ -102,7 +102,9 @@ def evidence(
             "rule": final_rule(Judged.of(done)) if told else None,
         }
     )
-    output.show(*(as_table(frame, title) for title, frame in found.items()), *told, *written)
+    output.show(
+        *(as_table(frame, title) for title, frame in found.items()), *(text.replace("*", "") for text in told), *written
+    )
     return ExitCode.DONE
 
 

@@ -71,6 +71,8 @@ def _is(table: pl.DataFrame, verdict: Verdict) -> pl.Series:
 def _help_among_supported(known: pl.DataFrame) -> str:
     supported, helps = _is(known, Verdict.SUPPORTED), known["helps"]
     places = np.unique(known["world"].to_numpy(), return_inverse=True)[1]
+    if not supported.any():
+        return f"**No answer is supported**; of all answers, {share(helps)} truly help."
     over = share_over_seeds(helps.to_numpy(), supported.to_numpy(), places)
     return (
         f"**Of the supported answers {share(helps.filter(supported))} truly help**, in worlds that the rule was not "

@@ -13,6 +13,7 @@ from ifonly.files import available_cores
 from paper.command_parts import Json, as_table, repeated, whole_number
 from paper.evidence_page import all_tables, fill_page, findings
 from paper.evidence_study import carry_out, cells_of, read_cells
+from paper.evidence_tables import answers_table
 from paper.verdicts import Judged, final_rule, write_rule
 from paper.worlds import PLAIN, WORLDS
 
@@ -88,8 +89,8 @@ def evidence(
     with progress_bars() as bars:
         done = carry_out(cells, out, workers=workers or available_cores(), progress=bars)
     written = _write(out, page, rule)
-    found = all_tables(done)
-    told = findings(done)
+    table = answers_table(done)
+    found, told = all_tables(done, table), findings(done, table)
     Output.as_json = json
     output = Output()
     output.document(
@@ -101,7 +102,9 @@ def evidence(
             "rule": final_rule(Judged.of(done)) if told else None,
         }
     )
-    output.show(*(as_table(frame, title) for title, frame in found.items()), *told, *written)
+    output.show(
+        *(as_table(frame, title) for title, frame in found.items()), *(text.replace("*", "") for text in told), *written
+    )
     return ExitCode.DONE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,7 @@ from paper.evidence_tables import (
     cost_table,
     objective_table,
     percent,
+    probability_table,
     share,
     signal_table,
     truth_table,
@@ -41,11 +43,11 @@ HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
 """What was to be reached: help among the supported, harmful answers caught, true gains within the interval."""
 
 
-def all_tables(cells: Sequence[Cell]) -> dict[str, pl.DataFrame]:
-    """The tables that there is anything to say in, by title."""
-    table = answers_table(cells)
+def all_tables(cells: Sequence[Cell], table: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The tables that there is anything to say in, by title; `table` is that of the cells' answers."""
     found = {
         "Verdicts, by the world left out": world_table(table),
+        "How likely answers are said to help": probability_table(table),
         "Each signal alone, and the rule": signal_table(table),
         "Every cell": truth_table(cells, table),
         "Seconds for an answer (median)": cost_table(table),
@@ -54,9 +56,9 @@ def all_tables(cells: Sequence[Cell]) -> dict[str, pl.DataFrame]:
     return {title: frame for title, frame in found.items() if len(frame)}
 
 
-def findings(cells: Sequence[Cell]) -> list[str]:
+def findings(cells: Sequence[Cell], table: pl.DataFrame) -> list[str]:
     """What was reached and what was not, in sentences; none where there is only one world."""
-    known = answers_table(cells).filter(pl.col(RULE).is_not_null())
+    known = table.filter(pl.col(RULE).is_not_null())
     if not len(known):
         return []
     return [_help_among_supported(known), *_harmful_caught(known), _within_intervals(known), *_lasting(cells)]
@@ -69,6 +71,8 @@ def _is(table: pl.DataFrame, verdict: Verdict) -> pl.Series:
 def _help_among_supported(known: pl.DataFrame) -> str:
     supported, helps = _is(known, Verdict.SUPPORTED), known["helps"]
     places = np.unique(known["world"].to_numpy(), return_inverse=True)[1]
+    if not supported.any():
+        return f"**No answer is supported**; of all answers, {share(helps)} truly help."
     over = share_over_seeds(helps.to_numpy(), supported.to_numpy(), places)
     return (
         f"**Of the supported answers {share(helps.filter(supported))} truly help**, in worlds that the rule was not "
@@ -134,16 +138,17 @@ def risk_figure(table: pl.DataFrame) -> Figure:
     """The share of harmful answers among those that the rule ranks highest, one line per world and one for all."""
     known = table.filter(pl.col(RULE).is_not_null())
     names = known["world"].unique(maintain_order=True).to_list()
-    looks = [(colour, dash) for dash in ("-", "--") for colour in (*AXIS_COLOURS, COUNTERFACTUAL, QUIET)]
+    colours, markers = (*AXIS_COLOURS, COUNTERFACTUAL, QUIET), "os^vDP*X"
     with one_panel(height=3.2) as (figure, panel):
-        for name, (colour, dash) in [*zip(names, looks, strict=False), (ALL, (OBSERVED, "-"))]:
+        for number, name in enumerate([*names, ALL]):
             part = known if name == ALL else known.filter(pl.col("world") == name)
             kept, harmful = risk_curve(part[RULE_AND_CHECK].to_numpy(), part["helps"].to_numpy())
             drawn = slice(min(LEAST_DRAWN, len(kept)) - 1, None)
-            width = 2.2 if name == ALL else 1.1
-            panel.plot(
-                100 * kept[drawn], 100 * harmful[drawn], color=colour, linestyle=dash, linewidth=width, label=name
-            )
+            look: dict[str, Any] = {"color": OBSERVED, "linewidth": 2.2}
+            if name != ALL:
+                marker = markers[number % len(markers)]
+                look = {"color": colours[number % len(colours)], "marker": marker, "markevery": 0.2, "markersize": 4}
+            panel.plot(100 * kept[drawn], 100 * harmful[drawn], label=name, **look)
         panel.set_xlabel("answers kept, the most probable first (%)")
         panel.set_ylabel("harmful among them (%)")
         panel.set_xlim(0, 100)
@@ -154,16 +159,16 @@ def risk_figure(table: pl.DataFrame) -> Figure:
 
 def fill_page(page: Path, cells: Sequence[Cell]) -> None:
     """Write findings and tables into a page, between its two marks, and the figure into the folder of images."""
-    parts = [
-        textwrap.fill(f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for text in findings(cells)
-    ]
-    if parts:
+    table = answers_table(cells)
+    told = findings(cells, table)
+    parts = [textwrap.fill(f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for text in told]
+    if told:
         parts += ["", f"![Harmful answers among the most probable ones]({IMAGES}/{FIGURE})"]
-    for title, frame in all_tables(cells).items():
+    for title, frame in all_tables(cells, table).items():
         parts += ["", f"### {title}", "", markdown_table(frame)]
     fill_between(page, BEGIN, END, "\n".join(parts) + "\n")
-    if several:
-        _save(risk_figure(answers_table(cells)), page.parent / IMAGES / FIGURE)
+    if told:
+        _save(risk_figure(table), page.parent / IMAGES / FIGURE)
 
 
 def _save(figure: Figure, image: Path) -> None:

@@ -6,6 +6,7 @@ the other worlds; what needs one is empty where there is only one world.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ RULE_AND_CHECK = "the same, failed models last"
 ENOUGH_HARMFUL = 10
 """Harmful answers that a world must have for a share of them to be told."""
 NOTHING = "-"
+EDGES = (0.0, BELIEVABLE, 0.7, 0.8, SUPPORTED, 0.95, 1.01)
+"""Of probabilities, between which answers are counted; none is above 1."""
 
 Reading = Callable[[Evidence], float | None]
 
@@ -175,6 +178,16 @@ def world_table(table: pl.DataFrame) -> pl.DataFrame:
             for name, part in [*parts, (ALL, table)]
         ]
     )
+
+
+def probability_table(table: pl.DataFrame) -> pl.DataFrame:
+    """By how likely answers are said to help, by a rule of other worlds, as text: how many truly do."""
+    lines = []
+    for low, high in itertools.pairwise(EDGES):
+        part = table.filter((pl.col(RULE) >= low) & (pl.col(RULE) < high))
+        said = f"{part[RULE].mean():.0%}" if len(part) else NOTHING
+        lines.append({"probability": f"{low:g} to {min(high, 1):g}", "said": said, "truly help": share(part["helps"])})
+    return pl.DataFrame(lines if table[RULE].count() else [])
 
 
 def signal_table(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,346 @@
+"""The study of verdicts: its cells, the rule and its judgement by worlds left out, tables and the command."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from paper import evidence_study
+from paper.evidence_page import BEGIN, END, fill_page, findings, risk_curve
+from paper.evidence_study import CENTRE, Cell, CellSettings, carry_out, cells_of, measure, read_cells
+from paper.evidence_tables import (
+    RULE,
+    answers_table,
+    auc,
+    best_half,
+    caught,
+    cost_table,
+    objective_table,
+    probability_table,
+    signal_table,
+    truth_table,
+    verdict_of,
+    world_table,
+)
+from paper.verdicts import (
+    BELIEVABLE,
+    SUPPORTED,
+    Judged,
+    final_rule,
+    fit_rule,
+    left_out,
+    probabilities,
+    write_rule,
+)
+from paper.worlds import PLAIN, WORLDS
+
+from ifonly import Verdict
+from ifonly.errors import InputError, StoreError
+from ifonly.models.recipes import RECIPES
+from ifonly.records import to_plain
+from ifonly.result.verdict import SIGNALS, Rule, Signal
+
+SMALL = {"episodes": 30, "asked": 2, "epochs": 1, "max_changes": 1, "seconds": 1.0, "objectives": 1}
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[None]:
+    """Little of everything that settings do not say."""
+    few = {"paper": RECIPES["paper"]}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"HELD_OUT": 20, "HIDDEN": (4,), "STRENGTHS": (0.01,), "RECIPES": few}.items():
+            patch.setattr(evidence_study, name, value)
+        patch.setattr(evidence_study, "CHOICES", replace(evidence_study.CHOICES, hidden=(), epochs=1))
+        yield
+
+
+@pytest.fixture(scope="module")
+def cell(small: None) -> Cell:
+    return measure(CellSettings("tumour", PLAIN, **SMALL))
+
+
+class TestCells:
+    def test_a_cell_from_record_to_truth(self, cell: Cell) -> None:
+        assert cell.verdict in ("pass", "warn", "fail", "not judged")
+        assert set(cell.kinds) == {"paper", "narrow", "partial"}
+        assert sum(cell.weights) == pytest.approx(1)
+        centre = [one for one in cell.answers if one.objective == CENTRE]
+        assert len(centre) + cell.unchanged == 2
+        assert centre
+        for answer in cell.answers:
+            # One change: the best one in the world is found exactly, and no answer beats it.
+            assert answer.true <= answer.attainable + 1e-9
+            assert (answer.evidence is not None) == (answer.objective == CENTRE)
+        for answer in centre:
+            assert answer.evidence is not None
+            assert answer.evidence.promised == pytest.approx(answer.promised)
+            assert answer.evidence.judgement is not None
+            assert answer.examined > 0
+
+    def test_what_is_written_is_read_again(self, cell: Cell) -> None:
+        written = json.dumps(cell.to_dict(), allow_nan=False)
+        again = Cell.from_dict(json.loads(written))
+        assert json.dumps(again.to_dict(), allow_nan=False) == written
+        assert again.settings == cell.settings
+        for one, other in zip(again.answers, cell.answers, strict=True):
+            assert one.true == other.true
+            if one.evidence is not None:
+                assert to_plain(one.evidence.judgement) == to_plain(other.evidence.judgement)
+
+    def test_kept_cells_are_not_measured_again(
+        self, cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        measured = []
+
+        def other_measure(settings: CellSettings) -> Cell:
+            measured.append(settings)
+            return replace(cell, settings=settings)
+
+        monkeypatch.setattr(evidence_study, "measure", other_measure)
+        wanted = [cell.settings, replace(cell.settings, seed=1)]
+        (tmp_path / wanted[0].file).write_text(json.dumps(cell.to_dict()))
+        done = carry_out(wanted, tmp_path)
+        assert measured == wanted[1:]
+        assert [one.settings for one in done] == wanted
+        carry_out(wanted, tmp_path)
+        assert measured == wanted[1:]
+        assert [one.settings.seed for one in read_cells(tmp_path)] == [0, 1]
+
+    def test_other_settings_are_refused(self, cell: Cell, tmp_path: Path) -> None:
+        (tmp_path / cell.settings.file).write_text(json.dumps(cell.to_dict()))
+        with pytest.raises(StoreError, match="other settings"):
+            carry_out([replace(cell.settings, epochs=2)], tmp_path)
+        (tmp_path / cell.settings.file).write_text("[]")
+        with pytest.raises(StoreError, match="not a cell"):
+            read_cells(tmp_path)
+
+    def test_little_data_is_asked_of_plain_variants_alone(self) -> None:
+        cells = cells_of((), (), [0, 1], [500, 150])
+        assert len({cell.file for cell in cells}) == len(cells) == 2 * (len(WORLDS) * 4 + len(WORLDS))
+        assert {cell.variant for cell in cells if cell.episodes == 150} == {PLAIN}
+        for wrong in ((["sepsi"], ()), (["sepsis"], ["drift"]), ((), ["drit"])):
+            with pytest.raises(InputError, match="choose from"):
+                cells_of(*wrong, [0], [500])
+
+    @pytest.mark.parametrize("wrong", [{"world": "glucos"}, {"variant": "plan"}, {"asked": 0}, {"max_changes": 0}])
+    def test_what_does_not_exist_is_refused(self, wrong: dict[str, object]) -> None:
+        with pytest.raises(InputError):
+            replace(CellSettings("glucose", PLAIN), **wrong)
+
+
+WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 0.6])
+"""A known rule: its offset, and the weights of four signals."""
+
+
+def drawn(count: int, worlds: int = 4, seed: int = 0) -> Judged:
+    """Answers whose signals tell by a known rule how likely they are to help, surplus normal."""
+    rng = np.random.default_rng(seed)
+    signals = rng.normal(size=(count, len(SIGNALS)))
+    helps = rng.random(count) < probabilities(WEIGHTS, signals)
+    world = np.array([f"w{number % worlds}" for number in range(count)])
+    return Judged(signals, helps, world, np.full(count, PLAIN), rng.normal(size=count), np.zeros(count, dtype=bool))
+
+
+class TestRule:
+    def test_a_known_rule_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        shrunk = fit_rule(drawn(10_000))
+        monkeypatch.setattr("paper.verdicts.RIDGE", 1e-6)
+        np.testing.assert_allclose(fit_rule(drawn(10_000)), WEIGHTS, atol=0.1)
+        # The penalty draws weights towards zero, and leaves what they say of each other.
+        assert (shrunk[[1, 2, 4]] < WEIGHTS[[1, 2, 4]]).all()
+        np.testing.assert_allclose(shrunk[1:] / shrunk[1], WEIGHTS[1:] / WEIGHTS[1], atol=0.06)
+
+    def test_nothing_near_it_is_better(self) -> None:
+        """The conditions of a minimum: no slope, or one towards negative weights where a weight is zero."""
+        judged = drawn(300)
+        centre, deviation = judged.signals.mean(0), judged.signals.std(0)
+        found = fit_rule(judged)
+        scaled = found[1:] * deviation
+        errors = probabilities(found, judged.signals) - judged.helps
+        shares = 1 / (4 * np.unique(judged.world, return_counts=True)[1][0])
+        slopes = shares * errors @ ((judged.signals - centre) / deviation) + 0.02 * scaled
+        assert shares * errors.sum() == pytest.approx(0, abs=1e-8)
+        np.testing.assert_allclose(slopes[scaled > 0], 0, atol=1e-8)
+        assert (slopes[scaled == 0] >= 0).all()
+
+    def test_weights_are_never_negative(self) -> None:
+        judged = drawn(1000)
+        found = fit_rule(replace(judged, signals=judged.signals * [1, -1, 1, 1]))
+        assert found[2] == 0
+        assert (found[1:] >= 0).all()
+        assert found[1] > 1
+
+    def test_every_world_counts_the_same(self) -> None:
+        judged = drawn(400, worlds=2)
+        often = np.r_[np.arange(400), np.repeat(np.flatnonzero(judged.world == "w0"), 9)]
+        repeated = Judged(*(values[often] for values in vars(judged).values()))
+        scores = [probabilities(fit_rule(one), judged.signals) for one in (judged, repeated)]
+        # Not the same to the last digit: the penalty goes by deviations over all answers.
+        np.testing.assert_allclose(scores[0], scores[1], atol=0.02)
+
+    def test_no_world_is_judged_by_itself(self) -> None:
+        judged = drawn(400)
+        own = judged.world == "w2"
+        before, covered = left_out(judged)
+        poisoned = replace(
+            judged,
+            helps=np.where(own, ~judged.helps, judged.helps),
+            surplus=np.where(own, 100 + judged.surplus, judged.surplus),
+        )
+        after, later = left_out(poisoned)
+        np.testing.assert_array_equal(after[own], before[own])
+        assert np.abs(after[~own] - before[~own]).max() > 0.01
+        assert covered[own].mean() > 0.8
+        assert not later[own].any()
+
+    def test_intervals_hold_what_they_claim(self) -> None:
+        _, covered = left_out(drawn(3000, worlds=3))
+        assert covered.mean() == pytest.approx(0.9, abs=0.02)
+
+    def test_the_rule_as_a_file(self, tmp_path: Path) -> None:
+        judged = drawn(400, worlds=3)
+        write_rule(tmp_path / "rule.yaml", judged)
+        text = (tmp_path / "rule.yaml").read_text()
+        assert yaml.safe_load(text) == final_rule(judged)
+        rule = Rule.of(yaml.safe_load(text))
+        unseen, _ = left_out(judged)
+        assert rule.helped == pytest.approx(judged.helps[unseen >= SUPPORTED].mean(), abs=0.001)
+        own = files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8")
+        assert text.splitlines()[:2] == own.splitlines()[:2]
+
+    def test_the_rule_in_use_is_sound(self) -> None:
+        own = yaml.safe_load(files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8"))
+        assert list(own) == list(final_rule(drawn(100, worlds=2)))
+        assert list(own["weights"]) == list(own["usual"]) == [signal.value for signal in Signal]
+        assert all(weight >= 0 for weight in own["weights"].values())
+        assert any(weight > 0 for weight in own["weights"].values())
+        assert (own["believable"], own["supported"]) == (BELIEVABLE, SUPPORTED)
+        assert 0 < own["believable"] < own["supported"] < 1
+        assert own["low"] < 0 < own["high"]
+        assert own["supported"] <= own["helped"] <= 1
+
+
+def spread(cell: Cell, world: str, variant: str, truths: list[float], verdict: str = "pass") -> Cell:
+    """The cell as one of another world: its first answer with these true gains, the larger the more promised."""
+    first = next(one for one in cell.answers if one.evidence is not None)
+    evidence = first.evidence
+    answers = []
+    for number, true in enumerate(truths):
+        told = replace(
+            evidence, promised=first.promised + true + 0.1 * number, check=replace(evidence.check, verdict=verdict)
+        )
+        answers.append(replace(first, episode=f"e{number}", true=true, evidence=told))
+    settings = CellSettings(world, variant, episodes=30)
+    return replace(cell, settings=settings, verdict=verdict, answers=tuple(answers))
+
+
+@pytest.fixture
+def cells(cell: Cell) -> list[Cell]:
+    return [
+        spread(cell, "tumour", PLAIN, [3.0, -1.0, 2.0, 4.0]),
+        spread(cell, "glucose", PLAIN, [1.0, -2.0, 5.0, 3.0]),
+        spread(cell, "glucose", "drift", [1.0, -2.0, -5.0, -3.0], "fail"),
+    ]
+
+
+class TestTables:
+    def test_lines_are_those_of_the_rule_left_out(self, cells: list[Cell]) -> None:
+        table = answers_table(cells)
+        expected, covered = left_out(Judged.of(cells))
+        np.testing.assert_array_equal(table[RULE].to_numpy(), expected)
+        np.testing.assert_array_equal(table["covered"].to_numpy(), covered)
+        assert table["helps"].to_list() == [one.helps for cell in cells for one in cell.answers]
+        failed = table.filter(pl.col("variant") == "drift")
+        assert set(failed["verdict"]) == {Verdict.NOT_BELIEVABLE.value}
+
+    def test_verdicts_are_those_of_the_package(self, cell: Cell) -> None:
+        for answer in cell.answers:
+            if answer.evidence is not None:
+                for verdict in ("pass", "warn", "fail"):
+                    told = replace(answer.evidence, check=replace(answer.evidence.check, verdict=verdict))
+                    assert verdict_of(told, told.judgement.probability) == told.verdict
+                assert verdict_of(replace(answer.evidence, check=None), None) == Verdict.UNCERTAIN
+
+    def test_counts_and_shares(self, cells: list[Cell]) -> None:
+        table = answers_table(cells)
+        rows = truth_table(cells, table).to_dicts()
+        assert [row["truly help"][:6] for row in rows] == ["3 of 4", "3 of 4", "1 of 4"]
+        assert rows[2]["not believable"] == "100%"
+        assert rows[2]["help, of the supported"] == "-"
+        total = world_table(table).to_dicts()[-1]
+        assert (total["answers"], total["truly help"][:7]) == ("12", "7 of 12")
+        signals = {row["signal"]: row for row in signal_table(table).to_dicts()}
+        assert signals["check failed"]["AUC"] == f"{(6 / 7 + 3 / 5) / 2:.2f}"
+        assert cost_table(table).height == 3
+        assert (
+            sum(int(text.split()[2].rstrip(",")) for text in probability_table(table)["truly help"] if text != "-")
+            == 12
+        )
+        assert not objective_table(cells).height
+
+    def test_one_world_has_no_verdicts(self, cell: Cell) -> None:
+        cells = [spread(cell, "tumour", PLAIN, [3.0, -1.0])]
+        table = answers_table(cells)
+        assert table[RULE].null_count() == 2
+        assert not findings(cells, table)
+        assert truth_table(cells, table)["supported"].to_list() == ["-"]
+        assert signal_table(table).height == probability_table(table).height == 0
+
+    def test_objectives_on_the_same_episodes(self, cell: Cell) -> None:
+        found = objective_table([cell])
+        assert found["objective"].to_list() == ["centre", "mean", "worst", "0.25", "supported"]
+        assert all(text.endswith("of 1") for text in found["truly help"])
+
+    def test_measures_of_a_signal(self) -> None:
+        scores = np.arange(40.0)
+        helps = scores >= 20
+        assert auc(scores, helps) == caught(scores, helps) == best_half(scores, helps) == 1
+        assert auc(-scores, helps) == caught(-scores, helps) == best_half(-scores, helps) == 0
+        same = np.zeros(40)
+        assert (auc(same, helps), caught(same, helps), best_half(same, helps)) == (0.5, 0, 0.5)
+        assert math.isnan(auc(scores, np.ones(40, dtype=bool)))
+        # The two lowest of 20 that help may be suspected, and so may all harmful ones below the third.
+        mixed = np.r_[np.arange(20.0), np.full(10, 1.5), np.full(10, 5.0)]
+        assert caught(mixed, np.arange(40) < 20) == 0.5
+
+    def test_risk_against_coverage(self) -> None:
+        kept, harmful = risk_curve(np.array([0.2, 0.9, 0.5]), np.array([False, True, False]))
+        np.testing.assert_allclose(kept, [1 / 3, 2 / 3, 1])
+        np.testing.assert_allclose(harmful, [0, 1 / 2, 2 / 3])
+
+    def test_the_page(self, cells: list[Cell], tmp_path: Path) -> None:
+        page = tmp_path / "page.md"
+        page.write_text(f"# Before\n{BEGIN}\nof other cells\n{END}\nafter\n")
+        fill_page(page, cells)
+        text = page.read_text()
+        assert text.startswith("# Before\n")
+        assert text.endswith("after\n")
+        assert "of other cells" not in text
+        assert "**Of the 5 harmful answers" in text
+        assert (tmp_path / "images" / "evidence-risk.png").stat().st_size > 1000
+
+
+class TestCommand:
+    def test_kept_cells_become_tables_a_page_and_a_rule(self, run, cells: list[Cell], tmp_path: Path) -> None:
+        folder, rule = tmp_path / "cells", tmp_path / "rule.yaml"
+        folder.mkdir()
+        for one in cells[:2]:
+            kept = replace(one, settings=replace(one.settings, asked=4, seconds=2.0))
+            (folder / kept.settings.file).write_text(json.dumps(kept.to_dict()))
+        words = ("evidence", "--out", folder, "--world", "tumour", "--world", "glucose", "--variant", PLAIN)
+        words = (*words, "--episodes", 30, "--asked", 4, "--workers", 1)
+        found = run(*words, "--json", "--rule", rule)
+        assert found.exit_code == 0, found.output
+        document = json.loads(found.stdout)
+        assert document["rule"] == yaml.safe_load(rule.read_text())
+        assert document["cells"] == ["tumour-plain-30-0.json", "glucose-plain-30-0.json"]
+        assert "of 8" in document["tables"]["Verdicts, by the world left out"][-1]["truly help"]
+        shown = run(*words)
+        assert "harmful answers" in shown.stdout
+        assert run(*words, "--seconds", 3).exit_code == 3  # the same cells under other settings

@@ -190,7 +190,9 @@ def carry_out(
 def _kept(missing: Sequence[CellSettings], folder: Path, workers: int) -> Iterator[None]:
     """Measure and keep these cells; one item as soon as one is finished. A single worker is this very process."""
     if workers == 1:
-        yield from (_keep(settings, folder) for settings in missing)
+        for settings in missing:
+            _keep(settings, folder)
+            yield
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         yield from (finished.result() for finished in as_completed([pool.submit(_keep, s, folder) for s in missing]))

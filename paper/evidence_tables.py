@@ -59,16 +59,18 @@ def _hidden(name: str) -> Reading:
 
 
 READINGS: dict[str, Reading] = {
-    "refits that agree": lambda evidence: evidence.refits and evidence.refits.share,
+    "refits that agree": lambda evidence: None if evidence.refits is None else evidence.refits.share,
     "judged by the other half / promised": _honest,
-    "gain left by comparable records": lambda evidence: evidence.calibration and evidence.calibration.share,
+    "gain left by comparable records": lambda evidence: (
+        None if evidence.calibration is None else evidence.calibration.share
+    ),
     "least likely change": _rarest,
     "influence that undoes it": _influence,
     "hidden: noise that lasts": _hidden("lasting"),
     "hidden: noise by earlier actions": _hidden("earlier"),
     "hidden: noise between subjects": _hidden("between"),
     "hidden: choices by earlier noise": _hidden("choice"),
-    "check failed": lambda evidence: evidence.check and -float(evidence.check.failed),
+    "check failed": lambda evidence: None if evidence.check is None else -float(evidence.check.failed),
 }
 """Signals on their own, by name: larger values speak for an answer, and None gives no cause for concern."""
 
@@ -185,7 +187,7 @@ def probability_table(table: pl.DataFrame) -> pl.DataFrame:
     lines = []
     for low, high in itertools.pairwise(EDGES):
         part = table.filter((pl.col(RULE) >= low) & (pl.col(RULE) < high))
-        said = f"{part[RULE].mean():.0%}" if len(part) else NOTHING
+        said = percent(part[RULE])
         lines.append({"probability": f"{low:g} to {min(high, 1):g}", "said": said, "truly help": share(part["helps"])})
     return pl.DataFrame(lines if table[RULE].count() else [])
 
@@ -291,7 +293,7 @@ def share(hits: pl.Series) -> str:
     if not len(hits):
         return NOTHING
     low, high = share_interval(int(hits.sum()), len(hits))
-    return f"{hits.sum()} of {len(hits)}, {hits.mean():.0%} ({100 * low:.0f} to {100 * high:.0f})"
+    return f"{hits.sum()} of {len(hits)}, {percent(hits)} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def percent(hits: Any) -> str:

@@ -150,7 +150,7 @@ class Agreement:
     def weights(self) -> FloatArray:
         """What each member counts [M]; their sum is 1."""
         shares = np.array([label.weight for label in self.labels] or np.ones(self.count), dtype=np.float64)
-        return shares / shares.sum()
+        return np.asarray(shares / shares.sum())
 
     @property
     def mean(self) -> float:

@@ -203,7 +203,7 @@ def shown_row(lines: list[str], begin: int, end: int) -> ShownRow:
     )
 
 
-STRENGTH = 0.3
+STRENGTH = 0.03
 """The curvature penalty that the demo's comparison takes. To compare takes half a minute: the long run does."""
 
 

@@ -277,7 +277,7 @@ def demo(
 ) -> ExitCode:
     """Show the whole idea: simulate a cohort, learn a causal model of it, check it, solve a few episodes with proof.
 
-    Takes about a minute. It is a study like any other: OUT/study.yaml says what is done, and may be changed; a second
+    Takes a few minutes. It is a study like any other: OUT/study.yaml says what is done, and may be changed; a second
     run does only what is not up to date.
 
     Examples:
@@ -299,7 +299,7 @@ def demo(
 
 
 def _write_demo(file: Path) -> None:
-    """The study of the demonstration: small enough for a minute on two cores."""
+    """The study of the demonstration: small enough for a few minutes on two cores."""
     from ifonly.study.templates import Sizes, simulated_text, study_text
 
     sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=60, seconds=40, first=5, cases=5)

@@ -17,7 +17,6 @@ import polars as pl
 from ifonly import Evidence, Verdict
 from ifonly.data.episode import FloatArray
 from ifonly.intervals import share_interval
-from ifonly.result.evidence import BEYOND_THE_RULE
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
 from paper.evidence_study import CENTRE, OBJECTIVES, WITH_SUPPORT, Answer, Cell
 from paper.verdicts import BELIEVABLE, SUPPORTED, BoolArray, Judged, left_out
@@ -123,8 +122,7 @@ def verdict_of(evidence: Evidence, probability: float | None) -> Verdict:
         return Verdict.NOT_BELIEVABLE
     if probability is not None and probability < BELIEVABLE:
         return Verdict.NOT_BELIEVABLE
-    contradicted = any(warning.code in BEYOND_THE_RULE for warning in evidence.warnings)
-    if probability is not None and probability >= SUPPORTED and not contradicted:
+    if probability is not None and probability >= SUPPORTED and not evidence.contradicted:
         return Verdict.SUPPORTED
     return Verdict.UNCERTAIN
 

@@ -96,7 +96,7 @@ class Objective:
         units = torch.tensor(self._units, device=order.device)
         # Less a little, as above; sums of whole numbers are exact.
         least = float(self.goal) * sum(self._units) - 1e-9 * UNITS
-        below: Tensor = units[order].cumsum(-1) < least
+        below: Tensor = units[order].cumsum(-1).double() < least  # a whole number and a float would meet in float32
         return below.sum(-1).clamp(max=order.shape[-1] - 1)
 
     @cached_property

@@ -19,7 +19,17 @@ from ifonly.models import Ensemble
 from ifonly.models.recipes import RECIPES
 from ifonly.models.standing import HiddenSigns, MemberLabel, Standing
 from ifonly.records import from_plain, to_plain
-from ifonly.result import Agreement, Evidence, LocalCalibration, SupportReport, Verdict, WarningCode
+from ifonly.result import (
+    Agreement,
+    Coupling,
+    Evidence,
+    LocalCalibration,
+    Sensitivity,
+    SupportReport,
+    Verdict,
+    WarningCode,
+)
+from ifonly.result.coupling import CouplingGain
 from ifonly.result.evidence import BEYOND_THE_RULE, ExaminationFailure, Reason, ReasonCode, StepSupport
 from ifonly.result.verdict import HonestGain, Signal, the_rule
 from ifonly.text import catalogue as texts
@@ -419,3 +429,44 @@ def test_a_small_cohort_gives_a_judgement(monkeypatch: pytest.MonkeyPatch, tmp_p
     kept = run.result(cohort[0].id)
     assert kept.evidence.judgement == evidence.judgement
     assert run.table()["verdict"][0] == evidence.verdict.value
+
+
+@pytest.mark.parametrize("promised", [-3.0, -0.01, 0.0])
+def test_what_gains_nothing_is_not_supported_although_no_influence_was_found_to_undo_it(promised: float) -> None:
+    nothing = judged(promised=promised, owed=0.0, probability=0.9, sensitivity=Sensitivity(promised, 3.0))
+    assert nothing.judgement is not None
+    assert nothing.judgement.signals[Signal.INFLUENCE] == pytest.approx(math.log(0.02))
+    assert nothing.verdict is Verdict.NOT_BELIEVABLE
+
+
+def test_a_gain_of_which_nothing_is_left_is_not_supported_however_good_the_other_signals() -> None:
+    kept, owed = (judged(promised=1.0, owed=owed, influence=None, probability=1.0) for owed in (1.9, 2.1))
+    assert kept.judgement is not None
+    assert owed.judgement is not None
+    assert min(kept.judgement.probability, owed.judgement.probability) > the_rule().supported
+    assert (kept.verdict, owed.verdict) == (Verdict.SUPPORTED, Verdict.UNCERTAIN)
+
+
+def test_no_gain_that_is_open_by_nothing_is_no_certainty() -> None:
+    for promised, certainty in ((2.0, 1.0), (0.0, 0.0), (-2.0, -1.0)):
+        found = judged(promised=promised, owed=0.0, spread=0.0).judgement
+        assert found is not None
+        assert found.signals[Signal.CERTAINTY] == certainty
+
+
+def test_other_luck_alone_is_an_examination() -> None:
+    gains = (CouplingGain(1.0, 2.0, 2.0, 2.0),)
+    assert Evidence(changed_steps=(1,), coupling=Coupling(gains, None, 2)).verdict is Verdict.UNCERTAIN
+
+
+def test_a_model_that_could_not_be_judged_has_no_supported_answers() -> None:
+    best = judged(owed=0.0, influence=None, probability=1.0)
+    unjudged = replace(best, check=replace(CHECKED["pass"], verdict="not judged"))
+    assert (best.verdict, unjudged.verdict) == (Verdict.SUPPORTED, Verdict.UNCERTAIN)
+    assert str(verdict_message(unjudged)) == "Uncertain: the model could not be judged."
+
+
+def test_shares_below_zero_are_no_sign_of_something_hidden_and_correlations_are() -> None:
+    below = {"value": -0.02, "low": -0.03, "high": -0.01}
+    figures = {"features": [{"lasting": below, "by_earlier": below, "between": below}], "choice_by_noise": below}
+    assert HiddenSigns.of_figures(figures) == HiddenSigns(lasting=0.01, earlier=0.0, between=0.0, choice=0.0)

@@ -161,3 +161,13 @@ def test_losses_are_those_of_the_definitions() -> None:
     means = np.array([(2 * 1 + 4) / (2 * 2 + 2), (2 * 2 + 1) / (2 * 2 + 2)])
     replays = np.log(2 * np.e * means).sum()
     assert losses.combined(np.array([[2.0, 1.0]]))[0] == pytest.approx((one_step + replays) / 2)
+
+
+def test_what_nobody_measured_costs_nobody_anything() -> None:
+    """A feature without a single replay, as one that is assumed throughout, leaves a loss of the others."""
+    parts = {"density": np.array([2.0]), "transitions": np.array([2.0])}
+    known = Losses(**parts, errors=np.array([[[1.0]]]), replays=np.array([[[2.0]]]))
+    more = Losses(**parts, errors=np.array([[[1.0, 0.0]]]), replays=np.array([[[2.0, 0.0]]]))
+    everyone = np.ones((1, 1))
+    assert more.combined(everyone)[0] == known.combined(everyone)[0]
+    assert more.replay_error() == known.replay_error() == 0.5

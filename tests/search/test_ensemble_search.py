@@ -449,3 +449,8 @@ def test_stored_members_must_fit_together() -> None:
     content["provenance"]["query"]["objective"] = "median"
     with pytest.raises(StoreError, match="choose 'mean'"):
         Result.from_dict(content)
+
+
+def test_weights_that_differ_by_little_are_told_apart() -> None:
+    outcomes = torch.tensor([1.0, 2.0])
+    assert [float(Objective(0.5, (0.5 - d, 0.5 + d))(outcomes)) for d in (-1e-8, 1e-10, 1e-8)] == [1.0, 1.0, 2.0]

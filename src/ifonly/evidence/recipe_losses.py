@@ -53,15 +53,16 @@ class Losses:
         return (one_step + self.replay_loss(weights)) / 2 if self.errors.shape[1] else one_step
 
     def replay_loss(self, weights: FloatArray) -> FloatArray:
-        """The loss [B] of replays, averaged over horizons."""
-        means = np.einsum("bs,shd->bhd", weights, self.errors) / np.einsum("bs,shd->bhd", weights, self.replays)
-        return np.asarray(np.log(2 * np.e * np.maximum(means, 1e-9)).sum(-1).mean(-1))
+        """The loss [B] of replays, averaged over horizons; what nobody measured costs nobody anything."""
+        errors, counts = (np.einsum("bs,shd->bhd", weights, part) for part in (self.errors, self.replays))
+        logs = np.log(2 * np.e * np.maximum(errors / np.maximum(counts, 1e-9), 1e-9))
+        return np.asarray(np.where(counts > 0, logs, 0.0).sum(-1).mean(-1))
 
     def replay_error(self) -> float | None:
         """Mean absolute error of replays, over horizons and features, in deviations."""
-        if not self.errors.shape[1]:
-            return None
-        return float((self.errors.sum(0) / self.replays.sum(0)).mean())
+        counts = self.replays.sum(0)
+        known = counts > 0
+        return float((self.errors.sum(0)[known] / counts[known]).mean()) if known.any() else None
 
 
 def horizons_of(cohort: Cohort) -> list[int]:

@@ -199,13 +199,9 @@ def _measured(recipe: Recipe, halves: Halves, progress: Progress, *, ask: bool) 
 
 
 def _best(losses: Sequence[Losses]) -> int:
-    """The model with the smallest loss; by densities alone where some feature or horizon cannot be replayed."""
+    """The model with the smallest loss."""
     everyone = np.ones((1, len(losses[0].density)))
-    with np.errstate(invalid="ignore"):
-        totals = [float(loss.combined(everyone)[0]) for loss in losses]
-    if np.isnan(totals).all():
-        totals = [float(loss.density.sum()) for loss in losses]
-    return int(np.nanargmin(totals))
+    return int(np.nanargmin([float(loss.combined(everyone)[0]) for loss in losses]))
 
 
 def _judged(recipes: Sequence[Recipe], entries: Sequence[dict[str, Any]], seed: int) -> tuple[RecipeRow, ...]:

@@ -34,18 +34,24 @@ class HiddenSigns:
     def of_figures(cls, figures: Mapping[str, Any]) -> HiddenSigns:
         """What the figures of a check show, as plain types."""
 
-        def most(name: str) -> float | None:
-            found = (_surely(feature.get(name)) for feature in figures["features"])
+        def most(name: str, *, either_way: bool = False) -> float | None:
+            found = (_surely(feature.get(name), either_way=either_way) for feature in figures["features"])
             return max((size for size in found if size is not None), default=None)
 
-        signs = {"lasting": most("lasting"), "earlier": most("by_earlier"), "between": most("between")}
-        return cls(**signs, choice=_surely(figures.get("choice_by_noise")))
+        lasting = most("lasting", either_way=True)
+        choice = _surely(figures.get("choice_by_noise"))
+        return cls(lasting, most("by_earlier"), most("between"), choice)
 
 
-def _surely(estimate: Mapping[str, Any] | None) -> float | None:
-    """How far a figure lies from zero, at least, by its interval; None where it has none."""
+def _surely(estimate: Mapping[str, Any] | None, *, either_way: bool = False) -> float | None:
+    """How large a figure is, at least, by its interval; None where it has none.
+
+    A share that is below zero explains nothing, and is no sign; a correlation may be one `either_way`.
+    """
     low, high = (None, None) if estimate is None else (estimate["low"], estimate["high"])
-    return None if low is None or high is None else max(0.0, low, -high)
+    if low is None or high is None:
+        return None
+    return float(max(0.0, low, -high if either_way else 0.0))
 
 
 @dataclass(frozen=True)

@@ -373,7 +373,7 @@ class Evidence:
     @property
     def examined(self) -> bool:
         """Whether anything is known beside the model's check."""
-        parts = (self.refits, self.support, self.sensitivity)
+        parts = (self.refits, self.support, self.sensitivity, self.calibration, self.coupling, self.honest)
         return bool(self.changed_steps) and any(part is not None for part in parts)
 
     @cached_property
@@ -394,14 +394,18 @@ class Evidence:
         found, rule = self.judgement, the_rule()
         if found is not None and found.probability < rule.believable:
             return Verdict.NOT_BELIEVABLE
-        if found is not None and found.probability >= rule.supported and not self._contradicted:
+        if found is not None and found.probability >= rule.supported and not self.contradicted:
             return Verdict.SUPPORTED
         return Verdict.UNCERTAIN if self.examined or self.warnings else Verdict.NOT_EXAMINED
 
     @property
-    def _contradicted(self) -> bool:
-        """Whether something speaks against the answer that the rule does not know of."""
-        return any(warning.beyond_the_rule for warning in self.warnings)
+    def contradicted(self) -> bool:
+        """Whether something keeps the answer from being supported, whatever the rule says: a warning that the rule does
+        not know of, a debiased gain that is none, or a model that could not be judged."""
+        found = self.estimate
+        nothing_left = found is not None and found.gain <= 0
+        unjudged = self.check is not None and self.check.verdict == "not judged"
+        return nothing_left or unjudged or any(warning.beyond_the_rule for warning in self.warnings)
 
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:

@@ -139,13 +139,18 @@ def signals_of(evidence: Evidence) -> dict[Signal, float] | None:
     rarest = min((one.probability or 0.0) for one in support.changed)
     weakest = influence.weakest
     size = LARGEST_INFLUENCE if weakest is None or weakest.undone_by is None else weakest.undone_by
-    certainty = estimate.gain / estimate.scale if estimate.scale > 0 else math.copysign(math.inf, estimate.gain)
     return {
-        Signal.CERTAINTY: math.tanh(certainty / 3),
-        Signal.INFLUENCE: math.log(min(size, LARGEST_INFLUENCE) + LEAST_INFLUENCE),
+        Signal.CERTAINTY: math.tanh(_ratio(estimate.gain, estimate.scale) / 3),
+        # Where nothing is gained, no influence at all is needed to undo it.
+        Signal.INFLUENCE: math.log((min(size, LARGEST_INFLUENCE) if influence.helps else 0.0) + LEAST_INFLUENCE),
         Signal.SUPPORT: math.log10(max(rarest, LEAST_PROBABILITY)),
         Signal.RECORDED: -max(_share(getattr(check.hidden, name), half) for name, half in HALF.items()),
     }
+
+
+def _ratio(gain: float, scale: float) -> float:
+    """The gain in units of its scale; what is open by nothing is infinitely certain, unless it is nothing."""
+    return gain / scale if scale > 0 else math.copysign(math.inf, gain) if gain else 0.0
 
 
 def _share(size: float | None, half: float) -> float:

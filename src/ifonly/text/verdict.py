@@ -31,7 +31,8 @@ def verdict_message(evidence: Evidence) -> Message | None:
 def _reasons(evidence: Evidence) -> list[Message]:
     """Why an answer is not supported: what no rule is needed for first."""
     assert evidence.judgement is not None, "it was judged"
-    codes = ["model check"] if evidence.check is not None and evidence.check.failed else []
+    checked = {"fail": "model check", "not judged": "not judged"}
+    codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
     codes += [signal.value for signal in evidence.judgement.reasons]
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]

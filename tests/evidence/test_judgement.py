@@ -112,7 +112,7 @@ def with_probability(wanted: float) -> Evidence:
         ),
         # nothing open at all: certain; what was not measured is no sign
         (
-            {"spread": 0.0, "influence": 0.0, "choice": None, "earlier": None},
+            {"spread": 0.0, "influence": 0.0, "choice": None},
             1.0,
             math.log(0.02),
             math.log10(0.2),
@@ -470,3 +470,10 @@ def test_shares_below_zero_are_no_sign_of_something_hidden_and_correlations_are(
     below = {"value": -0.02, "low": -0.03, "high": -0.01}
     figures = {"features": [{"lasting": below, "by_earlier": below, "between": below}], "choice_by_noise": below}
     assert HiddenSigns.of_figures(figures) == HiddenSigns(lasting=0.01, earlier=0.0, between=0.0, choice=0.0)
+
+
+def test_signs_that_were_not_measured_are_not_clean() -> None:
+    """An older check, or one of too few subjects, says nothing about what is hidden: then there is no verdict."""
+    unknown = judged(check=CHECKED["pass"])
+    assert unknown.judgement is None
+    assert unknown.verdict is Verdict.UNCERTAIN

@@ -4,7 +4,8 @@ A bijective model says which noise explains a recorded transition, and that the 
 another action been taken, or had the state been another: each feature keeps its quantile. Data cannot show that: they
 determine the distribution under each action, not how the two go together. Here they go together less than fully: where
 the state or the action differs from the record, the normal score of the noise is r z + sqrt(1 - r^2) z', with the
-recorded score z and that of fresh noise, z'. For every r this has the distribution that the model gives to the noise.
+recorded score z and that of fresh noise, z'. For every r each feature's noise has the distribution that the model gives
+to it.
 """
 
 from __future__ import annotations

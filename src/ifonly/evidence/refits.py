@@ -51,7 +51,7 @@ def agreement(
         steps=None if own is None else _step_agreement(ensemble, sequence, own),
         unsolved=0 if own is None else len(ensemble.models) - len(own),
         notes=ensemble.notes,
-        labels=tuple(getattr(members, "labels", ())),
+        labels=tuple(getattr(members, "labels", ensemble.labels if members is ensemble.models else ())),
     )
 
 

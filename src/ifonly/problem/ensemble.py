@@ -15,7 +15,7 @@ from torch import Tensor
 from ifonly.data.episode import Episode
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
-from ifonly.models.standing import EnsembleNote, Standing, worst_of
+from ifonly.models.standing import EnsembleNote, MemberLabel, Standing, worst_of
 from ifonly.objective import Objective
 from ifonly.problem.base import BaseProblem, checked_standing
 from ifonly.problem.problem import Problem, put_all_to
@@ -48,6 +48,8 @@ class EnsembleProblem(BaseProblem):
     """What a reader of the members' agreement should know, as their ensemble says."""
     weights: tuple[float, ...] | None = None
     """What each member counts in a mean or a quantile [M], with a sum of 1; None: all the same."""
+    labels: tuple[MemberLabel, ...] = ()
+    """Who the members are [M], as their ensemble says."""
 
     @classmethod
     def from_episode(
@@ -86,8 +88,8 @@ class EnsembleProblem(BaseProblem):
             return []
         problems = cls._put_to_all(alone, [alone[0].model, *members[1:]], objective=query.objective or "mean")
         asked = query if query.objective is not None else query.with_changes(objective="mean")
-        notes, weights = _notes(models), member_weights(models)
-        return [replace(one, query=asked, standing=standing, notes=notes, weights=weights) for one in problems]
+        about: dict[str, Any] = {"notes": _notes(models), "weights": member_weights(models), "labels": _labels(models)}
+        return [replace(one, query=asked, standing=standing, **about) for one in problems]
 
     @classmethod
     def from_problem(
@@ -134,6 +136,7 @@ class EnsembleProblem(BaseProblem):
                 member_models=tuple(one.model for one in answers),
                 notes=notes,
                 weights=weights,
+                labels=_labels(models),
             )
             for problem, *answers in zip(problems, *by_member, strict=True)
         ]
@@ -260,6 +263,10 @@ def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) 
     standings = [getattr(model, "standing", None) for model in models]
     worst = worst_of(standings)
     return None if worst is not None and worst.verdict == "pass" and None in standings else worst
+
+
+def _labels(models: Any) -> tuple[MemberLabel, ...]:
+    return tuple(getattr(models, "labels", ()))
 
 
 def _notes(models: Any) -> tuple[EnsembleNote, ...]:

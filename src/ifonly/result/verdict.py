@@ -136,6 +136,9 @@ def signals_of(evidence: Evidence) -> dict[Signal, float] | None:
     estimate, support, influence, check = estimate_of(evidence), evidence.support, evidence.sensitivity, evidence.check
     if estimate is None or support is None or influence is None or check is None or not support.changed:
         return None
+    signs = [(getattr(check.hidden, name), half) for name, half in HALF.items()]
+    if all(size is None for size, _ in signs):  # an older check, or one of too few subjects: not clean, but unknown
+        return None
     rarest = min((one.probability or 0.0) for one in support.changed)
     weakest = influence.weakest
     size = LARGEST_INFLUENCE if weakest is None or weakest.undone_by is None else weakest.undone_by
@@ -144,7 +147,7 @@ def signals_of(evidence: Evidence) -> dict[Signal, float] | None:
         # Where nothing is gained, no influence at all is needed to undo it.
         Signal.INFLUENCE: math.log((min(size, LARGEST_INFLUENCE) if influence.helps else 0.0) + LEAST_INFLUENCE),
         Signal.SUPPORT: math.log10(max(rarest, LEAST_PROBABILITY)),
-        Signal.RECORDED: -max(_share(getattr(check.hidden, name), half) for name, half in HALF.items()),
+        Signal.RECORDED: -max(_share(size, half) for size, half in signs),
     }
 
 

@@ -111,4 +111,6 @@ def _shares(weights: tuple[float, ...]) -> tuple[float, ...] | None:
     if all(weight == weights[0] for weight in weights):
         return None
     total = math.fsum(weights)
+    if math.isclose(total, 1.0, rel_tol=1e-12):  # shares already: to divide once more would move their last digits
+        return tuple(float(weight) for weight in weights)
     return tuple(float(weight / total) for weight in weights)

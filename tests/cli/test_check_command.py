@@ -144,7 +144,7 @@ def test_remedies_are_told_tried_and_kept_only_if_asked(
         monkeypatch.setattr(f"ifonly.report.{place}.check_figures", lambda one: {"likelihood": plot_likelihood(one)})
     out, page = tmp_path / "out", tmp_path / "page.html"
     asked = ("check", "--model", own, "--episodes", others, "--no-save")
-    trying = ("--try", "--fit-on", cohort_folder, "--epochs", 2)
+    trying = ("--try", cohort_folder, "--epochs", 2)
     before = set(tmp_path.rglob("*"))
     told = run(*asked, *trying)
     assert told.exit_code == 6, told.output
@@ -193,9 +193,8 @@ def test_bad_requests_leave_nothing_behind(run, own: Path, others: Path, tmp_pat
         (("--by", "height"), 3, "height"),
         (("--out", full), 3, "mine"),
         (("--report", wrong), 3, "no page of a check"),
-        (("--try",), 2, "--fit-on"),
-        (("--fit-on", others), 2, "--try"),
-        (("--try", "--fit-on", others), 3, "flatter"),
+        (("--try",), 2, "--try"),
+        (("--try", others), 3, "flatter"),
     ):
         result = run("check", "--model", own, "--episodes", others, *options)
         assert (result.exit_code, expected in result.stderr) == (code, True), result.output

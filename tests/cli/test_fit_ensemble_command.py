@@ -126,9 +126,6 @@ def test_what_members_cannot_be_is_refused_in_words(run, cohort_folder: Path, tm
     own = run(*command, "--ensemble", "kinds", "--kind", "additive")
     assert own.exit_code == 2
     assert "goes with a recipe" in " ".join(own.output.split())
-    effects = run(*command, "--ensemble", "kinds", "--set", "subject_effect=true")
-    assert effects.exit_code == 2
-    assert "no subject effects yet" in " ".join(effects.output.split())
 
 
 def test_fit_with_subject_effects(run, cohort_folder: Path, tmp_path: Path) -> None:

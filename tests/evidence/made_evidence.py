@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ifonly.models.standing import Standing
+from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.query import Query
 from ifonly.result import Agreement, Sensitivity, SupportReport
 from ifonly.result.evidence import OrganGain, ScoreGain, StepAgreement, StepSupport, SupportFlag
@@ -13,7 +13,10 @@ from ifonly.testing.instances import random_problem
 SCHEMA = random_problem(0).episode.schema
 QUERY = Query(minus("SOFA"))
 FINDINGS = {"pass": (), "warn": ("noise_size",), "fail": ("noise_by_action", "coverage"), "not judged": ("too_few",)}
-CHECKED = {verdict: Standing(verdict, findings, 40, "c0") for verdict, findings in FINDINGS.items()}
+CHECKED = {
+    verdict: Standing(verdict, findings, 40, "c0", HiddenSigns(0.0, 0.0, 0.0, 0.0))
+    for verdict, findings in FINDINGS.items()
+}
 
 
 def refits(helping: int, of: int, same_steps: list[int] | None = None) -> Agreement:

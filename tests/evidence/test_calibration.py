@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_worlds import BIAS, SCHEMA, WRONG_ACTION, behaviour_of, recorded, true_model, wrong_model
+from biased_worlds import BIAS, SCHEMA, WRONG_ACTION, behaviour_of, recorded, true_model, wrong_model
 
 from ifonly.errors import InputError
 from ifonly.evidence import calibration, examine

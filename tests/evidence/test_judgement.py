@@ -474,6 +474,6 @@ def test_shares_below_zero_are_no_sign_of_something_hidden_and_correlations_are(
 
 def test_signs_that_were_not_measured_are_not_clean() -> None:
     """An older check, or one of too few subjects, says nothing about what is hidden: then there is no verdict."""
-    unknown = judged(check=CHECKED["pass"])
+    unknown = judged(choice=None, earlier=None)
     assert unknown.judgement is None
     assert unknown.verdict is Verdict.UNCERTAIN

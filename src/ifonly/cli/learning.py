@@ -240,10 +240,14 @@ def check(
         Path | None,
         option("FILE.html", "Write findings, what to do and figures as one page; an earlier one is replaced."),
     ] = None,
-    try_remedies: Annotated[
-        bool, flag("--try", "Fit the two most promising remedies to --fit-on, and check them on the same episodes.")
-    ] = False,
-    fit_on: Annotated[Path | None, option("FOLDER", "With --try: the cohort to fit to, of other subjects.")] = None,
+    fit_on: Annotated[
+        Path | None,
+        option(
+            "FOLDER",
+            "Fit the two most promising remedies to this cohort, of other subjects; check them on the same episodes.",
+            "--try",
+        ),
+    ] = None,
     epochs: Annotated[int, option("N", "With --try: passes over the training data.", min=1)] = 100,
     save: Annotated[
         bool, flag("--save/--no-save", "Keep the check with the model, where later commands find it.")
@@ -260,11 +264,9 @@ def check(
     Examples:
     ifonly check --model models/sepsis --episodes data/others
     ifonly check --model models/sepsis --episodes data/others --by age=50,70 --by gender --out checks/sepsis
-    ifonly check --model models/sepsis --episodes data/others --try --fit-on data/sepsis --report check.html
+    ifonly check --model models/sepsis --episodes data/others --try data/sepsis --report check.html
     """
     groupings = options.groupings(by)
-    if try_remedies != (fit_on is not None):
-        raise typer.BadParameter("--try and --fit-on belong together: what to fit, and to which episodes.")
     from ifonly.evidence.check.model_check import Level
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.models.checkpoint import CHECK

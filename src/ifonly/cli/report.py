@@ -93,7 +93,6 @@ def report(
         option("S", "For the alternatives of each case; one that takes longer is shown without them.", min=0),
     ] = 10.0,
     threshold: options.Threshold = 0.15,
-    abstain: options.Abstain = True,
     force: options.Force = False,
     episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
     model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
@@ -115,8 +114,7 @@ def report(
 
     target, least = run / "report.html" if out is None else out, options.checked_threshold(threshold)
     require_free(target, force=force)
-    ids = tuple(options.chosen_ids(only) or ())
-    settings = ifonly.ReportSettings(ids, cases, alternatives, seconds, least, abstain)
+    settings = ifonly.ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, least)
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
         written = ifonly.write_report(opened, target, settings, overwrite=force, progress=bars)

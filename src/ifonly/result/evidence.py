@@ -165,8 +165,8 @@ class Agreement:
     @property
     def weights(self) -> FloatArray:
         """What each member counts [M]; their sum is 1."""
-        shares = np.array([label.weight for label in self.labels] or np.ones(self.count), dtype=np.float64)
-        return np.asarray(shares / shares.sum())
+        counts = [label.weight for label in self.labels] or [1.0] * self.count
+        return np.array(counts) / math.fsum(counts)
 
     @property
     def mean(self) -> float:

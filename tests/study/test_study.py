@@ -15,6 +15,7 @@ from standins import without_drawing
 
 import ifonly
 from ifonly.errors import InputError, StoreError
+from ifonly.models.standing import HiddenSigns
 from ifonly.study import Study, StudyTick, load_study, plan, run_study
 from ifonly.study import run as running
 from ifonly.study.plan import FitPlan
@@ -110,7 +111,11 @@ def test_a_first_study_has_all_that_a_verdict_needs(tmp_path: Path) -> None:
     for row in run.table().iter_rows(named=True):
         evidence = run.result(row["episode"]).evidence
         assert evidence.failures == ()
-        assert evidence.judgement is not None
+        assert None not in (evidence.estimate, evidence.support, evidence.sensitivity, evidence.check)
+        # Eight stays are too few to look for what is hidden: with signs that were measured there is a judgement.
+        measured = replace(evidence.check, hidden=HiddenSigns(choice=0.0, earlier=0.0))
+        assert evidence.judgement is None
+        assert replace(evidence, check=measured).judgement is not None
         assert row["verdict"] == evidence.verdict.value
 
 

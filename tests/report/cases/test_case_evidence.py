@@ -14,7 +14,7 @@ import ifonly
 from ifonly.errors import InputError, ReplayError, StoreError
 from ifonly.evidence import examine
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour, save_behaviour
-from ifonly.models.standing import Standing
+from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.query import Query
 from ifonly.records import to_plain
@@ -187,7 +187,9 @@ def test_a_case_begins_with_the_verdict_and_tells_what_is_left_of_the_promise(op
     id = opened.cohort.ids[0]
     problem, result = opened.problem(id), opened.result(id)
     records = LocalCalibration(result.improvement, result.improvement, deviation=0.5, transitions=100)
-    evidence = replace(result.evidence, honest=HonestGain(promised=2.0, judged=1.0), calibration=records)
+    checked = replace(PASSED, hidden=HiddenSigns(choice=0.0, earlier=0.0))
+    honest = HonestGain(promised=2.0, judged=1.0)
+    evidence = replace(result.evidence, check=checked, honest=honest, calibration=records)
     assert evidence.judgement is not None
     case = case_of(problem, replace(result, evidence=evidence))
     assert str(case.evidence.statement).startswith(("Supported: ", "Uncertain: ", "Not to be believed: "))

@@ -7,7 +7,6 @@ the world. The verdict is judged by world: the rule that judges a world was fitt
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,15 +35,14 @@ from ifonly import (
     solve,
 )
 from ifonly.data.episode import FloatArray
-from ifonly.errors import InputError, StoreError
+from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.recipes import fit_recipe
-from ifonly.files import write_text_atomically
 from ifonly.models.base import TrainableModel
 from ifonly.models.recipes import RECIPES, Recipe
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
-from paper.bench import differences
+from paper.cells import CellFolder
 from paper.worlds import WORLDS, Recording
 from paper.worlds_study import NEGLIGIBLE, attainable, require_known, variants_of
 
@@ -176,15 +174,18 @@ def carry_out(
     cells: Sequence[CellSettings], folder: Path, *, workers: int = 1, progress: Progress = silent
 ) -> list[Cell]:
     """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them."""
-    known = {settings: read_cell(folder, settings) for settings in cells}
-    missing = [settings for settings, cell in known.items() if cell is None]
-    folder.mkdir(parents=True, exist_ok=True)
+    kept = kept_in(folder)
+    missing = [settings for settings in cells if kept.find(settings) is None]  # refused before any work
     done = len(cells) - len(missing)
     progress(Tick("evidence", done, len(cells)))
     for number, _ in enumerate(_kept(missing, folder, workers), start=done + 1):
         progress(Tick("evidence", number, len(cells)))
-    found = [read_cell(folder, settings) for settings in cells]
-    return [cell for cell in found if cell is not None]
+    return [cell for settings in cells if (cell := kept.find(settings)) is not None]
+
+
+def kept_in(folder: Path) -> CellFolder[Cell]:
+    """The cells that a folder holds."""
+    return CellFolder(folder, Cell, FORMAT)
 
 
 def _kept(missing: Sequence[CellSettings], folder: Path, workers: int) -> Iterator[None]:
@@ -201,24 +202,11 @@ def _kept(missing: Sequence[CellSettings], folder: Path, workers: int) -> Iterat
 def _keep(settings: CellSettings, folder: Path) -> None:
     """Measure one cell and write it down."""
     torch.set_num_threads(1)
-    text = json.dumps(measure(settings).to_dict(), allow_nan=False) + "\n"
-    write_text_atomically(folder / settings.file, text)
-
-
-def read_cell(folder: Path, settings: CellSettings) -> Cell | None:
-    """A cell that was measured already; None where there is none. One of other settings is refused."""
-    path = folder / settings.file
-    if not path.exists():
-        return None
-    cell = _read(path)
-    if differing := differences(asdict(cell.settings), asdict(settings)):
-        raise StoreError(f"{path} was made under other settings ({differing}); choose another folder.")
-    return cell
+    kept_in(folder).keep(measure(settings))
 
 
 def read_cells(folder: Path) -> list[Cell]:
     """All that a folder holds, in the order of worlds and variants, the larger cells first."""
-    cells = [_read(path) for path in folder.glob("*.json")]
     names = list(WORLDS)
 
     def order(cell: Cell) -> tuple[int, int, int, int]:
@@ -226,17 +214,7 @@ def read_cells(folder: Path) -> list[Cell]:
         variant = variants_of(WORLDS[settings.world]).index(settings.variant)
         return names.index(settings.world), variant, -settings.episodes, settings.seed
 
-    return sorted(cells, key=order)
-
-
-def _read(path: Path) -> Cell:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if {name: content.get(name) for name in FORMAT} != FORMAT:
-            raise StoreError(f"{path}: not a cell of this study.")
-        return Cell.from_dict(content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: not a cell of this study ({type(error).__name__}).") from None
+    return sorted(kept_in(folder).all(), key=order)
 
 
 def measure(settings: CellSettings) -> Cell:

@@ -102,7 +102,7 @@ def _line(cell: Cell, answer: Answer, evidence: Evidence, probability: float | N
         "debiased": None if estimate is None else estimate.gain,
         "true": answer.true,
         "helps": answer.helps,
-        "verdict": verdict_of(evidence, known).value,
+        "verdict": evidence.verdict_at(known).value,
         RULE: known,
         RULE_AND_CHECK: None if known is None else known - failed,
         "seconds": answer.seconds,
@@ -114,17 +114,6 @@ def _line(cell: Cell, answer: Answer, evidence: Evidence, probability: float | N
 
 def _of_rule(name: str) -> str:
     return f"of the rule: {name}"
-
-
-def verdict_of(evidence: Evidence, probability: float | None) -> Verdict:
-    """As `Evidence.verdict`, with the probability that another rule gives."""
-    if evidence.check is not None and evidence.check.failed:
-        return Verdict.NOT_BELIEVABLE
-    if probability is not None and probability < BELIEVABLE:
-        return Verdict.NOT_BELIEVABLE
-    if probability is not None and probability >= SUPPORTED and not evidence.contradicted:
-        return Verdict.SUPPORTED
-    return Verdict.UNCERTAIN
 
 
 def truth_table(cells: Sequence[Cell], table: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,16 +15,15 @@ import torch
 from ifonly import Cohort, FitSettings, LocationScale, ModelCheck, Result, Status, check_model, fit
 from ifonly.data.episode import FloatArray
 from ifonly.data.plain import did_you_mean
-from ifonly.errors import InputError, StoreError
+from ifonly.errors import InputError
 from ifonly.evidence.recipes import fit_recipe
-from ifonly.files import write_text_atomically
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import evaluate
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import finite
 from paper import asking
 from paper.accuracy import random_changes
-from paper.bench import differences
+from paper.cells import CellFolder
 from paper.worlds import PLAIN, WORLDS, Recording, Scaling, World
 
 FORMAT: dict[str, Any] = {"format": "paper.worlds", "version": 1}
@@ -162,34 +160,26 @@ class WorldCell:
 
 def carry_out(cells: Sequence[CellSettings], folder: Path, *, progress: Progress = silent) -> list[WorldCell]:
     """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them."""
-    stored = [read_cell(folder, settings) for settings in cells]  # what does not fit is refused before any work
+    kept = kept_in(folder)
+    stored = [kept.find(settings) for settings in cells]  # what does not fit is refused before any work
     done = []
     for number, (settings, known) in enumerate(zip(cells, stored, strict=True)):
         progress(Tick("worlds", number, len(cells)))
         cell = known or measure(settings, progress=progress)
         if known is None:
-            text = json.dumps(cell.to_dict(), indent=1, allow_nan=False) + "\n"
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text_atomically(folder / settings.file, text)
+            kept.keep(cell)
         done.append(cell)
     progress(Tick("worlds", len(cells), len(cells)))
     return done
 
 
-def read_cell(folder: Path, settings: CellSettings) -> WorldCell | None:
-    """A cell that was measured already; None where there is none. One of other settings is refused."""
-    path = folder / settings.file
-    if not path.exists():
-        return None
-    cell = _read(path)
-    if differing := differences(asdict(cell.settings), asdict(settings)):
-        raise StoreError(f"{path} was made under other settings ({differing}); choose another folder.")
-    return cell
+def kept_in(folder: Path) -> CellFolder[WorldCell]:
+    """The cells that a folder holds."""
+    return CellFolder(folder, WorldCell, FORMAT)
 
 
 def read_cells(folder: Path) -> list[WorldCell]:
     """All that a folder holds, in the order of worlds, variants and recipes."""
-    cells = [_read(path) for path in sorted(folder.glob("*.json"))]
     recipes = list(RECIPES)
 
     def order(cell: WorldCell) -> tuple[int, int, int, str, int]:
@@ -198,17 +188,7 @@ def read_cells(folder: Path) -> list[WorldCell]:
         place = list(WORLDS).index(settings.world), variants.index(settings.variant), recipes.index(settings.recipe)
         return *place, settings.scaling, settings.seed
 
-    return sorted(cells, key=order)
-
-
-def _read(path: Path) -> WorldCell:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if {name: content.get(name) for name in FORMAT} != FORMAT:
-            raise StoreError(f"{path}: not a cell of this study.")
-        return WorldCell.from_dict(content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: not a cell of this study ({type(error).__name__}).") from None
+    return sorted(kept_in(folder).all(), key=order)
 
 
 def variants_of(world: World) -> list[str]:

@@ -5,7 +5,8 @@ import numpy as np
 from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.query import Query
 from ifonly.result import Agreement, Sensitivity, SupportReport
-from ifonly.result.evidence import OrganGain, ScoreGain, StepAgreement, StepSupport, SupportFlag
+from ifonly.result.agreement import StepAgreement
+from ifonly.result.evidence import OrganGain, ScoreGain, StepSupport, SupportFlag
 from ifonly.result.sensitivity import StepSensitivity
 from ifonly.rewards import minus
 from ifonly.testing.instances import random_problem

@@ -22,7 +22,8 @@ from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
 from ifonly.result import Evidence, Result, Verdict, WarningCode
-from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepAgreement
+from ifonly.result.agreement import StepAgreement
+from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode
 from ifonly.result.table import COLUMNS, from_row, to_row, with_check
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy

@@ -25,7 +25,6 @@ from paper.evidence_tables import (
     probability_table,
     signal_table,
     truth_table,
-    verdict_of,
     world_table,
 )
 from paper.verdicts import (
@@ -264,8 +263,8 @@ class TestTables:
             if answer.evidence is not None:
                 for verdict in ("pass", "warn", "fail"):
                     told = replace(answer.evidence, check=replace(answer.evidence.check, verdict=verdict))
-                    assert verdict_of(told, told.judgement.probability) == told.verdict
-                assert verdict_of(replace(answer.evidence, check=None), None) == Verdict.UNCERTAIN
+                    assert told.verdict_at(told.judgement.probability) == told.verdict
+                assert replace(answer.evidence, check=None).verdict_at(None) == Verdict.UNCERTAIN
 
     def test_counts_and_shares(self, cells: list[Cell]) -> None:
         table = answers_table(cells)

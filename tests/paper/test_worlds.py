@@ -19,8 +19,8 @@ from paper.worlds_study import (
     attainable,
     carry_out,
     cells_of,
+    kept_in,
     measure,
-    read_cell,
     variants_of,
 )
 from paper.worlds_tables import BEGIN, END, background, fill_page, summary
@@ -382,7 +382,7 @@ class TestStudy:
             carry_out([settings], tmp_path)
         with pytest.raises(StoreError, match="no lines"):
             fill_page(tmp_path / "page.md", [])
-        assert read_cell(tmp_path / "nowhere", settings) is None
+        assert kept_in(tmp_path / "nowhere").find(settings) is None
 
 
 class TestTables:

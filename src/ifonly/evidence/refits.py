@@ -15,7 +15,7 @@ from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Limits
 from ifonly.result import Agreement, Result, Status
-from ifonly.result.evidence import StepAgreement
+from ifonly.result.agreement import StepAgreement
 from ifonly.search.base import Solver
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve

@@ -1,9 +1,9 @@
 """The one answer (`Result`), its parts, and what speaks for it (`Evidence`)."""
 
+from ifonly.result.agreement import Agreement
 from ifonly.result.calibration import LocalCalibration
 from ifonly.result.coupling import Coupling
 from ifonly.result.evidence import (
-    Agreement,
     Evidence,
     EvidenceWarning,
     SupportReport,

@@ -42,7 +42,8 @@ from ifonly.result import (
     Status,
     SupportReport,
 )
-from ifonly.result.evidence import StepAgreement, StepSupport, SupportFlag
+from ifonly.result.agreement import StepAgreement
+from ifonly.result.evidence import StepSupport, SupportFlag
 from ifonly.rewards import minus
 from ifonly.text.cases import AskedFacts, assumption_messages, claim_message
 from ifonly.text.catalogue import Message

@@ -26,15 +26,27 @@ def lasting() -> Cohort:
 
 
 @pytest.fixture(scope="module")
+def fleeting() -> Cohort:
+    return lasting_cohort(200, pull=0.0)[0]
+
+
+@pytest.fixture(scope="module")
+def choices(lasting: Cohort, fleeting: Cohort) -> dict[str, EffectChoice]:
+    """What is decided where something lasts, and where nothing does."""
+    cohorts = {"lasting": lasting, "fleeting": fleeting}
+    return {name: choose_effects(untrained(), cohort, settings=SETTINGS) for name, cohort in cohorts.items()}
+
+
+@pytest.fixture(scope="module")
 def model(lasting: Cohort) -> SubjectEffectModel:
     found = fit_with_effects(untrained(), lasting, settings=SETTINGS)
     assert isinstance(found, SubjectEffectModel)
     return found
 
 
-def test_effects_pay_where_something_lasts(lasting: Cohort) -> None:
+def test_effects_pay_where_something_lasts(choices: dict[str, EffectChoice]) -> None:
     """A constant of variance 0.49 beside noise of variance 1: known, it would gain log(1.49) / 2 = 0.2 nats at most."""
-    choice = choose_effects(untrained(), lasting, settings=SETTINGS)
+    choice = choices["lasting"]
     assert choice.chosen
     assert choice.subjects == 40
     assert choice.gain is not None
@@ -42,9 +54,8 @@ def test_effects_pay_where_something_lasts(lasting: Cohort) -> None:
     assert choice.error < choice.gain < 0.2
 
 
-def test_where_nothing_lasts_the_gate_is_closed() -> None:
-    choice = choose_effects(untrained(), lasting_cohort(200, pull=0.0)[0], settings=SETTINGS)
-    assert choice == EffectChoice(chosen=False, subjects=40)
+def test_where_nothing_lasts_the_gate_is_closed(choices: dict[str, EffectChoice]) -> None:
+    assert choices["fleeting"] == EffectChoice(chosen=False, subjects=40)
 
 
 def test_what_lasts_for_a_while_only_does_not_pay() -> None:
@@ -74,17 +85,19 @@ def test_few_subjects_decide_nothing(lasting: Cohort) -> None:
 
 
 @pytest.mark.parametrize("members", [0, 2])
-@pytest.mark.parametrize("pull", [0.0, 0.7])
-def test_auto_fits_as_it_decides_and_says_so(lasting: Cohort, pull: float, members: int) -> None:
-    cohort = lasting if pull else lasting_cohort(200, pull=pull)[0]
+@pytest.mark.parametrize("name", ["lasting", "fleeting"])
+def test_auto_fits_as_it_decides_and_says_so(
+    choices: dict[str, EffectChoice], request: pytest.FixtureRequest, name: str, members: int
+) -> None:
+    cohort, lasts = request.getfixturevalue(name), name == "lasting"
     found = fit_as_chosen(untrained(), cohort, subject_effect="auto", members=members, settings=SETTINGS)
     assert isinstance(found, Ensemble) == bool(members)
     centre = found.centre if isinstance(found, Ensemble) else found
-    assert isinstance(centre, SubjectEffectModel) == bool(pull)
+    assert isinstance(centre, SubjectEffectModel) == lasts
     report = centre.fit_report
     assert report is not None
-    assert report.effect_choice == choose_effects(untrained(), cohort, settings=SETTINGS)
-    assert ("taken" if pull else "no effects: the noise of no feature") in str(report)
+    assert report.effect_choice == choices[name]
+    assert ("taken" if lasts else "no effects: the noise of no feature") in str(report)
     assert FitReport.from_dict(report.to_dict()) == report
 
 

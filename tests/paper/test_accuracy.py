@@ -21,7 +21,7 @@ from paper.asking import Question
 from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
-from ifonly.models.fit import fit
+from ifonly.models.fit import FitSettings, fit
 from ifonly.progress import Tick
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort

@@ -34,20 +34,26 @@ def _reasons(evidence: Evidence) -> list[Message]:
     checked = {"fail": "model check", "not judged": "not judged"}
     codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
-    codes += [signal.value for signal in evidence.judgement.reasons]
+    signals = [signal.value for signal in evidence.judgement.reasons]
+    if evidence.hidden_clearly:
+        codes.append("hidden")
+        signals = [signal for signal in signals if signal != "recorded"]
+    codes += signals
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]
 
 
 def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
-    """The promise, and what is left of it once what it owes to having been chosen is taken off."""
+    """The promise, and what is left of it once what it owes to having been chosen is taken off; or why not told."""
     found = evidence.estimate
     if found is None or evidence.promised is None:
-        return ()
+        chosen_together = query.honest and query.objective is not None and bool(evidence.changed_steps)
+        return (Message("judged.objective"),) if chosen_together else ()
     moved = moves(query)
     ends = {"low": moved(found.low), "high": moved(found.high)}
     label = query.reward.show(0.0).label
     values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
-    return (Message("judged.gain", values),)
+    anew = (Message("judged.anew"),) if evidence.judged_anew else ()
+    return (Message("judged.gain", values), *anew)
 
 
 def moves(query: Query) -> Callable[[float], Message]:

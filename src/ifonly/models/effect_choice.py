@@ -74,11 +74,11 @@ def choose_effects(
     Models without and with them are fitted to four fifths of the subjects. Of the others, the errors of every step are
     compared, with the effect that all other steps of the subject give: so no step flatters itself. Earlier steps alone
     would be the wrong judge. Where those who act go by what lasts, actions tell of it, and a model without effects that
-    takes them for its cause predicts as well; its mistake shows only where other steps tell of it, too, and most of an
-    episode tells more than its beginning.
+    takes them for its cause predicts nearly as well; effects of half an episode are too uncertain to make up for that.
+    For the same reason the sign of the difference decides, and not its size: that something lasts was tested before,
+    since where the noise of no feature lies between subjects beyond chance, the second model is not fitted.
     Errors, and not densities: a fit with effects of the very steps that it explains takes its noise for too small, and
-    counterfactuals do not depend on that. Where the noise of no feature lies between subjects beyond chance, the second
-    is not fitted.
+    counterfactuals do not depend on that.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
@@ -100,7 +100,7 @@ def choose_effects(
     found = fit_with_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
     assert isinstance(found, SubjectEffectModel), "there are no members"
     gain, error = _gain_by_others(without, found, held_out)
-    return EffectChoice(chosen=gain > error, subjects=subjects, gain=gain, error=error)
+    return EffectChoice(chosen=gain > 0, subjects=subjects, gain=gain, error=error)
 
 
 @torch.no_grad()

@@ -137,8 +137,8 @@ class EffectShare:
 
 @dataclass(frozen=True)
 class EffectChoice:
-    """Whether subject effects pay, on subjects held out: inferred from all other steps of a subject, they must lower the
-    errors of its steps by more than one standard error."""
+    """Whether subject effects pay, on subjects held out: inferred from all other steps of a subject, they must lower
+    the errors of its steps."""
 
     chosen: bool
     subjects: int

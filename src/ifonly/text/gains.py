@@ -30,10 +30,11 @@ FAR = 90.0
 
 
 def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
-    """The promise, and what is left of it once what it owes to having been chosen is taken off."""
+    """The promise, and what is left of it once what it owes to having been chosen is taken off; or why not told."""
     found = evidence.estimate
     if found is None or evidence.promised is None:
-        return ()
+        chosen_together = query.honest and query.objective is not None and bool(evidence.changed_steps)
+        return (Message("judged.objective"),) if chosen_together else ()
     moved = moves(query)
     ends = {"low": moved(found.low), "high": moved(found.high)}
     label = query.reward.show(0.0).label

@@ -31,5 +31,9 @@ def _reasons(evidence: Evidence) -> list[Message]:
     checked = {"fail": "model check", "not judged": "not judged"}
     codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
-    codes += [signal.value for signal in evidence.judgement.reasons]
+    signals = [signal.value for signal in evidence.judgement.reasons]
+    if evidence.hidden_clearly:
+        codes.append("hidden")
+        signals = [signal for signal in signals if signal != "recorded"]
+    codes += signals
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]

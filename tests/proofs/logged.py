@@ -55,5 +55,3 @@ class Log:
         content = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         with path.open("wb") as file:
             np.savez(file, header=content, **self.arrays)
-
-

@@ -1,9 +1,11 @@
 """The checker of logs: it accepts what searches write, and refuses everything else."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,7 @@ def test_what_searches_write_is_accepted(tmp_path: Path) -> None:
         found = check_proof(path)
         assert found.complete, seed
         assert found.sequences == problem.sequence_count()
-        assert abs(found.outcome - result.outcome) <= 10 * problem.tolerance
+        assert abs(found.outcomes[-1] - result.outcome) <= 10 * problem.tolerance
 
 
 def test_replays_are_the_same_arithmetic_twice(tmp_path: Path) -> None:
@@ -46,11 +48,19 @@ def test_replays_are_the_same_arithmetic_twice(tmp_path: Path) -> None:
         assert (np.abs(found[2] - outcomes.numpy()) <= 10 * problem.tolerance).all(), seed
 
 
-def without(log: Log, kind: str, row: int) -> Log:
-    """A log without one row."""
+KINDS = ("linear", "additive", "location-scale")
+BESIDE = {"expanded": ("outcomes",), "leaves": ("outcomes",), "cuts": ("bounds", "thresholds")}
+
+
+def beside(kind: str) -> list[str]:
+    """The arrays that have a row for each sequence of a kind."""
+    return [kind, f"{kind}/budgets", *(f"{kind}/{name}" for name in BESIDE[kind])]
+
+
+def without(log: Log, kind: str, row: object) -> Log:
+    """A log without some rows."""
     changed = deepcopy(log)
-    beside = {"cuts": ("cut_bounds", "cut_thresholds")}.get(kind, (f"{kind}_outcomes",))
-    for name in (kind, *beside):
+    for name in beside(kind):
         changed.arrays[name] = np.delete(changed.arrays[name], row, axis=0)
     return changed
 
@@ -58,8 +68,7 @@ def without(log: Log, kind: str, row: int) -> Log:
 def twice(log: Log, kind: str, row: int) -> Log:
     """A log with one row more than once."""
     changed = deepcopy(log)
-    beside = {"cuts": ("cut_bounds", "cut_thresholds")}.get(kind, (f"{kind}_outcomes",))
-    for name in (kind, *beside):
+    for name in beside(kind):
         changed.arrays[name] = np.concatenate([changed.arrays[name], changed.arrays[name][row : row + 1]])
     return changed
 
@@ -71,54 +80,77 @@ def altered(log: Log, name: str, place: object, value: object) -> Log:
     return changed
 
 
+def headed(log: Log, **entries: object) -> Log:
+    changed = deepcopy(log)
+    changed.header |= entries
+    return changed
+
+
 def mutations(log: Log, rng: np.random.Generator) -> Iterator[tuple[str, Log]]:
     """Logs that prove nothing, and what was done to them."""
-    arrays = log.arrays
-    for kind in ("cuts", "leaves", "expanded"):
-        if len(arrays[kind]):
-            row = int(rng.integers(len(arrays[kind])))
-            yield f"{kind}: a row removed", without(log, kind, row)
-            yield f"{kind}: a row twice", twice(log, kind, row)
-            step = int(rng.integers(arrays[kind].shape[1]))
-            action = int(rng.integers(arrays["allowed"].shape[1]))
-            if action != arrays[kind][row, step]:
-                yield f"{kind}: a sequence altered", altered(log, kind, (row, step), action)
-    away = 1e-3 + 100 * log.header["slack"]
-    fine = Rules(question_of(log))
+    arrays, question = log.arrays, question_of(log)
+    for kind in BESIDE:
+        if not len(arrays[kind]):
+            continue
+        row = int(rng.integers(len(arrays[kind])))
+        yield f"{kind}: a row removed", without(log, kind, row)
+        yield f"{kind}: a row twice", twice(log, kind, row)
+        yield f"{kind}: cut off", without(log, kind, slice(row, None))
+        yield f"{kind}: of another budget", altered(log, f"{kind}/budgets", row, arrays[f"{kind}/budgets"][row] - 1)
+        step = int(rng.integers(arrays[kind].shape[1]))
+        action = int(rng.integers(arrays["allowed"].shape[1]))
+        if action != arrays[kind][row, step]:
+            yield f"{kind}: a sequence altered", altered(log, kind, (row, step), action)
+    away = 1e-3 + 100 * log.header["tolerance"]
+    fine = Rules(question)
     for kind in ("leaves", "expanded"):
-        rows = np.flatnonzero(fine.admissible(arrays[kind].astype(np.int64))) if len(arrays[kind]) else []
-        for row in rows[:1]:
-            told = arrays[f"{kind}_outcomes"][row]
-            yield f"{kind}: an outcome altered", altered(log, f"{kind}_outcomes", row, told - away)
-    best = arrays["best_outcomes"]
+        for row in np.flatnonzero(fine.admissible(arrays[kind].astype(np.int64)))[:1]:
+            told = arrays[f"{kind}/outcomes"][row]
+            yield f"{kind}: an outcome altered", altered(log, f"{kind}/outcomes", row, told - away)
+    best = arrays["best/outcomes"]
     for budget in np.flatnonzero(np.isfinite(best)):
         for name, by in (("raised", away), ("lowered", -away)):
-            yield f"the optimum of {budget} {name}", altered(log, "best_outcomes", budget, best[budget] + by)
-    if len(arrays["thresholds"]):
-        yield "a threshold raised", altered(log, "thresholds", (0, -1), best[-1] + away)
+            yield f"the optimum of {budget} {name}", altered(log, "best/outcomes", budget, best[budget] + by)
     if len(arrays["cuts"]):
         row = int(rng.integers(len(arrays["cuts"])))
-        yield "a bound raised", altered(log, "cut_bounds", (row, -1), best[-1] + away)
-        if fine.admissible(arrays["cuts"][row : row + 1].astype(np.int64))[0]:
-            own = question_of(log).replay(arrays["cuts"][row : row + 1].astype(np.int64))[2][0]
-            yield "a bound lowered", altered(log, "cut_bounds", (row, -1), own - away)
-    yield from altered_questions(log, fine.sequence_count())
+        limit = best[arrays["cuts/budgets"][row]]
+        yield "a threshold raised", altered(log, "cuts/thresholds", row, limit + away)
+        yield "a bound raised", altered(log, "cuts/bounds", row, limit + away)
+        own = arrays["cuts"][row : row + 1].astype(np.int64)
+        if fine.admissible(own)[0]:
+            yield "a bound lowered", altered(log, "cuts/bounds", row, question.replay(own)[2][0] - away)
+    yield from altered_questions(log, away, rng)
 
 
-def altered_questions(log: Log, count: int) -> Iterator[tuple[str, Log]]:
+def altered_questions(log: Log, away: float, rng: np.random.Generator) -> Iterator[tuple[str, Log]]:
     """The same tree for another question."""
-    allowed = log.arrays["allowed"]
-    for step, action in np.ndindex(*allowed.shape):
+    allowed, options = log.arrays["allowed"], children(log)
+    for step, action in rng.permutation(np.argwhere(allowed | True))[:3].tolist():
         changed = altered(log, "allowed", (step, action), not allowed[step, action])
-        if Rules(question_of(changed)).sequence_count() != count:
+        if not np.array_equal(children(changed), options):  # else it may well prove the other question
             yield f"the mask altered at {step}, {action}", changed
     for by in (-1, 1):
-        changed = deepcopy(log)
-        changed.header["max_changes"] += by
-        yield "another budget", changed
-    changed = deepcopy(log)
-    changed.header["complete"] = False
-    yield "not complete", changed
+        yield "another budget", headed(log, max_changes=log.header["max_changes"] + by)
+    yield "not complete", headed(log, complete=False)
+    yield "no tolerance", headed(log, tolerance=-1.0)
+    yield "another kind of model", headed(log, model="flow")
+    yield "another reward", headed(log, reward=[*log.header["reward"], "linear"])
+    yield "an entry missing", Log({name: one for name, one in log.header.items() if name != "max_changes"}, log.arrays)
+    sequences = log.arrays["best"][-1:].astype(np.int64)
+    before = question_of(log).replay(sequences)[2]
+    others = [(name, altered(log, name, ..., log.arrays[name] + 0.5)) for name in ("noise", "first_state")]
+    for name, changed in [*others, ("change_cost", headed(log, change_cost=log.header["change_cost"] + 1))]:
+        if abs(question_of(changed).replay(sequences)[2] - before)[0] > away:
+            yield f"another {name}", changed
+
+
+def children(log: Log) -> np.ndarray:
+    """What may follow the recorded sequence and the expanded ones."""
+    question = question_of(log)
+    nodes = np.concatenate([log.arrays["expanded"], log.arrays["observed"][None]]).astype(np.int64)
+    budgets = np.append(log.arrays["expanded/budgets"], question.max_changes)
+    rules = {budget: Rules(replace(question, max_changes=int(budget))) for budget in np.unique(budgets)}
+    return np.concatenate([rules[b].children(node[None]) for b, node in zip(budgets, nodes, strict=True)])
 
 
 def question_of(log: Log) -> Question:
@@ -127,23 +159,23 @@ def question_of(log: Log) -> Question:
 
 def test_mutations_are_refused(tmp_path: Path) -> None:
     path, tried = tmp_path / "log.npz", {}
-    for seed, problem in loggable(some(120), 200):
+    for seed, problem in loggable(some(45), 200):
         log_of(problem, path, seed)
         log = Log.read(path)
         log.write(path, signed=True)
         check_proof(path)  # as it is, it holds
         for name, changed in mutations(log, np.random.default_rng(seed)):
-            kind = name.rstrip("0123456789, ")
+            kind = re.sub("[0-9, ]+", " ", name)
             tried[kind] = tried.get(kind, 0) + 1
             changed.write(path, signed=True)
-            with pytest.raises((VerificationError, StoreError)):
-                print(seed, name, check_proof(path))
+            with pytest.raises(VerificationError):
+                check_proof(path)
             if tried[kind] <= 3:
                 changed.write(path, signed=False)
                 with pytest.raises(StoreError, match="checksum"):
                     check_proof(path)
-    assert all(count >= some(20) for count in tried.values()), tried
-    assert len(tried) >= 14, tried
+    assert all(count >= some(6) for count in tried.values()), tried
+    assert len(tried) >= 30, tried
 
 
 def test_any_damage_shows(tmp_path: Path) -> None:
@@ -156,11 +188,17 @@ def test_any_damage_shows(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             check_proof(path)
     path.write_bytes(whole)
-    lowered = Log.read(path)
-    lowered.arrays["cut_bounds"] = lowered.arrays["cut_bounds"] - 1e-6  # still true, but not what was written
-    lowered.write(path, signed=False)
-    with pytest.raises(StoreError, match="checksum"):
-        check_proof(path)
+    log = Log.read(path)
+    lowered = altered(log, "cuts/bounds", ..., log.arrays["cuts/bounds"] - 1e-6)  # may be true, but was not written
+    others = [headed(log, **{name: "other"}) for name in log.header if name not in ("format", "version")]
+    for changed in (lowered, *others):
+        changed.write(path, signed=False)
+        with pytest.raises(StoreError, match="checksum"):
+            check_proof(path)
+    for name in ("format", "version"):
+        headed(log, **{name: "other"}).write(path, signed=True)
+        with pytest.raises(StoreError, match=name):
+            check_proof(path)
     with pytest.raises(StoreError, match="no such file"):
         check_proof(tmp_path / "nothing.npz")
     path.write_text("{}")
@@ -168,43 +206,44 @@ def test_any_damage_shows(tmp_path: Path) -> None:
         check_proof(path)
 
 
+def forged(log: Log, cut: np.ndarray, step: int, told: float) -> Log:
+    """All below `cut`, whose last change is at `step`, is cut away with bounds that fit; itself it is called best."""
+    for kind in BESIDE:
+        log = without(log, kind, np.flatnonzero((log.arrays[kind][:, : step + 1] == cut[: step + 1]).all(1)))
+    arrays, budgets = log.arrays, log.header["max_changes"]
+    arrays["best"][1:] = cut
+    arrays["best/outcomes"][1:] = arrays["best/bounds"][1:] = told
+    for name, rows in (
+        ("cuts", np.repeat(cut[None], budgets, axis=0)),
+        ("cuts/budgets", np.arange(1, budgets + 1, dtype=np.int16)),
+        ("cuts/bounds", np.full(budgets, told)),
+        ("cuts/thresholds", np.full(budgets, told)),
+    ):
+        arrays[name] = np.concatenate([arrays[name], rows])
+    for name in ("cuts/bounds", "cuts/thresholds"):
+        arrays[name] = np.minimum(arrays[name], told)
+    return log
+
+
 def test_a_forged_optimum_is_found_below_its_cut(tmp_path: Path) -> None:
-    """The subtree of the best change is cut away, with a bound that fits, and the second best is called best."""
-    path, found = tmp_path / "log.npz", 0
-    for seed, problem in loggable(some(150), 2000):
-        result = log_of(problem, path, seed)
-        log = Log.read(path)
-        observed = log.arrays["observed"]
-        if not result.changes or result.outcome - problem.observed_outcome < 1e-3 or problem.must_change.any():
+    path, below = tmp_path / "log.npz", 0
+    for seed in range(some(90)):
+        problem = random_problem(
+            seed, horizon=4, actions=3, max_changes=2, reward_kind="linear", model_kind=KINDS[seed % 3]
+        )
+        result = log_of(problem, path)
+        if len(result.changes) < 2 or problem.must_change.any():
             continue
-        step, action = result.changes[0].step, int(result.actions[result.changes[0].step])
-        cut = observed.copy()
-        cut[step] = action
-        own = problem.outcome(cut.astype(np.int64))
-        if own > problem.observed_outcome + 1e-6 or not problem.admissible(torch.tensor(cut).long()[None]).all():
-            continue  # the bound would have to be above what is claimed
-        for kind in ("expanded", "leaves", "cuts"):
-            rows = log.arrays[kind]
-            below = (rows[:, : step + 1] == cut[: step + 1]).all(1)
-            for row in np.flatnonzero(below)[::-1]:
-                log = without(log, kind, int(row))
-        budgets = problem.max_changes + 1
-        log.arrays["best"] = np.repeat(observed[None], budgets, axis=0)
-        log.arrays["best_outcomes"] = np.full(budgets, problem.observed_outcome)
-        log.arrays["thresholds"] = np.full((1, budgets), problem.observed_outcome)
-        for name, row in (
-            ("cuts", cut[None]),
-            ("cut_bounds", np.full((1, budgets), problem.observed_outcome)),
-            ("cut_thresholds", np.zeros(1, dtype=np.int32)),
-        ):
-            log.arrays[name] = np.concatenate([log.arrays[name], row])
-        log.arrays["cut_thresholds"][:] = 0
-        log.arrays["cut_bounds"][:] = np.minimum(log.arrays["cut_bounds"], problem.observed_outcome)
-        log.write(path, signed=True)
-        with pytest.raises(VerificationError):
-            check_proof(path)
-        found += 1
-    assert found >= some(5)
+        step = result.changes[0].step
+        cut = Log.read(path).arrays["observed"].copy()
+        cut[step] = result.actions[step]
+        told = problem.outcome(cut.astype(np.int64))
+        if problem.observed_outcome < told < result.outcome - 1e-3:
+            forged(Log.read(path), cut, step, told).write(path, signed=True)
+            with pytest.raises(VerificationError) as refusal:
+                check_proof(path)
+            below += "lies below it" in str(refusal.value)
+    assert below >= some(9)
 
 
 def test_without_work_cuts_rest_on_the_search_and_the_words_say_so(tmp_path: Path) -> None:
@@ -226,8 +265,8 @@ def test_a_search_that_was_stopped_proves_nothing(tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match="stopped before its end"):
         check_proof(path)
     granted = solve(problem, limits=Limits(gap=0.5), proof=path)
-    assert check_proof(path).slack == 0.5
     assert granted.gap <= 0.5
+    assert check_proof(path).bounds[-1] == granted.upper_bound
 
 
 def test_what_cannot_be_checked_is_refused_in_words(tmp_path: Path) -> None:
@@ -260,4 +299,3 @@ def test_logging_changes_no_answer(tmp_path: Path) -> None:
         assert (logged.actions == plain.actions).all(), seed
         assert logged.outcome == plain.outcome
         assert logged.stats.nodes_expanded == plain.stats.nodes_expanded
-

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.proofs.question import Bools, Ints, Question, Record, refuse
+from ifonly.proofs.question import Array, Bools, Ints, Question, Record, refuse
 
 CHUNK = 4096
 """Rows in the largest temporary arrays."""
@@ -99,31 +99,64 @@ def last_changes(changed: Bools) -> Ints:
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The nodes of a search: those expanded, the leaves replayed and the subtrees cut, each by its sequence."""
+class Nodes:
+    """Sequences [N, T] of one kind, and a number for each [N]: its outcome, or a bound on all that lies below it."""
 
-    expanded: Ints  # [N, T]; the recorded sequence, which is always expanded, is not among them
-    leaves: Ints  # [L, T]
-    cuts: Ints  # [C, T]
+    kind: str
+    rows: Ints
+    values: Array
 
     @classmethod
-    def read(cls, record: Record, horizon: int, actions: int) -> Tree:
-        """What the log holds."""
-        return cls(*(record.whole(name, (None, horizon), actions) for name in ("expanded", "leaves", "cuts")))
+    def read(cls, record: Record, kind: str, question: Question, budget: int) -> Nodes:
+        """Those that the log holds for a budget."""
+        rows = record.whole(kind, (None, question.horizon), question.allowed.shape[1])
+        mine = record.whole(f"{kind}/budgets", (len(rows),), question.max_changes + 1) == budget
+        name = "bounds" if kind == "cuts" else "outcomes"
+        return cls(kind, rows[mine], record.array(f"{kind}/{name}", (len(rows),), infinite=True)[mine])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The search tree of one budget: what was expanded, the leaves replayed and the subtrees cut."""
+
+    expanded: Nodes  # the recorded sequence, which is always expanded, is not among them
+    leaves: Nodes
+    cuts: Nodes
+    thresholds: Array  # of the cuts [C]: what a bound had to exceed at that moment
+
+    @classmethod
+    def read(cls, record: Record, question: Question, budget: int) -> Tree:
+        """What the log holds for a budget."""
+        kinds = [Nodes.read(record, kind, question, budget) for kind in ("expanded", "leaves", "cuts")]
+        budgets = record.whole("cuts/budgets", (None,), question.max_changes + 1)
+        return cls(*kinds, record.array("cuts/thresholds", (len(budgets),), infinite=True)[budgets == budget])
 
     def place(self, number: int) -> str:
         """Where a row is, of all of them one after the other."""
-        for kind, rows in (("expanded", self.expanded), ("leaves", self.leaves)):
-            if number < len(rows):
-                return f"{kind}, row {number}:"
-            number -= len(rows)
+        for nodes in (self.expanded, self.leaves):
+            if number < len(nodes):
+                return f"{nodes.kind}, row {number}:"
+            number -= len(nodes)
         return f"cuts, row {number}:"
 
 
-def check_coverage(rules: Rules, tree: Tree) -> int:
-    """Refuse a tree that misses an admissible sequence or holds one twice; the number of them all."""
+@dataclass(frozen=True)
+class Family:
+    """Who descends from whom: nodes [E, T], the recorded sequence first, and the node [N] that each row continues."""
+
+    nodes: Ints
+    parents: Ints
+    sequences: int
+    """How many admissible ones the tree holds: each of them once."""
+
+
+def check_coverage(rules: Rules, tree: Tree) -> Family:
+    """Refuse a tree that misses an admissible sequence or holds one twice."""
     question = rules.question
-    rows = np.concatenate([tree.expanded, tree.leaves, tree.cuts])
+    rows = np.concatenate([tree.expanded.rows, tree.leaves.rows, tree.cuts.rows])
     changed = rows != question.observed
     depth, last = changed.sum(1), last_changes(changed)
     for name, wrong in (
@@ -136,20 +169,27 @@ def check_coverage(rules: Rules, tree: Tree) -> int:
     unique, first, counts = np.unique(keys, return_index=True, return_counts=True)
     if len(unique) < len(keys):
         refuse(f"{tree.place(int(first[counts > 1][0]))} is there more than once")
-    parents = rows.copy()
-    parents[np.arange(len(rows)), last] = question.observed[last]
-    nodes = np.concatenate([question.observed[None], tree.expanded])
-    order = np.argsort(_keys(nodes))
-    found = np.searchsorted(_keys(nodes)[order], _keys(parents)).clip(max=len(nodes) - 1)
-    parent = order[found]
-    orphans = _keys(nodes)[parent] != _keys(parents)
-    if orphans.any():
-        refuse(f"{tree.place(int(orphans.argmax()))} continues a sequence that was not expanded")
-    _check_children(rules, tree, nodes, (rows, parent, last))
+    nodes = np.concatenate([question.observed[None], tree.expanded.rows])
+    parents = _parents(question, tree, rows, nodes)
+    _check_children(rules, tree, nodes, (rows, parents, last))
     total = _sizes(rules, tree, rows, last)
     if total != rules.sequence_count():
         refuse(f"the tree holds {total:,} sequences, and the rules admit {rules.sequence_count():,}")
-    return total
+    return Family(nodes, parents, total)
+
+
+def _parents(question: Question, tree: Tree, rows: Ints, nodes: Ints) -> Ints:
+    """The nodes that rows [N, T] continue [N]: the same without their last change."""
+    last = last_changes(rows != question.observed)
+    without = rows.copy()
+    without[np.arange(len(rows)), last] = question.observed[last]
+    known, wanted = _keys(nodes), _keys(without)
+    order = np.argsort(known)
+    found = order[np.searchsorted(known[order], wanted).clip(max=len(nodes) - 1)]
+    orphans = known[found] != wanted
+    if orphans.any():
+        refuse(f"{tree.place(int(orphans.argmax()))} continues a sequence that was not expanded")
+    return np.asarray(found)
 
 
 def _check_children(rules: Rules, tree: Tree, nodes: Ints, below: tuple[Ints, Ints, Ints]) -> None:
@@ -187,4 +227,3 @@ def _keys(rows: Ints) -> npt.NDArray[np.void]:
     """Rows as values that can be compared and sorted."""
     packed = np.ascontiguousarray(rows.astype(">i2"))
     return packed.view(np.dtype((np.void, packed.dtype.itemsize * packed.shape[1]))).ravel()
-

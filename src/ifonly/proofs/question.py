@@ -9,10 +9,11 @@ import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ class Record:
     def read(cls, path: str | Path) -> Record:
         """Refuses what is no whole log of this version."""
         try:
-            with np.load(Path(path)) as file:
+            with Path(path).open("rb") as content, np.load(content) as file:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(bytes(arrays.pop("header")).decode())
         except FileNotFoundError:
@@ -105,9 +106,18 @@ class Record:
         return values
 
 
-def refuse(reason: str) -> Any:
+def refuse(reason: str) -> NoReturn:
     """A log that proves nothing."""
-    raise VerificationError(f"the log is refused: {reason}.")
+    raise VerificationError(f"{reason}.")
+
+
+@contextmanager
+def refusals_about(what: str) -> Iterator[None]:
+    """Say where it was that a log was refused."""
+    try:
+        yield
+    except VerificationError as error:
+        raise VerificationError(f"{what}: {error}") from None
 
 
 def sigmoid(z: Array) -> Array:

@@ -35,42 +35,48 @@ if TYPE_CHECKING:
 Arrays = dict[str, Any]
 
 
+KINDS = {"expanded": ("outcomes",), "leaves": ("outcomes",), "cuts": ("bounds", "thresholds")}
+"""What a tree is made of, and the numbers that belong to each row."""
+
+
 class ProofLog:
-    """What a search of one problem tells; `write` makes a file of it when the search has ended."""
+    """What a search of one problem tells; `write` makes a file of it when the search has ended.
+
+    A file has one tree for every budget. This search has one for all of them, of which each budget's is a part.
+    """
 
     def __init__(self, problem: BaseProblem) -> None:
         """Refuses questions that the checker cannot replay."""
         self._header, self._arrays = question_of(problem)
         self._observed, self._budget = problem.observed_actions, problem.max_changes
-        self._to_go = problem.changes_to_go if problem.is_restricted else None
-        self._rows: dict[str, list[Tensor]] = {"expanded": [], "leaves": [], "cuts": []}
-        self._values: dict[str, list[Tensor]] = {name: [] for name in ("expanded", "leaves", "cuts", "threshold")}
-        self._thresholds: list[Tensor] = []
+        self._to_go = problem.changes_to_go
+        self._rows: dict[str, list[dict[str, Tensor]]] = {kind: [] for kind in KINDS}
         self.complete = False
         """Whether the search came to its end."""
 
     def expanded(self, sequences: Tensor, outcomes: Tensor) -> None:
         """Nodes [N, T] were replayed, and their children are bounded next."""
-        self._add("expanded", sequences, outcomes)
+        depth = (sequences != self._observed).sum(1)
+        for budget in range(self._budget + 1):
+            self._add("expanded", budget, sequences, depth < budget, outcomes=outcomes)
+            self._add("leaves", budget, sequences, depth == budget, outcomes=outcomes)
 
     def replayed(self, sequences: Tensor, outcomes: Tensor) -> None:
         """Leaves [N, T] were replayed to the end."""
-        self._add("leaves", sequences, outcomes)
+        depth = (sequences != self._observed).sum(1)
+        for budget in range(self._budget + 1):
+            self._add("leaves", budget, sequences, depth <= budget, outcomes=outcomes)
 
     def cut(self, sequences: Tensor, bounds: Tensor, cutoffs: Tensor) -> None:
         """Subtrees below sequences [N, T] were cut: bounds [N, budgets] of the largest budgets, cutoffs [K+1]."""
-        if not len(sequences):
-            return
-        if not self._thresholds or not torch.equal(self._thresholds[-1], cutoffs):
-            self._thresholds.append(cutoffs.clone())
-        missing = self._budget + 1 - bounds.shape[1]
-        self._add("cuts", sequences, torch.nn.functional.pad(bounds, (missing, 0), value=-torch.inf))
-        self._values["threshold"].append(torch.full((len(sequences),), len(self._thresholds) - 1))
+        depth, first = (sequences != self._observed).sum(1), self._budget + 1 - bounds.shape[1]
+        for budget in range(first, self._budget + 1):
+            limits = cutoffs[budget].expand(len(sequences))
+            mine = bounds[:, budget - first]
+            self._add("cuts", budget, sequences, depth <= budget, bounds=mine, thresholds=limits)
 
     def cut_changes(self, nodes: ExpandedNodes, where: Tensor, bounds: Tensor, cutoffs: Tensor) -> None:
         """Changes `where` [N, T, A] of expanded nodes were cut, with bounds [N, budgets, T, A]."""
-        if self._to_go is not None:  # below these nothing is admissible
-            where = where & (nodes.depth + 1 + self._to_go <= self._budget)
         parent, step, action = where.nonzero(as_tuple=True)
         found = bounds.permute(0, 2, 3, 1)[parent, step, action]
         self.cut(changed(nodes.sequences[parent], step, action), found, cutoffs)
@@ -81,38 +87,48 @@ class ProofLog:
         step = torch.full_like(parent, nodes.sequences.shape[1] - 1)
         self.replayed(changed(nodes.sequences[parent], step, action), nodes.paths.outcomes[parent] - cost)
 
-    def _add(self, name: str, sequences: Tensor, values: Tensor) -> None:
-        self._rows[name].append(sequences.to(torch.int16).cpu())
-        self._values[name].append(values.to(torch.float64).cpu())
+    def _add(self, kind: str, budget: int, sequences: Tensor, where: Tensor, **values: Tensor) -> None:
+        """Keep rows below which the rules leave something within the budget."""
+        steps = torch.arange(1, sequences.shape[1] + 1, device=sequences.device)
+        changes = sequences != self._observed
+        last = (changes * steps).argmax(1)
+        to_go = self._to_go[last, sequences[torch.arange(len(last), device=last.device), last].long()]
+        rows = (where & (changes.sum(1) + to_go <= budget)).nonzero().squeeze(-1)
+        if len(rows):
+            budgets = torch.full_like(rows, budget, dtype=torch.int16)
+            kept = {"": sequences[rows].to(torch.int16), "/budgets": budgets}
+            kept |= {f"/{name}": one[rows].to(torch.float64) for name, one in values.items()}
+            self._rows[kind].append({name: one.cpu() for name, one in kept.items()})
 
-    def write(self, path: str | Path, result: Result, *, slack: float) -> None:
+    def write(self, path: str | Path, result: Result) -> None:
         """The whole log with what the search concluded; the file is written whole or not at all."""
-        horizon, budgets = len(self._observed), self._budget + 1
-        none = torch.empty(0, horizon, dtype=torch.int16)
-        arrays = self._arrays | {name: torch.cat([none, *rows]).numpy() for name, rows in self._rows.items()}
-        empty = {"expanded": (0,), "leaves": (0,), "cuts": (0, budgets)}
-        names = {"expanded": "expanded_outcomes", "leaves": "leaves_outcomes", "cuts": "cut_bounds"}
-        for name, target in names.items():
-            arrays[target] = torch.cat([torch.empty(empty[name], dtype=torch.float64), *self._values[name]]).numpy()
-        which = torch.cat([torch.empty(0, dtype=torch.int64), *self._values["threshold"]])
-        arrays["cut_thresholds"] = which.to(torch.int32).numpy()
-        levels = torch.empty(0, budgets, dtype=torch.float64)
-        arrays["thresholds"] = torch.cat([levels, *(row.cpu().unsqueeze(0) for row in self._thresholds)]).numpy()
+        arrays = self._arrays | self._trees()
         observed = self._observed.cpu().numpy()
-        best = [observed if one.actions is None else one.actions for one in result.frontier]
-        found = [-np.inf if one.outcome is None else one.outcome for one in result.frontier]
-        arrays |= {"best": np.array(best, dtype=np.int16), "best_outcomes": np.array(found)}
+        frontier = result.frontier
+        arrays |= {
+            "best": np.array([observed if b.actions is None else b.actions for b in frontier], dtype=np.int16),
+            "best/outcomes": np.array([-np.inf if b.outcome is None else b.outcome for b in frontier]),
+            "best/bounds": np.array([b.upper_bound for b in frontier]),
+        }
         header = self._header | {
             "complete": self.complete,
-            "status": result.status.value,
             "tolerance": result.certificate.tolerance,
-            "slack": max(slack, result.certificate.tolerance),
             "bound": result.certificate.method,
         }
         header["sha256"] = digest(header, arrays)
         arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
         with atomic_file(path) as scratch, scratch.open("wb") as file:
             np.savez_compressed(file, **arrays)
+
+    def _trees(self) -> Arrays:
+        """The rows of every kind, one after the other."""
+        found: Arrays = {}
+        for kind, names in KINDS.items():
+            none = {"": torch.empty(0, len(self._observed), dtype=torch.int16), "/budgets": torch.empty(0).short()}
+            none |= {f"/{name}": torch.empty(0, dtype=torch.float64) for name in names}
+            parts = [none, *self._rows[kind]]
+            found |= {f"{kind}{name}": torch.cat([part[name] for part in parts]).numpy() for name in none}
+        return found
 
 
 def question_of(problem: BaseProblem) -> tuple[dict[str, Any], Arrays]:

@@ -52,7 +52,7 @@ def solve(
         finding = solver.search(problem, monitor)
         result = result_of(problem, solver, finding, monitor)
         if proof is not None and monitor.proof is not None:
-            monitor.proof.write(proof, result, slack=monitor.limits.gap)
+            monitor.proof.write(proof, result)
         return result
 
 

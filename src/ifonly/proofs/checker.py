@@ -53,7 +53,7 @@ class Checked:
             [
                 first,
                 f"  best outcome with at most {changes} changes: {best:.10g}{gap}",
-                f"  covered: all {self.sequences:,} sequences that the rules admit, each once, and so for fewer changes",
+                f"  covered: all {self.sequences:,} sequences that the rules admit, each once; so for fewer changes",
                 f"  replayed: {self.replayed:,} sequences of the log",
                 f"  cuts: {self.cuts:,}; below {self.confirmed:,} of them the checker itself finds nothing better",
             ]

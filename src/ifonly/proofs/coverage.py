@@ -130,9 +130,10 @@ class Tree:
     @classmethod
     def read(cls, record: Record, question: Question, budget: int) -> Tree:
         """What the log holds for a budget."""
-        kinds = [Nodes.read(record, kind, question, budget) for kind in ("expanded", "leaves", "cuts")]
+        expanded, leaves, cuts = (Nodes.read(record, kind, question, budget) for kind in ("expanded", "leaves", "cuts"))
         budgets = record.whole("cuts/budgets", (None,), question.max_changes + 1)
-        return cls(*kinds, record.array("cuts/thresholds", (len(budgets),), infinite=True)[budgets == budget])
+        thresholds = record.array("cuts/thresholds", (len(budgets),), infinite=True)[budgets == budget]
+        return cls(expanded, leaves, cuts, thresholds)
 
     def place(self, number: int) -> str:
         """Where a row is, of all of them one after the other."""

@@ -113,7 +113,9 @@ class Examination:
     def _settled(self, t: int, part: _Open, budget: int, limit: float) -> Bools:
         """Where the bound leaves nothing better, for as many changes as may still be made."""
         settled = np.zeros(len(part.cut), dtype=bool)
-        for used in np.unique(part.used) if self._bound is not None else ():
+        if self._bound is None:
+            return settled
+        for used in np.unique(part.used):
             rows = np.flatnonzero(part.used == used)
             bound = part.earned[rows] + self._bound(t, part.states[rows], budget - int(used))
             settled[rows] = bound + MARGIN * (1 + np.abs(bound)) <= limit

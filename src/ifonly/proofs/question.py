@@ -9,7 +9,7 @@ import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +136,12 @@ def relu(z: Array) -> Array:
     return np.maximum(z, 0.0)
 
 
-ACTIVATIONS = {"tanh": np.tanh, "sigmoid": sigmoid, "softplus": softplus, "relu": relu}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "softplus": softplus,
+    "relu": relu,
+}
 
 
 @dataclass(frozen=True)
@@ -346,7 +351,7 @@ class Question:
 
     def rewards(self, t: int, states: Array, actions: Ints) -> Array:
         """Rewards [N] at step t, less the cost of a change."""
-        return self.reward(states, actions) - self.change_cost * (actions != self.observed[t])
+        return np.asarray(self.reward(states, actions) - self.change_cost * (actions != self.observed[t]))
 
     def replay(self, sequences: Ints) -> tuple[Array, Array, Array]:
         """States [N, T, D], what was earned before each step [N, T], and outcomes [N] of sequences [N, T]."""

@@ -99,7 +99,8 @@ class Forms:
 
     def steepness(self, states: Tensor) -> Tensor:
         """How steep each is at states [..., D], where nothing is cut [..., J]."""
-        return self.decoder.expand(states.unsqueeze(-2), self.weights).slope.norm(dim=-1)
+        found: Tensor = self.decoder.expand(states.unsqueeze(-2), self.weights).slope.norm(dim=-1)
+        return found
 
     def largest(self) -> Tensor:
         """The largest value of each [J], at any state."""

@@ -1,4 +1,4 @@
-"""A log of a search from which its proof can be checked (`ifonly.proofs`): the question, and the tree that was searched.
+"""A log of a search from which its proof can be checked (`ifonly.proofs`): the question, and what was searched.
 
 A search tells the log three things, in any order: that nodes were expanded, that leaves were replayed, and that
 subtrees were cut, with their bounds and the cutoffs of that moment. docs/file-formats.md describes the file.
@@ -24,7 +24,7 @@ from ifonly.models.location_scale import LocationScale
 from ifonly.models.networks import NetworkModel
 from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import changed
-from ifonly.proofs.question import DECODER, FORMAT, VERSION, digest
+from ifonly.proofs.question import DECODER, FORMAT, VERSION, Record, digest
 from ifonly.result import Result
 from ifonly.rewards.bound import BoundHinges, BoundLinear, BoundReward, BoundTable, BoundTotal
 from ifonly.version import __version__
@@ -162,6 +162,18 @@ def question_of(problem: BaseProblem) -> tuple[dict[str, Any], Arrays]:
         **kind,
     }
     return header, {name: values.detach().cpu().numpy() for name, values in arrays.items()}
+
+
+def differences(log: Record, problem: BaseProblem) -> list[str]:
+    """In what the question of a log differs from a problem's, by the names of its entries."""
+    header, arrays = question_of(problem)
+    asked = [name for name in header if name != "ifonly" and log.header.get(name) != header[name]]
+    for name, values in arrays.items():
+        told = log.arrays.get(name)
+        # Noise that was abducted on another machine may differ in its last digits.
+        if told is None or told.shape != values.shape or not np.allclose(told, values, rtol=1e-9, atol=1e-9):
+            asked.append(name)
+    return asked + [name for name in ("links",) if name in log.arrays and name not in arrays]
 
 
 def _refused(why: str) -> InputError:

@@ -20,6 +20,8 @@ from ifonly.proofs.question import Array, Bools, Ints, Question, Record, refusal
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
+RELATIVE = 1e-9
+"""So may those of leaves, as a share: on a logarithmic scale bad ones may be of any size."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class _Walk:
     def _compare(self, nodes: Nodes, rows: Ints, found: Array) -> None:
         told = nodes.values[rows]
         for wrong, what in (
-            (~(np.abs(told - found) <= self.slack), "has another outcome when replayed"),
+            (~(np.abs(told - found) <= self.slack + RELATIVE * np.abs(found)), "has another outcome when replayed"),
             (~(found <= self.limit), "is better than what is claimed"),
         ):
             if wrong.any():

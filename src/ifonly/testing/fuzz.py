@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ifonly.bounds.taylor import can_expand
-from ifonly.errors import InputError
+from ifonly.errors import IfonlyError, InputError
 from ifonly.models.recipes import RECIPES
 from ifonly.problem import BaseProblem, Problem
+from ifonly.proofs import check_proof
 from ifonly.result import Result, Status
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
@@ -32,7 +36,7 @@ def drawn_settings(rng: np.random.Generator) -> dict[str, Any]:
 
     return {
         "model_kind": pick(*MODEL_KINDS),
-        "recipe": pick(None, None, *RECIPES),
+        "recipe": pick(*[None] * len(RECIPES), *RECIPES),
         "reward_kind": pick(*REWARD_KINDS),
         "horizon": int(rng.integers(2, 6)),
         "actions": int(rng.integers(1, 5)),
@@ -48,6 +52,43 @@ def drawn_settings(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What became of one seed: what was drawn, whether its log was checked, and what was wrong, one sentence each."""
+
+    seed: int
+    drawn: dict[str, str]
+    """What the problem was made of: kind of model or recipe, reward, budget, rules, scaling."""
+    logged: bool
+    findings: tuple[str, ...]
+
+
+def trial(seed: int) -> Trial:
+    """Draw the problem of a seed, solve it in every exact way, and compare with enumeration; a crash is a finding."""
+    problem = None
+    try:
+        problem = drawn_problem(seed)
+        found = [] if problem is None else disagreements(problem, seed)
+        logged, refused = (False, []) if problem is None else _log_refused(problem, seed)
+        found += refused
+    except Exception as error:
+        logged, found = False, [f"{type(error).__name__}: {error}"]
+    return Trial(seed, {} if problem is None else _described(seed, problem), logged, tuple(found))
+
+
+def _described(seed: int, problem: BaseProblem) -> dict[str, str]:
+    settings = drawn_settings(np.random.default_rng([seed, 2]))
+    ruled = problem.is_restricted or problem.links is not None or not bool(problem.allowed.all())
+    return {
+        "model": "ensemble" if len(problem.models) > 1 else str(problem.models[0].kind),
+        "recipe": str(settings["recipe"] or "none"),
+        "reward": settings["reward_kind"],
+        "budget": "any" if settings["max_changes"] is None else str(settings["max_changes"]),
+        "rules": "some" if ruled else "none",
+        "scaling": settings["scaling"],
+    }
+
+
 def drawn_problem(seed: int) -> BaseProblem | None:
     """The problem of a seed, an ensemble's now and then; None where no such model leads to finite outcomes."""
     rng = np.random.default_rng([seed, 2])
@@ -59,6 +100,22 @@ def drawn_problem(seed: int) -> BaseProblem | None:
         return random_problem(seed, **settings)
     except InputError:
         return None
+
+
+def _log_refused(problem: BaseProblem, seed: int) -> tuple[bool, list[str]]:
+    """Whether a log of the search could be written, and why its checker refused it."""
+    solver = solvers_for(problem, seed)[seed % 2]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.npz"
+        try:
+            solve(problem, solver, proof=path)
+        except InputError:  # no log can hold such a problem, and the refusal says why
+            return False, []
+        try:
+            found = check_proof(path)
+        except IfonlyError as error:
+            return True, [f"{solver!r}: its log is refused: {error}"]
+    return True, [] if found.complete else [f"{solver!r}: cuts of its log rest on the search's word"]
 
 
 def solvers_for(problem: BaseProblem, seed: int) -> list[Solver]:

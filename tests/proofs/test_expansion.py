@@ -30,7 +30,7 @@ def best_to_go(question: Question, t: int, states: np.ndarray, changes: int) -> 
 
 def test_no_rest_earns_more_than_its_bound(tmp_path: Path) -> None:
     path, compared, close = tmp_path / "log.npz", 0, 0
-    for seed, problem in loggable(some(90), 1000):
+    for seed, problem in loggable(some(60), 1000):
         log_of(problem, path, seed)
         question = Question.read(Record.read(path))
         bound = Expansion.of(question)
@@ -48,5 +48,5 @@ def test_no_rest_earns_more_than_its_bound(tmp_path: Path) -> None:
                 assert found[0] < np.inf or changes > 0, "the recorded state itself"
                 compared += len(states)
                 close += int((found <= truth + 0.5 * size).sum())
-    assert compared > some(1000)
+    assert compared > some(700)
     assert close > 0.1 * compared, "the bound says nothing"

@@ -41,7 +41,7 @@ def answer(problem: Problem) -> Result:
     return result
 
 
-@pytest.fixture(scope="module", params=[(kind, seed) for kind in KINDS for seed in (1, 3, 4)[: some(3)]])
+@pytest.fixture(scope="module", params=[(kind, seed) for kind in KINDS for seed in (1, 4)[: some(3)]])
 def asked(request: pytest.FixtureRequest) -> Asked:
     return Asked(*request.param)
 

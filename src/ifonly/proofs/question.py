@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ifonly.errors import StoreError, VerificationError
 
-FORMAT, VERSION = "ifonly-proof", 1
+FORMAT, VERSION = "ifonly.proof", 1
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -55,7 +55,8 @@ class Checked:
             [
                 first,
                 f"  best outcome with at most {changes} changes: {best:.10g}{gap}",
-                f"  covered, for every number of changes: all {self.sequences:,} sequences that the rules admit, each once",
+                f"  covered, for every number of changes: all {self.sequences:,} sequences that the rules admit, "
+                "each once",
                 f"  replayed: {self.replayed:,} sequences of the log",
                 f"  cuts: {self.cuts:,}; below {self.confirmed:,} of them the checker itself finds nothing better",
             ]

@@ -35,7 +35,7 @@ test: install browser
 	$(BIN)/mypy
 	$(TESTS)
 
-# All random problems, examples and made-up requests, of which `make test` tries a third; the rest is the same.
+# All random problems, examples and made-up requests, of which `make test` tries a fifth, and what takes long.
 test-long: install browser
 	IFONLY_TESTS=long $(TESTS)
 

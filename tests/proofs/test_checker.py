@@ -15,14 +15,20 @@ from effort import some
 from logged import Log, log_of, loggable
 
 from ifonly.errors import InputError, StoreError, VerificationError
+from ifonly.models import Ensemble, LocationScale
+from ifonly.models.fit import fit
+from ifonly.models.fit_effects import fit_with_effects
+from ifonly.problem import Problem
 from ifonly.proofs import check_proof
 from ifonly.proofs.coverage import Rules
 from ifonly.proofs.question import Question, Record
-from ifonly.query import Limits
+from ifonly.query import Limits, Query
 from ifonly.result import Status
+from ifonly.rewards import minus
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
+from ifonly.simulate import simulate_cohort
 from ifonly.testing.instances import random_ensemble, random_problem
 
 
@@ -44,6 +50,15 @@ def test_proofs_beyond_enumeration_are_confirmed(kind: str, tmp_path: Path) -> N
     found = check_proof(tmp_path / "log.npz")
     assert found.complete
     assert found.sequences > 20_000_000
+
+
+def test_models_that_hand_over_to_another_are_replayed(tmp_path: Path) -> None:
+    cohort, path = simulate_cohort(20, seed=0, horizon=5), tmp_path / "log.npz"
+    untrained = LocationScale(cohort.schema, hidden=(4,))
+    with_effects = fit_with_effects(untrained, cohort, epochs=1, seed=0)
+    for model in (with_effects, Ensemble([fit(untrained, cohort, epochs=1, seed=0)])):
+        solve(Problem.from_episode(cohort[0], model, Query(minus("SOFA"), 1)), proof=path)
+        assert check_proof(path).complete
 
 
 def test_replays_are_the_same_arithmetic_twice(tmp_path: Path) -> None:

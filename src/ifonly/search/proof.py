@@ -20,6 +20,7 @@ from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel
 from ifonly.models.base import TransitionModel
 from ifonly.models.effects import SubjectEffectModel
+from ifonly.models.ensemble import Ensemble
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.networks import NetworkModel
 from ifonly.problem import BaseProblem, Problem
@@ -182,8 +183,9 @@ def _refused(why: str) -> InputError:
 
 def _model(model: TransitionModel) -> tuple[dict[str, str], dict[str, Tensor]]:
     """What replays need of a model, where its step is one of those that the checker knows."""
-    while isinstance(model, SubjectEffectModel) and type(model).step is SubjectEffectModel.step:
-        model = model.second
+    while type(model).step in (SubjectEffectModel.step, Ensemble.step):  # which hand over to another model
+        assert isinstance(model, SubjectEffectModel | Ensemble)
+        model = model.second if isinstance(model, SubjectEffectModel) else model.centre
     own = type(model).step
     if own is LinearModel.step:
         assert isinstance(model, LinearModel)

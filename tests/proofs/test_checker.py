@@ -16,7 +16,7 @@ from logged import Log, log_of, loggable
 
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import Ensemble, LocationScale
-from ifonly.models.fit import fit
+from ifonly.models.fit import FitSettings, fit
 from ifonly.models.fit_effects import fit_with_effects
 from ifonly.problem import Problem
 from ifonly.proofs import check_proof
@@ -55,7 +55,7 @@ def test_proofs_beyond_enumeration_are_confirmed(kind: str, tmp_path: Path) -> N
 def test_models_that_hand_over_to_another_are_replayed(tmp_path: Path) -> None:
     cohort, path = simulate_cohort(20, seed=0, horizon=5), tmp_path / "log.npz"
     untrained = LocationScale(cohort.schema, hidden=(4,))
-    with_effects = fit_with_effects(untrained, cohort, epochs=1, seed=0)
+    with_effects = fit_with_effects(untrained, cohort, settings=FitSettings(epochs=1), seed=0)
     for model in (with_effects, Ensemble([fit(untrained, cohort, epochs=1, seed=0)])):
         solve(Problem.from_episode(cohort[0], model, Query(minus("SOFA"), 1)), proof=path)
         assert check_proof(path).complete

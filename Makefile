@@ -9,7 +9,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long fuzz docs bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz docs bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -38,6 +38,11 @@ test: install browser
 # All random problems, examples and made-up requests, of which `make test` tries a fifth, and what takes long.
 test-long: install browser
 	IFONLY_TESTS=long $(TESTS)
+
+# The contracts of solvers and bounds on a GPU, beside the same on the processor; skipped, with the reason, without one.
+# Plain pytest, so that it also runs where a machine with a GPU has nothing but torch, pytest and what ifonly needs.
+test-gpu:
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -o addopts="-q -rs" tests/search/test_device.py
 
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \

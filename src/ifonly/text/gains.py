@@ -39,7 +39,8 @@ def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
     ends = {"low": moved(found.low), "high": moved(found.high)}
     label = query.reward.show(0.0).label
     values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
-    return (Message("judged.gain", values),)
+    anew = (Message("judged.anew"),) if evidence.judged_anew else ()
+    return (Message("judged.gain", values), *anew)
 
 
 def moves(query: Query) -> Callable[[float], Message]:

@@ -82,6 +82,20 @@ def beside(kind: str) -> list[str]:
     return [kind, f"{kind}/budgets", *(f"{kind}/{name}" for name in BESIDE[kind])]
 
 
+REASONS = {
+    "cuts: a row removed": "neither expanded, replayed nor cut",
+    "leaves: a row removed": "neither expanded, replayed nor cut",
+    "expanded: a row removed": "neither expanded, replayed nor cut|not expanded",
+    "cuts: a row twice": "more than once",
+    "leaves: a row twice": "more than once",
+    "expanded: a row twice": "more than once",
+    "a bound lowered": "below what its own sequence earns",
+    "a bound raised": "above the threshold",
+    "too many changes": "has more changes",
+}
+"""Some things that are done to logs, and what must be said of them."""
+
+
 def without(log: Log, kind: str, row: object) -> Log:
     """A log without some rows."""
     changed = deepcopy(log)
@@ -136,6 +150,12 @@ def mutations(log: Log, rng: np.random.Generator) -> Iterator[tuple[str, Log]]:
     for budget in np.flatnonzero(np.isfinite(best)):
         for name, by in (("raised", away), ("lowered", -away)):
             yield f"the optimum of {budget} {name}", altered(log, "best/outcomes", budget, best[budget] + by)
+    most = int((arrays["best"][-1] != arrays["observed"]).sum())
+    if most and np.isfinite(best[0]):
+        changed = altered(log, "best", slice(most), arrays["best"][-1])
+        for name in ("best/outcomes", "best/bounds"):
+            changed = altered(changed, name, slice(most), best[-1])
+        yield "too many changes", changed
     if len(arrays["cuts"]):
         row = int(rng.integers(len(arrays["cuts"])))
         limit = best[arrays["cuts/budgets"][row]]
@@ -193,7 +213,7 @@ def test_mutations_are_refused(tmp_path: Path) -> None:
             kind = re.sub("[0-9, ]+", " ", name)
             tried[kind] = tried.get(kind, 0) + 1
             changed.write(path, signed=True)
-            with pytest.raises(VerificationError):
+            with pytest.raises(VerificationError, match=REASONS.get(name, "is refused: ")):
                 check_proof(path)
             if tried[kind] <= 3:
                 changed.write(path, signed=False)

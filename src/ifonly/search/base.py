@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ifonly.problem import BaseProblem
@@ -26,6 +28,8 @@ class Monitor:
     progress: Progress
     tolerance: float
     """Differences in outcome up to this size are rounding, not improvement."""
+    observed: float = -math.inf
+    """The recorded outcome, of which a gap that is a share of the improvement is counted."""
     stats: Stats = field(default_factory=Stats)
     started: float = field(default_factory=time.perf_counter)
 
@@ -58,9 +62,13 @@ class Monitor:
         self.report(incumbent, upper_bound)
         if gap <= self.tolerance:
             return Status.OPTIMAL
-        if gap <= self.limits.gap:
+        if gap <= self.granted_gap(incumbent):
             return Status.GAP_REACHED
         return self.limit_reached()
+
+    def granted_gap(self, incumbent: float) -> float:
+        """What no sequence may be better by than the incumbent, for the search to end."""
+        return float(self.limits.allowed_gap(torch.tensor(incumbent - self.observed, dtype=torch.float64)))
 
     def limit_reached(self) -> Status | None:
         """The time or node limit, if one is reached."""

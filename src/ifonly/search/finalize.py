@@ -18,7 +18,7 @@ from ifonly.problem.batch import drop_idle_changes
 from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
 from ifonly.search.base import Solution
-from ifonly.search.tree import Tree, upper_bounds
+from ifonly.search.tree import Tree, granted, upper_bounds
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _status(tree: Tree, number: int, upper_bound: float) -> Status | None:
     best = float(tree.incumbents.best[number].max())
     if not upper_bound > best + tolerance:
         return Status.OPTIMAL
-    if not upper_bound > best + max(tolerance, tree.monitor.limits.gap):
+    if not upper_bound > best + float(granted(tree)[number, -1]):
         return Status.GAP_REACHED
     return None
 
@@ -129,7 +129,7 @@ def _alternatives(tree: Tree, number: int, actions: Tensor, outcome: float) -> t
 
 def _certificate(tree: Tree, number: int, answers: _Answers, *, finished: bool) -> Certificate:
     bound, problem = tree.bound, tree.batch.problems[number]
-    complete = finished and tree.monitor.limits.gap <= problem.tolerance
+    complete = finished and bool((granted(tree)[number] <= problem.tolerance).all())
     details: dict[str, Any] = {} if bound is None else dict(bound.details(number))
     details |= {
         "open": answers.open_nodes,

@@ -228,7 +228,7 @@ class TaylorChildBound(ChildBound):
         steps = torch.arange(tables.horizon, device=rewards.device)
         to_come = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
         earned = nodes.outcomes.unsqueeze(1) - to_come  # [N, T], before each step; meaningful from start on
-        budgets = tables.max_changes - nodes.level
+        budgets = nodes.budgets(tables.max_changes)
         bounds = rewards.new_full((len(nodes.problem), budgets, *tables.changes.shape[1:]), -torch.inf)
         for first, chosen in rows_by_start(nodes.start, tables.horizon):
             later = steps[first:]

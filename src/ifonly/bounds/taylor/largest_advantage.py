@@ -59,7 +59,7 @@ def largest_advantages(given: Expansions, max_changes: int, check: Callable[[], 
     # At least zero, since the recorded action may stay; -inf where it has no alternatives would make sums NaN.
     last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1)
     in_ball = [padded(remainder)]  # m_0 = RV
-    for _ in range(min(max(1, max_changes - 2), MAX_BALL_CHANGES)):
+    for _ in range(min(max(1, max_changes - 1), MAX_BALL_CHANGES)):  # the same for a budget, whatever is asked beyond
         check()
         in_ball.append(_one_more_change(given, last, in_ball[-1]))
     largest = LargestAdvantages(

@@ -95,6 +95,11 @@ class ProblemBatch:
         return self._floats([problem.tolerance for problem in self.problems])
 
     @cached_property
+    def observed_outcomes(self) -> Tensor:
+        """The recorded outcomes [P]."""
+        return self.rollout(torch.arange(self.count, device=self.device), self.observed).outcomes
+
+    @cached_property
     def nearest(self) -> Tensor:
         """The sequences [P, T] that obey the rules with the fewest changes: the observed ones, if those do."""
         return torch.stack([problem.nearest_actions for problem in self.problems])

@@ -68,6 +68,7 @@ class AnchorAStar(Solver):
                 f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
                 "required changes; BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
             )
+        monitor.observed = problem.observed_outcome
         run = _Run(
             problem, monitor, NodeQueue(problem.noise.shape[1]), problem.observed_actions, problem.observed_outcome
         )

@@ -25,8 +25,6 @@ class Incumbents:
         """The best outcome [P, K+1] with exactly so many changes."""
         self._held = self.best.clone()
         """The outcome [P, K+1] of the sequence that is kept: lower than the best by no more than the tolerance."""
-        self.observed = batch.observed_outcomes()
-        """The recorded outcomes [P]."""
         self.sequences = batch.observed.unsqueeze(1).repeat(1, shape[1], 1).to(torch.int16)  # [P, K+1, T]
 
     def by_budget(self) -> Tensor:

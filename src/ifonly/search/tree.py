@@ -157,9 +157,10 @@ def offer(tree: Tree, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, r
 
 def granted(tree: Tree) -> Tensor:
     """What a better sequence must gain to be looked for [P, K+1]: the tolerance, or the gap granted."""
-    found = tree.incumbents.by_budget()
-    gap = tree.monitor.limits.allowed_gap(found - tree.incumbents.observed.unsqueeze(1))
-    return torch.maximum(tree.batch.tolerance.unsqueeze(1), gap)
+    limits, gained = tree.monitor.limits, tree.incumbents.by_budget()
+    if limits.gap_is_share:
+        gained = gained - tree.batch.observed_outcomes.unsqueeze(1)
+    return torch.maximum(tree.batch.tolerance.unsqueeze(1), limits.allowed_gap(gained))
 
 
 def active_cutoffs(tree: Tree, problem: Tensor) -> Tensor:

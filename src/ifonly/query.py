@@ -35,8 +35,9 @@ class Limits:
     """When a search stops early: a limit reached is not an error, the result is then a valid bracket.
 
     `gap` grants what no sequence may be better by: in the outcome's units, or as a share of the improvement that was
-    found, such as "1%". Limits are checked between batches, so exhaustive search and the heuristics may exceed them by one batch of work. `memory` (MiB) ends nothing:
-    a search whose open list grows beyond it goes on depth first, which needs hardly any more.
+    found, such as "1%". `nodes` are counted between batches: exhaustive search and the heuristics may exceed them by
+    one batch. `memory` (MiB) ends nothing: a search whose open list grows beyond it goes on depth first, which needs
+    hardly any more.
     """
 
     seconds: float | None = None

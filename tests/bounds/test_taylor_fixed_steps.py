@@ -68,10 +68,10 @@ def test_anchors_and_ensembles_stay_known(way: str, step: int) -> None:
     settings = {"horizon": HORIZON, "actions": 3, "max_changes": 3, "constrained": True, "masked": False}
     for problem in smooth_problems(2, start=900, model_kind="location-scale", rules=False, **settings):
         kept = with_step_kept(problem, way, step)
-        anchors = MonteCarlo(samples=20)
+        anchors, mean = MonteCarlo(samples=20), Objective("mean")
         pairs = {
             "anchors": [LipschitzChildBound([one], anchors=anchors).root() for one in (problem, kept)],
-            "members": [EnsembleChildBound(Objective("mean"), [TaylorChildBound([one])] * 2).root() for one in (problem, kept)],
+            "members": [EnsembleChildBound(mean, [TaylorChildBound([one])] * 2).root() for one in (problem, kept)],
         }
         left = kept.allowed.scatter(1, kept.observed_actions.unsqueeze(1), False)
         for name, (free, ruled) in pairs.items():

@@ -30,6 +30,7 @@ from ifonly.constraints import Constraints
 from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LocationScale
 from ifonly.problem import Problem
+from ifonly.progress import clock
 from ifonly.query import Query
 from ifonly.rewards import Linear
 
@@ -347,8 +348,8 @@ def test_whoever_waits_may_end_the_work() -> None:
         raise KeyboardInterrupt
 
     paths, _ = expansion_of(next(family("additive", 1)))
-    with pytest.raises(KeyboardInterrupt):
-        expand_values(paths, stop)
+    with pytest.raises(KeyboardInterrupt), clock(stop):
+        expand_values(paths)
 
 
 def test_penalties_count_as_the_tangents_at_the_observed_path() -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ifonly.progress import look_at_clock
+
 if TYPE_CHECKING:
     from ifonly.problem.base import BaseProblem
 
@@ -143,6 +145,7 @@ class ProblemBatch:
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """States [N, (M,) D] at t+1 (eq:mdp_func), each under its own problem's context and noise."""
+        look_at_clock()
         if self.count == 1:
             return self._first.step(t, states, actions)
         return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
@@ -243,6 +246,7 @@ class ProblemBatch:
             return options
         for t in where.any(0).nonzero().squeeze(-1).tolist():
             for rows in where[:, t].nonzero().squeeze(-1).split(self.rows):
+                look_at_clock()
                 options[rows, t] = self._first.are_supported(t, states[rows, t], self.context[problem[rows], t])
         return options
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,11 +22,11 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
+from ifonly.progress import clock
 from ifonly.result import Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 from ifonly.search.heuristics import greedy_actions
-from ifonly.search.tree import LimitReached
 
 NodeRows = npt.NDArray[np.void]
 """Nodes as rows of one table: see `no_nodes`."""
@@ -73,11 +72,14 @@ class AnchorAStar(Solver):
             problem, monitor, NodeQueue(problem.noise.shape[1]), problem.observed_actions, problem.observed_outcome
         )
         try:
-            status = _search(run, self)
+            with clock(monitor.stop_at_seconds):
+                status = _search(run, self)
         except LimitReached as limit:
             status = limit.status
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
+        if status is Status.OPTIMAL and run.bound is not None:
+            monitor.stats.nodes_visited = _count_visits(run, run.bound)
         return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
 
 
@@ -179,8 +181,6 @@ def _search(run: _Run, settings: AnchorAStar) -> Status:
     while True:
         run.upper_bound = min(run.upper_bound, max(run.queue.top(), run.incumbent))
         status = run.monitor.stop(run.incumbent, run.upper_bound)
-        if status is Status.OPTIMAL:
-            run.monitor.stats.nodes_visited = _count_visits(run, bound)
         if status is not None:
             return status
         cutoff = run.incumbent + run.monitor.tolerance
@@ -214,8 +214,7 @@ def _make_bound(run: _Run, settings: AnchorAStar, constants: Tensor) -> AnchorBo
         anchors = settings.anchors.choose(problem, constants, generator)
         anchors = anchors.shared() if settings.shared else anchors
         monitor.stats.model_steps += anchors.total * problem.action_count
-        stop = partial(_stop_at_limit, run)
-        return AnchorBound(problem, anchors, constants, progress=monitor.progress, on_block=stop)
+        return AnchorBound(problem, anchors, constants, progress=monitor.progress)
 
 
 @contextmanager

@@ -17,6 +17,13 @@ from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
 
 
+class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
+    """Ends a search."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
 @dataclass
 class Monitor:
     """What a running search tells the world, and what the world tells it: stop now, and why.
@@ -69,6 +76,11 @@ class Monitor:
     def granted_gap(self, incumbent: float) -> float:
         """What no sequence may be better by than the incumbent, for the search to end."""
         return float(self.limits.allowed_gap(torch.tensor(incumbent - self.observed, dtype=torch.float64)))
+
+    def stop_at_seconds(self) -> None:
+        """Raise `LimitReached` at the time limit."""
+        if self.limits.seconds is not None and self.elapsed() >= self.limits.seconds:
+            raise LimitReached(Status.TIME_LIMIT)
 
     def limit_reached(self) -> Status | None:
         """The time or node limit, if one is reached."""

@@ -25,8 +25,9 @@ from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
+from ifonly.progress import clock
 from ifonly.result import Status
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 from ifonly.search.finalize import finalize
 from ifonly.search.incumbents import Ranking
 from ifonly.search.lookahead import one_step_bounds, replay_or_fathom
@@ -35,7 +36,6 @@ from ifonly.search.prefix_cache import PrefixCache
 from ifonly.search.tree import (
     ChildNodes,
     ExpandedNodes,
-    LimitReached,
     Tree,
     active_cutoffs,
     count,
@@ -111,7 +111,8 @@ def branch_and_bound(
     offer_given(tree, known)
     stopped = None
     try:
-        search(tree, settings, bounded or problems)
+        with clock(partial(stop_at_seconds, tree)):
+            search(tree, settings, bounded or problems)
     except LimitReached as limit:
         stopped = limit.status
     except KeyboardInterrupt:
@@ -170,7 +171,7 @@ def leading_bound(tree: Tree, name: BoundName, bounded: Sequence[BaseProblem]) -
     """The bound that leads the search: the one given, or a new one."""
     if tree.bound is None:
         started = time.perf_counter()
-        tree.bound = make_child_bound(bounded, name, check=partial(stop_at_limits, tree))
+        tree.bound = make_child_bound(bounded, name)
         tree.monitor.stats.seconds_bounds += time.perf_counter() - started
     return tree.bound
 

@@ -15,20 +15,13 @@ from torch import Tensor
 from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
-from ifonly.search.base import Monitor
+from ifonly.search.base import LimitReached, Monitor
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
 
 MEMORY = 1024.0
 """MiB of open nodes before the search goes depth first."""
 REPORT_SECONDS = 0.1
-
-
-class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
-    """Ends a search."""
-
-    def __init__(self, status: Status) -> None:
-        self.status = status
 
 
 @dataclass
@@ -247,8 +240,7 @@ def stop_at_seconds(tree: Tree) -> None:
         # Of several problems, the one that is farthest from its proof.
         worst = int((upper - best).nan_to_num(0.0).argmax())
         monitor.report(float(best[worst]), float(upper[worst]), open=len(tree.open_list))
-    if monitor.limits.seconds is not None and monitor.elapsed() >= monitor.limits.seconds:
-        raise LimitReached(Status.TIME_LIMIT)
+    monitor.stop_at_seconds()
 
 
 def update_stats(tree: Tree) -> None:

@@ -1,7 +1,7 @@
 """Value expansions against replays, automatic differentiation and sampled states."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
@@ -331,9 +331,9 @@ def test_blocks_of_problems_make_the_same_tables(monkeypatch: pytest.MonkeyPatch
         for together in (1, 2, 3):
             calls: list[int] = []
 
-            def counting(some: RecordedPaths, check: Callable[[], None], calls: list[int] = calls) -> ValueExpansion:
+            def counting(some: RecordedPaths, calls: list[int] = calls) -> ValueExpansion:
                 calls.append(len(some.problems))
-                return expand_values_together(some, check)
+                return expand_values_together(some)
 
             with monkeypatch.context() as patch:
                 patch.setattr(value_expansion, "expand_values_together", counting)

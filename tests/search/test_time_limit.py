@@ -21,7 +21,7 @@ from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
 
 SECONDS = 1.0
-OFTEN = 0.4
+OFTEN = 0.5
 """Seconds of computing between two looks at the clock, at most."""
 SOLVERS: dict[str, Solver] = {
     "branch and bound": BranchAndBound(),
@@ -54,7 +54,7 @@ def large_problem(**settings: Any) -> Problem:
 
 def expandable_problem() -> Problem:
     """Large tables: activation and reward are drawn by the seed, and must suit."""
-    settings = {"model_kind": "location-scale", "horizon": 20, "actions": 12, "state_size": 32, "hidden": (100,)}
+    settings = {"model_kind": "location-scale", "horizon": 16, "actions": 12, "state_size": 24, "hidden": (100,)}
     drawn = (random_problem(seed, **settings, max_changes=4, rules=False, masked=False) for seed in range(20))
     return next(problem for problem in drawn if can_expand(problem))
 

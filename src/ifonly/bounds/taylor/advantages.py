@@ -69,6 +69,7 @@ def expand_advantages(paths: RecordedPaths, values: ValueExpansion) -> Advantage
     pulled_effects = (effects.unsqueeze(-2) @ values.hessian[:, 1:, None]).squeeze(-2)  # H' e
     adjoint = values.gradient[:, 1:, None] + pulled_effects  # q = lambda' + H' e, the gradient of P_{c+1} at e
     changed = _expand_changes(paths, values, adjoint)
+    look_at_clock()
     hessian = changed.hessian - values.hessian[:, :-1, None]
     gradient = changed.pulled + (paths.rewards.slope - values.gradient)[:, :-1, None]
     root = values.metric_root[:, :-1, None]

@@ -80,6 +80,7 @@ def expand_values_together(paths: RecordedPaths, *, euclidean: bool = False) -> 
     steps = [_at_step(flat, count, t) for t in range(horizon - 1)]
     if paths.has_curved_rewards:
         steps.append(paths.expand_last_reward())
+    look_at_clock()
     sweep = _sweep_remainders(steps, sensitivity, metric_root)
     return ValueExpansion(
         value=_values(paths),
@@ -213,7 +214,9 @@ def _sweep_remainders(steps: list[LocalExpansion], sensitivity: Tensor, metric_r
         look_at_clock()
         reach, r1 = _bound_paths(sweep, t, reaches[:, : t + 1])
         framed_third, over, remainder = step_remainders(step, sweep.frames[:, : t + 1, t], sweep.radii, r1, reach)
+        look_at_clock()
         _add_value_remainder(sweep, t, step, framed_third, over)
+        look_at_clock()
         if t == last:
             break
         _add_path_remainder(sweep, t, step, remainder, reach)

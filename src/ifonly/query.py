@@ -50,7 +50,7 @@ class Limits:
             share = as_number("limit gap", self.gap.rstrip().removesuffix("%"))
             if not 0 <= share < math.inf:
                 raise SettingError("gap", self.gap, "must be a share of zero or more, such as 1%.")
-            object.__setattr__(self, "gap", f"{share:g}%" if share else 0.0)
+            object.__setattr__(self, "gap", f"{share:.12g}%" if share else 0.0)
         for name in ("seconds", "nodes", "memory", *(() if self.gap_is_share else ("gap",))):
             value = getattr(self, name)
             if isinstance(value, str | np.generic):  # YAML takes 1e-3 for text
@@ -65,7 +65,7 @@ class Limits:
     @property
     def gap_is_share(self) -> bool:
         """Whether the gap is a share of the improvement."""
-        return isinstance(self.gap, str)
+        return isinstance(self.gap, str) and self.gap.endswith("%")
 
     @property
     def is_exact(self) -> bool:

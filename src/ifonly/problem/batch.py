@@ -97,6 +97,16 @@ class ProblemBatch:
         return self._floats([problem.tolerance for problem in self.problems])
 
     @cached_property
+    def plausible_outcomes(self) -> Tensor:
+        """What no sequence earns more than with plausible values [P]."""
+        return self._floats([problem.plausible_outcome for problem in self.problems])
+
+    @cached_property
+    def largest_outcomes(self) -> Tensor:
+        """What no sequence can earn more than [P]."""
+        return self._floats([problem.largest_outcome for problem in self.problems])
+
+    @cached_property
     def observed_outcomes(self) -> Tensor:
         """The recorded outcomes [P]."""
         return self.rollout(torch.arange(self.count, device=self.device), self.observed).outcomes

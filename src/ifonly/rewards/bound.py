@@ -33,8 +33,9 @@ class BoundReward(ABC):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
-    def largest(self) -> Tensor:
-        """What no reward of each action [A] can exceed, at any state; infinite where nothing is known."""
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
+        """What no reward of each action [A] can exceed, at any state, or with values of features within `ranges`
+        [2, D]; infinite where nothing is known."""
         return torch.full_like(self.lipschitz, torch.inf)
 
     def weights(self, states: Tensor) -> Tensor | None:
@@ -93,9 +94,9 @@ class Forms:
         """How steep each can be along each coordinate [J, D], at most, with its sign."""
         return torch.where(self.weights == 0, 0.0, self.weights * self.decoder.steepest())
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """The largest value of each [J], at any state."""
-        return self.decoder.largest(self.weights) + self.constants
+        return self.decoder.largest(self.weights, ranges) + self.constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +118,9 @@ class BoundLinear(BoundReward):
         values = self.form(states).squeeze(-1)
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return self.form.largest().expand(self.actions)
+        return self.form.largest(ranges).expand(self.actions)
 
     def weights(self, states: Tensor) -> Tensor:
         """As `BoundReward.weights` asks."""
@@ -146,7 +147,7 @@ class BoundTable(BoundReward):
         values = self.table[actions]
         return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
         return self.table
 
@@ -176,9 +177,9 @@ class BoundHinges(BoundReward):
         values = torch.relu(self.forms(states)) @ self.factors
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
-        most = torch.where(self.factors > 0, self.factors * self.forms.largest().clamp(min=0), 0.0)
+        most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
         return most.sum().expand_as(self.lipschitz)
 
     def weights(self, states: Tensor) -> Tensor | None:
@@ -233,9 +234,9 @@ class BoundTotal(BoundReward):
         """Rewards [...], as `BoundReward` says."""
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return torch.stack([part.largest() for part in self.parts]).sum(0)
+        return torch.stack([part.largest(ranges) for part in self.parts]).sum(0)
 
     def weights(self, states: Tensor) -> Tensor | None:
         """As `BoundReward.weights` asks."""

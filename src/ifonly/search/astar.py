@@ -25,7 +25,7 @@ from ifonly.problem import BaseProblem, Problem
 from ifonly.progress import clock
 from ifonly.result import Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.base import LimitReached, Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver, if_useful
 from ifonly.search.heuristics import greedy_actions
 
 NodeRows = npt.NDArray[np.void]
@@ -80,6 +80,7 @@ class AnchorAStar(Solver):
             status = Status.INTERRUPTED
         if status is Status.OPTIMAL and run.bound is not None:
             monitor.stats.nodes_visited = _count_visits(run, run.bound)
+        run.upper_bound = _useful_bound(run)
         return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
 
 
@@ -320,6 +321,12 @@ def _count_visits(run: _Run, bound: AnchorBound) -> int:
         on_path += value <= cutoff
         earned += float(problem.rewards(t, states[0, t], actions[t]))
     return visited + on_path
+
+
+def _useful_bound(run: _Run) -> float:
+    """What no sequence can exceed; infinite where that says nothing."""
+    known = torch.tensor([run.upper_bound, run.incumbent, run.problem.plausible_outcome], dtype=torch.float64)
+    return float(if_useful(*known))
 
 
 def _certificate(run: _Run, status: Status) -> Certificate:

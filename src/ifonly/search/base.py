@@ -15,6 +15,7 @@ from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, Tick
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
+from ifonly.search.proof import ProofLog
 
 USELESS = 1e6
 """A bound beyond the outcome by so many times its size says nothing."""
@@ -49,6 +50,8 @@ class Monitor:
     progress: Progress
     tolerance: float
     """Differences in outcome up to this size are rounding, not improvement."""
+    proof: ProofLog | None = None
+    """Where a search that keeps a tree tells what became of it; None: nobody asked."""
     observed: float = -math.inf
     """The recorded outcome, of which a gap that is a share of the improvement is counted."""
     stats: Stats = field(default_factory=Stats)

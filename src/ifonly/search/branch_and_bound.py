@@ -39,6 +39,7 @@ from ifonly.search.tree import (
     Tree,
     active_cutoffs,
     count,
+    drop,
     exceed_cutoffs,
     fathom,
     new_tree,
@@ -118,6 +119,8 @@ def branch_and_bound(
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     update_stats(tree)
+    if tree.proof is not None:
+        tree.proof.complete = stopped is None and not bool(tree.at_node_limit.any())
     return finalize(tree, stopped), tree
 
 
@@ -199,7 +202,7 @@ def select(tree: Tree, size: int) -> Iterator[OpenNodes]:
             nodes = tree.selected.select(rows)
             # Cutoffs may have risen since the nodes were selected.
             alive = exceed_cutoffs(tree, nodes.problem, nodes.bounds)
-            fathom(tree, nodes.problem[~alive], nodes.bounds[~alive])
+            drop(tree, nodes.select(~alive))
             if alive.any():
                 yield nodes.select(alive)
     tree.selected = None
@@ -211,6 +214,8 @@ def expand(tree: Tree, nodes: OpenNodes, cache: PrefixCache) -> ExpandedNodes:
     count(tree.expanded, nodes.problem, 1)
     count(tree.model_steps, nodes.problem, steps)
     feasible = tree.batch.are_feasible(nodes.problem, nodes.step, nodes.action).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        tree.proof.expanded(int(tree.active[0]), nodes.sequences, paths.outcomes)
     offer(tree, nodes.problem[feasible], nodes.sequences[feasible], paths.outcomes[feasible])
     depth, budget = int(nodes.depth[0]), int(tree.active[nodes.problem[0]])
     return ExpandedNodes(depth, nodes.problem, nodes.step, nodes.action, nodes.sequences, nodes.bounds, paths, budget)
@@ -266,7 +271,7 @@ def begin(tree: Tree, bound: ChildBound, problem: Tensor, budget: int, root: Ten
 def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
     """The children that rules and support admit and whose bounds [N, T, A] exceed the cutoff."""
     batch, depth = tree.batch, nodes.depth + 1
-    options = possible_changes(batch, nodes)
+    options = possible_changes(tree, nodes)
     # Validity is enough: both its own and its parent's bound hold for a child, so the smaller does.
     bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, None, None])
     if batch.is_restricted:
@@ -274,16 +279,22 @@ def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
         bounds = bounds.masked_fill(required > nodes.budget, -torch.inf)
     alive = exceed_cutoffs(tree, nodes.problem, bounds) & options
     fathom(tree, nodes.problem, bounds, where=options & ~alive)
+    if tree.proof is not None:
+        tree.proof.cut_changes(nodes, options & ~alive, bounds, active_cutoffs(tree, nodes.problem))
     parent, step, action = alive.nonzero(as_tuple=True)
     return ChildNodes(parent, step, action, bounds[parent, step, action])
 
 
-def possible_changes(batch: ProblemBatch, nodes: ExpandedNodes) -> Tensor:
+def possible_changes(tree: Tree, nodes: ExpandedNodes) -> Tensor:
     """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
+    batch = tree.batch
     options = batch.further_changes(nodes.problem, nodes.step, nodes.action)
     # Where the observed action may stay, another one with the same reward is pointless at the last step.
     idle = batch.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
-    options[:, -1] &= ~(idle & batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
+    idle &= batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1)
+    if tree.proof is not None:
+        tree.proof.idle(nodes, idle & options[:, -1], batch.problems[0].change_cost)
+    options[:, -1] &= ~idle
     return options & batch.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
 
 
@@ -315,6 +326,9 @@ def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: Ch
     bounds = one_step_bounds(tree.batch, bound, branches, children.action, bounds, cutoffs)[:, left]
     alive = exceed_cutoffs(tree, problem, bounds)
     fathom(tree, problem[~alive], bounds[~alive])
+    if tree.proof is not None:
+        sequences = changed(branches.sequences, step, children.action)[~alive]
+        tree.proof.cut(nodes.budget, sequences, bounds[~alive], active_cutoffs(tree, problem)[~alive])
     return ChildNodes(children.parent[alive], step[alive], children.action[alive], bounds[alive])
 
 
@@ -326,10 +340,19 @@ def try_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: Chil
     for number in range(int(turn.max()) + 1 if len(turn) else 0):
         mine = (turn == number).nonzero().squeeze(-1)
         alive = exceed_cutoffs(tree, problem[mine], bounds[mine])
-        fathom(tree, problem[mine[~alive]], bounds[mine[~alive]])
+        cut_leaves(tree, nodes, leaves.select(mine[~alive]))
         for part in mine[alive].split(tree.batch.rows):
             stop_at_seconds(tree)
             replay_leaves(tree, bound, nodes, leaves.select(part))
+
+
+def cut_leaves(tree: Tree, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
+    """Leaves were pruned since the cutoff rose."""
+    problem = nodes.problem[leaves.parent]
+    fathom(tree, problem, leaves.bounds)
+    if tree.proof is not None:
+        sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
+        tree.proof.cut(nodes.budget, sequences, leaves.bounds, active_cutoffs(tree, problem))
 
 
 def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
@@ -343,4 +366,9 @@ def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: C
     count(tree.model_steps, problem, replayed.steps)
     fathom(tree, problem, replayed.fathomed_bounds)
     done = (replayed.fathomed_bounds == -torch.inf).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        cut = replayed.fathomed_bounds != -torch.inf
+        cutoffs = active_cutoffs(tree, problem)[cut]
+        tree.proof.cut(nodes.budget, sequences[cut], replayed.fathomed_bounds[cut], cutoffs)
+        tree.proof.replayed(nodes.budget, sequences[done], replayed.outcomes[done])
     offer(tree, problem[done], sequences[done], replayed.outcomes[done])

@@ -202,8 +202,18 @@ class BaseProblem(ABC):
     @cached_property
     def largest_outcome(self) -> float:
         """What no sequence can earn more than, whatever states it reaches; infinite where rewards have no limit."""
-        largest = self.bound_reward.largest() * torch.ones_like(self.allowed, dtype=torch.float64)
-        return float(largest.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
+        return self._largest_sum(self.bound_reward.largest())
+
+    @cached_property
+    def plausible_outcome(self) -> float:
+        """What no sequence earns more than as long as all values stay plausible; infinite where that has no limit."""
+        ends = [feature.plausible or (-math.inf, math.inf) for feature in self.episode.schema.dynamic]
+        return self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
+
+    def _largest_sum(self, largest: Tensor) -> float:
+        """The sum over steps of the largest reward of an allowed action, of those [A] that are largest."""
+        rewards = largest * torch.ones_like(self.allowed, dtype=torch.float64)
+        return float(rewards.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
 
     @property
     def first_states(self) -> Tensor:

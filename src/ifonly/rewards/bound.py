@@ -33,8 +33,9 @@ class BoundReward(ABC):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
-    def largest(self) -> Tensor:
-        """What no reward of each action [A] can exceed, at any state; infinite where nothing is known."""
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
+        """What no reward of each action [A] can exceed, at any state, or with values of features within `ranges`
+        [2, D]; infinite where nothing is known."""
         return torch.full_like(self.lipschitz, torch.inf)
 
     def steepness(self, states: Tensor) -> Tensor:
@@ -102,9 +103,9 @@ class Forms:
         found: Tensor = self.decoder.expand(states.unsqueeze(-2), self.weights).slope.norm(dim=-1)
         return found
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """The largest value of each [J], at any state."""
-        return self.decoder.largest(self.weights) + self.constants
+        return self.decoder.largest(self.weights, ranges) + self.constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +131,9 @@ class BoundLinear(BoundReward):
         """As `BoundReward.steepness` asks."""
         return self.form.steepness(states).squeeze(-1)
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return self.form.largest().expand(self.actions)
+        return self.form.largest(ranges).expand(self.actions)
 
     def weights(self, states: Tensor) -> Tensor:
         """As `BoundReward.weights` asks."""
@@ -159,7 +160,7 @@ class BoundTable(BoundReward):
         values = self.table[actions]
         return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
         return self.table
 
@@ -193,9 +194,9 @@ class BoundHinges(BoundReward):
         """As `BoundReward.steepness` asks."""
         return self.forms.steepness(states) @ self.factors.abs()
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
-        most = torch.where(self.factors > 0, self.factors * self.forms.largest().clamp(min=0), 0.0)
+        most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
         return most.sum().expand_as(self.lipschitz)
 
     def weights(self, states: Tensor) -> Tensor | None:
@@ -254,9 +255,9 @@ class BoundTotal(BoundReward):
         """As `BoundReward.steepness` asks."""
         return torch.stack([part.steepness(states) for part in self.parts]).sum(0)
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return torch.stack([part.largest() for part in self.parts]).sum(0)
+        return torch.stack([part.largest(ranges) for part in self.parts]).sum(0)
 
     def weights(self, states: Tensor) -> Tensor | None:
         """As `BoundReward.weights` asks."""

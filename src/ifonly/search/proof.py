@@ -43,58 +43,50 @@ KINDS = {"expanded": ("outcomes",), "leaves": ("outcomes",), "cuts": ("bounds", 
 class ProofLog:
     """What a search of one problem tells; `write` makes a file of it when the search has ended.
 
-    A file has one tree for every budget. This search has one for all of them, of which each budget's is a part.
+    A file has one tree for every budget, as the search has: each row belongs to the budget that was being proven.
     """
 
     def __init__(self, problem: BaseProblem) -> None:
         """Refuses questions that the checker cannot replay."""
         self._header, self._arrays = question_of(problem)
-        self._observed, self._budget = problem.observed_actions, problem.max_changes
+        self._observed = problem.observed_actions
         self._to_go = problem.changes_to_go
         self._rows: dict[str, list[dict[str, Tensor]]] = {kind: [] for kind in KINDS}
         self.complete = False
         """Whether the search came to its end."""
 
-    def expanded(self, sequences: Tensor, outcomes: Tensor) -> None:
+    def expanded(self, budget: int, sequences: Tensor, outcomes: Tensor) -> None:
         """Nodes [N, T] were replayed, and their children are bounded next."""
-        depth = (sequences != self._observed).sum(1)
-        for budget in range(self._budget + 1):
-            self._add("expanded", budget, sequences, depth < budget, outcomes=outcomes)
-            self._add("leaves", budget, sequences, depth == budget, outcomes=outcomes)
+        self._add("expanded", budget, sequences, outcomes=outcomes)
 
-    def replayed(self, sequences: Tensor, outcomes: Tensor) -> None:
+    def replayed(self, budget: int, sequences: Tensor, outcomes: Tensor) -> None:
         """Leaves [N, T] were replayed to the end."""
-        depth = (sequences != self._observed).sum(1)
-        for budget in range(self._budget + 1):
-            self._add("leaves", budget, sequences, depth <= budget, outcomes=outcomes)
+        self._add("leaves", budget, sequences, outcomes=outcomes)
 
-    def cut(self, sequences: Tensor, bounds: Tensor, cutoffs: Tensor) -> None:
-        """Subtrees below sequences [N, T] were cut: bounds [N, budgets] of the largest budgets, cutoffs [K+1]."""
-        depth, first = (sequences != self._observed).sum(1), self._budget + 1 - bounds.shape[1]
-        for budget in range(first, self._budget + 1):
-            limits = cutoffs[budget].expand(len(sequences))
-            mine = bounds[:, budget - first]
-            self._add("cuts", budget, sequences, depth <= budget, bounds=mine, thresholds=limits)
+    def cut(self, budget: int, sequences: Tensor, bounds: Tensor, cutoffs: Tensor) -> None:
+        """Subtrees below sequences [N, T] were cut, with bounds [N] and the cutoffs [N] that these did not exceed."""
+        self._add("cuts", budget, sequences, bounds=bounds, thresholds=cutoffs)
 
     def cut_changes(self, nodes: ExpandedNodes, where: Tensor, bounds: Tensor, cutoffs: Tensor) -> None:
-        """Changes `where` [N, T, A] of expanded nodes were cut, with bounds [N, budgets, T, A]."""
+        """Changes `where` [N, T, A] of expanded nodes were cut, with bounds [N, T, A] and cutoffs [N]."""
         parent, step, action = where.nonzero(as_tuple=True)
-        found = bounds.permute(0, 2, 3, 1)[parent, step, action]
-        self.cut(changed(nodes.sequences[parent], step, action), found, cutoffs)
+        sequences = changed(nodes.sequences[parent], step, action)
+        self.cut(nodes.budget, sequences, bounds[parent, step, action], cutoffs[parent])
 
     def idle(self, nodes: ExpandedNodes, where: Tensor, cost: float) -> None:
         """Actions `where` [N, A] of the last step were left out: they change nothing but the number of changes."""
         parent, action = where.nonzero(as_tuple=True)
         step = torch.full_like(parent, nodes.sequences.shape[1] - 1)
-        self.replayed(changed(nodes.sequences[parent], step, action), nodes.paths.outcomes[parent] - cost)
+        sequences = changed(nodes.sequences[parent], step, action)
+        self.replayed(nodes.budget, sequences, nodes.paths.outcomes[parent] - cost)
 
-    def _add(self, kind: str, budget: int, sequences: Tensor, where: Tensor, **values: Tensor) -> None:
+    def _add(self, kind: str, budget: int, sequences: Tensor, **values: Tensor) -> None:
         """Keep rows below which the rules leave something within the budget."""
         steps = torch.arange(1, sequences.shape[1] + 1, device=sequences.device)
         changes = sequences != self._observed
         last = (changes * steps).argmax(1)
         to_go = self._to_go[last, sequences[torch.arange(len(last), device=last.device), last].long()]
-        rows = (where & (changes.sum(1) + to_go <= budget)).nonzero().squeeze(-1)
+        rows = (changes.sum(1) + to_go <= budget).nonzero().squeeze(-1)
         if len(rows):
             budgets = torch.full_like(rows, budget, dtype=torch.int16)
             kept = {"": sequences[rows].to(torch.int16), "/budgets": budgets}

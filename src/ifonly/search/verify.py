@@ -255,7 +255,9 @@ def _claims(result: Result, problem: BaseProblem) -> Iterator[Check]:
     bounded = math.isfinite(result.upper_bound)
     yield Check("certificate", proven == bounded, "a bound and its proof" if proven else "neither bound nor proof")
     if result.status in (Status.OPTIMAL, Status.GAP_REACHED):
-        allowed = result.query.limits.gap if result.status is Status.GAP_REACHED else 0.0
+        improvement = torch.tensor(result.improvement, dtype=torch.float64)
+        granted = float(result.query.limits.allowed_gap(improvement))
+        allowed = granted if result.status is Status.GAP_REACHED else 0.0
         holds = proven and result.gap <= allowed + SLACK * problem.tolerance
         yield Check("gap", holds, f"{result.gap:.4g} for a result called {result.status.value!r}")
     if result.status is Status.HEURISTIC:

@@ -30,8 +30,8 @@ from unittest.mock import patch
 import torch
 
 import ifonly
-from ifonly.models.fit import fit
 from ifonly.models.base import TransitionModel
+from ifonly.models.fit import fit
 from ifonly.models.recipes import find_recipe
 from ifonly.query import Query
 from ifonly.runs import RunSettings, solve_cohort

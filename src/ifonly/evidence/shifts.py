@@ -16,14 +16,6 @@ from ifonly.problem import BaseProblem, Problem
 ROWS_AT_ONCE = 4096
 
 
-def checked_sequence(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Tensor:
-    """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
-    given = actions if isinstance(actions, Tensor) else np.array(actions)
-    sequence = torch.as_tensor(given, device=problem.device)
-    problem.outcome(sequence)
-    return sequence
-
-
 @dataclass(frozen=True, eq=False)
 class ShiftedCourse:
     """One sequence of a problem, and what is needed to replay it with shifts of its noise.

@@ -307,6 +307,10 @@ class BaseProblem(ABC):
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
         """The outcome of one action sequence [T], in the reward's units."""
+        return float(self.rollout(self.checked_sequence(actions).unsqueeze(0))[1][0])
+
+    def checked_sequence(self, actions: npt.ArrayLike | Tensor) -> Tensor:
+        """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
         sequence = actions if isinstance(actions, Tensor) else torch.as_tensor(np.array(actions), device=self.device)
         known = (sequence >= 0) & (sequence < self.action_count)
         if sequence.shape != (self.horizon,) or sequence.is_floating_point() or not known.all():
@@ -314,7 +318,7 @@ class BaseProblem(ABC):
                 f"an action sequence must be {self.horizon} whole numbers from 0 to {self.action_count - 1}; "
                 f"found {sequence.tolist()}."
             )
-        return float(self.rollout(sequence.unsqueeze(0))[1][0])
+        return sequence.to(self.device)
 
     def require_finite(self, outcomes: Tensor) -> None:
         """Refuse outcomes [...] of which none could be called best. (Minus infinity is merely bad.)"""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ifonly.evidence.check.sample import prior_of
-from ifonly.problem import BaseProblem, Problem
+from ifonly.problem import Problem
 
 ROWS_AT_ONCE = 4096
 

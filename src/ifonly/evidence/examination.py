@@ -29,6 +29,7 @@ from ifonly.query import Limits, Query
 from ifonly.records import finite
 from ifonly.result import Coupling, Evidence, LocalCalibration, Result, Sensitivity
 from ifonly.result.evidence import ExaminationFailure, Reason
+from ifonly.result.verdict import the_rule
 from ifonly.search.base import Solver
 from ifonly.search.build_result import clipped_outcomes
 
@@ -112,6 +113,7 @@ def examine(
         changed_steps=tuple(changed),
         check=problem.standing,
         failures=tuple(failures),
+        rule=the_rule().fingerprint,
         **(_about_states(problem, _courses(problem, sequence, solved)) if changed else {}),
         **found,
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ifonly.data.episode import Episode, FloatArray, IntArray, Origin
 from ifonly.data.scaling import within_ranges
-from ifonly.data.scores import Course, Score, organ_points
+from ifonly.data.scores import Score, ScoredCourse, organ_points
 from ifonly.result.evidence import OrganGain, ScoreGain
 from ifonly.rewards import Reward, features_of
 
@@ -19,7 +19,7 @@ def points_of(score: Score, episode: Episode, states: FloatArray, actions: IntAr
     What was assumed in the recording scores nothing, neither there nor elsewhere: nobody measured it.
     """
     unknown = None if episode.origins is None else episode.origins == Origin.ASSUMED
-    return organ_points(score, episode.schema, Course(states, episode.context, actions, unknown))
+    return organ_points(score, episode.schema, ScoredCourse(states, episode.context, actions, unknown))
 
 
 def score_gains(episode: Episode, reward: Reward, states: FloatArray, actions: IntArray) -> tuple[ScoreGain, ...]:

@@ -30,6 +30,9 @@ AnyProblem = TypeVar("AnyProblem", bound="BaseProblem")
 MOVED = ("observed_states", "observed_actions", "context", "noise", "allowed")
 """The tensors of a problem that every problem has, of one shape for one horizon."""
 
+STATE_ROUNDING, RELATIVE_ROUNDING = 1e-11, 1e-12
+"""(R2): by how much rounding may move a replayed state, in scaled units, and as a share of what a step adds up."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BaseProblem(ABC):
@@ -179,15 +182,17 @@ class BaseProblem(ABC):
     def tolerance(self) -> float:
         """Differences in outcome up to this size are rounding: far above float64 noise, far below anything of interest.
 
-        It grows with the size of the rewards (what sums of them lose) and with their slopes (what states lose).
+        It grows with the size of the rewards (what sums of them lose), with their slopes, and with the states and the
+        noise (what replayed states lose): docs/theory.md, "Rounding of a replay", (R1) to (R3).
         """
         sizes = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action()).abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
         slope = float(self.bound_reward.lipschitz.max())
-        curve = self.bound_reward.expand(self.observed_states) if math.isinf(slope) else None
-        if curve is not None:  # on a logarithmic scale slopes have no limit: ten times those that were seen
-            slope = 10 * float(curve.slope.norm(dim=-1).max())
-        return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slope
+        if math.isinf(slope):  # on a logarithmic scale slopes have no limit: ten times those that were seen
+            slope = 10 * float(self.bound_reward.steepness(self.observed_states).max())
+        added = max(float(self.observed_states.abs().max()), float(self.noise.abs().max()))  # (R2)
+        off = max(STATE_ROUNDING, RELATIVE_ROUNDING * added)
+        return 1e-14 * float(sizes.amax(1).sum()) + off * self.horizon * slope  # (R3)
 
     @cached_property
     def largest_outcome(self) -> float:

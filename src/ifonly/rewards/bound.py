@@ -37,6 +37,10 @@ class BoundReward(ABC):
         """What no reward of each action [A] can exceed, at any state; infinite where nothing is known."""
         return torch.full_like(self.lipschitz, torch.inf)
 
+    def steepness(self, states: Tensor) -> Tensor:
+        """How steep the reward is at states [..., D], at most, on whichever side of its kinks they are [...]."""
+        return self.lipschitz.max().expand(states.shape[:-1])
+
     def weights(self, states: Tensor) -> Tensor | None:
         """Weights [..., D] of sums of values, in original units, that touch the reward at states [..., D] and are
         nowhere below it.
@@ -93,6 +97,11 @@ class Forms:
         """How steep each can be along each coordinate [J, D], at most, with its sign."""
         return torch.where(self.weights == 0, 0.0, self.weights * self.decoder.steepest())
 
+    def steepness(self, states: Tensor) -> Tensor:
+        """How steep each is at states [..., D], where nothing is cut [..., J]."""
+        found: Tensor = self.decoder.expand(states.unsqueeze(-2), self.weights).slope.norm(dim=-1)
+        return found
+
     def largest(self) -> Tensor:
         """The largest value of each [J], at any state."""
         return self.decoder.largest(self.weights) + self.constants
@@ -116,6 +125,10 @@ class BoundLinear(BoundReward):
         """Rewards [...], as `BoundReward` says."""
         values = self.form(states).squeeze(-1)
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
+
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return self.form.steepness(states).squeeze(-1)
 
     def largest(self) -> Tensor:
         """As `BoundReward.largest` asks."""
@@ -176,6 +189,10 @@ class BoundHinges(BoundReward):
         values = torch.relu(self.forms(states)) @ self.factors
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return self.forms.steepness(states) @ self.factors.abs()
+
     def largest(self) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
         most = torch.where(self.factors > 0, self.factors * self.forms.largest().clamp(min=0), 0.0)
@@ -232,6 +249,10 @@ class BoundTotal(BoundReward):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
+
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return torch.stack([part.steepness(states) for part in self.parts]).sum(0)
 
     def largest(self) -> Tensor:
         """As `BoundReward.largest` asks."""

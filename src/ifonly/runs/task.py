@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -107,14 +108,15 @@ class Task:
         *,
         watch: Callable[[str], Progress] = lambda stage: silent,
         found: Callable[[BaseProblem, Result], None] = lambda problem, result: None,
+        proof: Path | None = None,
     ) -> Result:
         """The answer about an episode, examined; one that was interrupted is not, and is the bracket so far.
 
         `watch` gives a callback for the progress of each stage, "search" and "refits"; `found` is told of the answer as
-        soon as there is one, before it is examined.
+        soon as there is one, before it is examined. `proof` is a file for a log of the search.
         """
         problem = self._problem(episode)
-        result = solve(self._moved(problem), self.solver, progress=watch("search"))
+        result = solve(self._moved(problem), self.solver, progress=watch("search"), proof=proof)
         found(problem, result)
         return self._examined(problem, result, watch)
 

@@ -13,6 +13,7 @@ from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, Tick
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
+from ifonly.search.proof import ProofLog
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Monitor:
     progress: Progress
     tolerance: float
     """Differences in outcome up to this size are rounding, not improvement."""
+    proof: ProofLog | None = None
+    """Where a search that keeps a tree tells what became of it; None: nobody asked."""
     stats: Stats = field(default_factory=Stats)
     started: float = field(default_factory=time.perf_counter)
 

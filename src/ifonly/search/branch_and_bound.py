@@ -36,6 +36,7 @@ from ifonly.search.tree import (
     LimitReached,
     Tree,
     count,
+    drop,
     exceed_cutoffs,
     fathom,
     new_tree,
@@ -113,6 +114,8 @@ def branch_and_bound(
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     update_stats(tree)
+    if tree.proof is not None:
+        tree.proof.complete = stopped is None and not bool(tree.at_node_limit.any())
     return finalize(tree, stopped), tree
 
 
@@ -193,7 +196,7 @@ def select(tree: Tree, size: int) -> Iterator[OpenNodes]:
             nodes = tree.selected.select(rows)
             # Cutoffs may have risen since the nodes were selected.
             alive = exceed_cutoffs(tree, nodes.problem, nodes.bounds, 0)
-            fathom(tree, nodes.problem[~alive], nodes.bounds[~alive], 0)
+            drop(tree, nodes.select(~alive))
             if alive.any():
                 yield nodes.select(alive)
     tree.selected = None
@@ -205,6 +208,8 @@ def expand(tree: Tree, nodes: OpenNodes, cache: PrefixCache) -> ExpandedNodes:
     count(tree.expanded, nodes.problem, 1)
     count(tree.model_steps, nodes.problem, steps)
     feasible = tree.batch.are_feasible(nodes.problem, nodes.step, nodes.action).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        tree.proof.expanded(nodes.sequences, paths.outcomes)
     offer(tree, nodes.problem[feasible], nodes.sequences[feasible], paths.outcomes[feasible])
     depth = int(nodes.depth[0])
     return ExpandedNodes(depth, nodes.problem, nodes.step, nodes.action, nodes.sequences, nodes.bounds, paths)
@@ -239,7 +244,7 @@ def expand_root(tree: Tree, bound: ChildBound, observed: Paths) -> None:
 def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
     """The children that rules and support admit and whose bounds [N, K - depth, T, A] exceed a cutoff."""
     batch, depth = tree.batch, nodes.depth + 1
-    options = possible_changes(batch, nodes)
+    options = possible_changes(tree, nodes)
     # Validity is enough: both its own and its parent's bound hold for a child, so the smaller does.
     bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, depth:, None, None])
     if batch.is_restricted:
@@ -248,16 +253,22 @@ def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
         bounds = bounds.masked_fill(required.unsqueeze(1) > budgets, -torch.inf)
     alive = exceed_cutoffs(tree, nodes.problem, bounds, depth) & options
     fathom(tree, nodes.problem, bounds, depth, where=options & ~alive)
+    if tree.proof is not None:
+        tree.proof.cut_changes(nodes, options & ~alive, bounds, tree.cutoffs[0])
     parent, step, action = alive.nonzero(as_tuple=True)
     return ChildNodes(parent, step, action, bounds.permute(0, 2, 3, 1)[parent, step, action])
 
 
-def possible_changes(batch: ProblemBatch, nodes: ExpandedNodes) -> Tensor:
+def possible_changes(tree: Tree, nodes: ExpandedNodes) -> Tensor:
     """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
+    batch = tree.batch
     options = batch.further_changes(nodes.problem, nodes.step, nodes.action)
     # Where the observed action may stay, another one with the same reward is pointless at the last step.
     idle = batch.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
-    options[:, -1] &= ~(idle & batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
+    idle &= batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1)
+    if tree.proof is not None:
+        tree.proof.idle(nodes, idle & options[:, -1], batch.problems[0].change_cost)
+    options[:, -1] &= ~idle
     return options & batch.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
 
 
@@ -289,6 +300,8 @@ def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: Ch
     bounds = one_step_bounds(tree.batch, bound, branches, children.action, children.bounds, cutoffs)
     alive = exceed_cutoffs(tree, problem, bounds, depth)
     fathom(tree, problem[~alive], bounds[~alive], depth)
+    if tree.proof is not None:
+        tree.proof.cut(changed(branches.sequences, step, children.action)[~alive], bounds[~alive], tree.cutoffs[0])
     return ChildNodes(children.parent[alive], step[alive], children.action[alive], bounds[alive])
 
 
@@ -300,10 +313,18 @@ def try_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: Chil
     for number in range(int(turn.max()) + 1 if len(turn) else 0):
         mine = (turn == number).nonzero().squeeze(-1)
         alive = bounds[mine] > tree.cutoffs[problem[mine], -1]
-        fathom(tree, problem[mine[~alive]], bounds[mine[~alive]].unsqueeze(1), tree.batch.budget)
+        cut_leaves(tree, nodes, leaves.select(mine[~alive]))
         for part in mine[alive].split(tree.batch.rows):
             stop_at_seconds(tree)
             replay_leaves(tree, bound, nodes, leaves.select(part))
+
+
+def cut_leaves(tree: Tree, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
+    """Leaves were pruned since the cutoff rose."""
+    fathom(tree, nodes.problem[leaves.parent], leaves.bounds, tree.batch.budget)
+    if tree.proof is not None:
+        sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
+        tree.proof.cut(sequences, leaves.bounds, tree.cutoffs[0])
 
 
 def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
@@ -317,4 +338,8 @@ def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: C
     count(tree.model_steps, problem, replayed.steps)
     fathom(tree, problem, replayed.fathomed_bounds.unsqueeze(1), batch.budget)
     done = (replayed.fathomed_bounds == -torch.inf).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        cut = replayed.fathomed_bounds != -torch.inf
+        tree.proof.cut(sequences[cut], replayed.fathomed_bounds[cut].unsqueeze(1), tree.cutoffs[0])
+        tree.proof.replayed(sequences[done], replayed.outcomes[done])
     offer(tree, problem[done], sequences[done], replayed.outcomes[done])

@@ -18,6 +18,7 @@ from ifonly.result import Stats, Status
 from ifonly.search.base import Monitor
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
+from ifonly.search.proof import ProofLog
 
 MEMORY = 1024.0
 """MiB of open nodes before the search goes depth first."""
@@ -62,6 +63,11 @@ class Tree:
     """Taken from the open list, their children not yet all in it."""
     reported: float = -math.inf
     """When progress was last reported."""
+
+    @property
+    def proof(self) -> ProofLog | None:
+        """Where the search tells what it expands, replays and cuts; None: nobody asked."""
+        return self.monitor.proof
 
 
 @dataclass(frozen=True)
@@ -147,8 +153,15 @@ def offer(tree: Tree, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, r
     whole = tree.open_list.all() if raised else None
     if whole is not None:
         alive = exceed_cutoffs(tree, whole.problem, whole.bounds, 0)
-        fathom(tree, whole.problem[~alive], whole.bounds[~alive], 0)
+        drop(tree, whole.select(~alive))
         tree.open_list.keep(alive)
+
+
+def drop(tree: Tree, nodes: OpenNodes) -> None:
+    """Open nodes were pruned since cutoffs rose."""
+    fathom(tree, nodes.problem, nodes.bounds, 0)
+    if tree.proof is not None:
+        tree.proof.cut(nodes.sequences, nodes.bounds, tree.cutoffs[0])
 
 
 def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor, depth: int) -> Tensor:

@@ -64,7 +64,7 @@ def test_evidence_from_a_result_is_that_of_a_replay(ensemble: bool) -> None:
         problem = random_ensemble(seed) if ensemble else random_problem(seed)
         problem = problem.with_query(change_cost=0.01)
         result = solve(problem)
-        taken, replayed = examine(problem, result, as_solved=True), examine(problem, result)
+        taken, replayed = examine(problem, result), examine(problem, result.actions)
         for name in ("promised", "kept_within_ranges"):
             one, other = getattr(taken, name), getattr(replayed, name)
             assert one is other is None or one == pytest.approx(other, rel=1e-6, abs=10 * problem.tolerance)

@@ -48,7 +48,6 @@ def examine(
     coupling: bool | None = None,
     solver: Solver | None = None,
     limits: Limits | None = None,
-    as_solved: bool = False,
     progress: Progress = silent,
 ) -> Evidence:
     """What speaks for an answer to `problem`, a result or its actions [T], and what against it.
@@ -61,8 +60,8 @@ def examine(
     `sensitivity` what would undo the gain; and with `coupling` what is left of it where the same noise need not apply
     under another action. Of an ensemble problem, these two and the courses are asked of the member that gains least of
     those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
-    `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given. `as_solved` says
-    that the result is one of this very problem: its states and outcomes are taken from it, and not replayed again.
+    `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given.
+    States and outcomes of a result of this very problem are taken from it, and not replayed again.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     honest = problem.query.honest if honest is None else honest
@@ -71,7 +70,7 @@ def examine(
     solved = None
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
-        solved, answer = answer if as_solved else None, answer.actions
+        solved, answer = answer if _is_of(problem, answer) else None, answer.actions
     sequence = problem.checked_sequence(answer)
     members = refits if refits is not None else _own_refits(problem)
     if members is None and each_refit:
@@ -154,6 +153,16 @@ def _courses(problem: BaseProblem, sequence: Tensor, solved: Result | None) -> _
     clipped = clipped_outcomes(problem, states, both)
     shown = problem.decode(problem.shown_states(states, totals))
     return _Courses(both.cpu().numpy(), shown, (observed, promised), (clipped[0], clipped[1]))
+
+
+def _is_of(problem: BaseProblem, result: Result) -> bool:
+    """Whether replays of this problem are those that the result holds: one model, reward and recording."""
+    here, there = problem.query, result.query
+    return (
+        (here.reward, here.change_cost, here.objective) == (there.reward, there.change_cost, there.objective)
+        and result.provenance.model.fingerprint == problem.fingerprint()
+        and np.allclose(result.observed_states, problem.episode.states, rtol=1e-6, atol=1e-6, equal_nan=True)
+    )
 
 
 def _about_states(problem: BaseProblem, courses: _Courses) -> dict[str, Any]:

@@ -137,9 +137,7 @@ class Task:
         # Replaying is quicker on a processor; only to solve the query again for every refit pays elsewhere.
         asked, progress = (self._moved(problem), watch("refits")) if self.query.each_refit else (problem, silent)
         try:
-            evidence = examine(
-                asked, result, behaviour=self.behaviour, solver=self.solver, as_solved=True, progress=progress
-            )
+            evidence = examine(asked, result, behaviour=self.behaviour, solver=self.solver, progress=progress)
         except Exception as error:
             evidence = unexamined(problem, result, error)
         return replace(result, evidence=evidence)

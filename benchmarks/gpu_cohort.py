@@ -41,7 +41,7 @@ STAGES = {
     "problems": ("ifonly.runs.task", "build_problems"),
     "bounds": ("ifonly.search.branch_and_bound", "make_child_bound"),
     "search": ("ifonly.search.batch", "branch_and_bound"),
-    "results": ("ifonly.search.batch", "build_result"),
+    "results": ("ifonly.search.batch", "build_results"),
     "evidence": ("ifonly.runs.task", "examine"),
     "rows": ("ifonly.runs.task", "to_row"),
     "lines": ("ifonly.runs.folder", "RunFolder.add"),

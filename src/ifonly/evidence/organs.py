@@ -32,9 +32,10 @@ def _gain(score: Score, episode: Episode, reward: Reward, states: FloatArray, ac
     modelled = within_ranges(episode.schema.dynamic, states)[..., column]
     with np.errstate(invalid="ignore"):
         claimed = (modelled[0] - modelled[1]).sum()
-    points = points_of(score, episode, states, actions)
+    every = np.concatenate([states, episode.states[np.newaxis]]), np.concatenate([actions, [episode.actions]])
+    points = points_of(score, episode, *every)
     gains = (points[0] - points[1]).sum(axis=0)
-    recorded = points_of(score, episode, episode.states, episode.actions).sum(axis=-1)
+    recorded = points[2].sum(axis=-1)
     return ScoreGain(
         score=score.feature,
         asked=score.feature in features_of(reward),

@@ -24,6 +24,7 @@ from ifonly.problem import (
     EnsembleProblem,
     Problem,
     Support,
+    all_on,
     build_problem,
     build_problems,
     member_weights,
@@ -167,7 +168,7 @@ class Task:
                 except Exception as error:
                     yield answer_of(position, failed_row(episode, error))
         try:
-            moved = [self._moved(problem) for problem in problems.values()]
+            moved = self._all_moved(list(problems.values()))
             results = solve_batch(moved, self.solver, on_error="return")
         except Exception:  # which one is to blame shows one by one
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
@@ -194,6 +195,12 @@ class Task:
             return problem
         model, support = self._there
         return problem.on(self.device, model, support=support)
+
+    def _all_moved(self, problems: list[Problem | EnsembleProblem]) -> Sequence[Problem | EnsembleProblem]:
+        if self._is_here or not problems:
+            return problems
+        model, support = self._there
+        return all_on(problems, self.device, model, support=support)
 
     @property
     def _is_here(self) -> bool:

@@ -27,7 +27,7 @@ from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble,
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
 RELATIVE = 1e-12
-"""And by this share of themselves: on logarithmic scales outcomes reach sizes that the recording does not hint at (R4)."""
+"""And by this share of themselves: on logarithmic scales outcomes reach sizes beyond anything recorded (R4)."""
 
 
 def drawn_settings(rng: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from effort import some
+from effort import long, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -424,6 +424,7 @@ class TestClinician:
             loss = worse - observed
             assert loss.mean() > 5 * loss.std() / math.sqrt(patients)
 
+    @long
     def test_three_better_choices_matter_in_both_directions(self) -> None:
         """Greedy answers: a median gain of a few percent, a tail above 12 %, and changes up and down on both axes."""
         gains, up, down = [], np.zeros(2), np.zeros(2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from effort import long
 from lasting_worlds import lasting_cohort
 
 import ifonly
@@ -174,6 +175,7 @@ def test_weights_are_the_best_for_transitions_of_subjects_not_seen(ensemble: Ens
     assert min(ensemble.weights) >= 0.1 / len(NAMES) / 2 - 1e-12
 
 
+@long
 def test_killed_after_any_kind_it_goes_on_with_the_same_members(
     ensemble: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from effort import long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavy_cohorts import SCHEMA, wavy_cohort
@@ -85,6 +86,7 @@ def test_configurations_of_a_fold_share_subjects_scaling_and_seed(cohort, monkey
     assert sorted(subject for part, _ in held[:3] for subject in part) == sorted(set(cohort.subjects))
 
 
+@long
 def test_strong_limits_cost_fit_on_wavy_data():
     cohort = wavy_cohort(subjects=40, seed=1)
     training = FitSettings(epochs=40, learning_rate=1e-2, batch_size=64)

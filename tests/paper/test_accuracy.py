@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from effort import long
 from paper.accuracy import (
     METHODS,
     AccuracyReport,
@@ -216,6 +217,7 @@ class TestStudy:
             accuracy_by_cohort_size(sizes)
 
 
+@long
 def test_learning_beats_the_naive_answers() -> None:
     """A fitted model's counterfactuals are closer to the truth than 'no effect' and 'no noise', on every measure."""
     train, test = simulate_cohort(800, seed=0), simulate_cohort(40, seed=1, horizon=10)

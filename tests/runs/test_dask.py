@@ -41,6 +41,7 @@ def client(cluster) -> Iterator[object]:
         yield found
 
 
+@long
 def test_killed_workers_cost_nothing_but_time(client, tmp_path: Path) -> None:
     """All of them: nobody is left who holds the task, which the scheduler has made again."""
     cohort = small_cohort(16)

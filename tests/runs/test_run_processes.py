@@ -71,6 +71,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory):
     return solve_small(cohort, small_model(cohort), tmp_path_factory.mktemp("runs") / "whole")
 
 
+@long
 def test_two_workers_make_the_same_table(whole, tmp_path: Path) -> None:
     cohort = small_cohort(24)
     diary = tmp_path / "diary"

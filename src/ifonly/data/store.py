@@ -5,7 +5,6 @@ The formats are written down in docs/file-formats.md.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -18,15 +17,17 @@ import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
-from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
+from ifonly.data.plain import check_version, json_text, read_document, read_mapping
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
+from ifonly.data.text_tables import TextForm, parse_text
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of, write_text_atomically
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
 """Stands in a drafted schema for a unit that cannot be guessed."""
@@ -230,30 +231,17 @@ def _schema_path(path: str | Path) -> Path:
 
 def read_frame(path: str | Path) -> pl.DataFrame:
     """A CSV table, every cell as text, or a Parquet table as it is; errors quote none of its cells."""
+    return read_frame_and_form(path)[0]
+
+
+def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None]:
+    """What `read_frame` gives, and how a CSV file was written: its encoding, separator and decimal sign."""
     source = Path(path)
-    kind = source.suffix.lower()
-    if kind not in (".csv", ".parquet"):
-        raise InputError(f"{source}: the name of a table ends in .csv or .parquet.")
+    if not source.name.lower().endswith(TABLE_ENDINGS):
+        *endings, last = TABLE_ENDINGS
+        raise InputError(f"{source}: the name of a table ends in {', '.join(endings)} or {last}.")
     try:
         data = source.read_bytes()
     except OSError as error:
         raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
-    return _parse_parquet(source, data) if kind == ".parquet" else _parse_csv(source, data)
-
-
-def _parse_csv(source: Path, data: bytes) -> pl.DataFrame:
-    """Every cell as text, so that ids such as 007 stay what they are."""
-    try:
-        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")), [])
-        if twice := repeated(header):
-            raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
-        # polars leaves doubled quotes in column names as they are, so the names come from here.
-        return pl.read_csv(io.BytesIO(data), infer_schema_length=0, new_columns=header)
-    except pl.exceptions.NoDataError:
-        raise InputError(f"{source}: is empty.") from None
-    except (*_UNREADABLE, UnicodeDecodeError, csv.Error):
-        # The parser's own message may quote whole rows: patient data.
-        raise StoreError(
-            f"{source}: is not a readable CSV file; it must be UTF-8 with commas, no row may have more cells than the "
-            "header, and every quote must be closed."
-        ) from None
+    return (_parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)

@@ -17,10 +17,13 @@ import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
+from ifonly.data.joins import join_tables
+from ifonly.data.labels import refuse_switches
 from ifonly.data.plain import check_version, json_text, read_document, read_mapping
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
 from ifonly.data.text_tables import TextForm, parse_text
+from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of, write_text_atomically
 from ifonly.version import __version__
@@ -140,6 +143,7 @@ def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
         columns = TableColumns.from_dict(content.get("table", {}))
         schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
         columns.require_fit(schema.actions)
+        require_same_step(columns.spacing, schema.step_length, schema.step_unit)
         _require_units(schema)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -174,8 +178,12 @@ def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> 
     source = Path(path)
     layout, columns = (schema, TableColumns()) if isinstance(schema, Schema) else load_schema_and_columns(schema)
     frame = read_frame(source)
+    if not isinstance(schema, Schema):
+        frame = join_tables(frame, columns.join, Path(schema).parent, read_frame)
     try:
-        return cohort_and_first_step(frame, layout, columns)
+        cohort, first = cohort_and_first_step(frame, layout, columns)
+        refuse_switches(layout.dynamic, cohort.states)
+        return cohort, first
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 

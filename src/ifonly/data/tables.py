@@ -26,9 +26,11 @@ from ifonly.data.episode import (
     check_rows,
     check_static,
 )
+from ifonly.data.labels import with_indicators
 from ifonly.data.origins import carried_where_repeated, repeats
 from ifonly.data.plain import repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
+from ifonly.data.times import EXAMPLES, Duration, holds_times, require_same_step, seconds_of
 from ifonly.errors import InputError
 
 EXACT = 2.0**53
@@ -88,6 +90,8 @@ def cohort_and_first_step(
     """What `cohort_from_frame` gives, and the number that the table gives to first steps, 0 or 1."""
     names = columns or TableColumns()
     names.require_fit(schema.actions)
+    require_same_step(names.spacing, schema.step_length, schema.step_unit)
+    frame = with_indicators(frame, names.labels)
     _check_columns(frame.columns, schema, names)
     if frame.height == 0:
         raise InputError("table: holds no rows.")
@@ -181,7 +185,7 @@ class _Layout:
         starts = np.flatnonzero(first)
         _check_together(episodes, starts)
         offsets = np.append(starts, len(first))
-        steps = _whole_steps(_numbered(frame[names.step], offsets, names.spacing))
+        steps = _whole_steps(_numbered(frame[names.step], offsets, names))
         _check_sequence(steps, first, episodes)
         _check_long_enough(offsets)
         return cls(episodes, offsets, steps)
@@ -224,15 +228,41 @@ def _check_together(episodes: pl.Series, starts: IntArray) -> None:
         )
 
 
-def _numbered(column: pl.Series, offsets: IntArray, spacing: float | None) -> pl.Series:
+def _numbered(column: pl.Series, offsets: IntArray, names: TableColumns) -> pl.Series:
     """Steps by number; those that are `spacing` apart are counted from each episode's first row."""
+    spacing, begins = names.spacing, np.repeat(offsets[:-1], np.diff(offsets))
+    if isinstance(spacing, Duration):
+        return _counted_times(column, begins, spacing, names.within)
+    if holds_times(column):
+        raise InputError(
+            f"column {column.name!r}: holds times; say in the schema how far apart the steps are, `table: {{spacing: 4 "
+            "h}`."
+        )
     if spacing is None:
         return column
     times = _floats(column)
-    counted = (times - times.gather(np.repeat(offsets[:-1], np.diff(offsets)))) / spacing
+    counted = (times - times.gather(begins)) / spacing
     # Times within NEARLY_WHOLE of a multiple are rounding errors; others are refused by `_whole_steps`.
     whole = (counted - counted.round()).abs() < NEARLY_WHOLE
     return counted.zip_with(~whole.fill_null(False), counted.round())
+
+
+def _counted_times(column: pl.Series, begins: IntArray, spacing: Duration, within: Duration | None) -> pl.Series:
+    """Steps by number, from times on a grid that begins with each episode's first row `begins` [N]."""
+    times = seconds_of(column)
+    if (row := _first(times.is_null())) is not None:
+        wrong = "is missing" if _is_missing(column[row]) else "cannot be read"
+        raise InputError(f"column {column.name!r}, row {row + 1}: the time {wrong}; write it as {EXAMPLES}.")
+    counted = (times - times.gather(begins)) / spacing.seconds
+    allowed = NEARLY_WHOLE if within is None else within.seconds / spacing.seconds + NEARLY_WHOLE
+    if (row := _first((counted - counted.round()).abs() > allowed)) is not None:
+        raise InputError(
+            f"column {column.name!r}, row {row + 1}: the time is not a multiple of {spacing} after its episode's "
+            f"first, in row {int(begins[row]) + 1}{f', nor within {within} of one' if within else ''}; put the table on that "
+            "grid, or say in the schema how far times may be off, `table: {within: 10 min}`. A clock changed for "
+            "summer? Then give times with their zone."
+        )
+    return counted.round()
 
 
 def _whole_steps(column: pl.Series) -> IntArray:

@@ -223,8 +223,8 @@ def _with_points(source: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]
         why = "holds a number with a comma that may be a decimal comma or part the thousands; write it with a point"
         raise InputError(_refusal(source, *ambiguous[0], why))
     touched = list(dict.fromkeys(name for name, _ in [*decimal, *ambiguous]))
-    cells = pl.col(touched)
-    points = pl.when(cells.str.contains(_WITH_COMMA)).then(cells.str.replace(",", ".")).otherwise(cells)
+    written = pl.col(touched)
+    points = pl.when(written.str.contains(_WITH_COMMA)).then(written.str.replace(",", ".")).otherwise(written)
     return frame.with_columns(points), True
 
 

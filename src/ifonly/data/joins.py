@@ -96,7 +96,7 @@ def _joined(frame: pl.DataFrame, other: pl.DataFrame, join: JoinedTable) -> pl.D
 def _key(column: pl.Series) -> pl.Series:
     """Keys as text, without spaces around them: one table may hold them as numbers, the other as text."""
     if column.dtype.is_float() and bool((column == column.floor()).all()):
-        column = column.cast(pl.Int64)
+        column = column.cast(pl.Int64, strict=False)
     return column.cast(pl.String).str.strip_chars()
 
 

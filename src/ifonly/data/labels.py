@@ -60,11 +60,30 @@ def labels_to_dict(columns: tuple[LabelColumn, ...]) -> Mapping[str, list[str]]:
     return {one.column: list(one.labels) for one in columns}
 
 
+def require_features(columns: tuple[LabelColumn, ...], features: tuple[Feature, ...]) -> None:
+    """Refuse words without a feature, which would pass for the first word, and features that models would predict."""
+    kinds = {feature.name: feature.kind for feature in features}
+    for one in columns:
+        for name in one.features:
+            if name not in kinds:
+                raise InputError(
+                    f"table: labels of {one.column!r}: the schema has no feature {name!r}; add it, contextual or "
+                    "static: each word but the first has one."
+                )
+            if kinds[name] == "dynamic":
+                raise InputError(
+                    f"feature {name!r}: is dynamic, while models predict quantities and not words; make it contextual, "
+                    "if no action changes it, or leave the column out."
+                )
+
+
 def with_indicators(frame: pl.DataFrame, columns: tuple[LabelColumn, ...]) -> pl.DataFrame:
     """The table with a column of 0 and 1 for each feature; words that were not listed are refused by row."""
     for one in columns:
         if one.column not in frame.columns:
             raise InputError(f"table: no column {one.column!r}, whose labels are listed; found {frame.columns[:30]}.")
+        if taken := [name for name in one.features if name in frame.columns]:
+            raise InputError(f"table: has a column {taken[0]!r} already, as labels of {one.column!r} make; rename it.")
         words = frame[one.column].cast(pl.String).str.strip_chars()
         unknown = ~words.is_in(list(one.labels)).fill_null(False)
         if unknown.any():
@@ -81,14 +100,14 @@ def with_indicators(frame: pl.DataFrame, columns: tuple[LabelColumn, ...]) -> pl
 
 
 def refuse_switches(features: tuple[Feature, ...], values: FloatArray) -> None:
-    """Refuse dynamic features [D] whose values [N, D] are only 0 and 1: models predict quantities, not switches."""
+    """Refuse dynamic features [D] whose values [N, D] are only ever two: models predict quantities, not switches."""
     if len(values) < FEWEST_ROWS:
         return
     for number, feature in enumerate(features):
-        if feature.scaling != "bounded" and set(np.unique(values[:, number])) == {0.0, 1.0}:
+        if feature.scaling != "bounded" and len(np.unique(values[:, number])) == 2:
             raise InputError(
-                f"feature {feature.name!r}: is dynamic and only ever 0 or 1, while models predict quantities and not "
-                "switches: a counterfactual value would be something between. If no action changes it, say `kind: "
+                f"feature {feature.name!r}: is dynamic and has only two values, while models predict quantities and "
+                "not switches: a counterfactual value would lie somewhere between. If no action changes it, say `kind: "
                 "contextual`, and it keeps what was recorded; if it follows from other features, leave it out; to have "
-                "it modelled as a share between 0 and 1 nevertheless, say `scaling: bounded` and `plausible: [0, 1]`."
+                "it modelled as a share nevertheless, say `scaling: bounded` with its two values as `plausible`."
             )

@@ -18,7 +18,7 @@ import yaml
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
 from ifonly.data.joins import join_tables
-from ifonly.data.labels import refuse_switches
+from ifonly.data.labels import refuse_switches, require_features
 from ifonly.data.plain import check_version, json_text, read_document, read_mapping
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
@@ -144,6 +144,7 @@ def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
         schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
         columns.require_fit(schema.actions)
         require_same_step(columns.spacing, schema.step_length, schema.step_unit)
+        require_features(columns.labels, schema.features)
         _require_units(schema)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None

@@ -26,18 +26,15 @@ from ifonly.data.episode import (
     check_rows,
     check_static,
 )
-from ifonly.data.labels import with_indicators
+from ifonly.data.labels import require_features, with_indicators
 from ifonly.data.origins import carried_where_repeated, repeats
 from ifonly.data.plain import repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
-from ifonly.data.times import EXAMPLES, Duration, holds_times, require_same_step, seconds_of
+from ifonly.data.times import NEARLY_WHOLE, Duration, count_times, holds_times, require_same_step
 from ifonly.errors import InputError
 
 EXACT = 2.0**53
 """Whole numbers below this are exact as floats."""
-
-NEARLY_WHOLE = 1e-6
-"""Times that miss a multiple of the spacing by no more than this share of it are that multiple."""
 
 
 def frame_schema(schema: Schema, *, origins: bool = False) -> pl.Schema:
@@ -91,6 +88,7 @@ def cohort_and_first_step(
     names = columns or TableColumns()
     names.require_fit(schema.actions)
     require_same_step(names.spacing, schema.step_length, schema.step_unit)
+    require_features(names.labels, schema.features)
     frame = with_indicators(frame, names.labels)
     _check_columns(frame.columns, schema, names)
     if frame.height == 0:
@@ -232,11 +230,11 @@ def _numbered(column: pl.Series, offsets: IntArray, names: TableColumns) -> pl.S
     """Steps by number; those that are `spacing` apart are counted from each episode's first row."""
     spacing, begins = names.spacing, np.repeat(offsets[:-1], np.diff(offsets))
     if isinstance(spacing, Duration):
-        return _counted_times(column, begins, spacing, names.within)
+        return count_times(column, begins, spacing, names.within)
     if holds_times(column):
         raise InputError(
-            f"column {column.name!r}: holds times; say in the schema how far apart the steps are, `table: {{spacing: 4 "
-            "h}`."
+            f"column {column.name!r}: holds times; say in the schema file how far apart the steps are, such as "
+            "`spacing: 4 h` under `table`."
         )
     if spacing is None:
         return column
@@ -245,24 +243,6 @@ def _numbered(column: pl.Series, offsets: IntArray, names: TableColumns) -> pl.S
     # Times within NEARLY_WHOLE of a multiple are rounding errors; others are refused by `_whole_steps`.
     whole = (counted - counted.round()).abs() < NEARLY_WHOLE
     return counted.zip_with(~whole.fill_null(False), counted.round())
-
-
-def _counted_times(column: pl.Series, begins: IntArray, spacing: Duration, within: Duration | None) -> pl.Series:
-    """Steps by number, from times on a grid that begins with each episode's first row `begins` [N]."""
-    times = seconds_of(column)
-    if (row := _first(times.is_null())) is not None:
-        wrong = "is missing" if _is_missing(column[row]) else "cannot be read"
-        raise InputError(f"column {column.name!r}, row {row + 1}: the time {wrong}; write it as {EXAMPLES}.")
-    counted = (times - times.gather(begins)) / spacing.seconds
-    allowed = NEARLY_WHOLE if within is None else within.seconds / spacing.seconds + NEARLY_WHOLE
-    if (row := _first((counted - counted.round()).abs() > allowed)) is not None:
-        raise InputError(
-            f"column {column.name!r}, row {row + 1}: the time is not a multiple of {spacing} after its episode's "
-            f"first, in row {int(begins[row]) + 1}{f', nor within {within} of one' if within else ''}; put the table on that "
-            "grid, or say in the schema how far times may be off, `table: {within: 10 min}`. A clock changed for "
-            "summer? Then give times with their zone."
-        )
-    return counted.round()
 
 
 def _whole_steps(column: pl.Series) -> IntArray:

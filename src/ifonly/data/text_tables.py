@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any, Never
 
 import polars as pl
 
@@ -23,8 +24,8 @@ from ifonly.errors import InputError, StoreError
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """What can stand between cells, and what it is called."""
 
-ROWS_TRIED = 200
-"""Rows that decide what separates the cells."""
+ROWS_TRIED, LETTERS_TRIED = 200, 1_000_000
+"""Rows that decide what separates the cells, and how far they are looked for."""
 
 HALF = 0.5
 """A column with at least this share of numbers is one of numbers; the others are then mistakes."""
@@ -69,7 +70,7 @@ def parse_text(source: Path, data: bytes) -> tuple[pl.DataFrame, TextForm]:
         raise InputError(f"{source}: is empty.")
     separator = told[1] if told and told[1] in SEPARATORS else _separator(source, text)
     frame = _parsed(source, text, separator, skipped)
-    frame, commas = _with_points(source, frame)
+    frame, commas = _with_points(source, frame, skipped)
     return frame, TextForm(encoding, separator, commas)
 
 
@@ -149,9 +150,11 @@ def _separator(source: Path, text: str) -> str:
     fitting, in_header = {}, {}
     for sign in SEPARATORS:
         try:
-            rows = [row for row in islice(csv.reader(io.StringIO(text, newline=""), delimiter=sign), ROWS_TRIED) if row]
+            read = list(islice(_rows(text[:LETTERS_TRIED], sign), ROWS_TRIED))
         except csv.Error:
             continue
+        cut_off = len(text) > LETTERS_TRIED and 1 < len(read) < ROWS_TRIED
+        rows = [row for row in (read[:-1] if cut_off else read) if row]
         in_header[sign] = len(rows[0]) if rows else 0
         if rows and all(len(row) == len(rows[0]) > 1 for row in rows):
             fitting[sign] = len(rows[0])
@@ -166,9 +169,13 @@ def _separator(source: Path, text: str) -> str:
     return max(in_header, key=lambda sign: in_header[sign], default=",")
 
 
+def _rows(text: str, separator: str, *, strict: bool = False) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
+
+
 def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFrame:
     try:
-        header = next(csv.reader(io.StringIO(text, newline=""), delimiter=separator), [])
+        header = next(_rows(text[:LETTERS_TRIED], separator), [])
         if twice := repeated(header):
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
         # polars leaves doubled quotes in column names as they are, so the names come from here.
@@ -182,7 +189,7 @@ def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFra
 
 def _what_is_wrong(text: str, separator: str, skipped: int) -> str:
     """The first line that cannot be read, and why, for a file that the parser refused."""
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows = _rows(text, separator, strict=True)
     header, begins = 0, 1
     try:
         for number, row in enumerate(rows):
@@ -198,17 +205,21 @@ def _what_is_wrong(text: str, separator: str, skipped: int) -> str:
     return "is not a readable CSV file; write it again, as UTF-8 with commas, and every quote closed."
 
 
-def _with_points(source: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+def _with_points(source: Path, frame: pl.DataFrame, skipped: int) -> tuple[pl.DataFrame, bool]:
     """Decimal commas as points in all columns of numbers; and whether there were any.
 
     What could be a decimal comma or part the thousands is refused, unless other numbers of the file tell which it is.
     """
+
+    def refuse(column: str, row: int, why: str) -> Never:
+        raise InputError(f"{source}: column {column!r}, row {row + 1} (line {row + 2 + skipped}): {why}.")
+
     columns = [name for name in frame.columns if _is_of_numbers(frame[name])]
     ambiguous, decimal, pointed = [], [], []
     for name in columns:
         cells = frame[name]
         if (row := _first(cells.str.contains(_WITH_BOTH))) is not None:
-            raise InputError(_refusal(source, name, row, "holds a number whose thousands are parted; take that out"))
+            refuse(name, row, "holds a number whose thousands are parted; take that out")
         commas, thousands = cells.str.contains(_WITH_COMMA), cells.str.contains(_THOUSANDS)
         ambiguous += [(name, row) for row in [_first(thousands)] if row is not None]
         decimal += [(name, row) for row in [_first(commas & ~thousands)] if row is not None]
@@ -216,12 +227,11 @@ def _with_points(source: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]
     if not decimal and not ambiguous:
         return frame, False
     if pointed:
-        name, row = (decimal or ambiguous)[0]
         why = "holds a number with a comma, while others of the file have a decimal point; write all with a point"
-        raise InputError(_refusal(source, name, row, why))
+        refuse(*(decimal or ambiguous)[0], why)
     if not decimal:
         why = "holds a number with a comma that may be a decimal comma or part the thousands; write it with a point"
-        raise InputError(_refusal(source, *ambiguous[0], why))
+        refuse(*ambiguous[0], why)
     touched = list(dict.fromkeys(name for name, _ in [*decimal, *ambiguous]))
     written = pl.col(touched)
     points = pl.when(written.str.contains(_WITH_COMMA)).then(written.str.replace(",", ".")).otherwise(written)
@@ -240,7 +250,3 @@ def _is_of_numbers(cells: pl.Series) -> bool:
 def _first(mask: pl.Series) -> int | None:
     rows = mask.arg_true()
     return int(rows[0]) if len(rows) else None
-
-
-def _refusal(source: Path, column: str, row: int, why: str) -> str:
-    return f"{source}: column {column!r}, row {row + 1} (line {row + 2}): {why}."

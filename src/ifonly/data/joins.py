@@ -25,7 +25,7 @@ class JoinedTable:
     by: tuple[str, ...]
     """The columns, of the same names in both tables, whose values together find a row."""
     columns: tuple[str, ...] = ()
-    """Those that are taken over; (): all that the table does not have itself."""
+    """Those that are taken over; (): all. One that the table has itself is refused."""
 
     def __post_init__(self) -> None:
         check_text("table: join", "file", self.file)
@@ -40,7 +40,7 @@ class JoinedTable:
     def from_dict(cls, content: Mapping[str, Any]) -> JoinedTable:
         """Read what `to_dict` or a person wrote; `by` may be one name."""
         check_keys("table: join", content, required={"file", "by"}, optional={"columns"})
-        by = [content["by"]] if isinstance(content["by"], str) else content["by"]
+        by: Any = (content["by"],) if isinstance(content["by"], str) else content["by"]
         return cls(content["file"], by, content.get("columns", ()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +100,16 @@ def _key(column: pl.Series) -> pl.Series:
     return column.cast(pl.String).str.strip_chars()
 
 
-def guess_keys(frame: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
+def guess_join(frame: pl.DataFrame, other: pl.DataFrame, file: str) -> JoinedTable:
+    """How a further table is joined: by what finds a single row of it; columns that both tables have are left out."""
+    by = _guess_keys(frame, other)
+    new = [name for name in other.columns if name not in frame.columns]
+    if not new:
+        raise InputError(f"{file}: brings no column that the first table does not have; leave it out.")
+    return JoinedTable(file, by, tuple(new) if len(new) + len(by) < other.width else ())
+
+
+def _guess_keys(frame: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
     """The fewest columns of the same names that find one row of the other table; an error where none do."""
     shared = [name for name in other.columns if name in frame.columns]
     alone = [name for name in shared if not _key(other[name]).is_duplicated().any()]

@@ -175,7 +175,7 @@ def _rows(text: str, separator: str, *, strict: bool = False) -> Any:
 
 def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFrame:
     try:
-        header = next(_rows(text[:LETTERS_TRIED], separator), [])
+        header: list[str] = next(_rows(text[:LETTERS_TRIED], separator), [])
         if twice := repeated(header):
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
         # polars leaves doubled quotes in column names as they are, so the names come from here.

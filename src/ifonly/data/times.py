@@ -1,7 +1,7 @@
 """Times of day and date as numbers, and lengths of time as people write them: 4 h, 30 min.
 
 Times with a zone are compared in universal time, so that a change of the clock neither opens a gap nor doubles an hour.
-Times without one are taken as read from a clock that is never changed. What could be a month or a day, as the numbers in
+Times without one are taken as read from a clock that is never changed. What could be a month or a day, as in
 03/04/2031, is not read at all.
 """
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.times import EXAMPLES, holds_times, require_one_kind, seconds_of
 from ifonly.errors import InputError
 
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
@@ -25,7 +26,7 @@ class Reading:
     texts: pl.Series
     """Every cell as text, null where there is no value."""
     numbers: pl.Series
-    """Float64, null where there is no finite number."""
+    """Float64, null where there is no finite number; of times, in seconds."""
     wrong: pl.Series
     """Cells with something else than a number."""
     infinite: pl.Series
@@ -55,8 +56,8 @@ class Reading:
 
     @cached_property
     def is_clean(self) -> bool:
-        """Whether every cell holds a finite number."""
-        return self.is_numeric and self.numbers.null_count() == 0
+        """Whether every cell holds a finite number, or a time."""
+        return (self.is_numeric or self.is_date) and self.numbers.null_count() == 0
 
     @cached_property
     def values(self) -> FloatArray:
@@ -81,6 +82,8 @@ def read_columns(frame: pl.DataFrame) -> dict[str, Reading]:
 
 def read_column(column: pl.Series) -> Reading:
     """One column: text as CSV files have it, or the types of a Parquet file."""
+    if holds_times(column):
+        return _times(column)
     if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null) or column.dtype.is_numeric()):
         return _no_numbers(column)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
@@ -112,6 +115,19 @@ def _parsed(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
     return (marked if numeric else known), floats
 
 
+def _times(column: pl.Series) -> Reading:
+    texts = column.cast(pl.String).str.strip_chars()
+    texts, seconds = texts.set((texts == "").fill_null(False), None), seconds_of(column)
+    return Reading(
+        name=column.name,
+        texts=texts,
+        numbers=seconds,
+        wrong=texts.is_not_null() & seconds.is_null(),
+        infinite=pl.Series(column.name, [False] * len(column)),
+        is_date=True,
+    )
+
+
 def _no_numbers(column: pl.Series) -> Reading:
     """Dates, lists and the like: there or not, and no numbers."""
     there = column.is_not_null()
@@ -129,7 +145,10 @@ EPISODE_NAMES = (
     *("episode", "stay", "icustay", "run", "trip", "session", "case", "visit", "batch", "cycle", "trajectory"),
     *("encounter", "admission", "hadm", "job", "day", "id"),
 )
-STEP_NAMES = ("step", "bloc", "timestep", "t", "time", "hour", "hours", "h", "minute", "minutes", "day", "week", "tick")
+STEP_NAMES = (
+    *("step", "bloc", "timestep", "t", "time", "timestamp", "datetime", "charttime", "hour", "hours", "h", "minute"),
+    *("minutes", "day", "date", "week", "tick"),
+)
 SUBJECT_NAMES = (
     *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),
     *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
@@ -238,10 +257,15 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     for column in named:
         if column is not None and column not in readings:
             raise InputError(f"table: has no column {column!r}; found {list(readings)[:30]}.")
-    if hints.step and not readings[hints.step].is_numeric:
-        raise InputError(f"table: column {hints.step!r} holds no numbers, so that it cannot tell the order of steps.")
+    if hints.step and not readings[hints.step].values.size:
+        raise InputError(
+            f"table: column {hints.step!r} holds neither numbers nor times such as {EXAMPLES}, so that it cannot tell "
+            "the order of steps."
+        )
     taken = {column for column in named if column is not None}
     episode, step = _episode_and_step(readings, hints, taken)
+    if readings[step].is_date:
+        require_one_kind(readings[step].texts)
     taken |= {episode, step}
     subject = hints.subject or _subject(readings, episode, taken)
     taken |= {subject} if subject else set()
@@ -264,7 +288,7 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "
-            "step, and steps count 0, 1, 2, ... within each episode, or hours or the like at equal distances."
+            "step, and steps count 0, 1, 2, ... within each episode, or are hours or times at equal distances."
         )
     return best
 

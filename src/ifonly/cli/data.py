@@ -1,4 +1,4 @@
-"""Commands that make cohorts and look at them: `simulate`, `import`, `split` and `card`."""
+"""Commands that make cohorts and look at them: `simulate`, `import`, `split`, `pool` and `card`."""
 
 from __future__ import annotations
 
@@ -128,6 +128,40 @@ def split(
         f"{out / 'test'}",
     )
     return ExitCode.DONE
+
+
+def pool(
+    cohorts: Annotated[
+        list[str], argument("[NAME=]COHORT...", "Stored cohorts; with a name, their ids become NAME-ID.")
+    ],
+    out: options.Out,
+    force: options.Force = False,
+) -> ExitCode:
+    """Make one cohort of several with the same schema, such as those of two hospitals, or the parts of a split.
+
+    A subject of more than one cohort is the same one, and stays together in splits. Where the same ids mean different
+    episodes or subjects, give the cohorts names.
+
+    Examples:
+    ifonly pool data/parts/train data/parts/test --out data/all
+    ifonly pool north=data/north south=data/south --out data/both
+    """
+    require_free(folder=out, force=force)
+    from ifonly.report.overview import Overview
+    from ifonly.study.stages import store_pool
+
+    sources = [(name, Path(folder)) for name, folder in map(_named, cohorts)]
+    pooled = store_pool(sources, out, overwrite=force)
+    summary = Overview.of(pooled)
+    document = {"cohort": str(out), "fingerprint": pooled.fingerprint(), "summary": asdict(summary)}
+    Output().tell(document, str(summary), f"stored in {out}")
+    return ExitCode.DONE
+
+
+def _named(text: str) -> tuple[str, str]:
+    """NAME=FOLDER in two; a folder whose own name has the sign is taken as it is."""
+    name, sign, folder = text.partition("=")
+    return (name, folder) if sign and not Path(text).exists() else ("", text)
 
 
 def card(

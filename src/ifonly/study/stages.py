@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +111,16 @@ def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool =
     with atomic_folder(out, overwrite=overwrite) as folder:
         for name, part in zip(("train", "test"), parts, strict=True):
             save_cohort(part, folder / name, provenance={**provenance, "part": name})
+
+
+def store_pool(sources: Sequence[tuple[str, Path]], out: Path, *, overwrite: bool = False) -> Cohort:
+    """Store several stored cohorts as one; a name that is not empty is put before the ids of its cohort."""
+    parts = [load_cohort(folder) for _, folder in sources]
+    named = [part.with_prefix(f"{name}-") if name else part for (name, _), part in zip(sources, parts, strict=True)]
+    origins = [{"name": name, **origin_of(folder)} for name, folder in sources]
+    pooled = Cohort.pool(named)
+    save_cohort(pooled, out, provenance={"made by": "ifonly pool", "cohorts": origins}, overwrite=overwrite)
+    return pooled
 
 
 def store_model(

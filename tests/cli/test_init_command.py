@@ -100,12 +100,12 @@ def test_nothing_is_replaced_without_force(run, table: Path) -> None:
 
 
 BAD = {
-    "semicolons": (b"day;hour;drain\na;0;1\n", "separated by semicolons"),
+    "ambiguous": (b"day,hour;drain\na,0;1\n", "line 1: its cells could be separated by commas or by semicolons"),
     "no rows": (b"day,hour,drain,heat\n", "holds no rows"),
     "empty": (b"", "is empty"),
     "twice": (b"day,hour,hour\na,0,0\n", "columns ['hour'] occur more than once"),
-    "ragged": (b"day,hour\na,0,secret\n", "not a readable CSV"),
-    "not text": (b"\xff\xfe\x00\x01", "UTF-8"),
+    "ragged": (b"day,hour\na,0,secret\n", "line 2: has 3 cells, more cells than the header (2)"),
+    "not text": (b"\xff\xfe\x00", "write it again, as UTF-8"),
     "no action": (b"day,hour,heat\na,0,1.5\na,1,2.5\nb,0,3\nb,1,4\n", "--column action=NAME"),
     "no episodes": (b"heat,action\n1.5,a\n2.5,b\n1.7,a\n", "--column episode=NAME"),
 }

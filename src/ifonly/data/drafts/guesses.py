@@ -122,9 +122,13 @@ def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
 def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
     if reading.missing.all():
         return "holds no value at all"
-    if 1 < reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
+    if reading.distinct < 2:
+        return "text, no number"
+    if reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
         return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
-    return "text, no number; if its words matter, list them in the schema file, `labels` under `table`"
+    if reading.distinct <= MOST_WORDS:
+        return "text, with empty cells or words of few episodes; to use it, list its words as `labels` under `table`"
+    return "text, no number"
 
 
 def _is_row_number(reading: Reading) -> bool:

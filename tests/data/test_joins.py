@@ -1,11 +1,14 @@
 """Further tables, joined by keys."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
 from ifonly.data.columns import TableColumns
 from ifonly.data.joins import JoinedTable, guess_join, join_tables
+from ifonly.data.store import read_frame
 from ifonly.errors import InputError, StoreError
 
 VISITS = pl.DataFrame(
@@ -20,8 +23,6 @@ def joined(frame, *tables):
     names = [f"table {number}.csv" for number in range(len(tables))]
     contents = {name: content for name, (content, _) in zip(names, tables, strict=True)}
     joins = [JoinedTable.from_dict({"file": name, **how}) for name, (_, how) in zip(names, tables, strict=True)]
-    from pathlib import Path
-
     return join_tables(frame, joins, Path(), lambda path: contents[path.name])
 
 
@@ -52,13 +53,13 @@ def test_keys_may_be_numbers_in_one_table_and_text_in_the_other():
         (PATIENTS[1:2], {"by": "patient"}, "no row for 4 of 4 rows of the table .the first is row 1.; add"),
         (PATIENTS[1:], {"by": "patient"}, "no row for 2 of 4 rows of the table .the first is row 3."),
         (pl.concat([PATIENTS, PATIENTS[:1]]), {"by": "patient"}, "row 1: its key .patient. occurs more than once"),
-        (WEATHER, {"by": "hour"}, "row 1: its key"),
+        (WEATHER, {"by": "hour", "columns": ["sun"]}, "row 1: its key"),
         (PATIENTS.rename({"city": "x"}), {"by": "patient"}, r"column\(s\) \['x'\] stand in the table, too"),
         (PATIENTS.with_columns(patient=None), {"by": "patient"}, "occurs more than once"),
     ],
 )
 def test_what_is_missing_or_found_twice_is_refused(other, how, expected):
-    with pytest.raises(InputError, match=f"table 0.csv.*{expected}|{expected}"):
+    with pytest.raises(InputError, match=expected):
         joined(VISITS, (other, how))
 
 
@@ -94,7 +95,5 @@ def test_joins_come_back_from_files():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    from ifonly.data.store import read_frame
-
     with pytest.raises(StoreError, match=r"p\.csv: cannot be read"):
         join_tables(VISITS, [JoinedTable("p.csv", ("patient",))], tmp_path, read_frame)

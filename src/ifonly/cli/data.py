@@ -13,7 +13,7 @@ from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_free
 from ifonly.cli.options import argument, option
-from ifonly.errors import InputError
+from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def pool(
     cohorts: Annotated[
         list[str], argument("[NAME=]COHORT...", "Stored cohorts; with a name, their ids become NAME-ID.")
     ],
-    out: options.Out,
-    force: options.Force = False,
+    out: Annotated[Path, argument("FOLDER", "The new cohort; must not exist yet.")],
 ) -> ExitCode:
     """Make one cohort of several with the same schema, such as those of two hospitals, or the parts of a split.
 
@@ -143,15 +142,16 @@ def pool(
     episodes or subjects, give the cohorts names.
 
     Examples:
-    ifonly pool data/parts/train data/parts/test --out data/all
-    ifonly pool north=data/north south=data/south --out data/both
+    ifonly pool data/parts/train data/parts/test data/all
+    ifonly pool north=data/north south=data/south data/both
     """
-    require_free(folder=out, force=force)
+    if out.exists():
+        raise StoreError(f"{out} exists already; the last name is that of the new cohort: choose another one.")
     from ifonly.report.overview import Overview
     from ifonly.study.stages import store_pool
 
     sources = [(name, Path(folder)) for name, folder in map(_named, cohorts)]
-    pooled = store_pool(sources, out, overwrite=force)
+    pooled = store_pool(sources, out)
     summary = Overview.of(pooled)
     document = {"cohort": str(out), "fingerprint": pooled.fingerprint(), "summary": asdict(summary)}
     Output().tell(document, str(summary), f"stored in {out}")

@@ -125,11 +125,12 @@ def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], fol
     named = {role: names[0] for role, names in hints.items() if role != "action"}
     frame, joins = read_frame(table), []
     for other in others:
+        content = read_frame(other)
         try:
-            joins.append(guess_join(frame, read_frame(other), relative_place(other, folder)))
+            joins.append(guess_join(frame, content, relative_place(other, folder)))
         except InputError as error:
             raise InputError(f"{other}: {error}") from None
-        frame = join_tables(frame, joins[-1:], folder, read_frame)
+        frame = join_tables(frame, joins[-1:], folder, lambda _, content=content: content)  # type: ignore[misc]
     try:
         draft = guess_schema(frame, Hints(**named, actions=tuple(hints.get("action", ()))))
         return replace(draft, columns=replace(draft.columns, join=tuple(joins)))

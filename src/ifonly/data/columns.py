@@ -165,7 +165,9 @@ class TableColumns:
         content = {key: value for key, value in to_plain(self).items() if value is not None}
         del content["action" if self.doses else "doses"]
         content |= {
-            name: str(content[name]) for name in ("spacing", "within") if isinstance(getattr(self, name), Duration)
+            name: str(getattr(self, name))
+            for name in ("spacing", "within")
+            if isinstance(getattr(self, name), Duration)
         }
         content["labels"], content["join"] = labels_to_dict(self.labels), [one.to_dict() for one in self.join]
         content["measured"] = AUTO if content.pop("repeats_are_carried") else dict(self.measured)

@@ -113,13 +113,13 @@ def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool =
             save_cohort(part, folder / name, provenance={**provenance, "part": name})
 
 
-def store_pool(sources: Sequence[tuple[str, Path]], out: Path, *, overwrite: bool = False) -> Cohort:
+def store_pool(sources: Sequence[tuple[str, Path]], out: Path) -> Cohort:
     """Store several stored cohorts as one; a name that is not empty is put before the ids of its cohort."""
     parts = [load_cohort(folder) for _, folder in sources]
     named = [part.with_prefix(f"{name}-") if name else part for (name, _), part in zip(sources, parts, strict=True)]
     origins = [{"name": name, **origin_of(folder)} for name, folder in sources]
     pooled = Cohort.pool(named)
-    save_cohort(pooled, out, provenance={"made by": "ifonly pool", "cohorts": origins}, overwrite=overwrite)
+    save_cohort(pooled, out, provenance={"made by": "ifonly pool", "cohorts": origins})
     return pooled
 
 

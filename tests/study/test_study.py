@@ -16,6 +16,8 @@ from effort import few, long
 from standins import without_drawing
 
 import ifonly
+from ifonly.data.store import load_metadata
+from ifonly.data.tables import cohort_to_frame
 from ifonly.errors import InputError, StoreError
 from ifonly.models.standing import HiddenSigns
 from ifonly.study import Study, StudyTick, load_study, plan, run_study

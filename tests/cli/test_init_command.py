@@ -163,6 +163,9 @@ def test_times_words_and_further_tables_from_the_files_to_a_cohort(run, tmp_path
     assert table["join"] == [{"file": "../days.csv", "by": ["day"]}]
     stored = run("import", tmp_path / "log.csv.gz", "--schema", schema, "--out", tmp_path / "cohort")
     assert stored.exit_code == 0, stored.output
+    assert "log.csv.gz was read as UTF-16, separated by semicolons, with decimal commas" in " ".join(
+        stored.stderr.split()
+    )
     cohort = load_cohort(tmp_path / "cohort")
     assert cohort.columns()["price"].tolist() == pytest.approx(log["price"].round(3).to_list(), abs=1e-12)
     assert cohort.columns()["market = open"].sum() == (readings["market"] == "open").sum()

@@ -47,7 +47,9 @@ def simulate(
 
 
 def import_table(
-    table: Annotated[Path, argument("TABLE", "A long CSV or Parquet table, one row per step.")],
+    table: Annotated[
+        Path, argument("TABLE", "A long CSV or Parquet table, one row per step; .csv, .csv.gz, .tsv or .parquet.")
+    ],
     schema: Annotated[Path, option("FILE", "Features and actions, YAML or JSON.", default=False)],
     out: options.Out,
     force: options.Force = False,
@@ -55,11 +57,12 @@ def import_table(
     """Turn a table and a schema file into a cohort.
 
     Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
-    give them other names, and make actions out of columns of doses; `ifonly init` writes a first one. Steps count from
-    0 or from 1 in the table, or are equally far apart, and from 0 in everything that ifonly shows.
+    give them other names, make actions out of columns of doses, join further tables, and list the words of columns;
+    `ifonly init` writes a first one. Steps count from 0 or from 1 in the table, or are numbers or times that are equally
+    far apart, and count from 0 in everything that ifonly shows.
 
     Examples:
-    ifonly import table.csv --schema schema.yaml --out data/mine
+    ifonly import table.csv.gz --schema schema.yaml --out data/mine
     ifonly import log.parquet --schema schema.yaml --out data/mine --force
     """
     require_free(folder=out, force=force)
@@ -67,6 +70,8 @@ def import_table(
     from ifonly.study.plan import TableData
 
     cohort, origin = _store(TableData(table, schema), out, force=force)
+    if "read as" in origin:
+        note("note", f"{table.name} was read as {origin['read as']}.")
     if origin["first step of the table"] == 1:
         note("note", "step 1 of the table is step 0 in everything ifonly shows.")
     if carried := seemingly_carried(cohort):

@@ -119,11 +119,13 @@ def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], fol
     """A first schema, for a file in `folder`, of a table and of others that are joined to it."""
     from ifonly.data.drafts import Hints, guess_schema
     from ifonly.data.joins import guess_join, join_tables
-    from ifonly.data.store import read_frame
+    from ifonly.data.store import read_frame, read_frame_and_form
     from ifonly.study.templates import relative_place
 
     named = {role: names[0] for role, names in hints.items() if role != "action"}
-    frame, joins = read_frame(table), []
+    (frame, form), joins = read_frame_and_form(table), []
+    if form is not None and not form.is_usual:
+        note("note", f"{table.name} was read as {form}.")
     for other in others:
         content = read_frame(other)
         try:

@@ -171,20 +171,27 @@ def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
     guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place. Steps may
     count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
     """
-    return read_table_and_first_step(path, schema)[0]
+    return read_table_and_remarks(path, schema)[0]
 
 
-def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, int]:
-    """What `read_table` gives, and the number that the table gives to first steps, 0 or 1."""
+def read_table_and_remarks(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, dict[str, Any]]:
+    """What `read_table` gives, and how the table was read, for its provenance.
+
+    `first step of the table`: 0 or 1; `read as`: encoding, separator and decimal sign, where they are not the usual
+    ones; `joined`: checksums of further tables, where there are any.
+    """
     source = Path(path)
     layout, columns = (schema, TableColumns()) if isinstance(schema, Schema) else load_schema_and_columns(schema)
-    frame = read_frame(source)
-    if not isinstance(schema, Schema):
-        frame = join_tables(frame, columns.join, Path(schema).parent, read_frame)
+    frame, form = read_frame_and_form(source)
+    remarks: dict[str, Any] = {} if form is None or form.is_usual else {"read as": str(form)}
+    if not isinstance(schema, Schema) and columns.join:
+        folder = Path(schema).parent
+        frame = join_tables(frame, columns.join, folder, read_frame)
+        remarks["joined"] = {join.file: sha256_of(folder / join.file) for join in columns.join}
     try:
         cohort, first = cohort_and_first_step(frame, layout, columns)
         refuse_switches(layout.dynamic, cohort.states)
-        return cohort, first
+        return cohort, {"first step of the table": first, **remarks}
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 

@@ -13,7 +13,7 @@ from ifonly.data.store import (
     load_metadata,
     load_schema_and_columns,
     read_frame,
-    read_table_and_first_step,
+    read_table_and_remarks,
     save_cohort,
 )
 from ifonly.errors import InputError, StoreError
@@ -84,11 +84,8 @@ def store_cohort(
         cohort = simulate_cohort(data.patients, seed=data.seed, horizon=data.horizon, progress=progress)
         origin = {"made by": "ifonly simulate", **asdict(data)}
     elif isinstance(data, TableData):
-        cohort, first = read_table_and_first_step(data.table, data.schema)
-        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table)}
-        origin["first step of the table"] = first
-        if joined := _joined(data):
-            origin["joined"] = {path.name: sha256_of(path) for path in joined}
+        cohort, remarks = read_table_and_remarks(data.table, data.schema)
+        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table), **remarks}
     else:
         cohort, origin = load_cohort(data.folder), load_metadata(data.folder)["provenance"]
     save_cohort(cohort, out, provenance=origin, overwrite=overwrite)

@@ -58,8 +58,8 @@ def import_table(
 
     Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
     give them other names, make actions out of columns of doses, join further tables, and list the words of columns;
-    `ifonly init` writes a first one. Steps count from 0 or from 1 in the table, or are numbers or times that are equally
-    far apart, and count from 0 in everything that ifonly shows.
+    `ifonly init` writes a first one. Steps count from 0 or from 1 in the table, or are numbers or times at equal
+    distances, and count from 0 in everything that ifonly shows.
 
     Examples:
     ifonly import table.csv.gz --schema schema.yaml --out data/mine

@@ -70,7 +70,8 @@ def parse_text(source: Path, data: bytes) -> tuple[pl.DataFrame, TextForm]:
         raise InputError(f"{source}: is empty.")
     separator = told[1] if told and told[1] in SEPARATORS else _separator(source, text)
     frame = _parsed(source, text, separator, skipped)
-    frame, commas = _with_points(source, frame, skipped)
+    no_commas = separator == "," and '"' not in text  # within cells
+    frame, commas = (frame, False) if no_commas else _with_points(source, frame, skipped)
     return frame, TextForm(encoding, separator, commas)
 
 

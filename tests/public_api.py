@@ -1,4 +1,4 @@
-"""What users may rely on: every public name, its parameters and their defaults. Run as a program, it writes them down."""
+"""What users may rely on: every public name, its parameters and their defaults. As a program, it writes them down."""
 
 import inspect
 from collections.abc import Iterator

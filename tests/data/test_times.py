@@ -9,9 +9,11 @@ import pytest
 from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_logs import DOSES, workshop
 
 from ifonly.data import ActionSpace, Feature, Schema, read_table
 from ifonly.data.columns import TableColumns
+from ifonly.data.drafts import Hints, draft_text, guess_schema
 from ifonly.data.tables import cohort_and_first_step
 from ifonly.data.times import Duration, seconds_of
 from ifonly.errors import InputError
@@ -154,3 +156,44 @@ def test_grids_come_back_from_files(tmp_path):
     schema = {"table": columns.to_dict(), **SCHEMA.to_dict()}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     assert read_table(tmp_path / "log.csv", tmp_path / "schema.json").lengths.tolist() == [4]
+
+
+def workshop_with_times(seconds, seed=0):
+    """The log of the workshop with times that miss their hour by up to so many seconds."""
+    frame = workshop()
+    off = np.random.default_rng(seed).integers(-seconds, seconds + 1, size=frame.height)
+    days = np.arange(frame.height) // 6
+    times = [
+        datetime.datetime(2031, 3, 1) + datetime.timedelta(days=int(day), hours=int(hour), seconds=int(miss))
+        for day, hour, miss in zip(days, frame["hour"], off, strict=True)
+    ]
+    return frame.drop("hour").with_columns(time=pl.Series([time.isoformat(" ") for time in times]))
+
+
+@pytest.mark.parametrize(("seconds", "within"), [(0, None), (1, "2 s"), (100, "5 min"), (900, "30 min")])
+def test_first_schemas_find_the_grid_of_times(tmp_path, seconds, within):
+    frame = workshop_with_times(seconds)
+    draft = guess_schema(frame, Hints(actions=DOSES))
+    columns = draft.columns
+    assert (columns.episode, columns.step, str(columns.spacing)) == ("run", "time", "2 h")
+    assert (None if columns.within is None else str(columns.within)) == within
+    assert (draft.schema.step_length, draft.schema.step_unit, draft.problems) == (2.0, "h", ())
+    (tmp_path / "schema.yaml").write_text(draft_text(draft, "log.csv").replace('unit: "?"', "unit: u"))
+    frame.write_csv(tmp_path / "log.csv")
+    assert set(read_table(tmp_path / "log.csv", tmp_path / "schema.yaml").lengths) == {6}
+
+
+def test_first_schemas_tell_of_gaps_in_times():
+    frame = workshop_with_times(100)
+    draft = guess_schema(frame.filter(pl.int_range(pl.len()) != 3), Hints(actions=DOSES))
+    (problem,) = draft.problems
+    assert (problem.kind, problem.count) == ("gaps in steps", 1)
+    assert "(usual: 2 h)" in problem.text
+
+
+def test_times_without_a_usual_distance_are_refused():
+    frame = workshop_with_times(0)
+    times = np.random.default_rng(1).lognormal(8, 2, frame.height).cumsum()
+    scattered = frame.with_columns(time=pl.from_epoch(pl.Series(times).cast(pl.Int64)))
+    with pytest.raises(InputError, match="'time' holds times at no usual distance; put the table on a grid"):
+        guess_schema(scattered, Hints(episode="run", step="time", actions=DOSES))

@@ -12,6 +12,7 @@ import polars as pl
 from ifonly.data.columns import TableColumns
 from ifonly.data.doses import FAR_ABOVE
 from ifonly.data.drafts.actions import ActionGuess, guess_actions
+from ifonly.data.drafts.clocks import reach
 from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels, reason_to_leave_out
 from ifonly.data.drafts.roles import ACTION_WORDS, Hints, Reading, Roles, Steps, find_roles, read_columns, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
@@ -78,7 +79,7 @@ def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles)
             "duplicate rows", None, copies, f"{_count(copies, 'row')} repeat another one exactly; drop them.", True
         )
     episodes = readings[roles.episode].texts
-    steps = Steps.of(episodes, readings[roles.step].numbers)
+    steps = Steps.of(episodes, readings[roles.step])
     lengths = np.diff(np.append(steps.first, len(episodes)))
     if single := int((lengths == 1).sum()):
         yield TableProblem(
@@ -103,7 +104,7 @@ def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: Reading) -> Itera
         return
     usual = Duration.of_seconds(steps.spacing) if column.is_date else f"{steps.spacing:g}"
     remedy = "; or say how far times may be off, `within` under `table`" if column.is_date else ""
-    uneven = ((steps.differences - steps.spacing).abs() > 1e-6 * steps.spacing) & (steps.differences != 0)
+    uneven = steps.is_uneven & (steps.differences != 0)
     owner = pl.Series(np.repeat(np.arange(len(lengths)), lengths - 1))
     if episodes := int(owner.filter(uneven.fill_null(False)).n_unique()):
         text = (
@@ -300,7 +301,7 @@ def _used(roles: Roles) -> set[str]:
 
 def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGuess) -> tuple[TableColumns, float, str]:
     """Names of columns, and length and unit of a step."""
-    found = Steps.of(episodes, steps.numbers)
+    found = Steps.of(episodes, steps)
     named: dict[str, Any] = {
         "episode": roles.episode,
         "step": roles.step,
@@ -309,7 +310,7 @@ def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGu
         "doses": actions.doses,
     }
     if steps.is_date:
-        return _on_clock(found, TableColumns(**named))
+        return _on_clock(found, TableColumns(**named), reach(steps.numbers, episodes, found.spacing or 1.0))
     counted = found.spacing in (None, 1.0) and found.begin_alike and found.begins[0] in (0.0, 1.0)
     spacing = None if counted else found.spacing
     columns = TableColumns(**named, spacing=spacing)
@@ -317,11 +318,13 @@ def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGu
     return columns, (found.spacing or 1.0) if unit != "step" else 1.0, unit
 
 
-def _on_clock(steps: Steps, columns: TableColumns) -> tuple[TableColumns, float, str]:
+def _on_clock(steps: Steps, columns: TableColumns, within: Duration | None) -> tuple[TableColumns, float, str]:
     if steps.spacing is None:
-        raise InputError(f"table: column {columns.step!r} holds times, and none comes after another in its episode.")
+        raise InputError(
+            f"table: column {columns.step!r} holds times at no usual distance; put the table on a grid, a row per step."
+        )
     spacing = Duration.of_seconds(steps.spacing)
-    return replace(columns, spacing=spacing), spacing.length, spacing.unit
+    return replace(columns, spacing=spacing, within=within), spacing.length, spacing.unit
 
 
 def _schema(features: tuple[FeatureGuess, ...], actions: ActionGuess, length: float, unit: str) -> Schema:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
+from ifonly.data.drafts.clocks import NEAR, round_distance
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.times import EXAMPLES, holds_times, require_one_kind, seconds_of
 from ifonly.errors import InputError
@@ -179,6 +180,9 @@ MOST_CANDIDATES = 8
 ROWS_TRIED = 50_000
 """Rows in which pairs of columns are tried; a table has the same layout throughout."""
 
+EXACTLY = 1e-6
+"""Distances that differ by no more than this share of them are equal."""
+
 REGULAR = 0.5
 """Share of steps that must be equally far apart for a pair of columns to be taken unasked."""
 
@@ -205,11 +209,13 @@ class Steps:
     """From one step to the next within an episode, in sorted order [N - E]; null where a step is no number."""
     begins: pl.Series
     """The number of each episode's first step [E]."""
+    is_clock: bool
+    """Whether they are times, which may be off their grid."""
 
     @classmethod
-    def of(cls, episodes: pl.Series, numbers: pl.Series) -> Steps:
-        """Sort the ids [N] and the numbers of the steps [N]."""
-        frame = pl.DataFrame({"episode": episodes, "step": numbers}).with_row_index("row")
+    def of(cls, episodes: pl.Series, step: Reading) -> Steps:
+        """Sort the ids [N] and the numbers or times of the steps [N]."""
+        frame = pl.DataFrame({"episode": episodes, "step": step.numbers}).with_row_index("row")
         # Episodes keep the order in which they first come up.
         ranks = frame.with_columns(pl.col("row").min().over("episode").alias("rank")).sort("rank", "step", "row")
         new = ranks["rank"].ne_missing(ranks["rank"].shift(1))
@@ -218,20 +224,38 @@ class Steps:
             first=np.flatnonzero(new.to_numpy()),
             differences=ranks["step"].diff().filter(~new),
             begins=ranks["step"].filter(new),
+            is_clock=step.is_date,
         )
 
-    @property
+    @cached_property
     def spacing(self) -> float | None:
-        """The most frequent distance of two steps; None where there is none or it is not positive."""
+        """The usual distance of two steps: the most frequent one; None where there is none or it is not positive.
+
+        Of times that are hardly ever equally far apart, the round length that they come near.
+        """
         usual = self.differences.drop_nulls().round(9).mode(maintain_order=True)
-        return float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
+        found = float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
+        if self.is_clock and (found is None or self._share_near(found, EXACTLY) < REGULAR):
+            return round_distance(self.differences)
+        return found
+
+    @property
+    def is_uneven(self) -> pl.Series:
+        """Which distances are not the usual one [N - E]; where times are off their grid, not even nearly."""
+        assert self.spacing is not None, "there is a usual one"
+        wobbles = self.is_clock and self._share_near(self.spacing, EXACTLY) < REGULAR
+        return (self.differences - self.spacing).abs() > (NEAR if wobbles else EXACTLY) * self.spacing
 
     @property
     def regularity(self) -> float:
         """Share of distances that are the usual one."""
         if self.spacing is None or not len(self.differences):
             return 0.0
-        return float(((self.differences - self.spacing).abs() < 1e-6 * self.spacing).fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+        return 1.0 - float(self.is_uneven.fill_null(True).mean() or 0.0)  # type: ignore[arg-type]
+
+    def _share_near(self, spacing: float, share: float) -> float:
+        near = (self.differences - spacing).abs() <= share * spacing
+        return float(near.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
     @property
     def begin_alike(self) -> bool:
@@ -309,7 +333,7 @@ def _may_be_step(reading: Reading) -> bool:
 
 def _score(episode: Reading, step: Reading, hints: Hints) -> float:
     """How well two columns number the steps of episodes; 0 for not at all."""
-    steps = Steps.of(episode.texts.head(ROWS_TRIED), step.numbers.head(ROWS_TRIED))
+    steps = Steps.of(episode.texts.head(ROWS_TRIED), replace(step, numbers=step.numbers.head(ROWS_TRIED)))
     if steps.regularity < REGULAR:
         return 0.0
     names = _rank(episode.name, EPISODE_NAMES) + _rank(step.name, STEP_NAMES)

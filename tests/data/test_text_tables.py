@@ -9,6 +9,7 @@ from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ifonly.data import text_tables
 from ifonly.data.store import read_frame, read_frame_and_form
 from ifonly.errors import InputError, StoreError
 
@@ -92,6 +93,7 @@ def test_plain_cells_are_left_alone(tmp_path):
         (b"a,b\n1,2\n1\0,2\n", StoreError, "line 3: holds zero bytes"),
         ("a,b\n1,2\n".encode("utf-16")[:-1], StoreError, "line 2: is not valid UTF-16"),
         (b"sep=;\na;b\n1;2;3\n", StoreError, "line 3: has 3 cells"),
+        (b"sep=;\na;b\n1,5;2\n3.5;4\n", InputError, r"column 'a', row 1 \(line 3\)"),
         (b"a;b\n1;2\n\n", None, ""),
     ],
 )
@@ -110,3 +112,10 @@ def test_packed_tables_that_are_damaged_are_refused(tmp_path):
         read_frame(write(tmp_path, packed[:-9], "log.csv.gz"))
     with pytest.raises(StoreError, match=r"take \.gz off its name"):
         read_frame(write(tmp_path, TEXT.encode(), "plain.csv.gz"))
+
+
+@pytest.mark.parametrize("letters", range(12, 60, 7))
+def test_a_row_that_the_sample_cuts_off_does_not_count(tmp_path, monkeypatch, letters):
+    monkeypatch.setattr(text_tables, "LETTERS_TRIED", letters)
+    path = write(tmp_path, b"a;b, c;d\n" + b"1;2;3\n" * 10)
+    assert read_frame(path).shape == (10, 3)

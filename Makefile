@@ -9,7 +9,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz docs bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz docs api bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -64,6 +64,10 @@ fuzz: install
 # Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
 docs: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python tools/docs.py $(PAGES)
+
+# The public names and signatures that tests/test_public_api.py holds on to, after a change on purpose.
+api: install
+	$(BIN)/python tests/public_api.py
 
 # Sizes, options and names of the source tree, before and after.
 house: install

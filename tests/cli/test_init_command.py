@@ -1,13 +1,16 @@
 """From somebody's table to an answer: `init`, editing, `import`, `fit`, `solve`."""
 
+import gzip
 import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 import ifonly
+from ifonly.data import load_cohort
 
 
 def battery_log() -> pl.DataFrame:
@@ -100,12 +103,12 @@ def test_nothing_is_replaced_without_force(run, table: Path) -> None:
 
 
 BAD = {
-    "semicolons": (b"day;hour;drain\na;0;1\n", "separated by semicolons"),
+    "ambiguous": (b"day,hour;drain\na,0;1\n", "line 1: its cells could be separated by commas or by semicolons"),
     "no rows": (b"day,hour,drain,heat\n", "holds no rows"),
     "empty": (b"", "is empty"),
     "twice": (b"day,hour,hour\na,0,0\n", "columns ['hour'] occur more than once"),
-    "ragged": (b"day,hour\na,0,secret\n", "not a readable CSV"),
-    "not text": (b"\xff\xfe\x00\x01", "UTF-8"),
+    "ragged": (b"day,hour\na,0,secret\n", "line 2: has 3 cells, more cells than the header (2)"),
+    "not text": (b"\xff\xfe\x00", "write it again, as UTF-8"),
     "no action": (b"day,hour,heat\na,0,1.5\na,1,2.5\nb,0,3\nb,1,4\n", "--column action=NAME"),
     "no episodes": (b"heat,action\n1.5,a\n2.5,b\n1.7,a\n", "--column episode=NAME"),
 }
@@ -135,3 +138,40 @@ def test_a_study_is_written_as_yaml(run, table: Path) -> None:
     result = run("init", table, "--out", table.parent / "study.json")
     assert result.exit_code == 2
     assert not (table.parent / "study.json").exists()
+
+
+def test_times_words_and_further_tables_from_the_files_to_a_cohort(run, tmp_path: Path) -> None:
+    """As a spreadsheet writes them: packed, with semicolons, decimal commas and days first."""
+    log = battery_log()
+    begin = pl.datetime(2031, 3, 29, 22) + pl.duration(hours=pl.col("hour"))
+    readings = log.with_columns(
+        when=begin.dt.strftime("%d.%m.%Y %H:%M"),
+        market=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("open")).otherwise(pl.lit("closed")),
+    ).drop("hour", "battery")
+    text = readings.with_columns(pl.col(pl.Float64).round(3).cast(pl.String).str.replace(".", ",", literal=True))
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.write_csv(separator=";").encode("utf-16")))
+    days = log.unique("day", maintain_order=True).select("day", "battery").with_row_index("age_years")
+    days.with_columns(pl.col("age_years") % 7).write_csv(tmp_path / "days.csv")
+    place = tmp_path / "studies" / "study.yaml"
+    made = run("init", tmp_path / "log.csv.gz", tmp_path / "days.csv", "--column", "action=drain", "--out", place)
+    assert made.exit_code == 0, made.output
+    schema = place.with_name("schema.yaml")
+    schema.write_text(schema.read_text().replace('unit: "?"', "unit: u"))
+    table = yaml.safe_load(schema.read_text())["table"]
+    assert (table["step"], table["spacing"]) == ("when", "1 h")
+    assert table["labels"] == {"market": ["closed", "open"]}
+    assert table["join"] == [{"file": "../days.csv", "by": ["day"]}]
+    stored = run("import", tmp_path / "log.csv.gz", "--schema", schema, "--out", tmp_path / "cohort")
+    assert stored.exit_code == 0, stored.output
+    assert "log.csv.gz was read as UTF-16, separated by semicolons, with decimal commas" in " ".join(
+        stored.stderr.split()
+    )
+    cohort = load_cohort(tmp_path / "cohort")
+    assert cohort.columns()["price"].tolist() == pytest.approx(log["price"].round(3).to_list(), abs=1e-12)
+    assert cohort.columns()["market = open"].sum() == (readings["market"] == "open").sum()
+    assert set(cohort.columns()["age_years"]) == set(range(7))
+
+    (tmp_path / "days.csv").write_text("\n".join((tmp_path / "days.csv").read_text().splitlines()[:-1]) + "\n")
+    refused = run("import", tmp_path / "log.csv.gz", "--schema", schema, "--out", tmp_path / "other")
+    assert refused.exit_code == 3
+    assert "days.csv: has no row for 5 of 300 rows of the table (the first is row 296)" in refused.stderr

@@ -68,6 +68,25 @@ def test_split_keeps_subjects_together(run, tmp_path: Path, cohort_folder: Path)
     assert "--test 1.5" in run(*command[:-4], "--test", 1.5, "--force").stderr
 
 
+def test_pool_undoes_a_split_and_names_part_what_has_the_same_ids(run, tmp_path: Path, cohort_folder: Path) -> None:
+    cohort, out = load_cohort(cohort_folder), tmp_path / "pooled"
+    assert run("split", "--episodes", cohort_folder, "--out", tmp_path / "parts").exit_code == 0
+    parts = [tmp_path / "parts" / name for name in ("train", "test")]
+    result = run("pool", *parts, out, "--json")
+    assert result.exit_code == 0, result.output
+    assert load_cohort(out).select(cohort.ids).fingerprint() == cohort.fingerprint()
+    assert json.loads(result.stdout)["summary"]["episodes"] == len(cohort)
+    assert run("pool", *parts, out).exit_code == 3
+    refused = run("pool", cohort_folder, cohort_folder, tmp_path / "twice")
+    assert refused.exit_code == 3
+    assert f"{len(cohort)} ids of episodes are in more than one cohort" in refused.stderr
+    named = run("pool", f"north={cohort_folder}", f"south={cohort_folder}", tmp_path / "twice")
+    assert named.exit_code == 0, named.output
+    both = load_cohort(tmp_path / "twice")
+    assert (len(both), len(set(both.subjects))) == (2 * len(cohort), 2 * len(set(cohort.subjects)))
+    assert both[f"south-{cohort.ids[0]}"].states.tolist() == cohort[0].states.tolist()
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_import_gives_the_cohort_back(run, tmp_path: Path, cohort_folder: Path, ending: str) -> None:
     cohort = load_cohort(cohort_folder)

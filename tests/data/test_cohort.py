@@ -276,3 +276,22 @@ def test_episodes_of_different_schemas_are_advised_to_part():
     episodes = [make()[0], Episode("b", other, states=[[0.0], [1.0]], actions=[0, 0])]
     with pytest.raises(SchemaMismatchError, match=r"All episodes of a cohort share one schema; make a cohort for each"):
         Cohort.from_episodes(episodes)
+
+
+def test_pooled_cohorts_keep_every_value_and_where_it_comes_from():
+    first = make()
+    second = first.with_prefix("b ")
+    pooled = Cohort.pool([first, second])
+    for name in ("states", "context", "actions"):
+        part = getattr(first, name)
+        np.testing.assert_array_equal(getattr(pooled, name), np.concatenate([part, part]))
+    assert pooled.ids == (*first.ids, *(f"b {id}" for id in first.ids))
+    carried = make(origins=np.ones_like(first.states, dtype=np.uint8))
+    origins = Cohort.pool([carried, second]).origins
+    assert origins[: len(first.actions)].all()
+    assert not origins[len(first.actions) :].any()
+    with pytest.raises(InputError, match=f"pool: {len(first)} ids of episodes are in more than one cohort"):
+        Cohort.pool([first, first])
+    other = Schema(SCHEMA.features, ActionSpace.categories(["wait", "act", "halt"]))
+    with pytest.raises(SchemaMismatchError, match="with the same schema file"):
+        Cohort.pool([first, make(schema=other)])

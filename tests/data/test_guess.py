@@ -285,7 +285,6 @@ def test_constant_columns_and_row_numbers_are_left_out():
 @pytest.mark.parametrize(
     ("frame", "hints", "expected"),
     [
-        (pl.DataFrame({"a;b;c": ["1;2;3"]}), Hints(), "single column.*semicolons"),
         (pl.DataFrame({"a": ["1"]}), Hints(), "single column.*commas"),
         (LOG[:0], HINTS, "no rows"),
         (LOG, Hints(episode="Run"), "no column 'Run'; found"),

@@ -25,7 +25,7 @@ from ifonly.data import (
     save_cohort,
     save_schema,
 )
-from ifonly.data.store import read_table_and_first_step
+from ifonly.data.store import read_table_and_remarks
 from ifonly.errors import InputError, PlausibilityWarning, StoreError
 
 relaxed = settings(deadline=None, derandomize=True, max_examples=some(60))
@@ -424,5 +424,6 @@ def test_the_number_of_the_first_step_is_told(tmp_path, first, ending):
     frame = pl.DataFrame({"episode": ["a", "a"], "step": steps, "action": [0, 1], "pain": [1.0, 2.0]})
     table = tmp_path / f"t.{ending}"
     frame.write_csv(table) if ending == "csv" else frame.write_parquet(table)
-    cohort, found = read_table_and_first_step(table, tmp_path / "s.yaml")
+    cohort, remarks = read_table_and_remarks(table, tmp_path / "s.yaml")
+    found = remarks["first step of the table"]
     assert (cohort.ids, len(cohort[0]), found) == (("a",), 2, first)

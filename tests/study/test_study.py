@@ -16,6 +16,8 @@ from effort import few, long
 from standins import without_drawing
 
 import ifonly
+from ifonly.data.store import load_metadata
+from ifonly.data.tables import cohort_to_frame
 from ifonly.errors import InputError, StoreError
 from ifonly.models.standing import HiddenSigns
 from ifonly.study import Study, StudyTick, load_study, plan, run_study
@@ -343,8 +345,6 @@ def test_a_table_and_a_stored_cohort_as_sources(tmp_path: Path) -> None:
     cohort = ifonly.simulate.simulate_cohort(20, seed=1, horizon=4)
     ifonly.save_cohort(cohort, tmp_path / "stored")
     ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
-    from ifonly.data.tables import cohort_to_frame
-
     frame = cohort_to_frame(cohort)
     frame.write_csv(tmp_path / "log.csv")
     sources = ({"data": {"cohort": "../stored"}}, {"data": {"table": "../log.csv"}, "schema": "../schema.yaml"})
@@ -355,6 +355,23 @@ def test_a_table_and_a_stored_cohort_as_sources(tmp_path: Path) -> None:
         assert states(file, until="data") == {"data": "up to date"}
     frame.head(frame.height - 4).write_csv(tmp_path / "log.csv")
     assert reasons(file)["data"] == "file log.csv has changed"
+
+
+def test_further_tables_of_a_schema_are_watched_and_named_in_the_cohort(tmp_path: Path) -> None:
+    cohort = ifonly.simulate.simulate_cohort(20, seed=1, horizon=4)
+    frame = cohort_to_frame(cohort)
+    frame.drop("age").write_csv(tmp_path / "log.csv")
+    ages = frame.unique("episode", maintain_order=True).select("episode", "age")
+    ages.write_csv(tmp_path / "ages.csv")
+    table = {"join": [{"file": "ages.csv", "by": "episode"}]}
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump({"table": table, **cohort.schema.to_dict()}))
+    file = write(tmp_path / "study", data={"table": "../log.csv"}, schema="../schema.yaml")
+    run_study(load_study(file), until="data")
+    assert ifonly.load(file.parent / "data").fingerprint() == cohort.fingerprint()
+    assert set(load_metadata(file.parent / "data")["provenance"]["joined"]) == {"ages.csv"}
+    assert states(file, until="data") == {"data": "up to date"}
+    ages.reverse().write_csv(tmp_path / "ages.csv")
+    assert reasons(file)["data"] == "file ages.csv has changed"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Commands that make cohorts and look at them: `simulate`, `import`, `split` and `card`."""
+"""Commands that make cohorts and look at them: `simulate`, `import`, `split`, `pool` and `card`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_free
 from ifonly.cli.options import argument, option
-from ifonly.errors import InputError
+from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def simulate(
 
 
 def import_table(
-    table: Annotated[Path, argument("TABLE", "A long CSV or Parquet table, one row per step.")],
+    table: Annotated[
+        Path, argument("TABLE", "A long CSV or Parquet table, one row per step; .csv, .csv.gz, .tsv or .parquet.")
+    ],
     schema: Annotated[Path, option("FILE", "Features and actions, YAML or JSON.", default=False)],
     out: options.Out,
     force: options.Force = False,
@@ -55,11 +57,12 @@ def import_table(
     """Turn a table and a schema file into a cohort.
 
     Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
-    give them other names, and make actions out of columns of doses; `ifonly init` writes a first one. Steps count from
-    0 or from 1 in the table, or are equally far apart, and from 0 in everything that ifonly shows.
+    give them other names, make actions out of columns of doses, join further tables, and list the words of columns;
+    `ifonly init` writes a first one. Steps count from 0 or from 1 in the table, or are numbers or times at equal
+    distances, and count from 0 in everything that ifonly shows.
 
     Examples:
-    ifonly import table.csv --schema schema.yaml --out data/mine
+    ifonly import table.csv.gz --schema schema.yaml --out data/mine
     ifonly import log.parquet --schema schema.yaml --out data/mine --force
     """
     require_free(folder=out, force=force)
@@ -67,6 +70,8 @@ def import_table(
     from ifonly.study.plan import TableData
 
     cohort, origin = _store(TableData(table, schema), out, force=force)
+    if "read as" in origin:
+        note("note", f"{table.name} was read as {origin['read as']}.")
     if origin["first step of the table"] == 1:
         note("note", "step 1 of the table is step 0 in everything ifonly shows.")
     if carried := seemingly_carried(cohort):
@@ -128,6 +133,40 @@ def split(
         f"{out / 'test'}",
     )
     return ExitCode.DONE
+
+
+def pool(
+    cohorts: Annotated[
+        list[str], argument("[NAME=]COHORT...", "Stored cohorts; with a name, their ids become NAME-ID.")
+    ],
+    out: Annotated[Path, argument("FOLDER", "The new cohort; must not exist yet.")],
+) -> ExitCode:
+    """Make one cohort of several with the same schema, such as those of two hospitals, or the parts of a split.
+
+    A subject of more than one cohort is the same one, and stays together in splits. Where the same ids mean different
+    episodes or subjects, give the cohorts names.
+
+    Examples:
+    ifonly pool data/parts/train data/parts/test data/all
+    ifonly pool north=data/north south=data/south data/both
+    """
+    if out.exists():
+        raise StoreError(f"{out} exists already; the last name is that of the new cohort: choose another one.")
+    from ifonly.report.overview import Overview
+    from ifonly.study.stages import store_pool
+
+    sources = [(name, Path(folder)) for name, folder in map(_named, cohorts)]
+    pooled = store_pool(sources, out)
+    summary = Overview.of(pooled)
+    document = {"cohort": str(out), "fingerprint": pooled.fingerprint(), "summary": asdict(summary)}
+    Output().tell(document, str(summary), f"stored in {out}")
+    return ExitCode.DONE
+
+
+def _named(text: str) -> tuple[str, str]:
+    """NAME=FOLDER in two; a folder whose own name has the sign is taken as it is."""
+    name, sign, folder = text.partition("=")
+    return (name, folder) if sign and not Path(text).exists() else ("", text)
 
 
 def card(

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +36,12 @@ ROLES = ("episode", "step", "subject", "action")
 
 
 def init(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path],
         argument(
-            "TABLE|FOLDER",
-            "A long CSV or Parquet table, one row per step; or a folder: MIMIC's tables, or a stored cohort.",
+            "TABLE...|FOLDER",
+            "A long CSV or Parquet table, one row per step, and further tables to join to it; or a folder: MIMIC's "
+            "tables, or a stored cohort.",
         ),
     ],
     out: Annotated[Path, option("FILE", "The study file, .yaml.")] = Path(STUDY_FILE),
@@ -60,14 +62,18 @@ def init(
 
     Examples:
     ifonly init log.csv --out studies/mine/study.yaml
+    ifonly init visits.csv.gz patients.csv --out studies/joined/study.yaml
     ifonly init log.parquet --column episode=run --column step=hour --column action=water --column action=vents
     ifonly init mimic-iii-clinical-database-1.4 --out studies/sepsis/study.yaml
     """
     if out.suffix.lower() not in (".yaml", ".yml"):
         raise typer.BadParameter(f"--out {out}: a study is written as YAML, with comments; end it in .yaml.")
     hints = _hints(column)
-    if not source.exists():
-        raise StoreError(f"{source} does not exist.")
+    source, *others = sources
+    if missing := [path for path in sources if not path.exists()]:
+        raise StoreError(f"{missing[0]} does not exist.")
+    if others and source.is_dir():
+        raise typer.BadParameter(f"{others[0]}: further tables are joined to a table, not to a folder.")
     schema = out.with_name(SCHEMA_FILE) if source.is_file() else None
     require_free(out, schema, force=force)
     from ifonly.data.drafts import draft_text
@@ -76,7 +82,7 @@ def init(
     document: dict[str, object] = {"study": str(out)}
     feature = DEFAULT_FEATURE
     if schema is not None:
-        draft = _draft(source, hints)
+        draft = _draft(source, others, hints, schema.parent)
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
         write_text_atomically(schema, draft_text(draft, source.name))
@@ -109,13 +115,27 @@ def _hints(texts: Sequence[str] | None) -> dict[str, list[str]]:
     return found
 
 
-def _draft(table: Path, hints: dict[str, list[str]]) -> Draft:
+def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], folder: Path) -> Draft:
+    """A first schema, for a file in `folder`, of a table and of others that are joined to it."""
     from ifonly.data.drafts import Hints, guess_schema
-    from ifonly.data.store import read_frame
+    from ifonly.data.joins import guess_join, join_tables
+    from ifonly.data.store import read_frame, read_frame_and_form
+    from ifonly.study.templates import relative_place
 
     named = {role: names[0] for role, names in hints.items() if role != "action"}
+    (frame, form), joins = read_frame_and_form(table), []
+    if form is not None and not form.is_usual:
+        note("note", f"{table.name} was read as {form}.")
+    for other in others:
+        content = read_frame(other)
+        try:
+            joins.append(guess_join(frame, content, relative_place(other, folder)))
+        except InputError as error:
+            raise InputError(f"{other}: {error}") from None
+        frame = join_tables(frame, joins[-1:], folder, lambda _, content=content: content)  # type: ignore[misc]
     try:
-        return guess_schema(read_frame(table), Hints(**named, actions=tuple(hints.get("action", ()))))
+        draft = guess_schema(frame, Hints(**named, actions=tuple(hints.get("action", ()))))
+        return replace(draft, columns=replace(draft.columns, join=tuple(joins)))
     except InputError as error:
         raise InputError(f"{table}: {error}") from None
 
@@ -142,7 +162,8 @@ def _columns(draft: Draft) -> Table:
 
     columns = draft.columns
     add(columns.episode, "episode", "", "")
-    add(columns.step, "step", draft.schema.step_unit, f"{columns.spacing:g} apart" if columns.spacing else "")
+    spacing = f"{columns.spacing:g}" if isinstance(columns.spacing, float) else columns.spacing
+    add(columns.step, "step", draft.schema.step_unit, f"{spacing} apart" if spacing else "")
     if columns.subject is not None:
         add(columns.subject, "subject", "", "")
     units = {dose.column: axis.unit for dose, axis in zip(columns.doses, draft.schema.actions.axes, strict=False)}

@@ -120,6 +120,48 @@ class Cohort:
             ),
         )
 
+    @classmethod
+    def pool(cls, cohorts: Iterable[Cohort]) -> Cohort:
+        """All episodes of several cohorts with the same schema, in their order.
+
+        A subject that is in more than one of them is the same one. Episodes are not: ids must differ (`with_prefix`).
+        """
+        parts = list(cohorts)
+        if not parts:
+            raise InputError("pool: needs at least one cohort.")
+        for number, part in enumerate(parts[1:], 2):
+            advice = "Cohorts are pooled by one schema: import their tables with the same schema file."
+            parts[0].schema.require_same(part.schema, here="the first cohort", there=f"cohort {number}", advice=advice)
+        twice = repeated([id for part in parts for id in part.ids])
+        if twice:
+            raise InputError(
+                f"pool: {len(twice):,} ids of episodes are in more than one cohort; if these are different episodes, "
+                "put a name before the ids of each cohort; else leave one of them out."
+            )
+        measured = all(part.origins is None for part in parts)
+        return cls(
+            schema=parts[0].schema,
+            ids=tuple(id for part in parts for id in part.ids),
+            subjects=tuple(subject for part in parts for subject in part.subjects),
+            offsets=np.cumsum([0, *(length for part in parts for length in part.lengths)]),
+            states=np.concatenate([part.states for part in parts]),
+            context=np.concatenate([part.context for part in parts]),
+            actions=np.concatenate([part.actions for part in parts]),
+            origins=None
+            if measured
+            else np.concatenate(
+                [np.zeros_like(part.states) if part.origins is None else part.origins for part in parts]
+            ),
+        )
+
+    def with_prefix(self, prefix: str) -> Cohort:
+        """The same cohort, with this text before the ids of episodes and subjects."""
+        ids, subjects = (tuple(f"{prefix}{name}" for name in names) for names in (self.ids, self.subjects))
+        check_ids(ids, subjects)
+        cohort = object.__new__(Cohort)
+        cohort._set(ids, subjects, self.offsets.copy(), self.rows, dict(self.implausible))
+        return cohort
+
     @property
     def rows(self) -> Rows:
         """The steps of all episodes."""

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.data.plain import as_list, as_number, as_numbers, check_keys, check_name, repeated
+from ifonly.data.joins import JoinedTable
+from ifonly.data.labels import LabelColumn, labels_from_dict, labels_to_dict
+from ifonly.data.plain import as_list, as_numbers, check_keys, check_name, repeated
 from ifonly.data.schema import ActionSpace, Axis
+from ifonly.data.times import Duration, as_spacing
 from ifonly.errors import InputError
 from ifonly.records import to_plain
 
@@ -80,13 +83,19 @@ class TableColumns:
     action: str = "action"
     doses: tuple[DoseColumn, ...] = ()
     """Instead of `action`: a column per dose axis."""
-    spacing: float | None = None
-    """How far the numbers in `step` are apart, such as 4 where it holds hours; every episode then begins where it
-    begins. None: steps are numbered 0, 1, 2, ... or 1, 2, 3, ..."""
+    spacing: float | Duration | None = None
+    """How far steps are apart: a number, such as 4 where `step` holds hours, or a length of time where it holds times,
+    in text "4 h"; every episode then begins where it begins. None: steps are numbered 0, 1, 2, ... or 1, 2, 3, ..."""
+    within: Duration | None = None
+    """How far a time may lie from its place on the grid; None: nowhere."""
     measured: tuple[tuple[str, str], ...] = ()
     """Dynamic features and the column of each that says, by 1 or 0, whether it was measured in this step."""
     repeats_are_carried: bool = False
     """Where no column says it: whether a value that repeats the one before exactly counts as carried forward."""
+    labels: tuple[LabelColumn, ...] = ()
+    """Columns of words, which become features of 0 and 1."""
+    join: tuple[JoinedTable, ...] = ()
+    """Further tables that bring columns."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "doses", tuple(self.doses))
@@ -102,9 +111,17 @@ class TableColumns:
                 f"table: column(s) {twice} cannot have two of these roles: episode, step, subject, action."
             )
         if self.spacing is not None:
-            object.__setattr__(self, "spacing", as_number("table: spacing", self.spacing))
-            if self.spacing <= 0:
-                raise InputError(f"table: spacing {self.spacing} must be positive.")
+            object.__setattr__(self, "spacing", as_spacing("table: spacing", self.spacing))
+        if self.within is not None:
+            self._check_within()
+
+    def _check_within(self) -> None:
+        within = as_spacing("table: within", self.within)
+        object.__setattr__(self, "within", within)
+        if not isinstance(within, Duration) or not isinstance(self.spacing, Duration):
+            raise InputError("table: within goes with times: write both as lengths of time, `spacing: 4 h` and so on.")
+        if 2 * within.seconds >= self.spacing.seconds:
+            raise InputError(f"table: within {within} must be less than half the spacing, {self.spacing}.")
 
     @property
     def subject_column(self) -> str:
@@ -147,9 +164,16 @@ class TableColumns:
         """Plain types, as the key `table` of a schema file holds them."""
         content = {key: value for key, value in to_plain(self).items() if value is not None}
         del content["action" if self.doses else "doses"]
+        content |= {
+            name: str(getattr(self, name))
+            for name in ("spacing", "within")
+            if isinstance(getattr(self, name), Duration)
+        }
+        content["labels"], content["join"] = labels_to_dict(self.labels), [one.to_dict() for one in self.join]
         content["measured"] = AUTO if content.pop("repeats_are_carried") else dict(self.measured)
-        if not content["measured"]:
-            del content["measured"]
+        for name in ("measured", "labels", "join"):
+            if not content[name]:
+                del content[name]
         for dose in content.get("doses", []):
             if not dose["edges"]:
                 del dose["edges"]
@@ -158,7 +182,7 @@ class TableColumns:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TableColumns:
         """Read what `to_dict` wrote, or what a person wrote; what is left out has its usual name."""
-        optional = {"episode", "step", "spacing", "subject", "action", "doses", "measured"}
+        optional = {"episode", "step", "spacing", "subject", "action", "doses", "measured", "within", "labels", "join"}
         check_keys("table", content, required=set(), optional=optional)
         if "action" in content and "doses" in content:
             raise InputError("table: has both action and doses; an action comes from one column or from its doses.")
@@ -169,7 +193,9 @@ class TableColumns:
                 f"table: measured must be a mapping from features to columns of 0 and 1, or {AUTO!r}: values that "
                 "repeat exactly were carried forward."
             )
-        rest = {key: value for key, value in content.items() if key not in ("doses", "measured")}
+        rest = {key: value for key, value in content.items() if key not in ("doses", "measured", "labels", "join")}
+        rest["labels"] = labels_from_dict(content.get("labels", {}))
+        rest["join"] = tuple(JoinedTable.from_dict(one) for one in as_list("table", "join", content.get("join", [])))
         doses = tuple(_dose_from_dict(item) for item in as_list("table", "doses", content.get("doses", [])))
         return cls(**rest, doses=doses, measured=tuple(measured.items()), repeats_are_carried=said == AUTO)
 

@@ -5,7 +5,6 @@ The formats are written down in docs/file-formats.md.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -18,15 +17,20 @@ import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
-from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
+from ifonly.data.joins import join_tables
+from ifonly.data.labels import refuse_switches, require_features
+from ifonly.data.plain import check_version, json_text, read_document, read_mapping
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
+from ifonly.data.text_tables import TextForm, parse_text
+from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
 from ifonly.files import atomic_folder, sha256_of, write_text_atomically
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
 """Stands in a drafted schema for a unit that cannot be guessed."""
@@ -139,6 +143,8 @@ def load_schema_and_columns(path: str | Path) -> tuple[Schema, TableColumns]:
         columns = TableColumns.from_dict(content.get("table", {}))
         schema = Schema.from_dict({k: v for k, v in content.items() if k not in ("format", "version", "table")})
         columns.require_fit(schema.actions)
+        require_same_step(columns.spacing, schema.step_length, schema.step_unit)
+        require_features(columns.labels, schema.features)
         _require_units(schema)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -165,16 +171,27 @@ def read_table(path: str | Path, schema: Schema | str | Path) -> Cohort:
     guessed: whatever is missing, doubled, out of order or unknown is an `InputError` that names the place. Steps may
     count from 1 in the table; in the cohort, and in everything made from it, they count from 0.
     """
-    return read_table_and_first_step(path, schema)[0]
+    return read_table_and_remarks(path, schema)[0]
 
 
-def read_table_and_first_step(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, int]:
-    """What `read_table` gives, and the number that the table gives to first steps, 0 or 1."""
+def read_table_and_remarks(path: str | Path, schema: Schema | str | Path) -> tuple[Cohort, dict[str, Any]]:
+    """What `read_table` gives, and how the table was read, for its provenance.
+
+    `first step of the table`: 0 or 1; `read as`: encoding, separator and decimal sign, where they are not the usual
+    ones; `joined`: checksums of further tables, where there are any.
+    """
     source = Path(path)
     layout, columns = (schema, TableColumns()) if isinstance(schema, Schema) else load_schema_and_columns(schema)
-    frame = read_frame(source)
+    frame, form = read_frame_and_form(source)
+    remarks: dict[str, Any] = {} if form is None or form.is_usual else {"read as": str(form)}
+    if not isinstance(schema, Schema) and columns.join:
+        folder = Path(schema).parent
+        frame = join_tables(frame, columns.join, folder, read_frame)
+        remarks["joined"] = {join.file: sha256_of(folder / join.file) for join in columns.join}
     try:
-        return cohort_and_first_step(frame, layout, columns)
+        cohort, first = cohort_and_first_step(frame, layout, columns)
+        refuse_switches(layout.dynamic, cohort.states)
+        return cohort, {"first step of the table": first, **remarks}
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -230,30 +247,17 @@ def _schema_path(path: str | Path) -> Path:
 
 def read_frame(path: str | Path) -> pl.DataFrame:
     """A CSV table, every cell as text, or a Parquet table as it is; errors quote none of its cells."""
+    return read_frame_and_form(path)[0]
+
+
+def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None]:
+    """What `read_frame` gives, and how a CSV file was written: its encoding, separator and decimal sign."""
     source = Path(path)
-    kind = source.suffix.lower()
-    if kind not in (".csv", ".parquet"):
-        raise InputError(f"{source}: the name of a table ends in .csv or .parquet.")
+    if not source.name.lower().endswith(TABLE_ENDINGS):
+        *endings, last = TABLE_ENDINGS
+        raise InputError(f"{source}: the name of a table ends in {', '.join(endings)} or {last}.")
     try:
         data = source.read_bytes()
     except OSError as error:
         raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
-    return _parse_parquet(source, data) if kind == ".parquet" else _parse_csv(source, data)
-
-
-def _parse_csv(source: Path, data: bytes) -> pl.DataFrame:
-    """Every cell as text, so that ids such as 007 stay what they are."""
-    try:
-        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")), [])
-        if twice := repeated(header):
-            raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
-        # polars leaves doubled quotes in column names as they are, so the names come from here.
-        return pl.read_csv(io.BytesIO(data), infer_schema_length=0, new_columns=header)
-    except pl.exceptions.NoDataError:
-        raise InputError(f"{source}: is empty.") from None
-    except (*_UNREADABLE, UnicodeDecodeError, csv.Error):
-        # The parser's own message may quote whole rows: patient data.
-        raise StoreError(
-            f"{source}: is not a readable CSV file; it must be UTF-8 with commas, no row may have more cells than the "
-            "header, and every quote must be closed."
-        ) from None
+    return (_parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)

@@ -26,16 +26,15 @@ from ifonly.data.episode import (
     check_rows,
     check_static,
 )
+from ifonly.data.labels import require_features, with_indicators
 from ifonly.data.origins import carried_where_repeated, repeats
 from ifonly.data.plain import repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
+from ifonly.data.times import NEARLY_WHOLE, Duration, count_times, holds_times, require_same_step
 from ifonly.errors import InputError
 
 EXACT = 2.0**53
 """Whole numbers below this are exact as floats."""
-
-NEARLY_WHOLE = 1e-6
-"""Times that miss a multiple of the spacing by no more than this share of it are that multiple."""
 
 
 def frame_schema(schema: Schema, *, origins: bool = False) -> pl.Schema:
@@ -88,6 +87,9 @@ def cohort_and_first_step(
     """What `cohort_from_frame` gives, and the number that the table gives to first steps, 0 or 1."""
     names = columns or TableColumns()
     names.require_fit(schema.actions)
+    require_same_step(names.spacing, schema.step_length, schema.step_unit)
+    require_features(names.labels, schema.features)
+    frame = with_indicators(frame, names.labels)
     _check_columns(frame.columns, schema, names)
     if frame.height == 0:
         raise InputError("table: holds no rows.")
@@ -181,7 +183,7 @@ class _Layout:
         starts = np.flatnonzero(first)
         _check_together(episodes, starts)
         offsets = np.append(starts, len(first))
-        steps = _whole_steps(_numbered(frame[names.step], offsets, names.spacing))
+        steps = _whole_steps(_numbered(frame[names.step], offsets, names))
         _check_sequence(steps, first, episodes)
         _check_long_enough(offsets)
         return cls(episodes, offsets, steps)
@@ -224,12 +226,20 @@ def _check_together(episodes: pl.Series, starts: IntArray) -> None:
         )
 
 
-def _numbered(column: pl.Series, offsets: IntArray, spacing: float | None) -> pl.Series:
+def _numbered(column: pl.Series, offsets: IntArray, names: TableColumns) -> pl.Series:
     """Steps by number; those that are `spacing` apart are counted from each episode's first row."""
+    spacing, begins = names.spacing, np.repeat(offsets[:-1], np.diff(offsets))
+    if isinstance(spacing, Duration):
+        return count_times(column, begins, spacing, names.within)
+    if holds_times(column):
+        raise InputError(
+            f"column {column.name!r}: holds times; say in the schema file how far apart the steps are, such as "
+            "`spacing: 4 h` under `table`."
+        )
     if spacing is None:
         return column
     times = _floats(column)
-    counted = (times - times.gather(np.repeat(offsets[:-1], np.diff(offsets)))) / spacing
+    counted = (times - times.gather(begins)) / spacing
     # Times within NEARLY_WHOLE of a multiple are rounding errors; others are refused by `_whole_steps`.
     whole = (counted - counted.round()).abs() < NEARLY_WHOLE
     return counted.zip_with(~whole.fill_null(False), counted.round())

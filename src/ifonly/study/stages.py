@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.store import load_cohort, load_metadata, read_frame, read_table_and_first_step, save_cohort
+from ifonly.data.store import (
+    load_cohort,
+    load_metadata,
+    load_schema_and_columns,
+    read_frame,
+    read_table_and_remarks,
+    save_cohort,
+)
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour import BehaviourModel, fit_behaviour, load_behaviour, save_behaviour
 from ifonly.evidence.check.check import check_model
@@ -77,13 +84,21 @@ def store_cohort(
         cohort = simulate_cohort(data.patients, seed=data.seed, horizon=data.horizon, progress=progress)
         origin = {"made by": "ifonly simulate", **asdict(data)}
     elif isinstance(data, TableData):
-        cohort, first = read_table_and_first_step(data.table, data.schema)
-        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table)}
-        origin["first step of the table"] = first
+        cohort, remarks = read_table_and_remarks(data.table, data.schema)
+        origin = {"made by": "ifonly import", "table": data.table.name, "sha256": sha256_of(data.table), **remarks}
     else:
         cohort, origin = load_cohort(data.folder), load_metadata(data.folder)["provenance"]
     save_cohort(cohort, out, provenance=origin, overwrite=overwrite)
     return cohort, origin
+
+
+def _joined(data: TableData) -> list[Path]:
+    """Further tables that the schema file names; none where it cannot be read, which is said where it is used."""
+    try:
+        columns = load_schema_and_columns(data.schema)[1]
+    except (InputError, StoreError):
+        return []
+    return [data.schema.parent / join.file for join in columns.join]
 
 
 def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool = False) -> None:
@@ -93,6 +108,16 @@ def store_split(source: Path, out: Path, chosen: SplitPlan, *, overwrite: bool =
     with atomic_folder(out, overwrite=overwrite) as folder:
         for name, part in zip(("train", "test"), parts, strict=True):
             save_cohort(part, folder / name, provenance={**provenance, "part": name})
+
+
+def store_pool(sources: Sequence[tuple[str, Path]], out: Path) -> Cohort:
+    """Store several stored cohorts as one; a name that is not empty is put before the ids of its cohort."""
+    parts = [load_cohort(folder) for _, folder in sources]
+    named = [part.with_prefix(f"{name}-") if name else part for (name, _), part in zip(sources, parts, strict=True)]
+    origins = [{"name": name, **origin_of(folder)} for name, folder in sources]
+    pooled = Cohort.pool(named)
+    save_cohort(pooled, out, provenance={"made by": "ifonly pool", "cohorts": origins})
+    return pooled
 
 
 def store_model(
@@ -164,7 +189,7 @@ def _data(study: Study, progress: Progress) -> None:
 def _data_files(study: Study) -> dict[str, str]:
     data = study.data
     if isinstance(data, TableData):
-        return {path.name: sha256_of(path) for path in (data.table, data.schema) if path.is_file()}
+        return {path.name: sha256_of(path) for path in (data.table, data.schema, *_joined(data)) if path.is_file()}
     if isinstance(data, StoredData):
         return {"cohort": str(load_metadata(data.folder)["table"]["sha256"])} if data.folder.is_dir() else {}
     if not isinstance(data, ClinicalData):

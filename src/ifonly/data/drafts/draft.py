@@ -12,10 +12,12 @@ import polars as pl
 from ifonly.data.columns import TableColumns
 from ifonly.data.doses import FAR_ABOVE
 from ifonly.data.drafts.actions import ActionGuess, guess_actions
-from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, reason_to_leave_out
+from ifonly.data.drafts.clocks import reach
+from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels, reason_to_leave_out
 from ifonly.data.drafts.roles import ACTION_WORDS, Hints, Reading, Roles, Steps, find_roles, read_columns, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
+from ifonly.data.times import Duration
 from ifonly.errors import InputError
 from ifonly.records import to_plain
 
@@ -58,14 +60,15 @@ def find_problems(
     found = [*_of_rows(frame, readings, roles), *_of_actions(actions), *_of_doses(actions)]
     for name in (roles.episode, roles.subject):
         found += _without_id(readings[name]) if name else []
-    numeric = [roles.step, *(dose.column for dose in actions.doses), *(feature.name for feature in features)]
+    own = [feature for feature in features if feature.name in readings]  # not those made of words
+    numeric = [roles.step, *(dose.column for dose in actions.doses), *(feature.name for feature in own)]
     for name in dict.fromkeys(numeric):
         found += _of_cells(readings[name])
     if actions.column is not None:
         found += _without_id(readings[actions.column])
-    for feature in features:
+    for feature in own:
         found += _out_of_range(feature, readings[feature.name])
-    found += _repeating([readings[f.name] for f in features if f.kind == "dynamic"], readings[roles.episode].texts)
+    found += _repeating([readings[f.name] for f in own if f.kind == "dynamic"], readings[roles.episode].texts)
     return tuple(sorted(found, key=lambda problem: not problem.refused))
 
 
@@ -76,7 +79,7 @@ def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles)
             "duplicate rows", None, copies, f"{_count(copies, 'row')} repeat another one exactly; drop them.", True
         )
     episodes = readings[roles.episode].texts
-    steps = Steps.of(episodes, readings[roles.step].numbers)
+    steps = Steps.of(episodes, readings[roles.step])
     lengths = np.diff(np.append(steps.first, len(episodes)))
     if single := int((lengths == 1).sum()):
         yield TableProblem(
@@ -90,23 +93,25 @@ def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles)
     if doubled > copies:
         text = f"{_count(doubled, 'row')} with a step that its episode has already; keep one, or separate the episodes."
         yield TableProblem("doubled steps", roles.step, doubled, text, True)
-    yield from _gaps(steps, lengths, roles.step)
+    yield from _gaps(steps, lengths, readings[roles.step])
     if (steps.order != np.arange(len(episodes))).any():
         text = "rows are not in order; sort the table by episode and step."
         yield TableProblem("not sorted", None, int((steps.order != np.arange(len(episodes))).sum()), text, True)
 
 
-def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: str) -> Iterator[TableProblem]:
+def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: Reading) -> Iterator[TableProblem]:
     if steps.spacing is None:
         return
-    uneven = ((steps.differences - steps.spacing).abs() > 1e-6 * steps.spacing) & (steps.differences != 0)
+    usual = Duration.of_seconds(steps.spacing) if column.is_date else f"{steps.spacing:g}"
+    remedy = "; or say how far times may be off, `within` under `table`" if column.is_date else ""
+    uneven = steps.is_uneven & (steps.differences != 0)
     owner = pl.Series(np.repeat(np.arange(len(lengths)), lengths - 1))
     if episodes := int(owner.filter(uneven.fill_null(False)).n_unique()):
         text = (
-            f"{_count(episodes, 'episode')} with gaps or uneven distances between steps (usual: {steps.spacing:g}); "
-            "fill the missing steps in, or end the episode there."
+            f"{_count(episodes, 'episode')} with gaps or uneven distances between steps (usual: {usual}); "
+            f"fill the missing steps in, or end the episode there{remedy}."
         )
-        yield TableProblem("gaps in steps", column, episodes, text, True)
+        yield TableProblem("gaps in steps", column.name, episodes, text, True)
 
 
 def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
@@ -149,7 +154,8 @@ def _of_cells(reading: Reading) -> Iterator[TableProblem]:
     if not reading.is_complete:
         yield _in_cells("missing", reading, reading.missing, "are empty; fill them in, or drop the episodes.")
     if reading.wrong.any():
-        yield _in_cells("no number", reading, reading.wrong, "hold text that is no number; correct or fill them in.")
+        what = "time" if reading.is_date else "number"
+        yield _in_cells("no number", reading, reading.wrong, f"hold text that is no {what}; correct or fill them in.")
     if reading.infinite.any():
         yield _in_cells("not finite", reading, reading.infinite, "hold an infinite number; correct or fill them in.")
 
@@ -196,8 +202,6 @@ def _count(count: int, noun: str) -> str:
 TIME_WORDS = {"hour": "h", "h": "h", "minute": "min", "min": "min", "second": "s", "day": "d", "week": "weeks"}
 """Units of time, by the words of a step column's name."""
 
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-
 
 @dataclass(frozen=True, eq=False)
 class Draft:
@@ -240,7 +244,7 @@ def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
 
     Cells may be text, as `ifonly.data.store.read_frame` reads CSV files. An `InputError` says which columns to name
     where ids, steps or actions cannot be found. Neither the draft nor any error quotes a cell, except labels and levels
-    of actions.
+    of actions, and words that at least five episodes share.
     """
     _require_table(frame)
     readings = read_columns(frame)
@@ -250,12 +254,16 @@ def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
         actions = _told_by(roles, actions)
     rest = [readings[name] for name in frame.columns if name not in _used(roles)]
     episodes, steps = readings[roles.episode].texts, readings[roles.step]
-    reasons = {reading.name: reason_to_leave_out(reading, episodes) for reading in rest}
+    labels = {reading.name: guess for reading in rest if (guess := guess_labels(reading, episodes))}
+    reasons = {reading.name: reason_to_leave_out(reading, episodes) for reading in rest if reading.name not in labels}
     left_out = {name: why for name, why in reasons.items() if why is not None}
     for name, dose in roles.same_doses.items():
         left_out[name] = f"the doses of {dose}, summarised in another way; as a feature it would give the action away"
-    features = tuple(guess_feature(r, episodes, steps.numbers) for r in rest if r.name not in left_out)
+    numbers = [reading for reading in rest if reading.name not in left_out and reading.name not in labels]
+    features = tuple(guess_feature(reading, episodes, steps.numbers) for reading in numbers)
+    features += tuple(feature for guess in labels.values() for feature in guess.features)
     columns, length, unit = _layout(steps, episodes, roles, actions)
+    columns = replace(columns, labels=tuple(guess.column for guess in labels.values()))
     schema = _schema(features, actions, length, unit)
     return Draft(
         rows=frame.height,
@@ -272,12 +280,7 @@ def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
 
 def _require_table(frame: pl.DataFrame) -> None:
     if frame.width == 1:
-        (name,) = frame.columns
-        used = next((word for sign, word in SEPARATORS.items() if sign in name), None)
-        hint = (
-            f" It looks separated by {used}; write it with commas." if used else " Are its columns separated by commas?"
-        )
-        raise InputError(f"table: has a single column.{hint}")
+        raise InputError("table: has a single column. Are its columns separated by commas?")
     if frame.height == 0:
         raise InputError("table: holds no rows.")
 
@@ -298,19 +301,30 @@ def _used(roles: Roles) -> set[str]:
 
 def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGuess) -> tuple[TableColumns, float, str]:
     """Names of columns, and length and unit of a step."""
-    found = Steps.of(episodes, steps.numbers)
+    found = Steps.of(episodes, steps)
+    named: dict[str, Any] = {
+        "episode": roles.episode,
+        "step": roles.step,
+        "subject": roles.subject,
+        "action": actions.column or "action",
+        "doses": actions.doses,
+    }
+    if steps.is_date:
+        return _on_clock(found, TableColumns(**named), reach(steps.numbers, episodes, found.spacing or 1.0))
     counted = found.spacing in (None, 1.0) and found.begin_alike and found.begins[0] in (0.0, 1.0)
     spacing = None if counted else found.spacing
-    columns = TableColumns(
-        episode=roles.episode,
-        step=roles.step,
-        subject=roles.subject,
-        action=actions.column or "action",
-        doses=actions.doses,
-        spacing=spacing,
-    )
+    columns = TableColumns(**named, spacing=spacing)
     unit = next((TIME_WORDS[word] for word in words(roles.step) if word in TIME_WORDS), "step")
     return columns, (found.spacing or 1.0) if unit != "step" else 1.0, unit
+
+
+def _on_clock(steps: Steps, columns: TableColumns, within: Duration | None) -> tuple[TableColumns, float, str]:
+    if steps.spacing is None:
+        raise InputError(
+            f"table: column {columns.step!r} holds times at no usual distance; put the table on a grid, a row per step."
+        )
+    spacing = Duration.of_seconds(steps.spacing)
+    return replace(columns, spacing=spacing, within=within), spacing.length, spacing.unit
 
 
 def _schema(features: tuple[FeatureGuess, ...], actions: ActionGuess, length: float, unit: str) -> Schema:

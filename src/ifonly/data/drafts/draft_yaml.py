@@ -71,7 +71,7 @@ def _aligned(line: str) -> str:
     return aligned if reason.strip() else entry.rstrip()
 
 
-def _value(value: str | float | tuple[float, ...]) -> str:
+def _value(value: str | float | tuple[str | float, ...]) -> str:
     """As YAML reads it back: text bare where that is safe, numbers without a needless .0."""
     if isinstance(value, tuple):
         return f"[{', '.join(_value(item) for item in value)}]"

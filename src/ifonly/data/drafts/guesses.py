@@ -12,6 +12,7 @@ import polars as pl
 from ifonly.data.drafts.ranges import hard_range
 from ifonly.data.drafts.roles import Reading, is_constant_within, looks_like_dose, words
 from ifonly.data.episode import FloatArray
+from ifonly.data.labels import LabelColumn
 from ifonly.data.margins import learn_log_offset
 from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
@@ -43,6 +44,9 @@ SIGNED_WORDS = (
 SKEWED, VERY_SKEWED = 1.0, 2.0
 """Skewness from which a logarithm is suggested for positive values, and for values that can be zero."""
 
+MOST_WORDS, FEWEST_EPISODES = 10, 5
+"""A column of words becomes features if it has no more different ones, and each is used in so many episodes."""
+
 FENCE = 1.0
 """Plausible ranges reach this many widths of the middle 98 % beyond it."""
 
@@ -55,6 +59,43 @@ class FeatureGuess:
     kind_reason: str
     scaling_reason: str
     unit_reason: str
+
+
+@dataclass(frozen=True)
+class LabelGuess:
+    """A column of words, and the features that it becomes."""
+
+    column: LabelColumn
+    features: tuple[FeatureGuess, ...]
+
+
+def guess_labels(reading: Reading, episodes: pl.Series) -> LabelGuess | None:
+    """What a column of few words, each of them in several episodes, is likely to be; None where it is none.
+
+    The file that is written names the words, so rare ones, which could tell who somebody is, are not taken.
+    """
+    if reading.is_numeric or reading.is_date or not reading.is_complete or not 2 <= reading.distinct <= MOST_WORDS:
+        return None
+    if set(words(reading.name)) & set(OUTCOME_WORDS):
+        return None
+    counts = pl.DataFrame({"word": reading.texts, "episode": episodes}).group_by("word").agg(pl.len(), _episodes())
+    if counts["episode"].min() < FEWEST_EPISODES:  # type: ignore[operator]
+        return None
+    found = counts.sort(["len", "word"], descending=[True, False])["word"].to_list()
+    fixed = is_constant_within(reading.texts, episodes)
+    kind: Kind = "static" if fixed else "contextual"
+    why = "a word per episode" if fixed else "a word per step; check that no action changes it"
+    reason = f"{why}; compared with the most frequent of {len(found)}"
+    try:
+        column = LabelColumn(reading.name, tuple(found))
+        features = [Feature(name, kind, scaling="none", plausible=(0.0, 1.0)) for name in column.features]
+    except InputError:  # words that cannot be shown
+        return None
+    return LabelGuess(column, tuple(FeatureGuess(one, reason, "0 or 1, left as it is", "none") for one in features))
+
+
+def _episodes() -> pl.Expr:
+    return pl.col("episode").n_unique()
 
 
 def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
@@ -81,8 +122,12 @@ def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
 def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
     if reading.missing.all():
         return "holds no value at all"
-    if 1 < reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
+    if reading.distinct < 2:
+        return "text, no number"
+    if reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
         return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
+    if reading.distinct <= MOST_WORDS:
+        return "text, with empty cells or words of few episodes; to use it, list its words as `labels` under `table`"
     return "text, no number"
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
+from ifonly.data.drafts.clocks import NEAR, round_distance
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.times import EXAMPLES, holds_times, require_one_kind, seconds_of
 from ifonly.errors import InputError
 
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
@@ -25,7 +27,7 @@ class Reading:
     texts: pl.Series
     """Every cell as text, null where there is no value."""
     numbers: pl.Series
-    """Float64, null where there is no finite number."""
+    """Float64, null where there is no finite number; of times, in seconds."""
     wrong: pl.Series
     """Cells with something else than a number."""
     infinite: pl.Series
@@ -55,8 +57,8 @@ class Reading:
 
     @cached_property
     def is_clean(self) -> bool:
-        """Whether every cell holds a finite number."""
-        return self.is_numeric and self.numbers.null_count() == 0
+        """Whether every cell holds a finite number, or a time."""
+        return (self.is_numeric or self.is_date) and self.numbers.null_count() == 0
 
     @cached_property
     def values(self) -> FloatArray:
@@ -81,6 +83,8 @@ def read_columns(frame: pl.DataFrame) -> dict[str, Reading]:
 
 def read_column(column: pl.Series) -> Reading:
     """One column: text as CSV files have it, or the types of a Parquet file."""
+    if holds_times(column):
+        return _times(column)
     if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null) or column.dtype.is_numeric()):
         return _no_numbers(column)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
@@ -112,6 +116,19 @@ def _parsed(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
     return (marked if numeric else known), floats
 
 
+def _times(column: pl.Series) -> Reading:
+    texts = column.cast(pl.String).str.strip_chars()
+    texts, seconds = texts.set((texts == "").fill_null(False), None), seconds_of(column)
+    return Reading(
+        name=column.name,
+        texts=texts,
+        numbers=seconds,
+        wrong=texts.is_not_null() & seconds.is_null(),
+        infinite=pl.Series(column.name, [False] * len(column)),
+        is_date=True,
+    )
+
+
 def _no_numbers(column: pl.Series) -> Reading:
     """Dates, lists and the like: there or not, and no numbers."""
     there = column.is_not_null()
@@ -129,7 +146,10 @@ EPISODE_NAMES = (
     *("episode", "stay", "icustay", "run", "trip", "session", "case", "visit", "batch", "cycle", "trajectory"),
     *("encounter", "admission", "hadm", "job", "day", "id"),
 )
-STEP_NAMES = ("step", "bloc", "timestep", "t", "time", "hour", "hours", "h", "minute", "minutes", "day", "week", "tick")
+STEP_NAMES = (
+    *("step", "bloc", "timestep", "t", "time", "timestamp", "datetime", "charttime", "hour", "hours", "h", "minute"),
+    *("minutes", "day", "date", "week", "tick"),
+)
 SUBJECT_NAMES = (
     *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),
     *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
@@ -160,6 +180,9 @@ MOST_CANDIDATES = 8
 ROWS_TRIED = 50_000
 """Rows in which pairs of columns are tried; a table has the same layout throughout."""
 
+EXACTLY = 1e-6
+"""Distances that differ by no more than this share of them are equal."""
+
 REGULAR = 0.5
 """Share of steps that must be equally far apart for a pair of columns to be taken unasked."""
 
@@ -186,11 +209,13 @@ class Steps:
     """From one step to the next within an episode, in sorted order [N - E]; null where a step is no number."""
     begins: pl.Series
     """The number of each episode's first step [E]."""
+    is_clock: bool
+    """Whether they are times, which may be off their grid."""
 
     @classmethod
-    def of(cls, episodes: pl.Series, numbers: pl.Series) -> Steps:
-        """Sort the ids [N] and the numbers of the steps [N]."""
-        frame = pl.DataFrame({"episode": episodes, "step": numbers}).with_row_index("row")
+    def of(cls, episodes: pl.Series, step: Reading) -> Steps:
+        """Sort the ids [N] and the numbers or times of the steps [N]."""
+        frame = pl.DataFrame({"episode": episodes, "step": step.numbers}).with_row_index("row")
         # Episodes keep the order in which they first come up.
         ranks = frame.with_columns(pl.col("row").min().over("episode").alias("rank")).sort("rank", "step", "row")
         new = ranks["rank"].ne_missing(ranks["rank"].shift(1))
@@ -199,20 +224,38 @@ class Steps:
             first=np.flatnonzero(new.to_numpy()),
             differences=ranks["step"].diff().filter(~new),
             begins=ranks["step"].filter(new),
+            is_clock=step.is_date,
         )
 
-    @property
+    @cached_property
     def spacing(self) -> float | None:
-        """The most frequent distance of two steps; None where there is none or it is not positive."""
+        """The usual distance of two steps: the most frequent one; None where there is none or it is not positive.
+
+        Of times that are hardly ever equally far apart, the round length that they come near.
+        """
         usual = self.differences.drop_nulls().round(9).mode(maintain_order=True)
-        return float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
+        found = float(usual.min()) if len(usual) and usual.min() > 0 else None  # type: ignore[arg-type, operator]
+        if self.is_clock and (found is None or self._share_near(found, EXACTLY) < REGULAR):
+            return round_distance(self.differences)
+        return found
+
+    @property
+    def is_uneven(self) -> pl.Series:
+        """Which distances are not the usual one [N - E]; where times are off their grid, not even nearly."""
+        assert self.spacing is not None, "there is a usual one"
+        wobbles = self.is_clock and self._share_near(self.spacing, EXACTLY) < REGULAR
+        return (self.differences - self.spacing).abs() > (NEAR if wobbles else EXACTLY) * self.spacing
 
     @property
     def regularity(self) -> float:
         """Share of distances that are the usual one."""
         if self.spacing is None or not len(self.differences):
             return 0.0
-        return float(((self.differences - self.spacing).abs() < 1e-6 * self.spacing).fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+        return 1.0 - float(self.is_uneven.fill_null(True).mean() or 0.0)  # type: ignore[arg-type]
+
+    def _share_near(self, spacing: float, share: float) -> float:
+        near = (self.differences - spacing).abs() <= share * spacing
+        return float(near.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
     @property
     def begin_alike(self) -> bool:
@@ -238,10 +281,15 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     for column in named:
         if column is not None and column not in readings:
             raise InputError(f"table: has no column {column!r}; found {list(readings)[:30]}.")
-    if hints.step and not readings[hints.step].is_numeric:
-        raise InputError(f"table: column {hints.step!r} holds no numbers, so that it cannot tell the order of steps.")
+    if hints.step and not readings[hints.step].values.size:
+        raise InputError(
+            f"table: column {hints.step!r} holds neither numbers nor times such as {EXAMPLES}, so that it cannot tell "
+            "the order of steps."
+        )
     taken = {column for column in named if column is not None}
     episode, step = _episode_and_step(readings, hints, taken)
+    if readings[step].is_date:
+        require_one_kind(readings[step].texts)
     taken |= {episode, step}
     subject = hints.subject or _subject(readings, episode, taken)
     taken |= {subject} if subject else set()
@@ -264,7 +312,7 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "
-            "step, and steps count 0, 1, 2, ... within each episode, or hours or the like at equal distances."
+            "step, and steps count 0, 1, 2, ... within each episode, or are hours or times at equal distances."
         )
     return best
 
@@ -285,7 +333,7 @@ def _may_be_step(reading: Reading) -> bool:
 
 def _score(episode: Reading, step: Reading, hints: Hints) -> float:
     """How well two columns number the steps of episodes; 0 for not at all."""
-    steps = Steps.of(episode.texts.head(ROWS_TRIED), step.numbers.head(ROWS_TRIED))
+    steps = Steps.of(episode.texts.head(ROWS_TRIED), replace(step, numbers=step.numbers.head(ROWS_TRIED)))
     if steps.regularity < REGULAR:
         return 0.0
     names = _rank(episode.name, EPISODE_NAMES) + _rank(step.name, STEP_NAMES)

@@ -1,0 +1,253 @@
+"""Tables as text: which encoding, separator and decimal sign a file uses, found in the file or refused with its line.
+
+Lines are counted from 1, the header included. No message quotes a cell: tables hold patient data.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zlib
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Never
+
+import polars as pl
+
+from ifonly.data.plain import repeated
+from ifonly.errors import InputError, StoreError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What can stand between cells, and what it is called."""
+
+ROWS_TRIED, LETTERS_TRIED = 200, 1_000_000
+"""Rows that decide what separates the cells, and how far they are looked for."""
+
+HALF = 0.5
+"""A column with at least this share of numbers is one of numbers; the others are then mistakes."""
+
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_WITH_POINT = r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$"
+_WITH_COMMA = r"^\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*$"
+_WITH_BOTH = r"^\s*[+-]?\d+(\.\d+)+,\d+\s*$|^\s*[+-]?\d+(,\d+)+\.\d+\s*$|^\s*[+-]?\d+(,\d+){2,}\s*$"
+_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
+_UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that are no letters in Windows-1252."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How a table was written down."""
+
+    encoding: str = "UTF-8"
+    separator: str = ","
+    decimal_comma: bool = False
+
+    def __str__(self) -> str:
+        decimals = ", with decimal commas" if self.decimal_comma else ""
+        return f"{self.encoding}, separated by {SEPARATORS[self.separator]}{decimals}"
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is what ifonly writes itself."""
+        return self == TextForm()
+
+
+def parse_text(source: Path, data: bytes) -> tuple[pl.DataFrame, TextForm]:
+    """The table in the bytes of a file, packed with gzip or not, every cell as text; and how it was written.
+
+    Cells stay what they are, so that ids such as 007 do; only decimal commas become points, in columns of numbers.
+    """
+    text, encoding = _decoded(source, _unpacked(source, data))
+    told = re.match(r"sep=(.)\r?\n", text)  # as spreadsheets write it
+    skipped = 1 if told else 0
+    text = text[told.end() :] if told else text
+    if not text.strip():
+        raise InputError(f"{source}: is empty.")
+    separator = told[1] if told and told[1] in SEPARATORS else _separator(source, text)
+    frame = _parsed(source, text, separator, skipped)
+    no_commas = separator == "," and '"' not in text  # within cells
+    frame, commas = (frame, False) if no_commas else _with_points(source, frame, skipped)
+    return frame, TextForm(encoding, separator, commas)
+
+
+def _unpacked(source: Path, data: bytes) -> bytes:
+    if not data.startswith(b"\x1f\x8b"):
+        if source.suffix.lower() == ".gz":
+            raise StoreError(f"{source}: is not packed with gzip, as its name says; take .gz off its name.")
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        raise StoreError(f"{source}: is packed with gzip, and cut off or damaged; get a fresh copy.") from None
+
+
+def _decoded(source: Path, data: bytes) -> tuple[str, str]:
+    """The text, and the name of its encoding."""
+    if data.startswith(codecs.BOM_UTF8):
+        return _strictly(source, data, "utf-8-sig"), "UTF-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _strictly(source, data, "utf-16"), "UTF-16"
+    if zero := data.find(b"\0") + 1:
+        return _without_mark(source, data, zero), "UTF-16"
+    try:
+        return data.decode("utf-8"), "UTF-8"
+    except UnicodeDecodeError as error:
+        return _one_byte_each(source, data, error.start)
+
+
+def _without_mark(source: Path, data: bytes, zero: int) -> str:
+    """Text with two bytes for each letter: every other byte of what is mostly digits is zero then."""
+    halves = {"utf-16-le": data[1:1000:2], "utf-16-be": data[:1000:2]}
+    shares = {encoding: half.count(0) / max(len(half), 1) for encoding, half in halves.items()}
+    likely = max(shares, key=lambda encoding: shares[encoding])
+    if shares[likely] < HALF:
+        raise StoreError(
+            f"{source}: line {_line(data[:zero].decode('latin-1'))}: holds zero bytes, so it is no text; write it "
+            "again, as UTF-8."
+        )
+    return _strictly(source, data, likely)
+
+
+def _strictly(source: Path, data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(encoding, errors="ignore")
+        raise StoreError(
+            f"{source}: line {_line(before)}: is not valid {encoding.upper()}, as the file begins; it is cut off or "
+            "damaged: write it again, as UTF-8."
+        ) from None
+
+
+def _one_byte_each(source: Path, data: bytes, first: int) -> tuple[str, str]:
+    """Text with a byte for each letter, unless other letters show that it is UTF-8 with mistakes.
+
+    Latin-1 and Windows-1252 agree on all letters; the bytes of neither are, by chance, UTF-8 that means something else.
+    """
+    line = _line(data[:first].decode("latin-1"))
+    if any(len(letter.encode()) > 1 for letter in data.decode("utf-8", errors="ignore")):
+        raise StoreError(
+            f"{source}: line {line}: holds bytes that are not UTF-8, while others of the file are; it is damaged, or "
+            "was joined from files of different encodings: write it again, as UTF-8."
+        )
+    if _UNDEFINED.search(data):
+        raise StoreError(
+            f"{source}: line {line}: is neither UTF-8 nor UTF-16, Latin-1 or Windows-1252; write it again, as UTF-8."
+        )
+    return data.decode("cp1252"), "Latin-1"
+
+
+def _line(before: str) -> int:
+    return before.count("\n") + 1
+
+
+def _separator(source: Path, text: str) -> str:
+    """What stands between cells: what gives all of the first rows as many cells as the header, and at least two."""
+    fitting, in_header = {}, {}
+    for sign in SEPARATORS:
+        try:
+            read = list(islice(_rows(text[:LETTERS_TRIED], sign), ROWS_TRIED))
+        except csv.Error:
+            continue
+        cut_off = len(text) > LETTERS_TRIED and 1 < len(read) < ROWS_TRIED
+        rows = [row for row in (read[:-1] if cut_off else read) if row]
+        in_header[sign] = len(rows[0]) if rows else 0
+        if rows and all(len(row) == len(rows[0]) > 1 for row in rows):
+            fitting[sign] = len(rows[0])
+    best = [sign for sign, count in fitting.items() if count == max(fitting.values())]
+    if len(best) > 1:
+        names = " or by ".join(SEPARATORS[sign] for sign in best)
+        raise InputError(
+            f"{source}: line 1: its cells could be separated by {names}; put names with such a sign in quotes."
+        )
+    if best:
+        return best[0]
+    return max(in_header, key=lambda sign: in_header[sign], default=",")
+
+
+def _rows(text: str, separator: str, *, strict: bool = False) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
+
+
+def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFrame:
+    try:
+        header: list[str] = next(_rows(text[:LETTERS_TRIED], separator), [])
+        if twice := repeated(header):
+            raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
+        # polars leaves doubled quotes in column names as they are, so the names come from here.
+        return pl.read_csv(io.BytesIO(text.encode()), separator=separator, infer_schema_length=0, new_columns=header)
+    except pl.exceptions.NoDataError:
+        raise InputError(f"{source}: is empty.") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error):
+        # The parser's own message may quote whole rows: patient data.
+        raise StoreError(f"{source}: {_what_is_wrong(text, separator, skipped)}") from None
+
+
+def _what_is_wrong(text: str, separator: str, skipped: int) -> str:
+    """The first line that cannot be read, and why, for a file that the parser refused."""
+    rows = _rows(text, separator, strict=True)
+    header, begins = 0, 1
+    try:
+        for number, row in enumerate(rows):
+            header = len(row) if number == 0 else header
+            if len(row) > header:
+                return (
+                    f"line {begins + skipped}: has {len(row)} cells, more cells than the header ({header}); put cells "
+                    f"with {SEPARATORS[separator]} in quotes, or take the surplus out."
+                )
+            begins = rows.line_num + 1
+    except csv.Error:
+        return f"line {begins + skipped}: a quote is opened and not closed; every quote must be closed."
+    return "is not a readable CSV file; write it again, as UTF-8 with commas, and every quote closed."
+
+
+def _with_points(source: Path, frame: pl.DataFrame, skipped: int) -> tuple[pl.DataFrame, bool]:
+    """Decimal commas as points in all columns of numbers; and whether there were any.
+
+    What could be a decimal comma or part the thousands is refused, unless other numbers of the file tell which it is.
+    """
+
+    def refuse(column: str, row: int, why: str) -> Never:
+        raise InputError(f"{source}: column {column!r}, row {row + 1} (line {row + 2 + skipped}): {why}.")
+
+    columns = [name for name in frame.columns if _is_of_numbers(frame[name])]
+    ambiguous, decimal, pointed = [], [], []
+    for name in columns:
+        cells = frame[name]
+        if (row := _first(cells.str.contains(_WITH_BOTH))) is not None:
+            refuse(name, row, "holds a number whose thousands are parted; take that out")
+        commas, thousands = cells.str.contains(_WITH_COMMA), cells.str.contains(_THOUSANDS)
+        ambiguous += [(name, row) for row in [_first(thousands)] if row is not None]
+        decimal += [(name, row) for row in [_first(commas & ~thousands)] if row is not None]
+        pointed += [(name, row) for row in [_first(cells.str.contains(_WITH_POINT))] if row is not None]
+    if not decimal and not ambiguous:
+        return frame, False
+    if pointed:
+        why = "holds a number with a comma, while others of the file have a decimal point; write all with a point"
+        refuse(*(decimal or ambiguous)[0], why)
+    if not decimal:
+        why = "holds a number with a comma that may be a decimal comma or part the thousands; write it with a point"
+        refuse(*ambiguous[0], why)
+    touched = list(dict.fromkeys(name for name, _ in [*decimal, *ambiguous]))
+    written = pl.col(touched)
+    points = pl.when(written.str.contains(_WITH_COMMA)).then(written.str.replace(",", ".")).otherwise(written)
+    return frame.with_columns(points), True
+
+
+def _is_of_numbers(cells: pl.Series) -> bool:
+    """Whether a column holds numbers with a comma, and mostly numbers."""
+    filled = cells.filter(cells.str.strip_chars().fill_null("") != "")
+    if not len(filled) or not filled.str.contains(",", literal=True).any():
+        return False
+    numbers = filled.str.contains(f"{_NUMBER}|{_WITH_COMMA}|{_WITH_BOTH}")
+    return float(numbers.mean() or 0.0) >= HALF  # type: ignore[arg-type]
+
+
+def _first(mask: pl.Series) -> int | None:
+    rows = mask.arg_true()
+    return int(rows[0]) if len(rows) else None

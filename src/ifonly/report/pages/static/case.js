@@ -104,7 +104,6 @@
           this.place("evidence", "div", { class: "evidence" }),
           this.place("cautions", "div", { class: "cautions" })),
         this.place("outcomes", "dl", { class: "outcomes" }), this.place("tried", "div", { class: "tried" }),
-        this.slot("notice"),
         el("div", { class: "controls no-print" }, this.place("budget", "div", { class: "budget" }),
           this.place("pager", "div", { class: "pager" }), this.slot("tools")),
         section("course", this.courseTitle(),
@@ -113,7 +112,8 @@
           this.place("board", "div", {
             class: "board", tabindex: "0", role: "group", "aria-label": ifonly.say("view.board"),
           }),
-          this.place("marks", "p", { class: "legend" }), this.place("organs", "p", { class: "note organs" })));
+          this.place("marks", "p", { class: "legend" }), this.place("organs", "p", { class: "note organs" })),
+        this.slot("notice"));
       const lower = el("div", { class: "lower" },
         section("features", ifonly.say("view.measurements"), this.place("legend", "p", { class: "legend" }),
           this.place("implausible", "p", { class: "note" }),

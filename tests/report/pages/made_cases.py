@@ -28,7 +28,7 @@ from ifonly.report.cases.case import (
     Treatment,
     Treatments,
 )
-from ifonly.report.cases.courses import ScoreCourse
+from ifonly.report.cases.courses import CourseBand, ScoreCourse
 from ifonly.result import (
     Agreement,
     Budget,
@@ -170,7 +170,8 @@ def made_evidence(result: Result) -> EvidencePage:
         Message("sensitivity.weakest", {"size": "0.40", "when": "hour 8", "whose": "", "harmless": ""}),
         Message("sensitivity.feature.undone", push),
     )
-    return EvidencePage(said.statement, True, said.warnings, said.refits, gains, support, sensitivity)
+    told = (said.warnings, said.refits, gains, support, sensitivity)
+    return EvidencePage(said.statement, evidence.verdict, True, *told)
 
 
 def made_answer(result: Result, courses: tuple[Course, Course, Course], *, proven: bool) -> CaseAnswer:
@@ -187,6 +188,11 @@ def made_answer(result: Result, courses: tuple[Course, Course, Course], *, prove
         result=result,
         claim=claims[-1],
         best=courses[-1],
+        band=CourseBand(
+            tuple((state[0] - 0.5, state[1] - 2.0) for state in courses[-1].states),  # type: ignore[operator]
+            tuple((state[0] + 0.5, state[1] + 2.0) for state in courses[-1].states),  # type: ignore[operator]
+            many=False,
+        ),
         budgets=tuple(BudgetCourse(k, courses[k], claims[k]) for k in range(3)),
         alternatives=(courses[2], courses[1]),
         alternatives_proven=proven,

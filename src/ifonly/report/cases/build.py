@@ -31,12 +31,12 @@ from ifonly.report.cases.case import (
     Treatment,
     Treatments,
 )
-from ifonly.report.cases.courses import Course, courses_of
+from ifonly.report.cases.courses import Course, band_of, courses_of
 from ifonly.result import Result, Status, SupportReport
 from ifonly.rewards import Reward, declared_constants
 from ifonly.search.contributions import MOST_CHANGES, contributions
 from ifonly.text import cases as text
-from ifonly.text.catalogue import Message
+from ifonly.text.catalogue import Message, say
 from ifonly.text.evidence import (
     caution_message,
     messages_of,
@@ -80,6 +80,7 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
         result=result,
         claim=claim,
         best=best,
+        band=band_of(problem, result.actions) if best.changes else None,
         budgets=_budgets(problem, result, courses[: len(known)]),
         alternatives=tuple(courses[len(known) :]),
         alternatives_proven=bool(result.certificate.details.get("alternatives_proven")) and claim.proven,
@@ -139,6 +140,8 @@ def _treatments(space: ActionSpace) -> Treatments:
     return Treatments(
         axes=tuple(
             DoseAxis(axis.name, axis.unit, tuple(axis.levels), tuple(axis.show(level) for level in axis.levels))
+            if not is_yes_or_no(axis.unit)
+            else DoseAxis(axis.name, "", tuple(axis.levels), tuple(yes_or_no(level) for level in axis.levels))
             for axis in space.axes
         ),
         actions=tuple(
@@ -146,6 +149,16 @@ def _treatments(space: ActionSpace) -> Treatments:
             for number, (label, levels) in enumerate(zip(space.labels, space.levels, strict=True))
         ),
     )
+
+
+def is_yes_or_no(unit: str) -> bool:
+    """Whether a unit says what 1 stands for, as in "1 = given"."""
+    return unit.replace(" ", "").startswith("1=")
+
+
+def yes_or_no(level: float) -> str:
+    """The word for a dose of which the unit says what 1 stands for."""
+    return say({0.0: "page.no", 1.0: "page.yes"}[level]) if level in (0.0, 1.0) else f"{level:g}"
 
 
 def _question(problem: BaseProblem) -> CaseQuestion:
@@ -284,6 +297,7 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
     changed = bool(evidence.changed_steps)
     return EvidencePage(
         statement=said.statement,
+        verdict=evidence.verdict,
         examined=evidence.examined,
         warnings=said.warnings,
         gain=said.gain,

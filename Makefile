@@ -9,7 +9,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long docs bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz docs bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -35,9 +35,14 @@ test: install browser
 	$(BIN)/mypy
 	$(TESTS)
 
-# All random problems, examples and made-up requests, of which `make test` tries a third; the rest is the same.
+# All random problems, examples and made-up requests, of which `make test` tries a fifth, and what takes long.
 test-long: install browser
 	IFONLY_TESTS=long $(TESTS)
+
+# The contracts of solvers and bounds on a GPU, beside the same on the processor; skipped, with the reason, without one.
+# Plain pytest, so that it also runs where a machine with a GPU has nothing but torch, pytest and what ifonly needs.
+test-gpu:
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -o addopts="-q -rs" tests/search/test_device.py
 
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
@@ -51,6 +56,10 @@ else
 	$(BIN)/python -m paper reproduce all --quick --out runs/quick --page runs/quick/results.md
 	$(BIN)/python -m paper accuracy --sizes 100 --epochs 3 --patients 5 --solve 1 --horizon 6 --max-changes 1
 endif
+
+# Random small problems of every kind against enumeration; `make fuzz ARGS="--count 200 --seed 5"` tries some.
+fuzz: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --workers 2 $(ARGS)
 
 # Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
 docs: install

@@ -30,6 +30,9 @@ STEPS = 4000
 """Of the accelerated projected gradient: more change nothing in the third digit."""
 SUPPORTED, BELIEVABLE = 0.9, 0.6
 """Probabilities at which a verdict changes."""
+CLEAR = {"choice": 0.002, "earlier": 0.01}
+"""Signs of something hidden that keep an answer from being supported: those of which a model's check warns, too. They
+were not fitted: other signals are about the model's errors, and say nothing about what all records share."""
 INTERVAL = (0.05, 0.95)
 HEADER = """\
 # How signals of evidence become a verdict (ifonly.result.verdict), fitted on known worlds by
@@ -48,6 +51,7 @@ class Judged:
     variant: TextArray  # [N]
     surplus: FloatArray  # [N], the true gain less the debiased one, in units of its scale
     failed: BoolArray  # [N], whether the model failed its check
+    clear: BoolArray  # [N], whether there are clear signs of something hidden
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Judged:
@@ -62,6 +66,7 @@ class Judged:
             np.array([settings.variant for settings, _, _ in full]),
             np.array([_surplus(one) for _, one, _ in full]),
             np.array([bool(one.evidence and one.evidence.check and one.evidence.check.failed) for _, one, _ in full]),
+            np.array([bool(one.evidence and one.evidence.hidden_clearly) for _, one, _ in full]),
         )
 
     def take(self, rows: BoolArray) -> Judged:
@@ -121,13 +126,14 @@ def final_rule(judged: Judged) -> dict[str, Any]:
     rule, (unseen, _) = fit_rule(judged), left_out(judged)
     low, high = np.quantile(judged.surplus, INTERVAL).tolist()
     usual = np.median(judged.signals[judged.helps], axis=0)
-    supported = (unseen >= SUPPORTED) & ~judged.failed
+    supported = (unseen >= SUPPORTED) & ~judged.failed & ~judged.clear
     return {
         "offset": _short(rule[0]),
         "weights": {name.value: _short(weight) for name, weight in zip(SIGNALS, rule[1:], strict=True)},
         "usual": {name.value: _short(value) for name, value in zip(SIGNALS, usual, strict=True)},
         "supported": SUPPORTED,
         "believable": BELIEVABLE,
+        "clear": CLEAR,
         "low": _short(low),
         "high": _short(high),
         "helped": _short(float(judged.helps[supported].mean())),

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "ifonly"
 LAYERS = (
     ("errors", "version"),
     ("progress", "files", "journal", "intervals", "records"),
-    ("data",),
+    ("data", "proofs"),
     ("models", "constraints", "clinical"),
     ("simulate", "rewards", "objective"),
     ("query",),

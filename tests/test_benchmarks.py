@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from effort import long
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -88,6 +89,7 @@ def test_lipschitz_limits_are_compared(run, tmp_path: Path) -> None:
     assert all(row["realised"] <= row["attainable"] for row in rows)  # nothing beats the true optimum
 
 
+@long
 def test_the_default_recipe_is_timed_beside_the_papers(run, tmp_path: Path) -> None:
     figures = tmp_path / "rows.jsonl"
     printed = run("recipe_speed.py", "--quick", "--out", figures)

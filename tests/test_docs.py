@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
+from effort import long
 from typer import Typer
 
 import ifonly
@@ -31,6 +33,8 @@ import ifonly
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 EXPECTED = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/index.md", "docs/theory.md"}
+LONG_DOCUMENTS = {"docs/model-checks.md", "docs/recipes.md", "docs/evidence.md", "docs/ensembles.md"}
+"""Those that fit many models: run by `make test-long`, and by `make docs`, which writes their outputs anew."""
 LANGUAGES = {"python", "bash", "output", "text", "json", "yaml", "csv", "bibtex"}
 MOST_OPT_OUTS = 4
 
@@ -59,6 +63,11 @@ class Block:
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def written(path: Path) -> Any:
+    """A document as a parameter of tests that run it."""
+    return pytest.param(path, id=name_of(path), marks=[long] if name_of(path) in LONG_DOCUMENTS else [])
 
 
 def blocks_in(text: str) -> list[Block]:
@@ -204,7 +213,7 @@ def check_command(command: str, where: str) -> None:
             assert match[1] is None or match[1] in extras, f"{where}: {command!r}: extras are {list(extras)}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+@pytest.mark.parametrize("path", [written(path) for path in DOCUMENTS])
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(path, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ from ifonly.search.solve import solve
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
 from ifonly.simulate.patients import treatment
 from ifonly.simulate.world import soft_clamp, soft_unclamp
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 
 DYNAMIC = ["FiO2", "PaO2", "platelets", "bilirubin", "GCS", "MAP", "creatinine", "urine", "SOFA"]
 WORLD = SepsisWorld()
@@ -127,7 +127,7 @@ class TestClamp:
 
 class TestWorld:
     def test_keeps_every_contract_of_a_model(self) -> None:
-        check_model(WORLD, spread=0.5, noise_spread=0.4)
+        check_transition_model(WORLD, spread=0.5, noise_spread=0.4)
 
     def test_is_ready_for_search(self) -> None:
         assert isinstance(WORLD, TransitionModel)

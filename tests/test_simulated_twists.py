@@ -14,7 +14,7 @@ from ifonly.query import Query
 from ifonly.rewards import minus
 from ifonly.simulate import Clinician, SepsisWorld, sepsis_schema, simulate_cohort
 from ifonly.simulate.equations import TWISTS
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 
 HIDDEN = {"plain": [], "frailty": ["frailty"], "volume": ["volume"], "drowning": []}
 VISIBLE = [feature.name for feature in sepsis_schema().features]
@@ -28,7 +28,7 @@ def stays(twist: str, count: int = 40, *, clinician: Clinician | None = None) ->
 
 @pytest.mark.parametrize("twist", TWISTS)
 def test_keeps_every_contract_of_a_model(twist: str) -> None:
-    check_model(SepsisWorld(twist), spread=0.5, noise_spread=0.4)
+    check_transition_model(SepsisWorld(twist), spread=0.5, noise_spread=0.4)
 
 
 @pytest.mark.parametrize("twist", TWISTS)

@@ -46,6 +46,7 @@ from ifonly.models.fit_effects import fit_with_effects as fit_with_effects
 from ifonly.models.fit_ensemble import fit_ensemble as fit_ensemble
 from ifonly.problem import EnsembleProblem as EnsembleProblem
 from ifonly.problem import Problem as Problem
+from ifonly.proofs import check_proof as check_proof
 from ifonly.query import Limits as Limits
 from ifonly.query import Query as Query
 from ifonly.report.case_report import ReportSettings as ReportSettings

@@ -210,6 +210,8 @@ def changes_to_go(allowed: BoolArray, links: BoolArray | None, recorded: IntArra
 def nearest_sequence(allowed: BoolArray, links: BoolArray | None, recorded: IntArray) -> IntArray | None:
     """The admissible sequence [T] with the fewest changes, changed as late as possible; None when there is none."""
     horizon, count = allowed.shape
+    if links is None and allowed[np.arange(horizon), recorded].all():
+        return recorded.astype(np.int64)
     to_go = changes_to_go(allowed, links, recorded)
     sequence = np.empty(horizon, dtype=np.int64)
     for t in range(horizon):

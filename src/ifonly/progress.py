@@ -1,6 +1,8 @@
-"""Progress of long work: one callback, which the caller may draw."""
+"""Progress of long work: one callback, which the caller may draw; and a clock, by which the caller may end it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 
@@ -23,3 +25,24 @@ Progress = Callable[[Tick], None]
 
 def silent(_: Tick) -> None:
     """The default: no report."""
+
+
+_CLOCK: ContextVar[Callable[[], None]] = ContextVar("clock", default=lambda: None)
+
+
+@contextmanager
+def clock(check: Callable[[], None]) -> Iterator[None]:
+    """Have `check` called several times a second by whatever runs inside; it may raise to end the work.
+
+    Replays, builders of bounds and solvers are nested too deep to hand it down to each of them.
+    """
+    token = _CLOCK.set(check)
+    try:
+        yield
+    finally:
+        _CLOCK.reset(token)
+
+
+def look_at_clock() -> None:
+    """Say that work goes on; called by loops whose rounds may take more than a tenth of a second together."""
+    _CLOCK.get()()

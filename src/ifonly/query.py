@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
+from torch import Tensor
 
 from ifonly.constraints import Constraints
 from ifonly.data.plain import as_number, check_keys
@@ -32,18 +34,24 @@ COSTS = "costs"
 class Limits:
     """When a search stops early: a limit reached is not an error, the result is then a valid bracket.
 
-    `gap` is in the outcome's units: stop once no sequence can be better by more than this. Limits are checked between
-    batches, so exhaustive search and the heuristics may exceed them by one batch of work. `memory` (MiB) ends nothing:
-    a search whose open list grows beyond it goes on depth first, which needs hardly any more.
+    `gap` grants what no sequence may be better by: in the outcome's units, or as a share of the improvement that was
+    found, such as "1%". `nodes` are counted between batches: exhaustive search and the heuristics may exceed them by
+    one batch. `memory` (MiB) ends nothing: a search whose open list grows beyond it goes on depth first, which needs
+    hardly any more.
     """
 
     seconds: float | None = None
     nodes: int | None = None
-    gap: float = 0.0
+    gap: float | str = 0.0
     memory: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "nodes", "gap", "memory"):
+        if isinstance(self.gap, str) and self.gap.rstrip().endswith("%"):
+            share = as_number("limit gap", self.gap.rstrip().removesuffix("%"))
+            if not 0 <= share < math.inf:
+                raise SettingError("gap", self.gap, "must be a share of zero or more, such as 1%.")
+            object.__setattr__(self, "gap", f"{share:.12g}%" if share else 0.0)
+        for name in ("seconds", "nodes", "memory", *(() if self.gap_is_share else ("gap",))):
             value = getattr(self, name)
             if isinstance(value, str | np.generic):  # YAML takes 1e-3 for text
                 value = as_number(f"limit {name}", value)
@@ -53,6 +61,23 @@ class Limits:
                 raise SettingError(name, value, "must be zero or positive, and finite; leave it out for none.")
         if self.nodes is not None and self.nodes != int(self.nodes):
             raise SettingError("nodes", self.nodes, "must be a whole number.")
+
+    @property
+    def gap_is_share(self) -> bool:
+        """Whether the gap is a share of the improvement."""
+        return isinstance(self.gap, str) and self.gap.endswith("%")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no gap is granted."""
+        return self.gap == 0
+
+    def allowed_gap(self, improvement: Tensor) -> Tensor:
+        """The gap that is granted [...] where these improvements [...] were found, in the outcome's units."""
+        if isinstance(self.gap, str):
+            share = float(self.gap.removesuffix("%")) / 100
+            return torch.where(improvement > 0, share * improvement, 0.0).nan_to_num(nan=0.0, posinf=0.0)
+        return torch.full_like(improvement, self.gap)
 
 
 @dataclass(frozen=True)

@@ -122,12 +122,10 @@ def test_close_to_the_truth_where_changes_do_little(kind: str) -> None:
     """Only then can a bound prune: not only true, but near."""
     settings = {"model_kind": kind, "strength": 0.2, "constrained": False, "horizon": 5, "actions": 3, "max_changes": 4}
     for problem in smooth_problems(some(6), start=400, rules=False, **settings):
-        found = root_excess(problem)
-        known = found[:3]
+        known = root_excess(problem)
         assert bool((known >= -1e-9).all())
         assert float(known[known > 0].median()) <= 1e-3
         assert float(known.max()) <= 0.05
-        assert set(found[3, :-1].flatten().tolist()) == {0.0, torch.inf}, "the whole budget is not looked at"
 
 
 @pytest.mark.parametrize("strength", [0.3, 1.0])

@@ -6,8 +6,12 @@ from effort import some
 from smooth_problems import full_size_problem, smooth_problems
 from taylor_oracles import excess, future_excess, moved
 
+from ifonly.bounds import MonteCarlo
+from ifonly.bounds.lipschitz import LipschitzChildBound
+from ifonly.bounds.members import EnsembleChildBound
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.constraints import Constraints
+from ifonly.objective import Objective
 from ifonly.problem import Problem
 from ifonly.result import Status
 from ifonly.search.batch import solve_batch
@@ -16,6 +20,7 @@ from ifonly.search.solve import solve
 from ifonly.testing import check_child_bound
 
 WAYS = ("fixed", "locked", "forbidden", "pinned", "masked")
+HORIZON = 5
 CLOSE = 1e-3
 
 
@@ -40,18 +45,41 @@ def with_last_kept(problem: Problem, way: str) -> Problem:
     return with_step_kept(problem, way, problem.horizon - 1)
 
 
-@pytest.mark.parametrize(("way", "step"), [*((way, 4) for way in WAYS), *(("locked", step) for step in range(4))])
+RULES = [(way, step) for way in WAYS for step in range(HORIZON) if way != "fixed" or step == HORIZON - 1]
+
+
+@pytest.mark.parametrize(("way", "step"), RULES)
 def test_close_to_the_truth_where_changes_do_little(way: str, step: int) -> None:
-    settings = {"strength": 0.2, "constrained": False, "horizon": 5, "actions": 3, "max_changes": 3, "masked": False}
+    settings = {"strength": 0.2, "constrained": False, "horizon": HORIZON, "actions": 3, "max_changes": 3}
     for number, kind in enumerate(("location-scale", "additive")):
-        (problem,) = smooth_problems(1, start=400 + step, model_kind=kind, rules=False, **settings)
+        (problem,) = smooth_problems(1, start=400 + step, model_kind=kind, rules=False, masked=False, **settings)
         kept = with_step_kept(problem, way, step)
         bound = TaylorChildBound([kept])
         start = moved(kept, 0, torch.zeros_like(kept.observed_states[:1]))
-        assert float(excess(kept, bound.root(), start)[:, :2].max()) < CLOSE
+        assert float(excess(kept, bound.root(), start).max()) < CLOSE
         for t in range(1, kept.horizon):
-            assert float(future_excess(kept, bound, t, kept.observed_states[t : t + 1])[:, :3].max()) < CLOSE
+            assert float(future_excess(kept, bound, t, kept.observed_states[t : t + 1]).max()) < CLOSE
         check_child_bound(bound, [kept], samples=2, seed=number)
+
+
+@pytest.mark.parametrize(("way", "step"), RULES)
+def test_anchors_and_ensembles_stay_known(way: str, step: int) -> None:
+    """A rule takes changes away; what is left is known as well as without it."""
+    settings = {"horizon": HORIZON, "actions": 3, "max_changes": 3, "constrained": True, "masked": False}
+    for problem in smooth_problems(2, start=900, model_kind="location-scale", rules=False, **settings):
+        kept = with_step_kept(problem, way, step)
+        anchors, mean = MonteCarlo(samples=20), Objective("mean")
+        pairs = {
+            "anchors": [LipschitzChildBound([one], anchors=anchors).root() for one in (problem, kept)],
+            "members": [EnsembleChildBound(mean, [TaylorChildBound([one])] * 2).root() for one in (problem, kept)],
+        }
+        left = kept.allowed.scatter(1, kept.observed_actions.unsqueeze(1), False)
+        for name, (free, ruled) in pairs.items():
+            assert free[..., left].isfinite().all(), name
+            assert ruled[..., left].isfinite().all(), name
+            assert (ruled[..., ~left] == -torch.inf).all(), name
+        free, ruled = pairs["members"]
+        assert step < HORIZON - 1 or (ruled <= free).all()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from effort import long
 
 from ifonly.models import Ensemble, load_model
 from ifonly.models.effects import SubjectEffectModel
@@ -95,6 +96,7 @@ def test_no_members_are_refused(run, cohort_folder: Path, tmp_path: Path) -> Non
     )
 
 
+@long
 def test_kinds_are_the_default_where_recipes_are_compared(
     run, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -481,3 +481,38 @@ def test_verify_says_whether_the_proof_was_repeated(run, solve, cohort_folder: P
         result = run("verify", out, *sources, *options)
         assert result.exit_code == 0
         assert json.loads(result.stdout)[0]["proof_repeated"] is repeated
+
+
+def test_a_proof_is_logged_and_checked(run, solve, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    out, log = tmp_path / "result.json", tmp_path / "proof.npz"
+    solved = solve("-k", 2, "--out", out, "--proof", log)
+    assert solved.exit_code == 0, solved.output
+    assert str(log) in solved.stdout.replace("\n", "")
+    assert solve("-k", 2, "--proof", log).exit_code != 0, "what stands there already is kept"
+
+    alone = run("verify", "--proof", log)
+    assert alone.exit_code == 0, alone.output
+    assert "episode patient-00001: the proof holds" in alone.stdout
+    sources = ("--episodes", cohort_folder, "--model", model_folder)
+    checked = run("verify", out, *sources, "--proof", log, "--enumerate-up-to", 1)
+    assert checked.exit_code == 0, checked.output
+    assert "optimum verified, by checking a log of the search" in checked.stdout
+    document = json.loads(run("verify", "--proof", log, "--json").stdout)[0]
+    assert (document["verified"], document["proof_repeated"]) == (True, True)
+
+
+def test_a_proof_of_something_else_is_refused(
+    run, solve, cohort_folder: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    log, out, sources = tmp_path / "proof.npz", tmp_path / "one.json", ("--episodes", cohort_folder)
+    assert solve("-k", 1, "--proof", log).exit_code == 0
+    assert solve("-k", 2, "--out", out).exit_code == 0
+    other = run("verify", out, *sources, "--model", model_folder, "--proof", log)
+    assert other.exit_code == ExitCode.NOT_VERIFIED
+    assert "log: question: another one: max_changes" in other.stdout
+    log.write_bytes(log.read_bytes()[:-500])
+    cut = run("verify", "--proof", log)
+    assert cut.exit_code == ExitCode.BAD_INPUT
+    assert "cut off or damaged" in " ".join(cut.stderr.split())
+    for asked in ((), (out,), (out, *sources)):
+        assert run("verify", *asked).exit_code == ExitCode.USAGE

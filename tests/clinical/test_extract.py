@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from effort import long
 from invented_events import COLUMNS, STAY_COLUMNS
 from mimic_tables import invented_patients
 from polars.testing import assert_frame_equal
@@ -76,7 +77,11 @@ def test_a_changed_file_is_read_again_with_all_that_rests_on_it(mimic: Path, tmp
 
 @pytest.mark.parametrize(
     ("module", "again"),
-    [("passes", {"charted", "stays"}), ("extract", {"fluids", "admitted"}), ("database", {"charted", "fluids"})],
+    [
+        ("passes", {"charted", "stays"}),
+        pytest.param("extract", {"fluids", "admitted"}, marks=long),
+        pytest.param("database", {"charted", "fluids"}, marks=long),
+    ],
 )
 def test_what_other_code_made_is_made_again(
     mimic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, again: set[str]

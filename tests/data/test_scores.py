@@ -12,7 +12,7 @@ from slow_sofa import slow_sofa
 from ifonly import ActionSpace, Axis, Feature, Schema, load_schema, save_schema
 from ifonly.clinical.grid import clinical_schema
 from ifonly.data.organs import SOFA, over_a_day
-from ifonly.data.scores import Course, Score, organ_points
+from ifonly.data.scores import Score, ScoredCourse, organ_points
 from ifonly.errors import InputError
 from ifonly.simulate import sepsis_schema, simulate_cohort
 
@@ -30,13 +30,13 @@ def course(
     ventilation: float = 0.0,
     actions: list[int] | None = None,
     schema: Schema = CLINICAL,
-) -> Course:
+) -> ScoredCourse:
     """A course of these values; what a row leaves out is healthy."""
     states = np.array([[{**HEALTHY, **row}[feature.name] for feature in schema.dynamic] for row in rows])
     context = np.array(
         [[{"ventilation": ventilation}.get(feature.name, 0.0) for feature in schema.context]] * len(rows)
     )
-    return Course(states, context, np.array(actions or [0] * len(rows)))
+    return ScoredCourse(states, context, np.array(actions or [0] * len(rows)))
 
 
 def points(*rows: dict[str, float], **settings: object) -> list[dict[str, int]]:
@@ -65,7 +65,7 @@ def test_doses_are_those_of_the_course_itself() -> None:
     """States [2, T, D] and actions [2, T] of two courses at once: only the second has vasopressors, at step 1."""
     low, high = (CLINICAL.actions.vectors.index((dose, 0.0)) for dose in (0.05, 0.3))
     one = course([{"MAP": 60.0}] * 3)
-    both = Course(np.stack([one.states] * 2), one.context, np.array([[0, 0, 0], [0, high, low]]))
+    both = ScoredCourse(np.stack([one.states] * 2), one.context, np.array([[0, 0, 0], [0, high, low]]))
     found = organ_points(SCORE, CLINICAL, both)
     assert found.shape == (2, 3, 6)
     assert found[..., SCORE.organs.index("cardiovascular")].tolist() == [[1, 1, 1], [1, 4, 3]]
@@ -156,7 +156,7 @@ def test_other_units_are_converted() -> None:
         Feature("urine", "dynamic", unit="mL/6 h"),
     )
     states = np.array([[0.0, 13.3, 0.5, 177.0, 35.0, 30.0]] * 4)  # 100 mmHg at 50 %, 2.0 and 2.05 mg/dL
-    found = organ_points(score, schema, Course(states, np.zeros((4, 0)), np.zeros(4, dtype=np.int64)))
+    found = organ_points(score, schema, ScoredCourse(states, np.zeros((4, 0)), np.zeros(4, dtype=np.int64)))
     assert score.organs == ("respiration", "liver", "renal")
     assert found.tolist() == [[2, 2, 2], [2, 2, 2], [2, 2, 2], [2, 2, 4]]
 
@@ -222,5 +222,7 @@ def test_fingerprints_are_those_of_schemas_without_scores() -> None:
 def test_simulated_stays_have_scores_too() -> None:
     cohort = simulate_cohort(3, seed=1)
     assert cohort.schema.scores == clinical_schema((0.0,), (0.0,)).scores
-    found = organ_points(cohort.schema.scores[0], cohort.schema, Course(cohort.states, cohort.context, cohort.actions))
+    found = organ_points(
+        cohort.schema.scores[0], cohort.schema, ScoredCourse(cohort.states, cohort.context, cohort.actions)
+    )
     assert found.shape == (len(cohort.states), 6)

@@ -252,6 +252,27 @@ def test_warnings_about_signals_that_the_rule_weighs_do_not_overrule_it() -> Non
     assert warned.verdict is Verdict.SUPPORTED
 
 
+@pytest.mark.parametrize("sign", ["choice", "earlier"])
+def test_clear_signs_of_something_hidden_withhold_support_however_good_the_rest(sign: str) -> None:
+    limit = the_rule().clear[sign]
+    best = {"promised": 60.0, "owed": 0.0, "influence": None, "probability": 1.0}
+    below, beyond = (judged(**best, **{sign: size}) for size in (limit, limit + 1e-9))
+    assert min(probability_of(below), probability_of(beyond)) > the_rule().supported
+    assert (below.verdict, beyond.verdict) == (Verdict.SUPPORTED, Verdict.UNCERTAIN)
+    assert not below.hidden_clearly
+    said = str(verdict_message(beyond))
+    assert said == "Uncertain: there are clear signs that something which matters is not recorded."
+    unlikely = replace(beyond, support=SupportReport("b0", (StepSupport(0, 1, True, 0.0, 50.0),)))
+    assert "seems not to be recorded" not in str(verdict_message(unlikely)), "said once"
+    failed = replace(beyond, check=replace(beyond.check, verdict="fail"))
+    assert failed.verdict is Verdict.NOT_BELIEVABLE, "at best uncertain, not at least"
+
+
+def test_signs_that_are_clear_by_no_limit_of_the_rule_keep_nothing_back() -> None:
+    check = replace(CHECKED["pass"], hidden=HiddenSigns(lasting=0.9, earlier=0.0, between=0.9, choice=0.0))
+    assert replace(GOOD, check=check).verdict is Verdict.SUPPORTED
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_without_one_of_its_parts_there_is_no_judgement(part: str) -> None:
     evidence = replace(GOOD, **{part: None})
@@ -329,7 +350,7 @@ def test_the_statement_begins_with_the_verdict() -> None:
 
 
 def test_at_most_two_reasons_are_named_the_heaviest_first_and_those_beyond_the_rule_before() -> None:
-    worst = judged(promised=-5.0, spread=2.0, influence=0.0, probability=0.0, choice=1.0)
+    worst = judged(promised=-5.0, spread=2.0, influence=0.0, probability=0.0, choice=the_rule().clear["choice"])
     found = worst.judgement
     assert found is not None
     assert set(found.reasons) == set(Signal)
@@ -346,7 +367,7 @@ def test_at_most_two_reasons_are_named_the_heaviest_first_and_those_beyond_the_r
 
 
 def test_every_reason_has_its_words() -> None:
-    for code in ("model check", *BEYOND_THE_RULE, *Signal):
+    for code in ("model check", "hidden", *BEYOND_THE_RULE, *Signal):
         assert say(f"judged.because.{code}")
     for verdict in (Verdict.UNCERTAIN, Verdict.NOT_BELIEVABLE):
         assert "nothing" in say(f"judged.{verdict.value}", reasons="nothing")
@@ -378,6 +399,27 @@ def test_stored_evidence_gives_the_same_verdict() -> None:
         assert again.estimate == evidence.estimate
         assert lines_of(again, SCHEMA, QUERY) == lines_of(evidence, SCHEMA, QUERY)
         assert "probability" not in json.loads(content), "what follows from the parts is not kept"
+
+
+def test_an_answer_that_was_examined_under_another_rule_says_so() -> None:
+    own = replace(GOOD, rule=the_rule().fingerprint)
+    before = replace(GOOD, rule=replace(the_rule(), offset=0.0).fingerprint)
+    assert own.rule != before.rule
+    (_, told) = messages_of(before, SCHEMA, QUERY).gain
+    assert str(told).startswith("the answer was examined when another rule of verdicts was in force")
+    for silent in (own, GOOD, replace(before, honest=None)):
+        assert not silent.judged_anew, "the same rule, an unknown one, or no verdict by a rule"
+    assert lines_of(own, SCHEMA, QUERY) == lines_of(GOOD, SCHEMA, QUERY)
+    again = from_plain(Evidence, json.loads(json.dumps(to_plain(before))), what="evidence")
+    assert again.judged_anew
+
+
+def test_with_an_objective_it_is_said_why_there_is_no_verdict() -> None:
+    query = replace(QUERY, honest=True, objective="worst")
+    (told,) = messages_of(replace(GOOD, honest=None), SCHEMA, query).gain
+    assert "several models choose together" in str(told)
+    assert messages_of(replace(GOOD, honest=None), SCHEMA, replace(query, honest=False)).gain == ()
+    assert messages_of(Evidence(), SCHEMA, query).gain == (), "nothing is changed"
 
 
 def test_another_wording_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +454,7 @@ def test_a_small_cohort_gives_a_judgement(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert evidence.failures == ()
     assert evidence.promised == pytest.approx(result.improvement, abs=1e-5)
     assert evidence.judgement is not None
+    assert evidence.rule == the_rule().fingerprint
     assert evidence.estimate is not None
     assert evidence.honest is not None
     expected = result.improvement - (evidence.honest.promised - evidence.honest.judged) / 2

@@ -29,7 +29,7 @@ from ifonly.models.stacking import stacking_weights
 from ifonly.models.standing import MemberLabel
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.verify import verify
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 from ifonly.text.evidence import member_lines
 
 COHORT = simulate.simulate_cohort(40, seed=1, horizon=6)
@@ -154,7 +154,7 @@ def test_what_is_left_out_has_no_weight_and_no_effect(ensemble: Ensemble) -> Non
         torch.testing.assert_close(change, 3.0 * empty[0] * frozen.skip.factors.expand(5, -1))
         elsewhere = frozen.step(states, context + 2.0 * empty_context[0], actions, noise)
         torch.testing.assert_close(elsewhere, frozen.step(states, context, actions, noise))
-        check_model(member, samples=16)
+        check_transition_model(member, samples=16)
     assert left_out[0] != left_out[1]
     for member in ensemble.members[:6]:
         assert not any((network.state.raw == 0).any() for network in member.networks())
@@ -241,7 +241,7 @@ def test_kinds_share_the_subject_effects_of_the_model_that_speaks(with_effects: 
         for episode in (lasting[0], lasting[7]):
             np.testing.assert_array_equal(member.encode_context(episode), centre.encode_context(episode))
         assert member.fit_report is not None
-        check_model(member, samples=16)
+        check_transition_model(member, samples=16)
     assert len({member.fingerprint() for member in (centre, *with_effects)}) == 1 + len(with_effects)
     episode = lasting[7]
     problem = ifonly.Problem.from_episode(episode, with_effects, Query(minus("pulled"), max_changes=1))

@@ -8,7 +8,7 @@ from effort import some
 from ifonly.errors import VerificationError
 from ifonly.models import Additive, LinearModel, LocationScale, PartitionModel
 from ifonly.models.noise import PRIORS
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 from ifonly.testing.instances import NETWORK_MODELS, RandomProblemSettings, random_model
 
 LIMITS = {"location-scale": (1.0, 0.2), "additive": 0.9, "post-nonlinear": 0.9, "monotone-flow": (1.0, 0.2, 0.1, 0.1)}
@@ -35,33 +35,33 @@ def test_network_models_keep_their_promises(kind, hidden, limited, dtype, schema
     limits = LIMITS[kind] if limited else None
     model = NETWORK_MODELS[kind](schema, hidden=hidden, lipschitz=limits, scaler=scaler).to(dtype)
     model.set_scaler(scaler)
-    check_model(model)
-    check_model(strong(model, 3.0), seed=1)
+    check_transition_model(model)
+    check_transition_model(strong(model, 3.0), seed=1)
 
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("kind", NETWORK_MODELS)
 def test_every_prior_with_every_model(kind, prior, schema):
-    check_model(strong(NETWORK_MODELS[kind](schema, hidden=(6,), prior=prior), 2.0))
+    check_transition_model(strong(NETWORK_MODELS[kind](schema, hidden=(6,), prior=prior), 2.0))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "softplus", "sigmoid"])
 @pytest.mark.parametrize("kind", NETWORK_MODELS)
 def test_every_activation_with_every_model(kind, activation, schema):
     model = NETWORK_MODELS[kind](schema, hidden=(6, 6), activation=activation, lipschitz=LIMITS[kind])
-    check_model(strong(model, 2.0))
+    check_transition_model(strong(model, 2.0))
 
 
 @pytest.mark.parametrize("seed", range(some(12)))
 def test_random_models_keep_their_promises(seed, schema):
     settings = RandomProblemSettings(strength=1.0 + seed % 4, hidden=(5,) * (1 + seed % 3))
-    check_model(random_model(schema, np.random.default_rng(seed), settings), seed=seed)
+    check_transition_model(random_model(schema, np.random.default_rng(seed), settings), seed=seed)
 
 
 def test_analytic_models_keep_their_promises(schema, scaler):
     rng = np.random.default_rng(0)
-    check_model(PartitionModel())
-    check_model(
+    check_transition_model(PartitionModel())
+    check_transition_model(
         LinearModel(
             schema,
             rng.normal(size=(6, 3, 3)),
@@ -91,7 +91,7 @@ def test_trained_models_keep_their_promises(kind, schema):
             optimizer.step()
             losses.append(loss.item())
         assert losses[-1] < losses[0] - 0.2
-        check_model(model)
+        check_transition_model(model)
 
 
 @pytest.mark.parametrize("kind", NETWORK_MODELS)
@@ -202,20 +202,20 @@ def test_a_broken_promise_is_found(lie, schema):
     with torch.no_grad():
         model.location.context.raw.zero_()
         model.location.action.raw.zero_()
-    check_model(model, spread=0.01)
+    check_transition_model(model, spread=0.01)
     model.lie = lie
     with pytest.raises(VerificationError, match=LIES[lie]):
-        check_model(model, spread=0.01)
+        check_transition_model(model, spread=0.01)
 
 
 def test_a_model_of_ones_own_needs_no_kind(schema):
     class Mine(Additive):
         kind = ""
 
-    check_model(Mine(schema, hidden=(3,)))
+    check_transition_model(Mine(schema, hidden=(3,)))
 
 
 def test_extra_integer_buffers_do_not_disturb(schema):
     model = LocationScale(schema, hidden=(3,))
     model.register_buffer("counter", torch.tensor(3))
-    check_model(model)
+    check_transition_model(model)

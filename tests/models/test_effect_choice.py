@@ -1,14 +1,16 @@
 """Whether subject effects pay: chosen where something lasts, left out where nothing does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import torch
 from lasting_worlds import SCHEMA, lasting_cohort
 
 from ifonly import Cohort, FitSettings, LocationScale, fit
-from ifonly.models import Ensemble
+from ifonly.data.episode import Origin
+from ifonly.models import Ensemble, effect_choice
 from ifonly.models.effect_choice import choose_effects, fit_as_chosen
-from ifonly.models.effects import SubjectEffectModel, steps_of
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.fit_effects import fit_with_effects, fit_without_effects
 from ifonly.models.fit_report import EffectChoice, FitReport
 
@@ -26,15 +28,27 @@ def lasting() -> Cohort:
 
 
 @pytest.fixture(scope="module")
+def fleeting() -> Cohort:
+    return lasting_cohort(200, pull=0.0)[0]
+
+
+@pytest.fixture(scope="module")
+def choices(lasting: Cohort, fleeting: Cohort) -> dict[str, EffectChoice]:
+    """What is decided where something lasts, and where nothing does."""
+    cohorts = {"lasting": lasting, "fleeting": fleeting}
+    return {name: choose_effects(untrained(), cohort, settings=SETTINGS) for name, cohort in cohorts.items()}
+
+
+@pytest.fixture(scope="module")
 def model(lasting: Cohort) -> SubjectEffectModel:
     found = fit_with_effects(untrained(), lasting, settings=SETTINGS)
     assert isinstance(found, SubjectEffectModel)
     return found
 
 
-def test_effects_pay_where_something_lasts(lasting: Cohort) -> None:
+def test_effects_pay_where_something_lasts(choices: dict[str, EffectChoice]) -> None:
     """A constant of variance 0.49 beside noise of variance 1: known, it would gain log(1.49) / 2 = 0.2 nats at most."""
-    choice = choose_effects(untrained(), lasting, settings=SETTINGS)
+    choice = choices["lasting"]
     assert choice.chosen
     assert choice.subjects == 40
     assert choice.gain is not None
@@ -42,31 +56,23 @@ def test_effects_pay_where_something_lasts(lasting: Cohort) -> None:
     assert choice.error < choice.gain < 0.2
 
 
-def test_where_nothing_lasts_the_gate_is_closed() -> None:
-    choice = choose_effects(untrained(), lasting_cohort(200, pull=0.0)[0], settings=SETTINGS)
-    assert choice == EffectChoice(chosen=False, subjects=40)
+def test_where_nothing_lasts_the_gate_is_closed(choices: dict[str, EffectChoice]) -> None:
+    assert choices["fleeting"] == EffectChoice(chosen=False, subjects=40)
 
 
-def test_what_lasts_for_a_while_only_does_not_pay() -> None:
-    """Every subject's constant changes its sign in the episode: what comes first misleads about the rest."""
-    cohort = turning_cohort()
-    choice = choose_effects(untrained(), cohort, settings=SETTINGS)
-    assert choice.gain is None or choice.gain < 0
+def test_what_is_too_weak_to_be_told_from_other_steps_does_not_pay() -> None:
+    """The gate is open, and effects cost more than they explain."""
+    choice = choose_effects(untrained(), lasting_cohort(200, pull=0.3, seed=1)[0], settings=SETTINGS)
+    assert choice.gain is not None
+    assert choice.gain < 0
     assert not choice.chosen
 
 
-def turning_cohort() -> Cohort:
-    rng = np.random.default_rng(0)
-    count, steps = 200, 13
-    states, actions = np.zeros((count, steps, 2)), rng.integers(2, size=(count, steps))
-    hidden = 1.5 * rng.standard_normal(count)
-    for step in range(1, steps):
-        states[:, step] = 0.5 * states[:, step - 1] + rng.standard_normal((count, 2))
-        states[:, step, 0] += hidden if step <= 9 else -2 * hidden  # means over all steps still tell subjects apart
-    ids = tuple(f"episode {number}" for number in range(count))
-    context = np.zeros((count * steps, 1))
-    context[:, 0] = np.repeat(rng.normal(size=count), steps)
-    return Cohort(SCHEMA, ids, np.arange(count + 1) * steps, states.reshape(-1, 2), context, actions.reshape(-1))
+@pytest.mark.parametrize(("gain", "chosen"), [(0.01, True), (-0.01, False)])
+def test_the_sign_decides(lasting: Cohort, gain: float, chosen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effect_choice, "_gain_by_others", lambda *_: (gain, 0.02))
+    choice = choose_effects(untrained(), lasting, settings=SETTINGS)
+    assert choice == EffectChoice(chosen=chosen, subjects=choice.subjects, gain=gain, error=0.02)
 
 
 def test_few_subjects_decide_nothing(lasting: Cohort) -> None:
@@ -74,17 +80,19 @@ def test_few_subjects_decide_nothing(lasting: Cohort) -> None:
 
 
 @pytest.mark.parametrize("members", [0, 2])
-@pytest.mark.parametrize("pull", [0.0, 0.7])
-def test_auto_fits_as_it_decides_and_says_so(lasting: Cohort, pull: float, members: int) -> None:
-    cohort = lasting if pull else lasting_cohort(200, pull=pull)[0]
+@pytest.mark.parametrize("name", ["lasting", "fleeting"])
+def test_auto_fits_as_it_decides_and_says_so(
+    choices: dict[str, EffectChoice], request: pytest.FixtureRequest, name: str, members: int
+) -> None:
+    cohort, lasts = request.getfixturevalue(name), name == "lasting"
     found = fit_as_chosen(untrained(), cohort, subject_effect="auto", members=members, settings=SETTINGS)
     assert isinstance(found, Ensemble) == bool(members)
     centre = found.centre if isinstance(found, Ensemble) else found
-    assert isinstance(centre, SubjectEffectModel) == bool(pull)
+    assert isinstance(centre, SubjectEffectModel) == lasts
     report = centre.fit_report
     assert report is not None
-    assert report.effect_choice == choose_effects(untrained(), cohort, settings=SETTINGS)
-    assert ("taken" if pull else "no effects: the noise of no feature") in str(report)
+    assert report.effect_choice == choices[name]
+    assert ("taken" if lasts else "no effects: the noise of no feature") in str(report)
     assert FitReport.from_dict(report.to_dict()) == report
 
 
@@ -104,50 +112,23 @@ def test_a_first_round_that_is_known_is_not_repeated(lasting: Cohort) -> None:
     assert again.fingerprint() == fit_with_effects(untrained(), part, settings=BRIEF, seed=3).fingerprint()
 
 
-def test_effects_of_the_first_steps_are_those_of_an_episode_that_ends_there(
-    model: SubjectEffectModel, lasting: Cohort
-) -> None:
-    alone = lasting.filter(lambda episode: lasting.subjects.count(episode.subject) == 1)[:20]
-    frozen, first = model.for_search(), np.arange(1, 21) % 12 + 1
-    found = frozen.encode_context_from(alone, first)[alone.offsets[:-1]]
-    for number, episode in enumerate(alone):
-        rows = slice(0, int(first[number]) + 1)
-        short = Cohort(
-            SCHEMA,
-            ("short",),
-            np.array([0, first[number] + 1]),
-            episode.states[rows],
-            episode.context[rows],
-            episode.actions[rows],
-        )
-        np.testing.assert_allclose(frozen.encode_context(short)[0], found[number], atol=1e-12)
+def test_a_step_has_no_part_in_the_effect_by_others(model: SubjectEffectModel, lasting: Cohort) -> None:
+    """The same as if what follows it had not been measured."""
+    frozen, part = model.for_search(), lasting[:20]
+    found = frozen.encode_context_by_others(part)
+    for step in range(12):
+        origins = np.full(part.states.shape, Origin.MEASURED)
+        origins[part.offsets[:-1] + step + 1] = Origin.CARRIED
+        for number, episode in enumerate(replace(part, origins=origins)):
+            if part.subjects.count(episode.subject) == 1:
+                expected = frozen.encode_context(episode)[step]
+                np.testing.assert_allclose(found[part.offsets[number] + step], expected, atol=1e-12)
+    usual = frozen.encode_context(part)
+    np.testing.assert_array_equal(found[part.offsets[1:] - 1], usual[part.offsets[1:] - 1])  # nothing follows these
+    assert np.abs(found - usual).max() > 0.1
 
 
-def test_effects_of_no_steps_are_none_and_of_all_the_usual_ones(model: SubjectEffectModel, lasting: Cohort) -> None:
-    none = model.encode_context_from(lasting, np.zeros(len(lasting), dtype=np.int64))
-    assert not none[:, -2:].any()
-    everything = model.encode_context_from(lasting, lasting.lengths - 1)
-    np.testing.assert_array_equal(everything, model.encode_context(lasting))
-
-
-def test_later_steps_do_not_change_effects_of_earlier_ones(model: SubjectEffectModel, lasting: Cohort) -> None:
-    first = np.full(len(lasting), 6)
-    states = lasting.states.reshape(len(lasting), -1, 2).copy()
-    states[:, 7:] += 5.0
-    other = Cohort(
-        SCHEMA,
-        lasting.ids,
-        lasting.offsets,
-        states.reshape(-1, 2),
-        lasting.context,
-        lasting.actions,
-        lasting.subjects,
-    )
-    found, same = (model.encode_context_from(cohort, first)[:, -2:] for cohort in (lasting, other))
-    np.testing.assert_array_equal(found, same)
-    assert np.abs(model.encode_context(lasting)[:, -2:] - model.encode_context(other)[:, -2:]).max() > 0.1
-    assert torch.isfinite(torch.as_tensor(found)).all()
-
-
-def test_steps_within_episodes() -> None:
-    assert steps_of(np.array([0, 0, 0, 1, 2, 2])).tolist() == [0, 1, 2, 0, 0, 1]
+def test_effects_by_others_are_of_all_episodes_of_a_subject(model: SubjectEffectModel, lasting: Cohort) -> None:
+    alone, both = (model.encode_context_by_others(lasting[:count])[:13, -2] for count in (1, 2))
+    assert lasting.subjects[0] == lasting.subjects[1]
+    assert np.abs(alone - both).min() > 0

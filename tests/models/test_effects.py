@@ -16,11 +16,11 @@ from ifonly import (
     LocationScale,
     Problem,
     Query,
+    check_model,
     fit,
     fit_behaviour,
     minus,
 )
-from ifonly import check_model as check_against_data
 from ifonly.data.episode import Origin
 from ifonly.errors import InputError
 from ifonly.evidence.check.sample import NoiseSample
@@ -29,7 +29,7 @@ from ifonly.models import Ensemble, TrainableModel, load_model, save_model
 from ifonly.models.effects import Shrinkage, SubjectEffectModel, like, with_effects
 from ifonly.models.fit import EncodedTransitions, evaluate
 from ifonly.models.fit_effects import fit_with_effects
-from ifonly.testing import check_model, check_solver
+from ifonly.testing import check_solver, check_transition_model
 from ifonly.testing.instances import random_problem
 
 KINDS = ("location-scale", "additive", "post-nonlinear", "monotone-flow")
@@ -170,7 +170,7 @@ def test_less_of_the_noise_lies_between_new_subjects(model, world) -> None:
     # The mean of twelve independent values has variance 1 / 12, that of subjects with two episodes half as much.
     assert left[0] > 1 / 12
     assert left[1] < left[0] / 2
-    assert check_against_data(model, others).verdict.value != "fail"
+    assert check_model(model, others).verdict.value != "fail"
 
 
 # Whose they are
@@ -214,11 +214,11 @@ def test_only_measured_entries_count(model, world) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_model_with_effects_keeps_the_contract(kind: str, seed: int) -> None:
     first = random_problem(seed, model_kind=kind).model
-    check_model(with_random_effects(first, seed))
+    check_transition_model(with_random_effects(first, seed))
 
 
 def test_a_fitted_model_keeps_the_contract(model) -> None:
-    check_model(model)
+    check_transition_model(model)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,7 +28,7 @@ from ifonly.models.stacked import StackedModel, set_weights, weights_of
 from ifonly.models.standing import MemberLabel
 from ifonly.progress import Tick
 from ifonly.query import Query
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 from ifonly.text.evidence import note_message
 
 SETTINGS = FitSettings(epochs=3, batch_size=64, threads=2)
@@ -224,9 +224,9 @@ def test_global_state_and_the_model_handed_in_are_left_alone(cohort):
 @every_model
 def test_an_ensemble_keeps_every_promise_of_a_model(model, cohort):
     found = fit_ensemble(model, cohort, members=2, settings=replace(SETTINGS, epochs=1))
-    check_model(found, samples=16)
+    check_transition_model(found, samples=16)
     for member in found:
-        check_model(member, samples=8)
+        check_transition_model(member, samples=8)
     copy = found.for_search()
     assert copy.is_for_search("cpu")
     assert all(member.is_for_search("cpu") for member in copy)
@@ -296,7 +296,7 @@ def test_members_of_different_kinds_are_stored_and_read_bit_by_bit(mixed, cohort
     frozen = mixed.for_search()
     assert frozen.is_for_search("cpu")
     assert (frozen.labels, frozen.fingerprint()) == (mixed.labels, mixed.fingerprint())
-    check_model(mixed, samples=8)
+    check_transition_model(mixed, samples=8)
 
 
 def test_weights_and_kinds_count_in_the_fingerprint(mixed, ensemble):

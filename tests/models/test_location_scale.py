@@ -5,7 +5,7 @@ import torch
 from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
-from ifonly.testing import check_model
+from ifonly.testing import check_transition_model
 
 HIDDEN = 6
 
@@ -62,7 +62,7 @@ def test_from_weights_is_the_network_written_by_hand(schema, scaler, scaled):
 
 def test_from_weights_keeps_promises_and_the_exact_constant(schema):
     model = from_weights(schema)
-    check_model(model)
+    check_transition_model(model)
     assert next(model.parameters()).dtype == torch.float64
     location, scale = (
         np.linalg.norm(a["state"], 2) * np.linalg.norm(a["output"], 2) for a in (random_arrays(1), random_arrays(2))
@@ -96,7 +96,7 @@ def test_from_weights_without_context_needs_no_context_array():
     arrays = random_arrays(1, states=1, context=0, action=1)
     del arrays["context"]
     model = LocationScale.from_weights(schema, location=arrays, scale=arrays, covariance=[[1.0]])
-    check_model(model)
+    check_transition_model(model)
 
 
 def broken(**changes):

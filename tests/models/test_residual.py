@@ -17,7 +17,7 @@ from ifonly.models.noise import PRIORS, make_prior
 from ifonly.models.smooth import Part
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
-from ifonly.testing import check_child_bound, check_model
+from ifonly.testing import check_child_bound, check_transition_model
 from ifonly.testing.instances import MODEL_KINDS, RandomProblemSettings, random_model, random_problem
 
 SCHEMA = Schema((Feature("x", "dynamic"), Feature("y", "dynamic")), ActionSpace.categories(["wait", "treat"]))
@@ -51,7 +51,7 @@ def test_residual_models_keep_the_contract(kind: str) -> None:
     problem = random_problem(3, model_kind=kind, residual=None)
     settings = RandomProblemSettings(model_kind=kind, residual=None)
     for seed in range(3):
-        check_model(random_model(problem.episode.schema, np.random.default_rng(seed), settings))
+        check_transition_model(random_model(problem.episode.schema, np.random.default_rng(seed), settings))
 
 
 @pytest.mark.parametrize("model_class", CLASSES)

@@ -21,7 +21,7 @@ from paper.asking import Question
 from ifonly.data import Cohort, Scaler
 from ifonly.errors import InputError
 from ifonly.models import LocationScale
-from ifonly.models.fit import fit
+from ifonly.models.fit import FitSettings, fit
 from ifonly.progress import Tick
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.simulate import SepsisWorld, sepsis_schema, simulate_cohort
@@ -218,8 +218,9 @@ class TestStudy:
 
 def test_learning_beats_the_naive_answers() -> None:
     """A fitted model's counterfactuals are closer to the truth than 'no effect' and 'no noise', on every measure."""
-    train, test = simulate_cohort(2000, seed=0), simulate_cohort(40, seed=1, horizon=10)
-    model = fit(LocationScale(train.schema, hidden=(64,)), train, epochs=25)
+    train, test = simulate_cohort(800, seed=0), simulate_cohort(40, seed=1, horizon=10)
+    settings = FitSettings(epochs=30, learning_rate=5e-3)
+    model = fit(LocationScale(train.schema, hidden=(48,)), train, settings=settings)
     report: AccuracyReport = counterfactual_accuracy(WORLD, model, test, sequences=10)
     assert report.skill > 0.15
     for naive in ("no effect", "no noise"):

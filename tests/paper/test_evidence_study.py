@@ -29,6 +29,7 @@ from paper.evidence_tables import (
 )
 from paper.verdicts import (
     BELIEVABLE,
+    CLEAR,
     SUPPORTED,
     Judged,
     final_rule,
@@ -41,6 +42,7 @@ from paper.worlds import PLAIN, WORLDS
 
 from ifonly import Verdict
 from ifonly.errors import InputError, StoreError
+from ifonly.evidence.check.thresholds import default_thresholds
 from ifonly.models.recipes import RECIPES
 from ifonly.records import to_plain
 from ifonly.result.verdict import SIGNALS, Rule, Signal
@@ -143,7 +145,8 @@ def drawn(count: int, worlds: int = 4, seed: int = 0) -> Judged:
     signals = rng.normal(size=(count, len(SIGNALS)))
     helps = rng.random(count) < probabilities(WEIGHTS, signals)
     world = np.array([f"w{number % worlds}" for number in range(count)])
-    return Judged(signals, helps, world, np.full(count, PLAIN), rng.normal(size=count), np.zeros(count, dtype=bool))
+    nobody = np.zeros(count, dtype=bool)
+    return Judged(signals, helps, world, np.full(count, PLAIN), rng.normal(size=count), nobody, nobody)
 
 
 class TestRule:
@@ -213,13 +216,24 @@ class TestRule:
         own = files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8")
         assert text.splitlines()[:2] == own.splitlines()[:2]
 
+    def test_what_shows_clear_signs_is_not_counted_as_supported(self) -> None:
+        judged = drawn(400, worlds=3)
+        harmful = replace(judged, clear=~judged.helps)
+        assert final_rule(judged)["helped"] < 1
+        assert final_rule(harmful)["helped"] == 1
+        assert final_rule(harmful)["weights"] == final_rule(judged)["weights"], "they are weighed as ever"
+
+    def test_signs_are_clear_where_a_check_warns_of_them(self) -> None:
+        limits = default_thresholds()
+        assert {"choice": limits.choice_by_noise.warn, "earlier": limits.noise_by_earlier.warn} == CLEAR
+
     def test_the_rule_in_use_is_sound(self) -> None:
         own = yaml.safe_load(files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8"))
         assert list(own) == list(final_rule(drawn(100, worlds=2)))
         assert list(own["weights"]) == list(own["usual"]) == [signal.value for signal in Signal]
         assert all(weight >= 0 for weight in own["weights"].values())
         assert any(weight > 0 for weight in own["weights"].values())
-        assert (own["believable"], own["supported"]) == (BELIEVABLE, SUPPORTED)
+        assert (own["believable"], own["supported"], own["clear"]) == (BELIEVABLE, SUPPORTED, CLEAR)
         assert 0 < own["believable"] < own["supported"] < 1
         assert own["low"] < 0 < own["high"]
         assert own["supported"] <= own["helped"] <= 1

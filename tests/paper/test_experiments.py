@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
+from effort import long
 from paper.bench import Bench, read_header
 from paper.catalogue import EXPERIMENTS, chosen, command, finished_outcomes, write_page
 from paper.commands import app
@@ -22,7 +23,9 @@ def carried_out(name: str, laboratory: Laboratory) -> Outcome:
         return carry_out(EXPERIMENTS[name], small(name), bench)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=long) if name == "warnings" else name for name in EXPERIMENTS]
+)
 def test_cells_table_figure(name: str, common_laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = EXPERIMENTS[name]
     done = carried_out(name, common_laboratory)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from effort import long
 from paper.bench import JOURNAL, Bench, FinishedCells
 from paper.catalogue import EXPERIMENTS, finished_outcomes
 from paper.experiment import NothingToDrawError, Record, carry_out, draw_again
@@ -267,6 +268,7 @@ def test_a_file_that_is_no_journal_is_left_alone(laboratory: Laboratory) -> None
     assert stranger.read_text() == "my diary\n"
 
 
+@long
 def test_workers_measure_the_same(laboratory: Laboratory, tmp_path: Path) -> None:
     elsewhere = replace(laboratory, folder=tmp_path / "others")
     with Bench(laboratory) as here, Bench(elsewhere, workers=2) as there:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import long
 from small_runs import small_cohort, small_model, solve_small, without_seconds
 from typer.testing import CliRunner
 
@@ -111,6 +112,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str]]:
         process.wait()
 
 
+@long
 def test_a_lost_scheduler_is_said_so_in_one_line(scheduler, tmp_path: Path) -> None:
     process, address = scheduler
     cohort = small_cohort(3)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from effort import long
 from small_runs import HERE, cohort_with, small_cohort, small_model, solve_small, without_seconds
 
 from ifonly.errors import IfonlyError, StoreError
@@ -139,6 +140,7 @@ def kill_at_birth(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
     return killed
 
 
+@long
 def test_workers_killed_while_they_start_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cohort = small_cohort(4)
     killed = kill_at_birth(monkeypatch, 2)  # one at each place
@@ -207,6 +209,7 @@ def test_ctrl_c_ends_workers_at_once(tmp_path: Path, script: Path) -> None:
     assert sorted(journal) == list(range(24))
 
 
+@long
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path, script: Path) -> None:
     out = tmp_path / "run"
     one = script.read_text().replace("small_cohort(24)", "small_cohort(1)")  # for each further one, processes begin

@@ -169,7 +169,7 @@ def test_interruption_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ifonly.search.branch_and_bound.expand_root", interrupt)
+    monkeypatch.setattr("ifonly.search.branch_and_bound.bound_root", interrupt)
     results = solve_batch(members)
     assert [result.status for result in results] == [Status.INTERRUPTED] * len(members)
 

@@ -7,8 +7,8 @@ from ifonly.search.open_list import OpenList, OpenNodes
 INF = torch.inf
 
 
-def open_nodes(bounds: list[list[float]], problem: list[int] | None = None) -> OpenNodes:
-    """Single changes at one step each, with these bounds [N, K+1]."""
+def open_nodes(bounds: list[float], problem: list[int] | None = None) -> OpenNodes:
+    """Single changes at one step each, with these bounds [N]."""
     each = torch.arange(len(bounds))
     return OpenNodes(
         problem=torch.zeros_like(each) if problem is None else torch.tensor(problem),
@@ -20,7 +20,7 @@ def open_nodes(bounds: list[list[float]], problem: list[int] | None = None) -> O
     )
 
 
-def taken(bounds: list[list[float]], most: list[int], problem: list[int] | None = None) -> list[int]:
+def taken(bounds: list[float], most: list[int], problem: list[int] | None = None) -> list[int]:
     """Which come next when each problem may expand so many."""
     nodes = OpenList(len(most), memory=INF)
     nodes.add(open_nodes(bounds, problem))
@@ -28,17 +28,14 @@ def taken(bounds: list[list[float]], most: list[int], problem: list[int] | None 
 
 
 def test_the_best_bounds_of_each_problem_come_first() -> None:
-    bounds = [[-INF, 1.0], [-INF, 3.0], [4.0, 2.0], [-INF, 0.0], [-INF, 9.0]]
+    bounds = [1.0, 3.0, 4.0, 0.0, 9.0]
     assert taken(bounds, [2]) == [2, 4]
     assert taken(bounds, [2, 1], [0, 0, 0, 1, 1]) == [1, 2, 4]
 
 
-def test_without_a_bound_for_a_budget_the_others_decide() -> None:
-    bounds = [[-INF, 1.0, INF], [-INF, 3.0, INF], [-INF, 2.0, INF], [-INF, 9.0, 9.0], [-INF, INF, INF]]
-    assert taken(bounds, [1]) == [1]
-    assert taken(bounds, [2]) == [1, 2]
-    assert taken(bounds, [4]) == [0, 1, 2, 4]
+def test_what_is_unknown_comes_first() -> None:
+    assert taken([1.0, INF, 9.0], [1]) == [1]
 
 
 def test_of_equals_the_earlier_step_comes_first() -> None:
-    assert taken([[-INF, INF], [-INF, INF], [-INF, INF]], [2]) == [0, 1]
+    assert taken([INF, INF, INF], [2]) == [0, 1]

@@ -91,9 +91,9 @@ def test_a_result_prints_itself(result: Result, problem: Problem) -> None:
     assert repr(result) == "Result('case 7', optimal, outcome -32, gap 0)"
     single = solve(problem.with_max_changes(1), Greedy())
     outcome = "cumulative SOFA 38.0 -> 35.0 (-7.9%)"
-    assert str(single).startswith(f"heuristic | 1 change (at most 1) | {outcome} | no bound | ")
+    assert str(single).startswith(f"heuristic | 1 change (at most 1) | {outcome} | no useful bound | ")
     limited = dataclasses.replace(result, status=Status.TIME_LIMIT, upper_bound=-30.5)
-    assert " | gap 1.5 | " in str(limited)
+    assert " | gap 1.5 (25 % of the gain) | " in str(limited)
 
 
 @settings(deadline=None, derandomize=True, max_examples=some(15))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from effort import few, long
 from standins import without_drawing
 
 import ifonly
@@ -233,7 +234,7 @@ def _with_verdict(file: Path, verdict: str):
         return run_study(load_study(file))
 
 
-@pytest.mark.parametrize("stage", ["data", "split", "fit", "check", "behaviour", "cohort"])
+@pytest.mark.parametrize("stage", few(["fit", "cohort", "data", "split", "check", "behaviour"], 3))
 def test_stopped_anywhere_it_goes_on(own: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Just before a stage's record is written, all of its work is done and nothing says so."""
     file = own
@@ -292,7 +293,9 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 
 
 @pytest.mark.parametrize(
-    ("stage", "entry"), [("fit", {**TINY["fit"], "recipe": "auto"}), ("cohort", {"workers": 1})], ids=["fit", "cohort"]
+    ("stage", "entry"),
+    [pytest.param("fit", {**TINY["fit"], "recipe": "auto"}, marks=long), ("cohort", {"workers": 1})],
+    ids=["fit", "cohort"],
 )
 def test_killed_it_goes_on(own: Path, stage: str, entry: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     """In a stage that another entry has it do again; those before it are done, and are not waited for."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from ifonly.data.episode import as_matrix
 from ifonly.errors import InputError
 from ifonly.problem import Problem
+from ifonly.progress import look_at_clock
 
 SAMPLES_PER_ROUND = 100
 STALE_ROUNDS = 20
@@ -128,6 +129,7 @@ class FacilityLocation(AnchorStrategy):
         chosen = [int(torch.randint(len(pool), (1,), generator=generator))]
         distance = torch.linalg.vector_norm(pool - pool[chosen[0]], dim=1)
         while len(chosen) < self.size:
+            look_at_clock()
             chosen.append(int(distance.argmax()))
             distance = torch.minimum(distance, torch.linalg.vector_norm(pool - pool[chosen[-1]], dim=1))
         points = pool[chosen]

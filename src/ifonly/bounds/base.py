@@ -37,7 +37,7 @@ class Nodes:
 
     `problem` says which of P problems a node belongs to, `start` the first step at which it may change again. Nodes of
     ensemble problems have states and outcomes under every member, [N, T, M, D] and [N, M]. States and outcomes are
-    float64.
+    float64. Bounds for more than `changes_left` further changes are not asked for; None: all that the budget leaves.
     """
 
     level: int
@@ -45,6 +45,11 @@ class Nodes:
     start: Tensor  # [N]
     states: Tensor  # [N, T, D]
     outcomes: Tensor  # [N]
+    changes_left: int | None = None
+
+    def budgets(self, max_changes: int) -> int:
+        """For how many numbers of further changes bounds are asked, where the budget is `max_changes`."""
+        return max_changes - self.level if self.changes_left is None else self.changes_left
 
 
 class ChildBound(ABC):
@@ -64,7 +69,8 @@ class ChildBound(ABC):
     @abstractmethod
     def children(self, nodes: Nodes) -> Tensor:
         """Upper bounds [N, K - level, T, A] on outcomes: entry (r-1, c, a) holds for every sequence that continues the
-        node by the recorded actions up to step c, takes a there, and has at most r changes beyond the node's.
+        node by the recorded actions up to step c, takes a there, and has at most r changes beyond the node's. Entries
+        for more than `changes_left` changes may be left out.
 
         Minus infinity where (c, a) is no change, is not allowed or lies before `start`; infinite where nothing is
         known; never NaN.
@@ -105,7 +111,7 @@ class NoChildBound(ChildBound):
         """Infinite for every later change [N, K - level, T, A]."""
         steps = torch.arange(self._options.shape[1], device=self._options.device)
         later = (steps >= nodes.start.unsqueeze(1)).unsqueeze(-1)
-        return _infinite_where(self._options[nodes.problem] & later, self._problems[0].max_changes - nodes.level)
+        return _infinite_where(self._options[nodes.problem] & later, nodes.budgets(self._problems[0].max_changes))
 
 
 def _infinite_where(options: Tensor, budgets: int) -> Tensor:

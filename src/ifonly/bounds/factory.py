@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -50,24 +50,14 @@ def _members(problem: BaseProblem) -> tuple[Problem, ...]:
     return (problem,)
 
 
-def make_child_bound(
-    problems: Sequence[BaseProblem], bound: BoundName = "auto", *, check: Callable[[], None] = lambda: None
-) -> ChildBound:
-    """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only.
-
-    `check` is called now and then while it is made, and may raise to end the work.
-    """
+def make_child_bound(problems: Sequence[BaseProblem], bound: BoundName = "auto") -> ChildBound:
+    """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
     first, name = problems[0], choose_bound(problems[0], bound)
     if name == "none":
         return NoChildBound(problems)
     by_member = zip(*(_members(problem) for problem in problems), strict=True)
-    bounds: list[ChildBound] = []
-    for member in by_member:
-        if name == "taylor":
-            bounds.append(TaylorChildBound(member, check))
-        else:
-            bounds.append(LipschitzChildBound(member))
-        check()
+    make: type[TaylorChildBound | LipschitzChildBound] = TaylorChildBound if name == "taylor" else LipschitzChildBound
+    bounds: list[ChildBound] = [make(member) for member in by_member]
     return EnsembleChildBound(first.objective, bounds) if isinstance(first, EnsembleProblem) else bounds[0]
 
 

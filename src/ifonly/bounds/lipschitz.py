@@ -6,7 +6,7 @@ distances are enlarged by a relative ROUNDING.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from ifonly.bounds.base import ChildBound, Nodes, UpperBound, unknown_as_infinit
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING
 from ifonly.problem import Problem
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, Tick, look_at_clock, silent
 
 PAIRS_PER_BLOCK = 2**17
 """State-anchor pairs handled at a time: a megabyte of distances, which stays in the processor's cache."""
@@ -77,19 +77,16 @@ class AnchorBound(UpperBound):
         constants: Tensor,
         *,
         progress: Progress = silent,
-        on_block: Callable[[], None] = lambda: None,
     ) -> None:
-        """Fill the table backwards; `on_block` is called often while it is filled, and may raise to stop."""
+        """Fill the table backwards."""
         self.problem = problem
         self.anchors = anchors
         self.constants = constants
-        self._on_block = on_block
         last = problem.horizon - 1
         self.values: list[Tensor] = [torch.empty(0)] * problem.horizon
         for t in range(last, -1, -1):
             self.values[t] = self._backup(t, anchors.points[t])
             progress(Tick("bounds", problem.horizon - t, problem.horizon, {"anchors": len(anchors.points[t])}))
-        self._on_block = lambda: None
 
     def __call__(self, t: int, states: Tensor, changes_used: Tensor) -> Tensor:
         """The heuristic [N] of (L4), eq:heuristic; 0 beyond the last step."""
@@ -112,7 +109,7 @@ class AnchorBound(UpperBound):
             ).mul_(slope * (1 + ROUNDING))
             for column in range(len(levels)):
                 bounds[start : start + rows, column] = (distance + values[column]).amin(1)
-            self._on_block()
+            look_at_clock()
         return unknown_as_infinite(bounds)
 
     def children(self, t: int, states: Tensor, changes_used: int) -> Children:

@@ -40,6 +40,7 @@ class EnsembleChildBound(ChildBound):
                     nodes.start,
                     states=nodes.states[:, :, member],
                     outcomes=nodes.outcomes[:, member],
+                    changes_left=nodes.changes_left,
                 )
             )
             for member, bound in enumerate(self._bounds)

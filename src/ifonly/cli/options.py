@@ -52,6 +52,15 @@ Only = Annotated[
     option("ID", "This episode; may be repeated. @FILE: those whose ids the file has, one a line.", default=False),
 ]
 Seconds = Annotated[float | None, option("S", "Stop each search after this.", min=0)]
+Gap = Annotated[
+    str | None,
+    option(
+        "GAP",
+        "Stop each search once no sequence can be better by more than this: a share of the improvement, such as 1%, or "
+        "a number in the outcome's units.",
+        default="0",
+    ),
+]
 Out = Annotated[Path, option("FOLDER", "Where to store it.", default=False)]
 Seed = Annotated[int, option("N", "The same seed gives the same answer.", min=0)]
 Force = Annotated[bool, flag("--force", "Replace what exists already.")]

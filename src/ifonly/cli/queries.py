@@ -44,6 +44,7 @@ class QueryOptions:
     ] = None
     behaviour: options.Behaviour = None
     seconds: options.Seconds = None
+    gap: options.Gap = None
     allow_failed_model: Annotated[
         bool, flag("--allow-failed-model", "Ask a model although it failed its check; every answer then says so.")
     ] = False
@@ -74,8 +75,9 @@ class QueryOptions:
         changes: dict[str, Any] = {}
         if self.max_changes is not None:
             changes["max_changes"] = options.changes_limit(self.max_changes)
-        if self.seconds is not None:
-            changes["limits"] = replace(query.limits, seconds=self.seconds)
+        given = {name: value for name in ("seconds", "gap") if (value := getattr(self, name)) is not None}
+        if given:
+            changes["limits"] = replace(query.limits, **given)
         if self.allow_failed_model:
             changes["allow_failed_model"] = True
         if self.behaviour is not None:  # then a verdict can be had, for which these are needed, too

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -66,6 +67,15 @@ def solve(
             panel=options.MORE,
         ),
     ] = False,
+    proof: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Write a log of the search that `ifonly verify --proof` checks; several episodes: one file each, with its "
+            "id.",
+            panel=options.MORE,
+        ),
+    ] = None,
     log: Annotated[
         bool,
         flag("--log", "Tell the search line by line on stderr, in place of progress bars.", panel=options.MORE),
@@ -91,8 +101,8 @@ def solve(
     if ids is None:
         raise typer.BadParameter(f"--only: say which episode{_for_example(asked.episodes)}.")
     check_plot_name(plot)
-    plots = _plot_names(plot, ids)
-    require_free(out, *plots.values(), force=force)
+    plots, proofs = _names_for(plot, ids), _names_for(proof, ids)
+    require_free(out, *plots.values(), *proofs.values(), force=force)
 
     cohort = ifonly.load(asked.episodes)
     details = Details(all_budgets=all_budgets, target=target)
@@ -103,8 +113,8 @@ def solve(
         task.query.constraints.allowed(episode)
         task.query.constraints.links(episode)
     with progress_lines() if log else progress_bars() as shown:
-        answers = ask(task, wanted, contributions=contributions, shown=shown)
-    return _deliver(answers, Delivery(details, len(wanted) == 1, out, plots))
+        answers = ask(task, wanted, contributions=contributions, proofs=proofs, shown=shown)
+    return _deliver(answers, Delivery(details, len(wanted) == 1, out, plots, proofs))
 
 
 def _for_example(episodes: Path) -> str:
@@ -158,7 +168,14 @@ class Answers:
         return ExitCode.LIMIT_REACHED if at_limit else ExitCode.DONE
 
 
-def ask(task: Task, episodes: Sequence[ifonly.Episode], *, contributions: bool = False, shown: Watching) -> Answers:
+def ask(
+    task: Task,
+    episodes: Sequence[ifonly.Episode],
+    *,
+    contributions: bool = False,
+    proofs: Mapping[str, Path] = MappingProxyType({}),
+    shown: Watching,
+) -> Answers:
     """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
 
     answers = Answers()
@@ -174,7 +191,8 @@ def ask(task: Task, episodes: Sequence[ifonly.Episode], *, contributions: bool =
 
     for episode in episodes:
         try:
-            result = task.result(episode, watch=partial(shown.about, episode.id), found=keep)
+            watch = partial(shown.about, episode.id)
+            result = task.result(episode, watch=watch, found=keep, proof=proofs.get(episode.id))
             answers.results[-1] = result
             answers.interrupted = result.status is ifonly.Status.INTERRUPTED
         except IfonlyError as error:
@@ -197,6 +215,7 @@ class Delivery:
     """Whether one episode was asked about: then the document is a result, not a list."""
     out: Path | None
     plots: Mapping[str, Path]
+    proofs: Mapping[str, Path]
 
 
 def _deliver(answers: Answers, delivery: Delivery) -> ExitCode:
@@ -222,6 +241,7 @@ def _deliver(answers: Answers, delivery: Delivery) -> ExitCode:
 
         save_figure(ifonly.plot_episode(result), plots[result.episode])
         written.append(plots[result.episode])
+    written += [path for id, path in delivery.proofs.items() if any(one.episode == id for one in answers.results)]
     output.document(content)
     show_results(answers.results, output)
     for result in answers.results:
@@ -255,13 +275,13 @@ def check_plot_name(path: Path | None) -> None:
             raise typer.BadParameter(f"--plot {path}: the name must end in {names}.")
 
 
-def _plot_names(plot: Path | None, ids: Sequence[str]) -> dict[str, Path]:
-    """The plot's file for each episode; several get their ids, as safe file names, behind the name."""
-    if plot is None:
+def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
+    """The file of each episode; several get their ids, as safe file names, behind the name."""
+    if path is None:
         return {}
     if len(ids) == 1:
-        return {ids[0]: plot}
-    return {id: plot.with_stem(f"{plot.stem}-{quote(id, safe='')}") for id in ids}
+        return {ids[0]: path}
+    return {id: path.with_stem(f"{path.stem}-{quote(id, safe='')}") for id in ids}
 
 
 def read_json(path: Path) -> Any:
@@ -289,10 +309,11 @@ def results_from(path: Path, content: Any) -> list[ifonly.Result]:
 
 
 def verify(
-    result: Annotated[Path, argument("RESULT", "A file that `ifonly solve --out` wrote.")],
-    episodes: options.Episodes,
-    model: options.ModelFolder,
+    result: Annotated[Path | None, argument("[RESULT]", "A file that `ifonly solve --out` wrote.")] = None,
+    episodes: Annotated[Path | None, option("FOLDER", "The cohort of the result's episodes.")] = None,
+    model: Annotated[Path | None, option("FOLDER", "The model that was asked.")] = None,
     behaviour: options.Behaviour = None,
+    proof: Annotated[Path | None, option("FILE", "A log that `ifonly solve --proof` wrote.")] = None,
     enumerate_up_to: Annotated[
         int, option("N", "Try every sequence where there are at most this many.", min=0)
     ] = 5_000_000,
@@ -303,11 +324,23 @@ def verify(
     only then is the proof repeated, and the answer says which it was. Results with a min_support need the same
     --behaviour as was solved with.
 
+    With --proof a log of the search is checked by a program that shares nothing with it: that every sequence is
+    covered, that all outcomes are right, and that nothing better was cut away. A log alone can be checked, too.
+
     Examples:
     ifonly verify result.json --episodes data/sepsis --model models/sepsis
+    ifonly verify result.json --episodes data/sepsis --model models/sepsis --proof proof.npz
+    ifonly verify --proof proof.npz
     """
-
+    if result is None:
+        if proof is None:
+            raise typer.BadParameter("say what to verify: RESULT, a file that `ifonly solve --out` wrote, or --proof.")
+        return _tell_verified([_check_log(proof)])
+    if episodes is None or model is None:
+        raise typer.BadParameter("a result is checked against its cohort and model: name --episodes and --model.")
     results = results_from(result, read_json(result))
+    if proof is not None and len(results) > 1:
+        raise typer.BadParameter(f"--proof {proof}: is of one episode, and {result} holds {len(results)} results.")
     cohort = ifonly.load(episodes)
     learned = ifonly.load_model(model, schema=cohort.schema).for_search()
     usual = options.learned_behaviour(behaviour, cohort.schema)
@@ -320,6 +353,7 @@ def verify(
                     cohort[one.episode],
                     learned,
                     support=_support_of(one, usual),
+                    proof=proof,
                     exhaustive_up_to=enumerate_up_to,
                     progress=bars.about(one.episode),
                 )
@@ -329,6 +363,21 @@ def verify(
                 repeated, checks = found.proof_repeated, [asdict(check) for check in found.checks]
                 told = {"verified": True, "proof_repeated": repeated, "statement": str(found), "checks": checks}
                 documents.append({"episode": one.episode, **told})
+    return _tell_verified(documents)
+
+
+def _check_log(path: Path) -> dict[str, Any]:
+    """What is found of a log alone."""
+    try:
+        with progress_bars() as bars:
+            found = ifonly.check_proof(path, progress=bars.about(path.name))
+    except VerificationError as error:
+        return {"proof": str(path), "verified": False, "statement": str(error)}
+    told = {"verified": True, "proof_repeated": found.complete, "statement": str(found)}
+    return {"episode": found.episode, "proof": str(path), **told}
+
+
+def _tell_verified(documents: list[dict[str, Any]]) -> ExitCode:
     Output().tell(documents, *(document["statement"] for document in documents))
     return ExitCode.DONE if all(document["verified"] for document in documents) else ExitCode.NOT_VERIFIED
 

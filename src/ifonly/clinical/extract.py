@@ -17,7 +17,7 @@ from ifonly.clinical.database import Database, csv_relation, open_database, parq
 from ifonly.clinical.inclusion import TABLES, FlowStep
 from ifonly.clinical.items import differing_labels
 from ifonly.clinical.passes import Pass, make_passes, pass_recipe, run_pass
-from ifonly.clinical.rules import Rule, check_losses, loss_notes, read_rules
+from ifonly.clinical.rules import EventRule, check_losses, loss_notes, read_rules
 from ifonly.clinical.sources import Source, find_source
 from ifonly.clinical.treatments import DEFAULT_WEIGHT
 from ifonly.errors import InputError
@@ -125,7 +125,7 @@ class _Reader:
             self.progress(Tick(rule.name, 1, 1))
             database.view(rule.name, f"SELECT * FROM {parquet_relation(stages.path(rule.name))}")
 
-    def _make_table(self, database: Database, rule: Rule, stages: TableCache) -> bool:
+    def _make_table(self, database: Database, rule: EventRule, stages: TableCache) -> bool:
         keys = [self.passes.keys[name] for name in rule.passes]
         keys += [self.stages.keys.get(name) or self.passes.keys[name] for name in rule.after]
         # The queries are all that rules say; this module and the database run them.
@@ -160,7 +160,7 @@ class _Reader:
             )
 
 
-def _apply(database: Database, rule: Rule, path: Path) -> Counts:
+def _apply(database: Database, rule: EventRule, path: Path) -> Counts:
     """Write a rule's table, and count its rows by kind and reason."""
     database.view(f"{rule.name}_rows", rule.rows)
     database.write(rule.table, path)

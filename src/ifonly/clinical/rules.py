@@ -1,9 +1,9 @@
 """How event tables are made of typed rows: with a reason for every row that is removed.
 
-Each `Rule` is a query over the passes' rows with a column `reason`, null for rows that stay, and a second query that
-makes the event table of those; both stand in a file of sql/, as templates. Reasons are tried in the order in which they
-are written. Rows removed for reasons that may be the table's fault are reported, and refused where they are most of
-their kind."""
+Each `EventRule` is a query over the passes' rows with a column `reason`, null for rows that stay, and a second query
+that makes the event table of those; both stand in a file of sql/, as templates. Reasons are tried in the order in which
+they are written. Rows removed for reasons that may be the table's fault are reported, and refused where they are most
+of their kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class EventRule:
     """How one event table is made: rows with reasons, and the table of those without."""
 
     name: str
@@ -45,7 +45,7 @@ class Rule:
     """Whether only other rules read it."""
 
 
-def read_rules(source: Source) -> Iterator[Rule]:
+def read_rules(source: Source) -> Iterator[EventRule]:
     """The rules for the tables of this source."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "sql"),
@@ -65,7 +65,7 @@ def read_rules(source: Source) -> Iterator[Rule]:
         file = "infection" if name in ("antibiotics", "cultures") else name
         template: Any = environment.get_template(f"{file}.sql")
         said = template.make_module({"name": name, "release": source.release, "tables": source.tables})
-        yield Rule(
+        yield EventRule(
             name,
             rows=said.rows(),
             table=said.table(),

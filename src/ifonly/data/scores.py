@@ -91,7 +91,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Course:
+class ScoredCourse:
     """What a score is made from."""
 
     states: FloatArray  # [..., T, D]
@@ -101,7 +101,7 @@ class Course:
     """Entries of the states that nobody measured: they score nothing, as where the score was recorded."""
 
 
-def organ_points(score: Score, schema: Schema, course: Course) -> IntArray:
+def organ_points(score: Score, schema: Schema, course: ScoredCourse) -> IntArray:
     """The points [..., T, P] of the P organs of `score`, those of vasopressors by the doses of the course itself."""
     absent = np.full(np.broadcast_shapes(course.states.shape[:-1], course.actions.shape), np.nan)
     inputs = dict.fromkeys(score.rules.inputs, absent)
@@ -116,7 +116,7 @@ def organ_points(score: Score, schema: Schema, course: Course) -> IntArray:
     return np.stack([organ.points(*(told[name] for name in organ.takes)) for organ in organs], axis=-1)
 
 
-def _values(schema: Schema, name: str, course: Course) -> FloatArray:
+def _values(schema: Schema, name: str, course: ScoredCourse) -> FloatArray:
     """A feature or dose [..., T], NaN where it is not known."""
     for position, feature in enumerate(schema.dynamic):
         if feature.name == name:

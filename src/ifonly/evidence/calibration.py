@@ -19,7 +19,7 @@ from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel, Recordings
 from ifonly.evidence.check.sample import prior_of
 from ifonly.evidence.comparable import COUNT, Comparable, Records
-from ifonly.evidence.shifts import ShiftedCourse, checked_sequence
+from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.models.base import TransitionModel
 from ifonly.models.effects import CHANCE, LARGEST_NOISE
 from ifonly.models.fit import EncodedTransitions
@@ -58,7 +58,7 @@ def calibration(
             "calibration: this behaviour model was made or saved without recorded courses; fit it with "
             "BehaviourSettings(keep_states=True) and save it with_states=True."
         )
-    course = ShiftedCourse.of(problem, checked_sequence(problem, actions))
+    course = ShiftedCourse.of(problem, problem.checked_sequence(actions))
     if not torch.isfinite(course.states).all():
         problem.require_finite(torch.tensor(torch.nan))
     local = _LocalNoise.cached(problem, behaviour, recordings)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ifonly.errors import InputError
 from ifonly.evidence.check.sample import prior_of
-from ifonly.evidence.shifts import ShiftedCourse, checked_sequence
+from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.models.base import TransitionModel
 from ifonly.models.noise import NoisePrior
 from ifonly.problem import Problem
@@ -50,7 +50,7 @@ def coupling(problem: Problem, actions: npt.ArrayLike | Tensor, *, draws: int = 
         raise InputError("coupling: ask it of one model's problem: one of the `members` of an ensemble problem.")
     if draws < 2 or draws % 2:
         raise InputError(f"coupling: draws={draws} must be an even number, at least 2.")
-    replays = _Replays.of(ShiftedCourse.of(problem, checked_sequence(problem, actions)), draws, seed)
+    replays = _Replays.of(ShiftedCourse.of(problem, problem.checked_sequence(actions)), draws, seed)
     gains = tuple(replays.at(correlation) for correlation in CORRELATIONS)
     return Coupling(gains, replays.smallest(gains), draws)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.errors import IfonlyError, InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.calibration import calibration
@@ -19,7 +20,6 @@ from ifonly.evidence.honest import honest_gain
 from ifonly.evidence.organs import score_gains
 from ifonly.evidence.refits import agreement, require_exact
 from ifonly.evidence.sensitivity import sensitivity as sensitivity_of
-from ifonly.evidence.shifts import checked_sequence
 from ifonly.evidence.support import support_of
 from ifonly.models.base import TransitionModel
 from ifonly.models.ensemble import Ensemble
@@ -29,6 +29,7 @@ from ifonly.query import Limits, Query
 from ifonly.records import finite
 from ifonly.result import Coupling, Evidence, LocalCalibration, Result, Sensitivity
 from ifonly.result.evidence import ExaminationFailure, Reason
+from ifonly.result.verdict import the_rule
 from ifonly.search.base import Solver
 from ifonly.search.build_result import clipped_outcomes
 
@@ -60,15 +61,17 @@ def examine(
     under another action. Of an ensemble problem, these two and the courses are asked of the member that gains least of
     those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
     `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given.
+    States and outcomes of a result of this very problem are taken from it, and not replayed again.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     honest = problem.query.honest if honest is None else honest
     sensitivity = problem.query.sensitivity if sensitivity is None else sensitivity
     coupling = problem.query.coupling if coupling is None else coupling
+    solved = None
     if isinstance(answer, Result):
         _check_same_episode(problem, answer)
-        answer = answer.actions
-    sequence = checked_sequence(problem, answer)
+        solved, answer = answer if _is_of(problem, answer) else None, answer.actions
+    sequence = problem.checked_sequence(answer)
     members = refits if refits is not None else _own_refits(problem)
     if members is None and each_refit:
         raise InputError(
@@ -109,7 +112,8 @@ def examine(
         changed_steps=tuple(changed),
         check=problem.standing,
         failures=tuple(failures),
-        **(_about_states(problem, sequence) if changed else {}),
+        rule=the_rule().fingerprint,
+        **(_about_states(problem, _courses(problem, sequence, solved)) if changed else {}),
         **found,
     )
 
@@ -123,28 +127,62 @@ def _with_halves(members: object, problem: BaseProblem) -> Ensemble | None:
     return None
 
 
-def _about_states(problem: BaseProblem, sequence: Tensor) -> dict[str, Any]:
-    """What the states along a sequence [T] say of its gain."""
+@dataclass(frozen=True)
+class _Courses:
+    """What is compared: the recorded course, and that of the answer."""
+
+    actions: IntArray  # [2, T]
+    states: FloatArray  # [2, T, D], in original units
+    outcomes: tuple[float, float]
+    clipped: tuple[float, float]
+    """Outcomes with values cut at plausible ranges, without the cost of changes."""
+
+
+def _courses(problem: BaseProblem, sequence: Tensor, solved: Result | None) -> _Courses:
+    """From the result of this very problem, or replayed."""
+    if solved is not None:
+        return _Courses(
+            actions=np.stack([solved.observed_actions, solved.actions]),
+            states=np.stack([solved.observed_states, solved.states]),
+            outcomes=(solved.observed_outcome, solved.outcome),
+            clipped=(solved.observed_clipped_outcome, solved.clipped_outcome),
+        )
     both = torch.stack([problem.observed_actions, sequence])
     states, totals = problem.replay(both)
-    shown = problem.decode(problem.shown_states(states, totals))
     observed, promised = problem.counted(totals).tolist()
+    clipped = clipped_outcomes(problem, states, both)
+    shown = problem.decode(problem.shown_states(states, totals))
+    return _Courses(both.cpu().numpy(), shown, (observed, promised), (clipped[0], clipped[1]))
+
+
+def _is_of(problem: BaseProblem, result: Result) -> bool:
+    """Whether replays of this problem are those that the result holds: one model, reward and recording."""
+    here, there = problem.query, result.query
+    return (
+        (here.reward, here.change_cost, here.objective) == (there.reward, there.change_cost, there.objective)
+        and result.provenance.model.fingerprint == problem.fingerprint()
+        and np.allclose(result.observed_states, problem.episode.states, rtol=1e-6, atol=1e-6, equal_nan=True)
+    )
+
+
+def _about_states(problem: BaseProblem, courses: _Courses) -> dict[str, Any]:
+    """What the states along a sequence say of its gain."""
+    observed, promised = courses.outcomes
     return {
         "promised": finite(promised - observed),
-        "kept_within_ranges": _kept_within_ranges(problem, both, states, totals),
-        "scores": score_gains(problem.episode, problem.reward, shown, both.cpu().numpy()),
+        "kept_within_ranges": _kept_within_ranges(problem, courses),
+        "scores": score_gains(problem.episode, problem.reward, courses.states, courses.actions),
     }
 
 
-def _kept_within_ranges(problem: BaseProblem, both: Tensor, states: Tensor, totals: Tensor) -> float | None:
+def _kept_within_ranges(problem: BaseProblem, courses: _Courses) -> float | None:
     """The share of the gain that is left when values are cut at plausible ranges; None where none leaves them."""
-    costs = problem.change_cost * problem.changes(both)
-    observed, promised = (problem.counted(totals) + costs).tolist()
-    within = clipped_outcomes(problem, states, both)
-    gain = promised - observed
-    if not gain > problem.tolerance or abs(within[1] - within[0] - gain) <= 1e-6 * gain:
+    changes = int((courses.actions[0] != courses.actions[1]).sum())
+    observed, promised = courses.outcomes[0], courses.outcomes[1] + problem.change_cost * changes
+    gain, within = promised - observed, courses.clipped[1] - courses.clipped[0]
+    if not gain > problem.tolerance or abs(within - gain) <= 1e-6 * gain:
         return None
-    return finite((within[1] - within[0]) / gain)
+    return finite(within / gain)
 
 
 def _check_same_episode(problem: BaseProblem, result: Result) -> None:

@@ -89,7 +89,7 @@ class Halves:
         found: dict[str, Pair] = {}
         for number, (kind, pair) in enumerate(kinds.items()):
             first, second = wide._again(kind, pair, part_of(progress, number, len(kinds)))
-            found[kind] = together(model, first), together(model, second)
+            found[kind] = with_effects_of(model, first), with_effects_of(model, second)
         return found
 
     def _again(self, kind: str, pair: Pair, progress: Progress) -> Pair:
@@ -147,7 +147,7 @@ def curvatures_of(pair: Pair) -> tuple[float, float]:
     return first, second
 
 
-def together(model: SubjectEffectModel, member: TrainableModel) -> SubjectEffectModel:
+def with_effects_of(model: SubjectEffectModel, member: TrainableModel) -> SubjectEffectModel:
     """A member of the schema with effects as one that infers them as `model` does."""
     made = SubjectEffectModel(model.first, member, model.shrinkage).eval()
     made.fit_report = member.fit_report

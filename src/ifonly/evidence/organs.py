@@ -8,7 +8,7 @@ import numpy as np
 
 from ifonly.data.episode import Episode, FloatArray, IntArray, Origin
 from ifonly.data.scaling import within_ranges
-from ifonly.data.scores import Course, Score, organ_points
+from ifonly.data.scores import Score, ScoredCourse, organ_points
 from ifonly.result.evidence import OrganGain, ScoreGain
 from ifonly.rewards import Reward, features_of
 
@@ -19,7 +19,7 @@ def points_of(score: Score, episode: Episode, states: FloatArray, actions: IntAr
     What was assumed in the recording scores nothing, neither there nor elsewhere: nobody measured it.
     """
     unknown = None if episode.origins is None else episode.origins == Origin.ASSUMED
-    return organ_points(score, episode.schema, Course(states, episode.context, actions, unknown))
+    return organ_points(score, episode.schema, ScoredCourse(states, episode.context, actions, unknown))
 
 
 def score_gains(episode: Episode, reward: Reward, states: FloatArray, actions: IntArray) -> tuple[ScoreGain, ...]:
@@ -32,9 +32,10 @@ def _gain(score: Score, episode: Episode, reward: Reward, states: FloatArray, ac
     modelled = within_ranges(episode.schema.dynamic, states)[..., column]
     with np.errstate(invalid="ignore"):
         claimed = (modelled[0] - modelled[1]).sum()
-    points = points_of(score, episode, states, actions)
+    every = np.concatenate([states, episode.states[np.newaxis]]), np.concatenate([actions, [episode.actions]])
+    points = points_of(score, episode, *every)
     gains = (points[0] - points[1]).sum(axis=0)
-    recorded = points_of(score, episode, episode.states, episode.actions).sum(axis=-1)
+    recorded = points[2].sum(axis=-1)
     return ScoreGain(
         score=score.feature,
         asked=score.feature in features_of(reward),

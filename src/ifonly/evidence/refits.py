@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ifonly.errors import InputError
-from ifonly.evidence.shifts import checked_sequence
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem
 from ifonly.progress import Progress, Tick, silent
@@ -40,7 +39,7 @@ def agreement(
     of them, by `solver` (`BranchAndBound`; it must be an exact one) within `limits` for each, which tells how many
     would change the same steps. Ctrl-C ends it with KeyboardInterrupt.
     """
-    sequence = checked_sequence(problem, actions)
+    sequence = problem.checked_sequence(actions)
     ensemble = _asked(problem, members)
     totals = ensemble.replay(torch.stack([ensemble.observed_actions, sequence]))[1]  # [2, M]
     gains = totals[1] - totals[0]

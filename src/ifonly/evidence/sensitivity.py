@@ -12,7 +12,7 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.evidence import robustness, witnesses
-from ifonly.evidence.shifts import ShiftedCourse, checked_sequence
+from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.problem import Problem
 from ifonly.result import Sensitivity
 from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
@@ -33,7 +33,7 @@ def sensitivity(problem: Problem, actions: npt.ArrayLike | Tensor, *, largest: f
         raise InputError("sensitivity: ask it of one model's problem: one of the `members` of an ensemble problem.")
     if not (math.isfinite(largest) and largest > 0):
         raise InputError(f"sensitivity: largest={largest} must be a positive number of standard deviations.")
-    course = ShiftedCourse.of(problem, checked_sequence(problem, actions))
+    course = ShiftedCourse.of(problem, problem.checked_sequence(actions))
     if not math.isfinite(course.gain):
         problem.require_finite(torch.tensor(course.gain))
     helps = course.gain > problem.tolerance

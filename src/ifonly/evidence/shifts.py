@@ -5,23 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ifonly.evidence.check.sample import prior_of
-from ifonly.problem import BaseProblem, Problem
+from ifonly.problem import Problem
 
 ROWS_AT_ONCE = 4096
-
-
-def checked_sequence(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Tensor:
-    """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
-    given = actions if isinstance(actions, Tensor) else np.array(actions)
-    sequence = torch.as_tensor(given, device=problem.device)
-    problem.outcome(sequence)
-    return sequence
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ifonly.evidence.behaviour import BehaviourModel
-from ifonly.evidence.shifts import checked_sequence
 from ifonly.problem import BaseProblem
 from ifonly.result import SupportReport, Thresholds
 from ifonly.result.evidence import StepSupport, SupportFlag
@@ -29,7 +28,7 @@ def support_of(
     """
     model, limits = problem.models[0], thresholds or Thresholds()
     behaviour.schema.require_same(model.schema, here="the behaviour model", there="the model")
-    sequence = checked_sequence(problem, actions)
+    sequence = problem.checked_sequence(actions)
     states = problem.rollout(sequence.unsqueeze(0))[0][0]  # [T, (M,) D]
     states = states.unsqueeze(1) if states.dim() == 2 else states
     horizon, members = states.shape[:2]

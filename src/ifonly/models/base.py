@@ -34,7 +34,8 @@ class TransitionModel(nn.Module, ABC):
     """A bijective structural causal model of transitions: next state = step(state, context, action, noise).
 
     Subclasses give `step`, `abduct` and `lipschitz`. A subclass that is saved in checkpoints also has a `kind`
-    and says in `settings` how to construct it again. `ifonly.testing.check_model` tests all that is promised here.
+    and says in `settings` how to construct it again. `ifonly.testing.check_transition_model` tests all that is
+    promised here.
     """
 
     kind: ClassVar[str] = ""

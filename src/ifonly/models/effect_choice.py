@@ -1,4 +1,4 @@
-"""Whether subject effects pay, decided on subjects held out: earlier steps give the effects, later ones judge them."""
+"""Whether subject effects pay, decided on subjects held out: every step judges an effect that all other steps gave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.models.base import TrainableModel
-from ifonly.models.effects import Shrinkage, SubjectEffectModel, steps_of
+from ifonly.models.effects import Shrinkage, SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, fit, hold_out_subjects
 from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, with_columns
@@ -71,11 +71,14 @@ def choose_effects(
 ) -> EffectChoice:
     """Whether a model like `model` should have subject effects.
 
-    Models without and with them are fitted to four fifths of the subjects. Of the others, effects are inferred from the
-    first half of each episode's steps, and the errors of the later half are compared: there, no step flatters itself.
+    Models without and with them are fitted to four fifths of the subjects. Of the others, the errors of every step are
+    compared, with the effect that all other steps of the subject give: so no step flatters itself. Earlier steps alone
+    would be the wrong judge. Where those who act go by what lasts, actions tell of it, and a model without effects that
+    takes them for its cause predicts nearly as well; effects of half an episode are too uncertain to make up for that.
+    For the same reason the sign of the difference decides, and not its size: that something lasts was tested before,
+    since where the noise of no feature lies between subjects beyond chance, the second model is not fitted.
     Errors, and not densities: a fit with effects of the very steps that it explains takes its noise for too small, and
-    counterfactuals do not depend on that. Where the noise of no feature lies between subjects beyond chance, the second
-    is not fitted.
+    counterfactuals do not depend on that.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
@@ -88,7 +91,7 @@ def choose_effects(
     if len(set(cohort.subjects)) < LEAST_SUBJECTS:
         return EffectChoice(chosen=False, subjects=0)
     training, held_out = cohort.split(test=HELD_OUT, seed=seed)
-    held_out = held_out.filter(lambda episode: len(episode) > 2)  # shorter ones have no two halves
+    held_out = held_out.filter(lambda episode: len(episode) > 2)  # shorter ones have no other steps
     without = fit_without_effects(model, training, settings=settings, seed=seed, progress=progress)
     shrinkage, _ = Shrinkage.learn(without, hold_out_subjects(training, settings, seed)[0])
     subjects = len(set(held_out.subjects))
@@ -96,24 +99,22 @@ def choose_effects(
         return EffectChoice(chosen=False, subjects=subjects)
     found = fit_with_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
     assert isinstance(found, SubjectEffectModel), "there are no members"
-    gain, error = _later_gain(without, found, held_out)
-    return EffectChoice(chosen=gain > error, subjects=subjects, gain=gain, error=error)
+    gain, error = _gain_by_others(without, found, held_out)
+    return EffectChoice(chosen=gain > 0, subjects=subjects, gain=gain, error=error)
 
 
 @torch.no_grad()
-def _later_gain(without: TrainableModel, found: SubjectEffectModel, cohort: Cohort) -> tuple[float, float]:
-    """By how much errors of later steps are smaller with effects of the earlier ones, in nats, and its standard error.
+def _gain_by_others(without: TrainableModel, found: SubjectEffectModel, cohort: Cohort) -> tuple[float, float]:
+    """By how much errors are smaller with effects of all other steps, in nats, and its standard error.
 
     The sum over features of the logarithm of the ratio of mean absolute errors. Subjects are independent, and their
     steps are not.
     """
     transitions = cohort.transitions()
-    first = (cohort.lengths - 1) // 2
-    later = steps_of(transitions.episode) >= first[transitions.episode]
-    counted = later[:, None] if transitions.measured is None else later[:, None] & transitions.measured
+    counted = True if transitions.measured is None else transitions.measured
     nobody = with_columns(cohort, np.zeros((len(cohort.actions), len(cohort.schema.dynamic))))
     plain, full = without.for_search(), found.for_search()
-    context = np.delete(full.encode_context_from(cohort, first), cohort.offsets[1:] - 1, axis=0)
+    context = np.delete(full.encode_context_by_others(cohort), cohort.offsets[1:] - 1, axis=0)
     rows = EncodedTransitions.of(full, cohort)._replace(context=torch.as_tensor(context))
     _, subjects = np.unique(np.array(cohort.subjects), return_inverse=True)
     sums = np.zeros((2, int(subjects.max()) + 1, len(cohort.schema.dynamic)))

@@ -102,17 +102,19 @@ class Shrinkage:
         weights = np.where(between > 0, between / np.where(between > 0, counts * between + within, 1.0), 0.0)
         return np.asarray(weights * (sums - counts * centre))
 
-    def of_each_step(
-        self, model: TrainableModel, record: Episode | Cohort, first: IntArray | None = None
-    ) -> FloatArray:
+    def of_each_step(self, model: TrainableModel, record: Episode | Cohort, *, others: bool = False) -> FloatArray:
         """The effect [T, D] at every step: that of the subject, of all of its steps in the record.
 
-        With `first` [E] it is that of the first so many transitions of each episode alone.
+        With `others` it is that of all other ones: no step has a part in the effect that explains it.
         """
         noise = _Noise.of(model, record, np.array(self.deviation))
-        noise = noise if first is None else noise.of_first(first)
         groups = noise.grouped(_subjects(record))
-        return self.effects(groups.sums, groups.counts)[groups.of_step]
+        sums, counts = groups.sums[groups.of_step], groups.counts[groups.of_step]
+        if others:
+            steps = np.arange(len(noise.episode)) + noise.episode  # an episode has one more step than transitions
+            sums[steps] -= noise.values
+            counts[steps] -= noise.counted
+        return self.effects(sums, counts)
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,6 @@ class _Noise:
         limited = np.clip(np.where(counted, values, 0.0), -LARGEST_NOISE, LARGEST_NOISE)
         return cls(limited, counted, rows.episode, lengths)
 
-    def of_first(self, count: IntArray) -> _Noise:
-        """Where only the first transitions of each episode [E] count."""
-        kept = (steps_of(self.episode) < count[self.episode])[:, None]
-        return replace(self, values=self.values * kept, counted=self.counted & kept)
-
     def grouped(self, subject_of_episode: IntArray) -> _Groups:
         """Sums and counts by subject."""
         of_row = subject_of_episode[self.episode]
@@ -171,12 +168,6 @@ class _Noise:
         np.add.at(sums, of_row, self.values)
         np.add.at(counts, of_row, self.counted)
         return _Groups(sums, counts, of_row, np.repeat(subject_of_episode, self.lengths))
-
-
-def steps_of(episode: IntArray) -> IntArray:
-    """The number of each transition within its episode [N], from 0, where those of an episode follow each other."""
-    starts = np.flatnonzero(np.diff(episode, prepend=-1))
-    return np.asarray(np.arange(len(episode)) - np.repeat(starts, np.diff(starts, append=len(episode))))
 
 
 def _subjects(record: Episode | Cohort) -> IntArray:
@@ -268,16 +259,16 @@ class SubjectEffectModel(TrainableModel):
 
     def encode_context(self, record: Episode | Cohort) -> FloatArray:
         """The recorded context and the effects [T, C + D]; always in float64, whatever the weights' precision."""
-        return self.encode_context_from(record, None)
+        return self._encode_context(record, others=False)
 
-    def encode_context_from(self, record: Episode | Cohort, first: IntArray | None) -> FloatArray:
-        """The same, where effects are of the first so many transitions of each episode [E] alone; None: of all.
+    def encode_context_by_others(self, record: Episode | Cohort) -> FloatArray:
+        """The same with the effect of all other steps at each: steps then judge effects that they had no part in."""
+        return self._encode_context(record, others=True)
 
-        Later steps then judge effects that they had no part in.
-        """
+    def _encode_context(self, record: Episode | Cohort, *, others: bool) -> FloatArray:
         device = self.action_vectors.device
         model = self.first if self.first.is_for_search(device) else self.first.for_search(device)
-        effects = self.shrinkage.of_each_step(model, record, first)
+        effects = self.shrinkage.of_each_step(model, record, others=others)
         return np.concatenate([super().encode_context(record), effects], axis=1)
 
     def set_scaler(self, scaler: Scaler) -> None:

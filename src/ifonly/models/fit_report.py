@@ -137,14 +137,14 @@ class EffectShare:
 
 @dataclass(frozen=True)
 class EffectChoice:
-    """Whether subject effects pay, on subjects held out: inferred from the first half of every episode, they must lower
-    the errors of the other half by more than one standard error."""
+    """Whether subject effects pay, on subjects held out: inferred from all other steps of a subject, they must lower
+    the errors of its steps."""
 
     chosen: bool
     subjects: int
     """Held out; 0 where there are too few to tell, and then there are no effects."""
     gain: MaybeNumber = None
-    """By how much errors of later steps are smaller with effects, in nats per transition: the sum over features of the
+    """By how much errors are smaller with effects of other steps, in nats per transition: the sum over features of the
     logarithm of the ratio of mean absolute errors. None where none were fitted, since the noise of no feature lies
     between subjects beyond chance."""
     error: MaybeNumber = None
@@ -221,7 +221,7 @@ def _choice_lines(choice: EffectChoice | None) -> list[str]:
         )
         return [f"  subjects    no effects: {reason}"]
     return [
-        f"  subjects    effects of earlier steps lower errors of later ones by {choice.gain:.3f} \u00b1 "
+        f"  subjects    effects of all other steps lower errors of a step by {choice.gain:.3f} \u00b1 "
         f"{choice.error:.3f} nats per transition ({choice.subjects} subjects held out): "
         f"{'taken' if choice.chosen else 'not taken'}"
     ]

@@ -1,6 +1,6 @@
 """A query put to an episode: under one model (`Problem`), several at once (`EnsembleProblem`), or in batches."""
 
-from ifonly.problem.base import BaseProblem, checked_standing
+from ifonly.problem.base import BaseProblem, all_on, checked_standing
 from ifonly.problem.batch import ProblemBatch, array_scale
 from ifonly.problem.ensemble import (
     EnsembleProblem,
@@ -23,6 +23,7 @@ __all__ = [
     "ProblemBatch",
     "Support",
     "SupportSource",
+    "all_on",
     "array_scale",
     "build_problem",
     "build_problems",

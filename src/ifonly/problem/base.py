@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,14 @@ from ifonly.problem.support import Support
 from ifonly.query import Query
 from ifonly.rewards import Reward
 from ifonly.rewards.bound import BoundReward
+
+AnyProblem = TypeVar("AnyProblem", bound="BaseProblem")
+
+MOVED = ("observed_states", "observed_actions", "context", "noise", "allowed")
+"""The tensors of a problem that every problem has, of one shape for one horizon."""
+
+STATE_ROUNDING, RELATIVE_ROUNDING = 1e-11, 1e-12
+"""(R2): by how much rounding may move a replayed state, in scaled units, and as a share of what a step adds up."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,18 +105,7 @@ class BaseProblem(ABC):
         `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
         Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
         """
-        return replace(
-            self,
-            bound_reward=self.reward.bind(self.episode.schema, self.models[0].scaler, device),
-            observed_states=self.observed_states.to(device),
-            observed_actions=self.observed_actions.to(device),
-            context=self.context.to(device),
-            noise=self.noise.to(device),
-            allowed=self.allowed.to(device),
-            links=None if self.links is None else self.links.to(device),
-            support=self.support if support is None else support,
-            **self._answered_by(model),
-        )
+        return all_on([self], device, model, support=support)[0]
 
     @property
     def reward(self) -> Reward:
@@ -184,21 +182,33 @@ class BaseProblem(ABC):
     def tolerance(self) -> float:
         """Differences in outcome up to this size are rounding: far above float64 noise, far below anything of interest.
 
-        It grows with the size of the rewards (what sums of them lose) and with their slopes (what states lose).
+        It grows with the size of the rewards (what sums of them lose), with their slopes, and with the states and the
+        noise (what replayed states lose): docs/theory.md, "Rounding of a replay", (R1) to (R3).
         """
         sizes = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action()).abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
         slope = float(self.bound_reward.lipschitz.max())
-        curve = self.bound_reward.expand(self.observed_states) if math.isinf(slope) else None
-        if curve is not None:  # on a logarithmic scale slopes have no limit: ten times those that were seen
-            slope = 10 * float(curve.slope.norm(dim=-1).max())
-        return 1e-14 * float(sizes.amax(1).sum()) + 1e-11 * self.horizon * slope
+        if math.isinf(slope):  # on a logarithmic scale slopes have no limit: ten times those that were seen
+            slope = 10 * float(self.bound_reward.steepness(self.observed_states).max())
+        added = max(float(self.observed_states.abs().max()), float(self.noise.abs().max()))  # (R2)
+        off = max(STATE_ROUNDING, RELATIVE_ROUNDING * added)
+        return 1e-14 * float(sizes.amax(1).sum()) + off * self.horizon * slope  # (R3)
 
     @cached_property
     def largest_outcome(self) -> float:
         """What no sequence can earn more than, whatever states it reaches; infinite where rewards have no limit."""
-        largest = self.bound_reward.largest() * torch.ones_like(self.allowed, dtype=torch.float64)
-        return float(largest.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
+        return self._largest_sum(self.bound_reward.largest())
+
+    @cached_property
+    def plausible_outcome(self) -> float:
+        """What no sequence earns more than as long as all values stay plausible; infinite where that has no limit."""
+        ends = [feature.plausible or (-math.inf, math.inf) for feature in self.episode.schema.dynamic]
+        return self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
+
+    def _largest_sum(self, largest: Tensor) -> float:
+        """The sum over steps of the largest reward of an allowed action, of those [A] that are largest."""
+        rewards = largest * torch.ones_like(self.allowed, dtype=torch.float64)
+        return float(rewards.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
 
     @property
     def first_states(self) -> Tensor:
@@ -307,6 +317,10 @@ class BaseProblem(ABC):
 
     def outcome(self, actions: npt.ArrayLike | Tensor) -> float:
         """The outcome of one action sequence [T], in the reward's units."""
+        return float(self.rollout(self.checked_sequence(actions).unsqueeze(0))[1][0])
+
+    def checked_sequence(self, actions: npt.ArrayLike | Tensor) -> Tensor:
+        """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
         sequence = actions if isinstance(actions, Tensor) else torch.as_tensor(np.array(actions), device=self.device)
         known = (sequence >= 0) & (sequence < self.action_count)
         if sequence.shape != (self.horizon,) or sequence.is_floating_point() or not known.all():
@@ -314,7 +328,7 @@ class BaseProblem(ABC):
                 f"an action sequence must be {self.horizon} whole numbers from 0 to {self.action_count - 1}; "
                 f"found {sequence.tolist()}."
             )
-        return float(self.rollout(sequence.unsqueeze(0))[1][0])
+        return sequence.to(self.device)
 
     def require_finite(self, outcomes: Tensor) -> None:
         """Refuse outcomes [...] of which none could be called best. (Minus infinity is merely bad.)"""
@@ -349,6 +363,29 @@ class BaseProblem(ABC):
                 f"episode {self.episode.id!r}: the constraints require at least {needed} changes, but "
                 f"max_changes={self.max_changes}; allow more changes or require fewer."
             )
+
+
+def all_on(
+    problems: Sequence[AnyProblem], device: torch.device | str, model: Any, *, support: Support | None = None
+) -> list[AnyProblem]:
+    """What `on` gives for each of some problems with one model and query; those of one horizon travel together."""
+    reward = problems[0].reward.bind(problems[0].episode.schema, problems[0].models[0].scaler, device)
+    moved: dict[int, AnyProblem] = {}
+    for horizon in dict.fromkeys(problem.horizon for problem in problems):
+        numbers = [number for number, problem in enumerate(problems) if problem.horizon == horizon]
+        group = [problems[number] for number in numbers]
+        stacked = (torch.stack([getattr(problem, name) for problem in group]) for name in MOVED)
+        tensors: list[Any] = [one.to(device).unbind() for one in stacked]
+        for place, (number, problem) in enumerate(zip(numbers, group, strict=True)):
+            moved[number] = replace(
+                problem,
+                bound_reward=reward,
+                links=None if problem.links is None else problem.links.to(device),
+                support=problem.support if support is None else support,
+                **{name: one[place] for name, one in zip(MOVED, tensors, strict=True)},
+                **problem._answered_by(model),
+            )
+    return [moved[number] for number in range(len(problems))]
 
 
 def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> Standing | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ifonly.progress import look_at_clock
+
 if TYPE_CHECKING:
     from ifonly.problem.base import BaseProblem
 
@@ -95,6 +97,21 @@ class ProblemBatch:
         return self._floats([problem.tolerance for problem in self.problems])
 
     @cached_property
+    def plausible_outcomes(self) -> Tensor:
+        """What no sequence earns more than with plausible values [P]."""
+        return self._floats([problem.plausible_outcome for problem in self.problems])
+
+    @cached_property
+    def largest_outcomes(self) -> Tensor:
+        """What no sequence can earn more than [P]."""
+        return self._floats([problem.largest_outcome for problem in self.problems])
+
+    @cached_property
+    def observed_outcomes(self) -> Tensor:
+        """The recorded outcomes [P]."""
+        return self.rollout(torch.arange(self.count, device=self.device), self.observed).outcomes
+
+    @cached_property
     def nearest(self) -> Tensor:
         """The sequences [P, T] that obey the rules with the fewest changes: the observed ones, if those do."""
         return torch.stack([problem.nearest_actions for problem in self.problems])
@@ -138,6 +155,7 @@ class ProblemBatch:
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """States [N, (M,) D] at t+1 (eq:mdp_func), each under its own problem's context and noise."""
+        look_at_clock()
         if self.count == 1:
             return self._first.step(t, states, actions)
         return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
@@ -238,6 +256,7 @@ class ProblemBatch:
             return options
         for t in where.any(0).nonzero().squeeze(-1).tolist():
             for rows in where[:, t].nonzero().squeeze(-1).split(self.rows):
+                look_at_clock()
                 options[rows, t] = self._first.are_supported(t, states[rows, t], self.context[problem[rows], t])
         return options
 

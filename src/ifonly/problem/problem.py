@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -95,8 +94,8 @@ class Problem(BaseProblem):
             for episode in episodes
         ]
         check_replays(problems)
+        _check_rewards(problems)
         for problem in problems:
-            problem._check_reward()
             problem._check_support()
         return problems
 
@@ -126,17 +125,6 @@ class Problem(BaseProblem):
 
     def _answered_by(self, model: TransitionModel) -> dict[str, Any]:
         return {"model": model}
-
-    def _check_reward(self) -> None:
-        """A reward must give one number per state and action, whatever else is in the batch."""
-        together = self.bound_reward(self.observed_states, self.observed_actions)
-        pairs = zip(self.observed_states, self.observed_actions, strict=True)
-        alone = torch.stack([self.bound_reward(*pair) for pair in pairs])
-        if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-9, atol=1e-12):
-            raise InputError(
-                f"episode {self.episode.id!r}: the reward of a step changes with what else is in the batch; it must "
-                "map states [..., D] and actions [...] to one number each [...], row by row."
-            )
 
     def _check_support(self) -> None:
         """A support must say true or false of every action, state by state."""
@@ -179,31 +167,64 @@ def _context_of(model: TransitionModel, episode: Episode, device: torch.device |
     return torch.as_tensor(model.encode_context(episode), dtype=torch.float64, device=device)
 
 
+def _check_rewards(problems: Sequence[Problem]) -> None:
+    """A reward must give one number per state and action, whatever else is in the batch.
+
+    Every step of the first problem is asked about alone; the steps of the others in the company of all, and in that of
+    their own problem.
+    """
+    first = problems[0]
+    pairs = zip(first.observed_states, first.observed_actions, strict=True)
+    alone = torch.stack([first.bound_reward(*pair) for pair in pairs])
+    if len(problems) == 1:
+        _require_same_rewards(first, first.bound_reward(first.observed_states, first.observed_actions), alone)
+        return
+    states = torch.cat([problem.observed_states for problem in problems])
+    together = first.bound_reward(states, torch.cat([problem.observed_actions for problem in problems]))
+    start = 0
+    for problem in problems:
+        end = start + problem.horizon
+        own = alone if problem is first else problem.bound_reward(problem.observed_states, problem.observed_actions)
+        _require_same_rewards(problem, together[start:end], own)
+        start = end
+
+
+def _require_same_rewards(problem: Problem, together: Tensor, alone: Tensor) -> None:
+    if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-9, atol=1e-12):
+        raise InputError(
+            f"episode {problem.episode.id!r}: the reward of a step changes with what else is in the batch; it must "
+            "map states [..., D] and actions [...] to one number each [...], row by row."
+        )
+
+
 def check_replays(problems: Sequence[Problem]) -> None:
     """Refuse the first problem under whose model the observed actions do not give the observed states back."""
     for horizon in dict.fromkeys(problem.horizon for problem in problems):
         group = [problem for problem in problems if problem.horizon == horizon]
         batch = group[0].as_batch if len(group) == 1 else ProblemBatch(group)
         paths = batch.rollout(torch.arange(len(group), device=batch.device), batch.observed)
-        for problem, states, outcome in zip(group, paths.states, paths.outcomes.tolist(), strict=True):
-            _check_replay(problem, states, outcome)
+        observed = torch.stack([problem.observed_states for problem in group])
+        missed = ~((paths.states - observed).abs() <= REPLAY_TOLERANCE * observed.abs().clamp(min=1.0))
+        wrong = missed.flatten(1).any(1) | ~paths.outcomes.isfinite()
+        for number in wrong.nonzero().flatten().tolist():  # the first is refused
+            _refuse_replay(group[number], paths.states[number], missed[number], float(paths.outcomes[number]))
 
 
-def _check_replay(problem: Problem, states: Tensor, outcome: float) -> None:
-    episode, errors = problem.episode, (states - problem.observed_states).abs()
-    wrong = ~(errors <= REPLAY_TOLERANCE * problem.observed_states.abs().clamp(min=1.0))
-    if wrong.any():
-        step, feature = (int(i) for i in wrong.nonzero()[0])
+def _refuse_replay(problem: Problem, states: Tensor, missed: Tensor, outcome: float) -> NoReturn:
+    """States [T, D] of a replay that is wrong: they `missed` [T, D] the observed ones, or the outcome is not finite."""
+    episode = problem.episode
+    if missed.any():
+        step, feature = (int(i) for i in missed.nonzero()[0])
+        error = float((states - problem.observed_states)[step, feature].abs())
         raise ReplayError(
             f"episode {episode.id!r}, step {step}: replaying the observed actions misses the observed "
-            f"{episode.schema.dynamic[feature].name} by {float(errors[step, feature]):.3g} scaled units "
+            f"{episode.schema.dynamic[feature].name} by {error:.3g} scaled units "
             f"(at most {REPLAY_TOLERANCE:g} is accepted); the model's abduct does not invert its step."
         )
-    if not math.isfinite(outcome):
-        raise InputError(
-            f"episode {episode.id!r}: the observed outcome is {outcome}; the reward must be finite at every recorded "
-            "state and action."
-        )
+    raise InputError(
+        f"episode {episode.id!r}: the observed outcome is {outcome}; the reward must be finite at every recorded "
+        "state and action."
+    )
 
 
 def _frozen(model: TransitionModel, episodes: Sequence[Episode], device: torch.device | str) -> TransitionModel:

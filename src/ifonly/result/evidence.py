@@ -275,6 +275,8 @@ class Evidence:
     honest: HonestGain | None = None
     thresholds: Thresholds = Thresholds()
     """Those in force when the answer was examined."""
+    rule: str | None = None
+    """The fingerprint of the rule that was in force then; verdicts are by the rule of the package that reads them."""
 
     @property
     def examined(self) -> bool:
@@ -286,6 +288,11 @@ class Evidence:
     def judgement(self) -> Judgement | None:
         """What the rule says of the answer; None where nothing is changed, or where the evidence is not complete."""
         return judge(self) if self.changed_steps else None
+
+    @property
+    def judged_anew(self) -> bool:
+        """Whether the verdict is by another rule than that of the package that examined the answer."""
+        return self.judgement is not None and self.rule is not None and self.rule != the_rule().fingerprint
 
     @property
     def estimate(self) -> GainEstimate | None:
@@ -310,11 +317,18 @@ class Evidence:
     @property
     def contradicted(self) -> bool:
         """Whether something keeps the answer from being supported, whatever the rule says: a warning that the rule does
-        not know of, a debiased gain that is none, or a model that could not be judged."""
+        not know of, a debiased gain that is none, clear signs of something hidden, or a model that could not be
+        judged."""
         found = self.estimate
         nothing_left = found is not None and found.gain <= 0
         unjudged = self.check is not None and self.check.verdict == "not judged"
-        return nothing_left or unjudged or any(warning.beyond_the_rule for warning in self.warnings)
+        beyond = any(warning.beyond_the_rule for warning in self.warnings)
+        return nothing_left or unjudged or beyond or self.hidden_clearly
+
+    @property
+    def hidden_clearly(self) -> bool:
+        """Whether the model's check shows clear signs of something that matters and is not recorded."""
+        return self.check is not None and the_rule().is_hidden_clearly(self.check.hidden)
 
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:

@@ -116,6 +116,11 @@ class Result:
         return max(0.0, self.upper_bound - self.outcome)
 
     @property
+    def relative_gap(self) -> float | None:
+        """The gap as a share of the improvement; None where there is no improvement, or no bound."""
+        return self.gap / self.improvement if self.improvement > 0 and self.gap < float("inf") else None
+
+    @property
     def proven(self) -> bool:
         """Whether no admissible sequence does better, up to the certificate's tolerance."""
         return self.status is Status.OPTIMAL and self.certificate.proven

@@ -6,6 +6,8 @@ are those of worlds that were left out when it was fitted (docs/evidence-study.m
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from ifonly.records import KnownNumber, from_plain
+from ifonly.models.standing import HiddenSigns
+from ifonly.records import KnownNumber, from_plain, to_plain
 
 if TYPE_CHECKING:
     from ifonly.result.evidence import Evidence
@@ -58,6 +61,8 @@ class Rule:
     """The probability from which on an answer is supported."""
     believable: float
     """Below this one it is not to be believed."""
+    clear: dict[str, float]
+    """Signs of something hidden (`HiddenSigns`) beyond which no answer is supported, however good its other signals."""
     low: float
     high: float
     """The 90 % interval of the true gain around the debiased one, in units of its scale."""
@@ -68,6 +73,16 @@ class Rule:
     def of(cls, content: Any) -> Rule:
         """From plain types."""
         return from_plain(cls, content, what="verdict.yaml")
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one for every other rule."""
+        return hashlib.sha256(json.dumps(to_plain(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def is_hidden_clearly(self, signs: HiddenSigns) -> bool:
+        """Whether signs are surely so large that something which matters is not recorded."""
+        found = ((getattr(signs, name), limit) for name, limit in self.clear.items())
+        return any(size is not None and size > limit for size, limit in found)
 
 
 @cache

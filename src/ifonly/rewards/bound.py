@@ -33,9 +33,14 @@ class BoundReward(ABC):
     def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
 
-    def largest(self) -> Tensor:
-        """What no reward of each action [A] can exceed, at any state; infinite where nothing is known."""
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
+        """What no reward of each action [A] can exceed, at any state, or with values of features within `ranges`
+        [2, D]; infinite where nothing is known."""
         return torch.full_like(self.lipschitz, torch.inf)
+
+    def steepness(self, states: Tensor) -> Tensor:
+        """How steep the reward is at states [..., D], at most, on whichever side of its kinks they are [...]."""
+        return self.lipschitz.max().expand(states.shape[:-1])
 
     def weights(self, states: Tensor) -> Tensor | None:
         """Weights [..., D] of sums of values, in original units, that touch the reward at states [..., D] and are
@@ -93,9 +98,14 @@ class Forms:
         """How steep each can be along each coordinate [J, D], at most, with its sign."""
         return torch.where(self.weights == 0, 0.0, self.weights * self.decoder.steepest())
 
-    def largest(self) -> Tensor:
+    def steepness(self, states: Tensor) -> Tensor:
+        """How steep each is at states [..., D], where nothing is cut [..., J]."""
+        found: Tensor = self.decoder.expand(states.unsqueeze(-2), self.weights).slope.norm(dim=-1)
+        return found
+
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """The largest value of each [J], at any state."""
-        return self.decoder.largest(self.weights) + self.constants
+        return self.decoder.largest(self.weights, ranges) + self.constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +127,13 @@ class BoundLinear(BoundReward):
         values = self.form(states).squeeze(-1)
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def largest(self) -> Tensor:
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return self.form.steepness(states).squeeze(-1)
+
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return self.form.largest().expand(self.actions)
+        return self.form.largest(ranges).expand(self.actions)
 
     def weights(self, states: Tensor) -> Tensor:
         """As `BoundReward.weights` asks."""
@@ -146,7 +160,7 @@ class BoundTable(BoundReward):
         values = self.table[actions]
         return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
 
-    def largest(self) -> Tensor:
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
         return self.table
 
@@ -176,9 +190,13 @@ class BoundHinges(BoundReward):
         values = torch.relu(self.forms(states)) @ self.factors
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
 
-    def largest(self) -> Tensor:
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return self.forms.steepness(states) @ self.factors.abs()
+
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
-        most = torch.where(self.factors > 0, self.factors * self.forms.largest().clamp(min=0), 0.0)
+        most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
         return most.sum().expand_as(self.lipschitz)
 
     def weights(self, states: Tensor) -> Tensor | None:
@@ -233,9 +251,13 @@ class BoundTotal(BoundReward):
         """Rewards [...], as `BoundReward` says."""
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
-    def largest(self) -> Tensor:
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return torch.stack([part.steepness(states) for part in self.parts]).sum(0)
+
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
-        return torch.stack([part.largest() for part in self.parts]).sum(0)
+        return torch.stack([part.largest(ranges) for part in self.parts]).sum(0)
 
     def weights(self, states: Tensor) -> Tensor | None:
         """As `BoundReward.weights` asks."""

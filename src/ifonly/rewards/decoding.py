@@ -79,9 +79,11 @@ class Decoder:
         slopes = torch.where(self.bounded, self.width * s1 * self.scale, self.scale)
         return torch.where(self.log, torch.inf, slopes) * (1 + ROUNDING)
 
-    def largest(self, weights: Tensor) -> Tensor:
-        """The largest value [...] of the weighted sum of values, for weights [..., D], at any state; often infinite."""
-        ends = torch.where(weights > 0, weights * self.ceiling, weights * self.floor)
+    def largest(self, weights: Tensor, ranges: Tensor | None = None) -> Tensor:
+        """The largest value [...] of the weighted sum of values, for weights [..., D], at any state, or with values
+        within `ranges` [2, D]; often infinite."""
+        floor, ceiling = (self.floor, self.ceiling) if ranges is None else ranges
+        ends = torch.where(weights > 0, weights * ceiling, weights * floor)
         return torch.where(weights == 0, 0.0, ends).sum(-1)
 
     def expand(self, states: Tensor, weights: Tensor, *, both_sides: bool = False) -> ValueCurve:

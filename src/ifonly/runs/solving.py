@@ -32,7 +32,7 @@ from ifonly.search.solvers import make_solver
 STAGE = "cohort"
 CHUNK = 16
 """Episodes handed to a worker at a time, and searched together: more would lose more when it dies, and gain little."""
-CHUNK_TOGETHER = 256
+CHUNK_TOGETHER = 1024
 """Episodes solved at once on a GPU, at most; its memory may ask for fewer."""
 MOST_ELSEWHERE = 128
 """Chunks given to an executor that is not ours at a time; at first, so many may bring the model along."""

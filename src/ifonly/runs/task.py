@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from ifonly.problem import (
     EnsembleProblem,
     Problem,
     Support,
+    all_on,
     build_problem,
     build_problems,
     member_weights,
@@ -106,14 +108,15 @@ class Task:
         *,
         watch: Callable[[str], Progress] = lambda stage: silent,
         found: Callable[[BaseProblem, Result], None] = lambda problem, result: None,
+        proof: Path | None = None,
     ) -> Result:
         """The answer about an episode, examined; one that was interrupted is not, and is the bracket so far.
 
         `watch` gives a callback for the progress of each stage, "search" and "refits"; `found` is told of the answer as
-        soon as there is one, before it is examined.
+        soon as there is one, before it is examined. `proof` is a file for a log of the search.
         """
         problem = self._problem(episode)
-        result = solve(self._moved(problem), self.solver, progress=watch("search"))
+        result = solve(self._moved(problem), self.solver, progress=watch("search"), proof=proof)
         found(problem, result)
         return self._examined(problem, result, watch)
 
@@ -165,7 +168,7 @@ class Task:
                 except Exception as error:
                     yield answer_of(position, failed_row(episode, error))
         try:
-            moved = [self._moved(problem) for problem in problems.values()]
+            moved = self._all_moved(list(problems.values()))
             results = solve_batch(moved, self.solver, on_error="return")
         except Exception:  # which one is to blame shows one by one
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
@@ -192,6 +195,12 @@ class Task:
             return problem
         model, support = self._there
         return problem.on(self.device, model, support=support)
+
+    def _all_moved(self, problems: list[Problem | EnsembleProblem]) -> Sequence[Problem | EnsembleProblem]:
+        if self._is_here or not problems:
+            return problems
+        model, support = self._there
+        return all_on(problems, self.device, model, support=support)
 
     @property
     def _is_here(self) -> bool:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,11 +22,11 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem, Problem
+from ifonly.progress import clock
 from ifonly.result import Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver, if_useful
 from ifonly.search.heuristics import greedy_actions
-from ifonly.search.tree import LimitReached
 
 NodeRows = npt.NDArray[np.void]
 """Nodes as rows of one table: see `no_nodes`."""
@@ -68,15 +67,20 @@ class AnchorAStar(Solver):
                 f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
                 "required changes; BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
             )
+        monitor.observed = problem.observed_outcome
         run = _Run(
             problem, monitor, NodeQueue(problem.noise.shape[1]), problem.observed_actions, problem.observed_outcome
         )
         try:
-            status = _search(run, self)
+            with clock(monitor.stop_at_seconds):
+                status = _search(run, self)
         except LimitReached as limit:
             status = limit.status
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
+        if status is Status.OPTIMAL and run.bound is not None:
+            monitor.stats.nodes_visited = _count_visits(run, run.bound)
+        run.upper_bound = _useful_bound(run)
         return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
 
 
@@ -178,8 +182,6 @@ def _search(run: _Run, settings: AnchorAStar) -> Status:
     while True:
         run.upper_bound = min(run.upper_bound, max(run.queue.top(), run.incumbent))
         status = run.monitor.stop(run.incumbent, run.upper_bound)
-        if status is Status.OPTIMAL:
-            run.monitor.stats.nodes_visited = _count_visits(run, bound)
         if status is not None:
             return status
         cutoff = run.incumbent + run.monitor.tolerance
@@ -195,7 +197,7 @@ def _batch_size(run: _Run, settings: AnchorAStar) -> int:
 
 def _first_bracket(run: _Run) -> Tensor:
     """Something to return at once: a bound from the observed states alone, and greedy's sequence."""
-    with _timed_as_bounds(run):
+    with _timed_as_bounds(run), clock(lambda: None):  # whatever the limit: this much is always known
         constants = value_constants(run.problem)
         bound = run.bound = AnchorBound(run.problem, observed_anchors(run.problem), constants)
         run.upper_bound = max(_evaluate_root(run.problem, bound), run.incumbent)
@@ -213,8 +215,7 @@ def _make_bound(run: _Run, settings: AnchorAStar, constants: Tensor) -> AnchorBo
         anchors = settings.anchors.choose(problem, constants, generator)
         anchors = anchors.shared() if settings.shared else anchors
         monitor.stats.model_steps += anchors.total * problem.action_count
-        stop = partial(_stop_at_limit, run)
-        return AnchorBound(problem, anchors, constants, progress=monitor.progress, on_block=stop)
+        return AnchorBound(problem, anchors, constants, progress=monitor.progress)
 
 
 @contextmanager
@@ -320,6 +321,12 @@ def _count_visits(run: _Run, bound: AnchorBound) -> int:
         on_path += value <= cutoff
         earned += float(problem.rewards(t, states[0, t], actions[t]))
     return visited + on_path
+
+
+def _useful_bound(run: _Run) -> float:
+    """What no sequence can exceed; infinite where that says nothing."""
+    known = torch.tensor([run.upper_bound, run.incumbent, run.problem.plausible_outcome], dtype=torch.float64)
+    return float(if_useful(*known))
 
 
 def _certificate(run: _Run, status: Status) -> Certificate:

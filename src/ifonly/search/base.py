@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ifonly.problem import BaseProblem
 from ifonly.progress import Progress, Tick
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Certificate, Stats, Status
+from ifonly.search.proof import ProofLog
+
+USELESS = 1e6
+"""A bound beyond the outcome by so many times its size says nothing."""
+
+
+def if_useful(bounds: Tensor, outcomes: Tensor, plausible: Tensor) -> Tensor:
+    """Upper bounds [...], or infinity where they tell less than that values are plausible.
+
+    `outcomes` [...] were found, and `plausible` [...] ones are not exceeded by plausible values. Courses may leave the
+    plausible ranges, so a bound cannot be cut there; but one beyond them is none that anybody could use.
+    """
+    beyond = torch.where(outcomes > -torch.inf, outcomes + USELESS * (1 + outcomes.abs()), torch.inf)
+    most = torch.where(outcomes <= plausible, torch.minimum(beyond, plausible), beyond)
+    return torch.where(bounds > most, torch.inf, bounds)
+
+
+class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
+    """Ends a search."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
 
 
 @dataclass
@@ -26,6 +50,10 @@ class Monitor:
     progress: Progress
     tolerance: float
     """Differences in outcome up to this size are rounding, not improvement."""
+    proof: ProofLog | None = None
+    """Where a search that keeps a tree tells what became of it; None: nobody asked."""
+    observed: float = -math.inf
+    """The recorded outcome, of which a gap that is a share of the improvement is counted."""
     stats: Stats = field(default_factory=Stats)
     started: float = field(default_factory=time.perf_counter)
 
@@ -58,9 +86,18 @@ class Monitor:
         self.report(incumbent, upper_bound)
         if gap <= self.tolerance:
             return Status.OPTIMAL
-        if gap <= self.limits.gap:
+        if gap <= self.granted_gap(incumbent):
             return Status.GAP_REACHED
         return self.limit_reached()
+
+    def granted_gap(self, incumbent: float) -> float:
+        """What no sequence may be better by than the incumbent, for the search to end."""
+        return float(self.limits.allowed_gap(torch.tensor(incumbent - self.observed, dtype=torch.float64)))
+
+    def stop_at_seconds(self) -> None:
+        """Raise `LimitReached` at the time limit."""
+        if self.limits.seconds is not None and self.elapsed() >= self.limits.seconds:
+            raise LimitReached(Status.TIME_LIMIT)
 
     def limit_reached(self) -> Status | None:
         """The time or node limit, if one is reached."""

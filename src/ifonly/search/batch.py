@@ -19,7 +19,7 @@ from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.search.base import Monitor, Solver
 from ifonly.search.branch_and_bound import BranchAndBound, branch_and_bound
-from ifonly.search.build_result import build_result, provenance_of
+from ifonly.search.build_result import build_results, provenance_of
 from ifonly.search.solve import asked, solve
 from ifonly.search.solvers import make_solver
 from ifonly.search.tree import stats_of
@@ -189,12 +189,9 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     solutions, tree = branch_and_bound(led, problems, monitor)
     seconds = monitor.elapsed() / count
     shared_by_all = provenance_of(asked(problems[0], limits), solver)
-    return [
-        build_result(
-            problem,
-            solution,
-            stats=stats_of(tree, number).finished(seconds, problem.horizon),
-            provenance=replace(shared_by_all, query=asked(problem, limits).query),
-        )
-        for number, (problem, solution) in enumerate(zip(problems, solutions, strict=True))
-    ]
+    return build_results(
+        problems,
+        solutions,
+        stats=[stats_of(tree, number).finished(seconds, tree.batch.horizon) for number in range(count)],
+        provenances=[replace(shared_by_all, query=asked(problem, limits).query) for problem in problems],
+    )

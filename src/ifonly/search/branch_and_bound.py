@@ -2,6 +2,8 @@
 
 A node is a sequence with some changes, after the last of which the observed actions follow. A child makes one more
 change, at a later step, so that every sequence is met once (docs/theory.md, "Every budget, alternatives and rules").
+Budgets are proven in order, 1, 2, ..., K: the search for each begins at the recorded sequence again and knows what the
+smaller ones found, so that no work is done for a budget while a smaller one is open.
 All of it runs on arrays: P problems are searched together, and none of their answers depends on the others.
 """
 
@@ -23,8 +25,9 @@ from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
+from ifonly.progress import clock
 from ifonly.result import Status
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 from ifonly.search.finalize import finalize
 from ifonly.search.incumbents import Ranking
 from ifonly.search.lookahead import one_step_bounds, replay_or_fathom
@@ -33,12 +36,14 @@ from ifonly.search.prefix_cache import PrefixCache
 from ifonly.search.tree import (
     ChildNodes,
     ExpandedNodes,
-    LimitReached,
     Tree,
+    active_cutoffs,
     count,
+    drop,
     exceed_cutoffs,
     fathom,
     new_tree,
+    nodes_are_spent,
     offer,
     stop_at_limits,
     stop_at_seconds,
@@ -107,12 +112,15 @@ def branch_and_bound(
     offer_given(tree, known)
     stopped = None
     try:
-        search(tree, settings, bounded or problems)
+        with clock(partial(stop_at_seconds, tree)):
+            search(tree, settings, bounded or problems)
     except LimitReached as limit:
         stopped = limit.status
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     update_stats(tree)
+    if tree.proof is not None:
+        tree.proof.complete = stopped is None and not bool(tree.at_node_limit.any())
     return finalize(tree, stopped), tree
 
 
@@ -125,8 +133,8 @@ def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem])
     cache = PrefixCache(tree.batch)
     warm_start(tree, cache)
     bound = leading_bound(tree, settings.bound, bounded)
-    expand_root(tree, bound, cache.observed)
-    while len(tree.open_list):
+    root = bound_root(tree, bound)
+    while begin_budgets(tree, bound, root, cache.observed):
         stop_at_limits(tree)
         for selected in select(tree, settings.batch):
             nodes = expand(tree, selected, cache)
@@ -166,7 +174,7 @@ def leading_bound(tree: Tree, name: BoundName, bounded: Sequence[BaseProblem]) -
     """The bound that leads the search: the one given, or a new one."""
     if tree.bound is None:
         started = time.perf_counter()
-        tree.bound = make_child_bound(bounded, name, check=partial(stop_at_limits, tree))
+        tree.bound = make_child_bound(bounded, name)
         tree.monitor.stats.seconds_bounds += time.perf_counter() - started
     return tree.bound
 
@@ -174,7 +182,8 @@ def leading_bound(tree: Tree, name: BoundName, bounded: Sequence[BaseProblem]) -
 def select(tree: Tree, size: int) -> Iterator[OpenNodes]:
     """Take the best open nodes, at most `size` of every problem.
 
-    They come in parts of one depth that fit memory, the deepest first, without those that were pruned meanwhile.
+    They come in parts of one depth and budget that fit memory, the deepest first, without those that were pruned
+    meanwhile.
     """
     batch, limit, whole = tree.batch, tree.monitor.limits.nodes, tree.open_list.all()
     if whole is None:
@@ -183,17 +192,17 @@ def select(tree: Tree, size: int) -> Iterator[OpenNodes]:
     chosen = tree.open_list.next(at_most if limit is None else torch.minimum(at_most, limit - tree.expanded))
     tree.selected = whole.select(chosen)
     tree.open_list.keep(~chosen)
-    for depth in range(batch.budget - 1, 0, -1):
-        group = (tree.selected.depth == depth).nonzero().squeeze(-1)
-        if not len(group):
-            continue
-        width = batch.horizon * batch.action_count * (batch.budget - depth) * batch.members
+    places = tree.selected.depth * (batch.budget + 1) + tree.active[tree.selected.problem]
+    for place in places.unique().flip(0).tolist():
+        group = (places == place).nonzero().squeeze(-1)
+        depth, budget = divmod(place, batch.budget + 1)
+        width = batch.horizon * batch.action_count * (budget - depth) * batch.members
         for rows in group.split(max(1, min(batch.rows, ELEMENTS * batch.rows // ROWS // width))):
             stop_at_seconds(tree)
             nodes = tree.selected.select(rows)
             # Cutoffs may have risen since the nodes were selected.
-            alive = exceed_cutoffs(tree, nodes.problem, nodes.bounds, 0)
-            fathom(tree, nodes.problem[~alive], nodes.bounds[~alive], 0)
+            alive = exceed_cutoffs(tree, nodes.problem, nodes.bounds)
+            drop(tree, nodes.select(~alive))
             if alive.any():
                 yield nodes.select(alive)
     tree.selected = None
@@ -205,105 +214,145 @@ def expand(tree: Tree, nodes: OpenNodes, cache: PrefixCache) -> ExpandedNodes:
     count(tree.expanded, nodes.problem, 1)
     count(tree.model_steps, nodes.problem, steps)
     feasible = tree.batch.are_feasible(nodes.problem, nodes.step, nodes.action).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        tree.proof.expanded(int(tree.active[0]), nodes.sequences, paths.outcomes)
     offer(tree, nodes.problem[feasible], nodes.sequences[feasible], paths.outcomes[feasible])
-    depth = int(nodes.depth[0])
-    return ExpandedNodes(depth, nodes.problem, nodes.step, nodes.action, nodes.sequences, nodes.bounds, paths)
+    depth, budget = int(nodes.depth[0]), int(tree.active[nodes.problem[0]])
+    return ExpandedNodes(depth, nodes.problem, nodes.step, nodes.action, nodes.sequences, nodes.bounds, paths, budget)
 
 
 def bound_children(bound: ChildBound, nodes: ExpandedNodes) -> Tensor:
-    """Upper bounds [N, K - depth, T, A] on all sequences below each child."""
-    paths = nodes.paths
-    return bound.children(Nodes(nodes.depth, nodes.problem, nodes.step + 1, states=paths.states, outcomes=paths.totals))
+    """Upper bounds [N, T, A] on all sequences below each child, within the nodes' budget."""
+    paths, left = nodes.paths, nodes.budget - nodes.depth
+    asked = Nodes(
+        nodes.depth, nodes.problem, nodes.step + 1, states=paths.states, outcomes=paths.totals, changes_left=left
+    )
+    return bound.children(asked)[:, left - 1]
 
 
-def expand_root(tree: Tree, bound: ChildBound, observed: Paths) -> None:
-    """Expand the observed sequences, which have no changes."""
-    batch, problem = tree.batch, torch.arange(tree.batch.count, device=tree.batch.device)
-    root = ExpandedNodes(
+def bound_root(tree: Tree, bound: ChildBound) -> Tensor:
+    """Upper bounds [P, K, T, A] on all sequences below every single change: what is known of each budget at first."""
+    bounds = unknown_as_infinite(bound.root())
+    count(tree.expanded, torch.arange(tree.batch.count, device=tree.batch.device), 1)
+    no_change = torch.full_like(tree.root_bounds[:, :1], -torch.inf)
+    tree.root_bounds = torch.cat([no_change, bounds.flatten(2).amax(2)], dim=1)
+    return bounds
+
+
+def begin_budgets(tree: Tree, bound: ChildBound, root: Tensor, observed: Paths) -> bool:
+    """Go on to the next budget where nothing is open, until something is; whether anything is left to do."""
+    while True:
+        waiting = (tree.open_list.counts().to(tree.active.device) == 0) & (tree.active < tree.batch.budget)
+        stop_at_limits(tree)
+        waiting &= ~nodes_are_spent(tree, waiting)
+        if not waiting.any():
+            return len(tree.open_list) > 0
+        tree.active[waiting] += 1
+        for budget in tree.active[waiting].unique().tolist():
+            begin(tree, bound, (waiting & (tree.active == budget)).nonzero().squeeze(-1), budget, root, observed)
+
+
+def begin(tree: Tree, bound: ChildBound, problem: Tensor, budget: int, root: Tensor, observed: Paths) -> None:
+    """Open the children of the observed sequences of problems [n], which have no changes, for one budget."""
+    nodes = ExpandedNodes(
         depth=0,
         problem=problem,
         step=torch.full_like(problem, -1),
         action=torch.zeros_like(problem),
-        sequences=batch.observed.to(torch.int16),
-        bounds=tree.root_bounds,
-        paths=observed,
+        sequences=tree.batch.observed[problem].to(torch.int16),
+        bounds=tree.root_bounds[problem, budget],
+        paths=observed.select(problem),
+        budget=budget,
     )
-    count(tree.expanded, problem, 1)
-    bounds = unknown_as_infinite(bound.root())
-    no_change = torch.full_like(tree.root_bounds[:, :1], -torch.inf)
-    tree.root_bounds = torch.cat([no_change, bounds.flatten(2).amax(2)], dim=1)
-    branch(tree, bound, root, prune(tree, root, bounds))
-    tree.root_bounds = torch.full_like(tree.root_bounds, -torch.inf)
+    branch(tree, bound, nodes, prune(tree, nodes, root[problem, budget - 1]))
+    tree.root_bounds[problem, budget] = -torch.inf
 
 
 def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
-    """The children that rules and support admit and whose bounds [N, K - depth, T, A] exceed a cutoff."""
+    """The children that rules and support admit and whose bounds [N, T, A] exceed the cutoff."""
     batch, depth = tree.batch, nodes.depth + 1
-    options = possible_changes(batch, nodes)
+    options = possible_changes(tree, nodes)
     # Validity is enough: both its own and its parent's bound hold for a child, so the smaller does.
-    bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, depth:, None, None])
+    bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, None, None])
     if batch.is_restricted:
         required = depth + batch.changes_to_go[nodes.problem]
-        budgets = torch.arange(depth, batch.budget + 1, device=batch.device)[:, None, None]
-        bounds = bounds.masked_fill(required.unsqueeze(1) > budgets, -torch.inf)
-    alive = exceed_cutoffs(tree, nodes.problem, bounds, depth) & options
-    fathom(tree, nodes.problem, bounds, depth, where=options & ~alive)
+        bounds = bounds.masked_fill(required > nodes.budget, -torch.inf)
+    alive = exceed_cutoffs(tree, nodes.problem, bounds) & options
+    fathom(tree, nodes.problem, bounds, where=options & ~alive)
+    if tree.proof is not None:
+        tree.proof.cut_changes(nodes, options & ~alive, bounds, active_cutoffs(tree, nodes.problem))
     parent, step, action = alive.nonzero(as_tuple=True)
-    return ChildNodes(parent, step, action, bounds.permute(0, 2, 3, 1)[parent, step, action])
+    return ChildNodes(parent, step, action, bounds[parent, step, action])
 
 
-def possible_changes(batch: ProblemBatch, nodes: ExpandedNodes) -> Tensor:
+def possible_changes(tree: Tree, nodes: ExpandedNodes) -> Tensor:
     """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
+    batch = tree.batch
     options = batch.further_changes(nodes.problem, nodes.step, nodes.action)
     # Where the observed action may stay, another one with the same reward is pointless at the last step.
     idle = batch.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
-    options[:, -1] &= ~(idle & batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1))
+    idle &= batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1)
+    if tree.proof is not None:
+        tree.proof.idle(nodes, idle & options[:, -1], batch.problems[0].change_cost)
+    options[:, -1] &= ~idle
     return options & batch.supported_changes(nodes.problem, nodes.paths.states, options.any(2))
 
 
 def branch(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> None:
     """Children without changes left are leaves, tried at once; the others are opened if they survive the lookahead."""
     depth = nodes.depth + 1
-    if depth == tree.batch.budget:
+    if depth == nodes.budget:
         count(tree.generated, nodes.problem[children.parent], 1)
         try_leaves(tree, bound, nodes, children)
         return
     children = look_ahead(tree, bound, nodes, children)
     problem = nodes.problem[children.parent]
     count(tree.generated, problem, 1)
-    bounds = torch.full((len(children), tree.batch.budget + 1), -torch.inf, dtype=torch.float64, device=problem.device)
-    bounds[:, depth:] = children.bounds
     sequences = changed(nodes.sequences[children.parent], children.step, children.action)
     depths = torch.full_like(problem, depth)
-    tree.open_list.add(OpenNodes(problem, children.step, children.action, depths, sequences, bounds))
+    tree.open_list.add(OpenNodes(problem, children.step, children.action, depths, sequences, children.bounds))
 
 
 def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> ChildNodes:
     """The children whose bounds exceed a cutoff also one step after their change, with their bounds there."""
     if not bound.has_reward_to_go or not len(children):
         return children
-    depth, problem, step = nodes.depth + 1, nodes.problem[children.parent], children.step
+    problem, step, left = nodes.problem[children.parent], children.step, nodes.budget - nodes.depth - 1
     count(tree.model_steps, problem, (step < tree.batch.horizon - 1).long())
     branches = nodes.branches(children.parent, step, nodes.sequences[children.parent])
-    cutoffs = tree.cutoffs[problem, depth:]
-    bounds = one_step_bounds(tree.batch, bound, branches, children.action, children.bounds, cutoffs)
-    alive = exceed_cutoffs(tree, problem, bounds, depth)
-    fathom(tree, problem[~alive], bounds[~alive], depth)
+    # Bounds for fewer changes than are left are not asked for.
+    bounds, cutoffs = children.bounds.new_full((2, len(children), left + 1), -torch.inf).unbind(0)
+    bounds[:, left], cutoffs[:, :left], cutoffs[:, left] = children.bounds, torch.inf, active_cutoffs(tree, problem)
+    bounds = one_step_bounds(tree.batch, bound, branches, children.action, bounds, cutoffs)[:, left]
+    alive = exceed_cutoffs(tree, problem, bounds)
+    fathom(tree, problem[~alive], bounds[~alive])
+    if tree.proof is not None:
+        sequences = changed(branches.sequences, step, children.action)[~alive]
+        tree.proof.cut(nodes.budget, sequences, bounds[~alive], active_cutoffs(tree, problem)[~alive])
     return ChildNodes(children.parent[alive], step[alive], children.action[alive], bounds[alive])
 
 
 def try_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
     """Replay leaves, the most promising of each problem first: what they find prunes others."""
-    problem, bounds = nodes.problem[leaves.parent], leaves.bounds[:, 0]
+    problem, bounds = nodes.problem[leaves.parent], leaves.bounds
     turn = (ranks_within(problem, bounds) / FIRST_LEAVES + 1).log2().long()
     turn[bounds == torch.inf] = 0  # nothing is known about any of them
     for number in range(int(turn.max()) + 1 if len(turn) else 0):
         mine = (turn == number).nonzero().squeeze(-1)
-        alive = bounds[mine] > tree.cutoffs[problem[mine], -1]
-        fathom(tree, problem[mine[~alive]], bounds[mine[~alive]].unsqueeze(1), tree.batch.budget)
+        alive = exceed_cutoffs(tree, problem[mine], bounds[mine])
+        cut_leaves(tree, nodes, leaves.select(mine[~alive]))
         for part in mine[alive].split(tree.batch.rows):
             stop_at_seconds(tree)
             replay_leaves(tree, bound, nodes, leaves.select(part))
+
+
+def cut_leaves(tree: Tree, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
+    """Leaves were pruned since the cutoff rose."""
+    problem = nodes.problem[leaves.parent]
+    fathom(tree, problem, leaves.bounds)
+    if tree.proof is not None:
+        sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
+        tree.proof.cut(nodes.budget, sequences, leaves.bounds, active_cutoffs(tree, problem))
 
 
 def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
@@ -313,8 +362,13 @@ def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: C
     problem = nodes.problem[leaves.parent]
     sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
     branches = nodes.branches(leaves.parent, leaves.step, sequences)
-    replayed = replay_or_fathom(batch, bound, branches, tree.cutoffs[problem, -1])
+    replayed = replay_or_fathom(batch, bound, branches, active_cutoffs(tree, problem))
     count(tree.model_steps, problem, replayed.steps)
-    fathom(tree, problem, replayed.fathomed_bounds.unsqueeze(1), batch.budget)
+    fathom(tree, problem, replayed.fathomed_bounds)
     done = (replayed.fathomed_bounds == -torch.inf).nonzero().squeeze(-1)
+    if tree.proof is not None:
+        cut = replayed.fathomed_bounds != -torch.inf
+        cutoffs = active_cutoffs(tree, problem)[cut]
+        tree.proof.cut(nodes.budget, sequences[cut], replayed.fathomed_bounds[cut], cutoffs)
+        tree.proof.replayed(nodes.budget, sequences[done], replayed.outcomes[done])
     offer(tree, problem[done], sequences[done], replayed.outcomes[done])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.data.episode import FloatArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.scaling import within_ranges
 from ifonly.errors import InputError
 from ifonly.models.base import TransitionModel
 from ifonly.problem import BaseProblem, EnsembleProblem, members_fingerprint
+from ifonly.problem.batch import ProblemBatch
 from ifonly.result import (
     Alternative,
     Budget,
@@ -30,26 +32,51 @@ from ifonly.search.base import Solution, Solver
 
 def build_result(problem: BaseProblem, solution: Solution, *, stats: Stats, provenance: Provenance) -> Result:
     """Replay the sequences of `solution`, all together, and put everything down."""
+    return _put_down(problem, solution, _replayed([problem], [solution])[0], stats, provenance)
+
+
+def build_results(
+    problems: Sequence[BaseProblem],
+    solutions: Sequence[Solution],
+    *,
+    stats: Sequence[Stats],
+    provenances: Sequence[Provenance],
+) -> list[Result]:
+    """What `build_result` gives for each of some problems that were searched together.
+
+    On a processor every problem's sequences are replayed by calls of their own: the last digits of a product of
+    matrices depend on its size, and no number of a result may depend on what else was searched. Elsewhere small calls
+    take all the time, so everything is replayed in one pass, and results differ by rounding (`Problem.tolerance`).
+    """
+    if problems[0].device.type == "cpu":
+        replayed = [_replayed([one], [found])[0] for one, found in zip(problems, solutions, strict=True)]
+    else:
+        replayed = _replayed(problems, solutions)
+    parts = zip(problems, solutions, replayed, stats, provenances, strict=True)
+    return [_put_down(*part) for part in parts]
+
+
+def _put_down(
+    problem: BaseProblem, solution: Solution, replayed: _Replayed, stats: Stats, provenance: Provenance
+) -> Result:
     if not solution.is_admissible:
         raise _nothing_supported(problem, solution.status)
     if math.isnan(solution.upper_bound):
         raise InputError("a solver returned NaN as its upper bound; a bound must be a number or infinite.")
-    listed: list[Budget | Alternative] = [*solution.frontier, *solution.alternatives]
-    known = [torch.as_tensor(one.actions, device=problem.device) for one in listed if one.actions is not None]
-    replayed = _Replayed(problem, torch.stack([problem.observed_actions, solution.actions, *known]))
     observed_outcome, outcome = replayed.outcomes[:2]
     if outcome == -math.inf:
         raise _nothing_finite(problem, solution.status)
     shown = problem.decode(problem.shown_states(replayed.states[:2], replayed.totals[:2]))
     certificate = solution.certificate
     others = iter(range(2, len(replayed.outcomes)))
-    changed = (solution.actions != problem.observed_actions).nonzero().flatten().tolist()
+    actions, observed_actions = replayed.sequences[1], replayed.sequences[0]
+    changed = (actions != observed_actions).nonzero()[0].tolist()
     return Result(
         episode=problem.episode.id,
         subject=problem.episode.subject,
         status=solution.status,
-        actions=solution.actions.cpu().numpy(),
-        observed_actions=problem.observed_actions.cpu().numpy(),
+        actions=actions.copy(),
+        observed_actions=observed_actions.copy(),
         states=shown[1],
         observed_states=shown[0],
         outcome=outcome,
@@ -96,19 +123,43 @@ def members_reference(models: Sequence[TransitionModel], weights: Sequence[float
     return ModelReference(kind, members_fingerprint(fingerprints, weights), fingerprints, tuple(weights or ()))
 
 
+@dataclass(frozen=True)
 class _Replayed:
-    """Sequences replayed for this problem alone: what a search found may depend, in the last digits, on what else was
-    searched with it."""
+    """The sequences of one problem - observed, chosen, and those listed - with what they lead to, on the processor."""
 
-    def __init__(self, problem: BaseProblem, sequences: Tensor) -> None:
-        self.states, self.totals = problem.replay(sequences)
-        self.clipped = clipped_outcomes(problem, self.states, sequences)
-        self.outcomes: list[float] = problem.counted(self.totals).tolist()
-        self._has_members = isinstance(problem, EnsembleProblem)
+    sequences: IntArray  # [n, T]
+    states: Tensor  # [n, T, (M,) D]
+    totals: Tensor  # [n, (M,)]
+    outcomes: list[float]
+    clipped: list[float]
 
     def members(self, row: int) -> FloatArray | None:
         """The outcome under each member [M] of an ensemble problem."""
-        return self.totals[row].cpu().numpy() if self._has_members else None
+        return self.totals[row].numpy() if self.totals.dim() > 1 else None
+
+
+def _replayed(problems: Sequence[BaseProblem], solutions: Sequence[Solution]) -> list[_Replayed]:
+    """The sequences of every solution, replayed in one pass."""
+    first = problems[0]
+    rows = [_sequences(problem, solution) for problem, solution in zip(problems, solutions, strict=True)]
+    counts = [len(one) for one in rows]
+    sequences = torch.as_tensor(np.concatenate(rows), device=first.device)
+    batch = first.as_batch if len(problems) == 1 else ProblemBatch(problems)
+    owner = torch.arange(len(problems)).repeat_interleave(torch.tensor(counts)).to(first.device)
+    paths = batch.rollout(owner, sequences)
+    clipped = torch.tensor(clipped_outcomes(first, paths.states, sequences), dtype=torch.float64)
+    parts = [values.cpu().split(counts) for values in (paths.states, paths.totals, paths.outcomes, clipped)]
+    return [
+        _Replayed(sequences, states, totals, outcomes.tolist(), within.tolist())
+        for sequences, states, totals, outcomes, within in zip(rows, *parts, strict=True)
+    ]
+
+
+def _sequences(problem: BaseProblem, solution: Solution) -> IntArray:
+    """What is replayed for a problem [n, T]: the recorded sequence, the answer, and what is listed beside it."""
+    listed: list[Budget | Alternative] = [*solution.frontier, *solution.alternatives]
+    known = [one.actions for one in listed if one.actions is not None]
+    return np.stack([problem.episode.actions, solution.actions.cpu().numpy(), *known])
 
 
 def clipped_outcomes(problem: BaseProblem, states: Tensor, actions: Tensor) -> list[float]:

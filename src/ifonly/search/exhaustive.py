@@ -17,8 +17,9 @@ from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS
+from ifonly.progress import clock, look_at_clock
 from ifonly.result import Certificate, Stats, Status
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,14 @@ class Exhaustive(Solver):
         """Offer every sequence to `best`, until all are seen or something says stop."""
         blocks = _Enumeration(problem, self.batch, monitor.stats).continuations(0, _root(problem))
         try:
-            while (status := monitor.stop(best.outcome, math.inf)) is None:
-                leaves = next(blocks, None)
-                if leaves is None:
-                    return Status.OPTIMAL
-                best.offer(leaves)
+            with clock(monitor.stop_at_seconds):
+                while (status := monitor.stop(best.outcome, math.inf)) is None:
+                    leaves = next(blocks, None)
+                    if leaves is None:
+                        return Status.OPTIMAL
+                    best.offer(leaves)
+        except LimitReached as limit:
+            return limit.status
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         return status
@@ -198,6 +202,7 @@ class _Enumeration:
 
     def _branch(self, t: int, nodes: _Nodes) -> _Nodes:
         """One child per node and admissible action, the observed action first."""
+        look_at_clock()
         problem = self.problem
         observed = problem.observed_actions[t : t + 1]
         choices = torch.cat([observed, problem.alternatives(t)])  # [n]
@@ -236,6 +241,7 @@ class _Enumeration:
         """Nodes without changes left, completed by the observed actions."""
         problem, states, earned = self.problem, nodes.states, nodes.earned
         for step in range(t, problem.horizon):
+            look_at_clock()
             action = problem.observed_actions[step]
             earned = earned + problem.rewards(step, states, action)
             if step < problem.horizon - 1:

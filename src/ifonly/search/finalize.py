@@ -17,8 +17,8 @@ from ifonly.problem import BaseProblem
 from ifonly.problem.batch import drop_idle_changes
 from ifonly.result import Alternative, Budget, Certificate, Status
 from ifonly.rewards import declared_constants
-from ifonly.search.base import Solution
-from ifonly.search.tree import Tree, upper_bounds
+from ifonly.search.base import Solution, if_useful
+from ifonly.search.tree import Tree, granted, upper_bounds
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
         return answers
     # Where the optimum is known already, rounding must not put the bound below it.
     found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
-    smaller = [min(own, max(pair)) for own, *pair in zip(answers.upper_bounds, bounds, found, strict=True)]
+    anchored, outcomes = torch.tensor([bounds, found], dtype=torch.float64)
+    plausible = torch.full_like(outcomes, problem.plausible_outcome)
+    bounds = if_useful(torch.maximum(anchored, outcomes), outcomes, plausible).tolist()
+    smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 
 
@@ -97,7 +100,7 @@ def _status(tree: Tree, number: int, upper_bound: float) -> Status | None:
     best = float(tree.incumbents.best[number].max())
     if not upper_bound > best + tolerance:
         return Status.OPTIMAL
-    if not upper_bound > best + max(tolerance, tree.monitor.limits.gap):
+    if not upper_bound > best + float(granted(tree)[number, -1]):
         return Status.GAP_REACHED
     return None
 
@@ -129,7 +132,7 @@ def _alternatives(tree: Tree, number: int, actions: Tensor, outcome: float) -> t
 
 def _certificate(tree: Tree, number: int, answers: _Answers, *, finished: bool) -> Certificate:
     bound, problem = tree.bound, tree.batch.problems[number]
-    complete = finished and tree.monitor.limits.gap <= problem.tolerance
+    complete = finished and bool((granted(tree)[number] <= problem.tolerance).all())
     details: dict[str, Any] = {} if bound is None else dict(bound.details(number))
     details |= {
         "open": answers.open_nodes,

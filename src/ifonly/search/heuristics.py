@@ -19,10 +19,10 @@ from torch import Tensor
 from ifonly.data.plain import check_whole
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Branches, changed
-from ifonly.progress import silent
+from ifonly.progress import clock, silent
 from ifonly.query import Limits
 from ifonly.result import Certificate, Stats, Status
-from ifonly.search.base import Monitor, Solution, Solver
+from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 
 
 class Heuristic(Solver):
@@ -32,14 +32,22 @@ class Heuristic(Solver):
 
     def search(self, problem: BaseProblem, monitor: Monitor) -> Solution:
         """The best sequence found, without a bound."""
-        best = Incumbent(problem, monitor)
-        try:
-            self.improve(best)
-        except KeyboardInterrupt:
-            best.status = Status.INTERRUPTED
+        best = self.found(problem, monitor)
         certificate = Certificate(f"{self.name} heuristic", proven=False, tolerance=best.tolerance)
         status = best.status or Status.HEURISTIC
         return Solution(best.actions, status, math.inf, certificate, is_admissible=best.is_admissible)
+
+    def found(self, problem: BaseProblem, monitor: Monitor) -> Incumbent:
+        """The best sequence found, and what ended the search."""
+        best = Incumbent(problem, monitor)
+        try:
+            with clock(monitor.stop_at_seconds):
+                self.improve(best)
+        except LimitReached as limit:
+            best.status = limit.status
+        except KeyboardInterrupt:
+            best.status = Status.INTERRUPTED
+        return best
 
     @abstractmethod
     def improve(self, best: Incumbent) -> None:
@@ -125,8 +133,7 @@ class Greedy(Heuristic):
 def greedy_actions(problem: BaseProblem, *, seconds: float | None = None) -> tuple[Tensor, float]:
     """What `Greedy` finds within `seconds`, actions [T] and outcome: a good first incumbent for an exact search."""
     with torch.no_grad():
-        best = Incumbent(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
-        Greedy().improve(best)
+        best = Greedy().found(problem, Monitor(Limits(seconds=seconds), silent, problem.tolerance))
     return best.actions, best.outcome
 
 

@@ -23,7 +23,7 @@ class OpenNodes:
     action: Tensor  # [N] int64
     depth: Tensor  # [N] int64, the number of changes
     sequences: Tensor  # [N, T] int16: open lists are large
-    bounds: Tensor  # [N, K+1] float64, on all below the node with at most so many changes; -inf for fewer than `depth`
+    bounds: Tensor  # [N] float64, on all below the node, within the budget that is being proven
 
     def __len__(self) -> int:
         return len(self.problem)
@@ -82,17 +82,13 @@ class OpenList:
         return torch.bincount(whole.problem, minlength=self._problem_count)
 
     def next(self, at_most: Tensor) -> Tensor:
-        """Which of `all()` to expand next, a mask: best bound first, at most so many of each problem [P].
-
-        A bound that is infinite for some budget ranks above all others; among those, the best finite one decides.
-        """
+        """Which of `all()` to expand next, a mask: best bound first, at most so many of each problem [P]."""
         whole = self.all()
         assert whole is not None
         if whole.bytes() > self._memory:
             self.depth_first = True
             return self._deepest(whole, at_most)
-        finite = whole.bounds.masked_fill(whole.bounds == torch.inf, -torch.inf)
-        ranks = ranks_within(whole.problem, whole.bounds.amax(1), finite.amax(1), ties=_order_of_equals(whole))
+        ranks = ranks_within(whole.problem, whole.bounds, ties=_order_of_equals(whole))
         return ranks < at_most[whole.problem]
 
     def _deepest(self, whole: OpenNodes, at_most: Tensor) -> Tensor:
@@ -102,9 +98,8 @@ class OpenList:
         if not len(rows):
             return chosen
         rows = rows[whole.depth[rows] == whole.depth[rows].max()]
-        keys = whole.bounds[rows].amax(1)
-        rows = rows[ranks_within(whole.problem[rows], keys) < at_most[whole.problem[rows]]]
-        best = whole.bounds[rows].amax(1).argsort(descending=True, stable=True)[:DEPTH_FIRST]
+        rows = rows[ranks_within(whole.problem[rows], whole.bounds[rows]) < at_most[whole.problem[rows]]]
+        best = whole.bounds[rows].argsort(descending=True, stable=True)[:DEPTH_FIRST]
         chosen[rows[best]] = True
         return chosen
 

@@ -15,25 +15,22 @@ from torch import Tensor
 from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
-from ifonly.search.base import Monitor
+from ifonly.search.base import LimitReached, Monitor, if_useful
 from ifonly.search.incumbents import Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
+from ifonly.search.proof import ProofLog
 
 MEMORY = 1024.0
 """MiB of open nodes before the search goes depth first."""
 REPORT_SECONDS = 0.1
 
 
-class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops
-    """Ends a search."""
-
-    def __init__(self, status: Status) -> None:
-        self.status = status
-
-
 @dataclass
 class Tree:
     """The search trees of P problems with budget K, at one moment; [P, K+1] has one column per budget 0..K.
+
+    Budgets are proven in order: the open nodes of a problem are those of its `active` budget, whose tree begins at the
+    recorded sequence again. What smaller budgets found stays.
 
     Functions change it in place and in such an order that `upper_bounds` holds at every moment: an interruption
     anywhere leaves a valid bracket. Counters are int64, bounds and outcomes float64, though the Taylor bound evaluates
@@ -49,9 +46,9 @@ class Tree:
     ranking: Ranking | None
     """The best sequences of the full budget; None where only the best is asked for."""
     open_list: OpenList
-    slack: Tensor  # [P, 1], what a better sequence must gain to be looked for: the tolerance, or the gap granted
+    active: Tensor  # [P], the budget that is being proven; 0 before the search begins
     infeasible: Tensor  # [P, K+1] bool, budgets too small for the changes that rules require
-    cutoffs: Tensor  # [P, K+1], incumbents plus slack: a node is pruned unless its bound exceeds one of its budgets'
+    cutoffs: Tensor  # [P, K+1], incumbents plus what a better one must gain: what does not exceed it is pruned
     fathomed_bounds: Tensor  # [P, K+1], on what a gap or a node limit left unexplored
     root_bounds: Tensor  # [P, K+1], infinite until the root is bounded, minus infinity once its children are open
     expanded: Tensor  # [P]
@@ -63,6 +60,11 @@ class Tree:
     reported: float = -math.inf
     """When progress was last reported."""
 
+    @property
+    def proof(self) -> ProofLog | None:
+        """Where the search tells what it expands, replays and cuts; None: nobody asked."""
+        return self.monitor.proof
+
 
 @dataclass(frozen=True)
 class ExpandedNodes:
@@ -73,8 +75,9 @@ class ExpandedNodes:
     step: Tensor  # [N] int64, of the last change; -1 at the root
     action: Tensor  # [N] int64
     sequences: Tensor  # [N, T] int16
-    bounds: Tensor  # [N, K+1] float64, on all below the node
+    bounds: Tensor  # [N] float64, on all below the node, with at most `budget` changes
     paths: Paths
+    budget: int  # the one that is being proven
 
     def branches(self, rows: Tensor, step: Tensor, sequences: Tensor) -> Branches:
         """Where `sequences` [n, T] leave the paths of some `rows` [n] at `step` [n]."""
@@ -89,7 +92,7 @@ class ChildNodes:
     parent: Tensor  # [N] int64
     step: Tensor  # [N] int64
     action: Tensor  # [N] int64
-    bounds: Tensor  # [N, budgets] float64, for as many changes as the child has, and more, up to K
+    bounds: Tensor  # [N] float64, on all below the child, within the budget that is being proven
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -115,7 +118,7 @@ def new_tree(
         incumbents=Incumbents(batch),
         ranking=ranking,
         open_list=OpenList(batch.count, memory=memory * 2**20),
-        slack=batch.tolerance.clamp(min=limits.gap).unsqueeze(1),
+        active=zeros.clone(),
         infeasible=torch.arange(batch.budget + 1, device=device) < required.unsqueeze(1),
         cutoffs=-unknown,
         fathomed_bounds=-unknown,
@@ -141,38 +144,58 @@ def offer(tree: Tree, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, r
         if ranked:
             tree.ranking.offer(problem, outcomes, sequences)
         thresholds[:, -1] = tree.ranking.thresholds()
-    cutoffs = thresholds + tree.slack
+    cutoffs = thresholds + granted(tree)
     raised = not torch.equal(cutoffs, tree.cutoffs)
     tree.cutoffs = cutoffs
     whole = tree.open_list.all() if raised else None
     if whole is not None:
-        alive = exceed_cutoffs(tree, whole.problem, whole.bounds, 0)
-        fathom(tree, whole.problem[~alive], whole.bounds[~alive], 0)
+        alive = exceed_cutoffs(tree, whole.problem, whole.bounds)
+        drop(tree, whole.select(~alive))
         tree.open_list.keep(alive)
 
 
-def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor, depth: int) -> Tensor:
-    """Whether bounds [N, budgets, ...], of budgets from `depth` on, exceed the cutoff of some budget [N, ...]."""
-    cutoffs = tree.cutoffs[problem, depth:]
-    return (bounds > cutoffs.view(*cutoffs.shape, *[1] * (bounds.dim() - 2))).any(1)
+def drop(tree: Tree, nodes: OpenNodes) -> None:
+    """Open nodes were pruned since cutoffs rose."""
+    fathom(tree, nodes.problem, nodes.bounds)
+    if tree.proof is not None:
+        cutoffs = active_cutoffs(tree, nodes.problem)
+        tree.proof.cut(int(tree.active[0]), nodes.sequences, nodes.bounds, cutoffs)
 
 
-def fathom(tree: Tree, problem: Tensor, bounds: Tensor, depth: int, *, where: Tensor | None = None) -> None:
-    """Keep the largest of the bounds [N, budgets, ...] that were pruned (`where` [N, ...] some were).
+def granted(tree: Tree) -> Tensor:
+    """What a better sequence must gain to be looked for [P, K+1]: the tolerance, or the gap granted."""
+    limits, gained = tree.monitor.limits, tree.incumbents.by_budget()
+    if limits.gap_is_share:
+        gained = gained - tree.batch.observed_outcomes.unsqueeze(1)
+    return torch.maximum(tree.batch.tolerance.unsqueeze(1), limits.allowed_gap(gained))
+
+
+def active_cutoffs(tree: Tree, problem: Tensor) -> Tensor:
+    """The cutoffs [N] of the budgets that are being proven for problems [N]."""
+    return tree.cutoffs[problem, tree.active[problem]]
+
+
+def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor) -> Tensor:
+    """Whether bounds [N, ...] exceed the cutoff of the budget that is being proven [N, ...]."""
+    return bounds > active_cutoffs(tree, problem).view(-1, *[1] * (bounds.dim() - 1))
+
+
+def fathom(tree: Tree, problem: Tensor, bounds: Tensor, *, where: Tensor | None = None) -> None:
+    """Keep the largest of the bounds [N, ...] that were pruned (`where` some were).
 
     Without a gap there is nothing to keep: no pruned bound is above an incumbent by more than the tolerance.
     """
-    if tree.monitor.limits.gap == 0 or not bounds.numel():
+    if tree.monitor.limits.is_exact or not bounds.numel():
         return
     if where is not None:
-        bounds = bounds.masked_fill(~where.unsqueeze(1), -torch.inf)
-    largest = bounds.flatten(2).amax(2) if bounds.dim() > 2 else bounds
-    keep_largest(tree.fathomed_bounds[:, depth:], problem, largest)
+        bounds = bounds.masked_fill(~where, -torch.inf)
+    keep_largest(tree, tree.fathomed_bounds, problem, bounds.flatten(1).amax(1) if bounds.dim() > 1 else bounds)
 
 
-def keep_largest(table: Tensor, problem: Tensor, bounds: Tensor) -> None:
-    """Raise each problem's row of `table` [P, n] to the largest of its bounds [N, n], in place."""
-    table.scatter_reduce_(0, problem.unsqueeze(1).expand_as(bounds), bounds, "amax")
+def keep_largest(tree: Tree, table: Tensor, problem: Tensor, bounds: Tensor) -> None:
+    """Raise the entries of `table` [P, K+1] of the budgets that are being proven to the largest of their bounds [N], in
+    place."""
+    table.view(-1).scatter_reduce_(0, problem * table.shape[1] + tree.active[problem], bounds, "amax")
 
 
 def upper_bounds(tree: Tree) -> Tensor:
@@ -184,9 +207,9 @@ def upper_bounds(tree: Tree) -> Tensor:
     upper = torch.stack([found, tree.fathomed_bounds, tree.root_bounds]).amax(0)
     for nodes in (tree.open_list.all(), tree.selected):
         if nodes is not None:
-            keep_largest(upper, nodes.problem, nodes.bounds)
-    most = torch.tensor([problem.largest_outcome for problem in tree.batch.problems], dtype=torch.float64)
-    upper = torch.maximum(torch.minimum(upper, most.to(upper).unsqueeze(1)), found)
+            keep_largest(tree, upper, nodes.problem, nodes.bounds)
+    upper = torch.maximum(torch.minimum(upper, tree.batch.largest_outcomes.unsqueeze(1)), found)
+    upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1))
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.
     return upper.flip(1).cummin(1).values.flip(1)
@@ -209,8 +232,16 @@ def stop_at_limits(tree: Tree) -> None:
     if whole is not None and spent[whole.problem].any():
         mine = spent[whole.problem]
         tree.at_node_limit[whole.problem[mine]] = True
-        keep_largest(tree.fathomed_bounds, whole.problem[mine], whole.bounds[mine])
+        keep_largest(tree, tree.fathomed_bounds, whole.problem[mine], whole.bounds[mine])
         tree.open_list.keep(~mine)
+
+
+def nodes_are_spent(tree: Tree, waiting: Tensor) -> Tensor:
+    """Which problems [P] may expand no more nodes; those that are `waiting` [P] to are stopped by it."""
+    limit = tree.monitor.limits.nodes
+    spent = torch.zeros_like(waiting) if limit is None else tree.expanded >= limit
+    tree.at_node_limit |= spent & waiting
+    return spent
 
 
 def stop_at_seconds(tree: Tree) -> None:
@@ -223,8 +254,7 @@ def stop_at_seconds(tree: Tree) -> None:
         # Of several problems, the one that is farthest from its proof.
         worst = int((upper - best).nan_to_num(0.0).argmax())
         monitor.report(float(best[worst]), float(upper[worst]), open=len(tree.open_list))
-    if monitor.limits.seconds is not None and monitor.elapsed() >= monitor.limits.seconds:
-        raise LimitReached(Status.TIME_LIMIT)
+    monitor.stop_at_seconds()
 
 
 def update_stats(tree: Tree) -> None:

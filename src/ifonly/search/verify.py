@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
 from ifonly.problem import REPLAY_TOLERANCE, BaseProblem, EnsembleProblem, HasMembers, Problem, Support, SupportSource
 from ifonly.progress import Progress, silent
+from ifonly.proofs import check_proof
+from ifonly.proofs.question import Record
 from ifonly.query import Limits
 from ifonly.result import Alternative, Budget, Result, Status
 from ifonly.rewards import Reward
@@ -26,6 +29,7 @@ from ifonly.search.build_result import clipped_outcomes
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
 from ifonly.search.heuristics import RandomSearch, greedy_actions
 from ifonly.search.incumbents import MOST_WITHIN
+from ifonly.search.proof import differences
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
@@ -47,12 +51,16 @@ class Verification:
     episode: str
     checks: tuple[Check, ...]
     proof_repeated: bool
-    """Whether every admissible sequence was enumerated, so that the bound is proven anew and not only unrefuted."""
+    """Whether every admissible sequence was enumerated, or every part of the search's log confirmed, so that the bound
+    is proven anew and not only unrefuted."""
     has_evidence: bool = False
     """Whether the result tells evidence, which is not checked."""
+    enumerated: bool = False
+    """Whether it was by enumeration that the proof was repeated."""
 
     def __str__(self) -> str:
-        verdict = "optimum verified, by enumerating every sequence" if self.proof_repeated else "not refuted"
+        how = "by enumerating every sequence" if self.enumerated else "by checking a log of the search"
+        verdict = f"optimum verified, {how}" if self.proof_repeated else "not refuted"
         lines = [f"episode {self.episode}: {verdict}", *(f"  {c.claim}: {c.finding}" for c in self.checks)]
         if self.has_evidence:
             lines.append("  not checked: the evidence that the result tells; examine the answer again")
@@ -66,6 +74,7 @@ def verify(
     *,
     reward: Reward | None = None,
     support: Support | SupportSource | None = None,
+    proof: str | Path | None = None,
     samples: int = 2000,
     exhaustive_up_to: int = 5_000_000,
     progress: Progress = silent,
@@ -79,7 +88,8 @@ def verify(
     what the result says of the model's check is compared with what the model keeps.
     An ensemble problem's result needs all of its members, a list or an ensemble. A custom reward is code and was not
     stored: hand it over again as `reward`; so is what changes had to have behind them: hand it, or
-    the behaviour model that it came from, over as `support`.
+    the behaviour model that it came from, over as `support`. `proof` names a log of the search, which must be of this
+    question and is checked by `check_proof`: that repeats the proof where enumeration cannot.
     """
     problem = _rebuild(result, episode, model, reward=reward, support=support)
     with torch.no_grad():
@@ -91,17 +101,23 @@ def verify(
             *(_bracket(result, problem, samples, exhaustive_up_to, progress) if _is_bounded(result) else ()),
             *_alternatives(result, problem, exhaustive_up_to),
             *(_frontier(result, problem, exhaustive_up_to) if result.frontier else ()),
+            *(_question_of_log(result, problem, proof) if proof is not None else ()),
         ]
     failed = [check for check in checks if not check.holds]
     if failed:
         listing = "\n".join(f"  {check.claim}: {check.finding}" for check in failed)
         raise VerificationError(f"the result for episode {result.episode!r} does not hold:\n{listing}")
-    enumerated = problem.sequence_count() <= exhaustive_up_to
+    enumerated = _is_bounded(result) and problem.sequence_count() <= exhaustive_up_to
+    logged = None if proof is None else check_proof(proof, progress=progress)
+    if logged is not None:
+        finding = f"covers all {logged.sequences:,} sequences; {logged.confirmed:,} of {logged.cuts:,} cuts confirmed"
+        checks.append(Check("log: search", True, finding))
     return Verification(
         result.episode,
         tuple(checks),
-        proof_repeated=_is_bounded(result) and enumerated,
+        proof_repeated=enumerated or (logged is not None and logged.complete),
         has_evidence=result.evidence.examined,
+        enumerated=enumerated,
     )
 
 
@@ -134,6 +150,17 @@ def _rebuild(
         return Problem.from_episode(episode, model, query, support=support)
     except IfonlyError as error:
         raise VerificationError(f"the result's question cannot be put to this model and episode: {error}") from error
+
+
+def _question_of_log(result: Result, problem: BaseProblem, path: str | Path) -> Iterator[Check]:
+    """A log proves what is claimed only if it answers the same question in the same way."""
+    claimed = Record.read(path)
+    differing = differences(claimed, problem)
+    yield Check("log: question", not differing, f"another one: {', '.join(differing)}" if differing else "the same")
+    outcomes, bounds = (claimed.array(f"best/{name}", (None,), infinite=True) for name in ("outcomes", "bounds"))
+    tolerance = SLACK * problem.tolerance
+    same = abs(outcomes[-1] - result.outcome) <= tolerance and bounds[-1] <= result.upper_bound + tolerance
+    yield Check("log: outcome", bool(same), f"{result.outcome:.10g} claimed, {outcomes[-1]:.10g} in the log")
 
 
 def _is_bounded(result: Result) -> bool:
@@ -228,7 +255,9 @@ def _claims(result: Result, problem: BaseProblem) -> Iterator[Check]:
     bounded = math.isfinite(result.upper_bound)
     yield Check("certificate", proven == bounded, "a bound and its proof" if proven else "neither bound nor proof")
     if result.status in (Status.OPTIMAL, Status.GAP_REACHED):
-        allowed = result.query.limits.gap if result.status is Status.GAP_REACHED else 0.0
+        improvement = torch.tensor(result.improvement, dtype=torch.float64)
+        granted = float(result.query.limits.allowed_gap(improvement))
+        allowed = granted if result.status is Status.GAP_REACHED else 0.0
         holds = proven and result.gap <= allowed + SLACK * problem.tolerance
         yield Check("gap", holds, f"{result.gap:.4g} for a result called {result.status.value!r}")
     if result.status is Status.HEURISTIC:

@@ -25,7 +25,7 @@ from ifonly.search.solve import solve
 _ROUNDING = 1e-9  # relative differences up to this size, in float64, are rounding
 
 
-def check_model(
+def check_transition_model(
     model: TransitionModel, *, samples: int = 64, spread: float = 1.0, noise_spread: float = 1.0, seed: int = 0
 ) -> None:
     """Test what every model promises, at `samples` random transitions.

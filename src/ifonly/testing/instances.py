@@ -22,8 +22,10 @@ from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.flow import MonotoneFlow
 from ifonly.models.location_scale import LocationScale
+from ifonly.models.networks import NetworkModel
 from ifonly.models.noise import PRIORS
 from ifonly.models.post_nonlinear import PostNonlinear, Spline
+from ifonly.models.recipes import find_recipe
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Query
 from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward
@@ -121,6 +123,8 @@ class RandomProblemSettings:
     """Of the dynamic features: "linear", "bounded", "log", or "mixed", each feature another."""
     residual: str | None = "none"
     """What locations add to their networks: "none", "identity" or "diagonal"; None also draws among all priors."""
+    recipe: str | None = None
+    """A recipe of `fit` whose kind of model is asked, with random weights; it goes before `model_kind`."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -251,9 +255,14 @@ def random_model(
     settings = settings or RandomProblemSettings()
     kind = settings.model_kind or str(rng.choice(MODEL_KINDS))
     scaler = _random_scaler(schema, rng)
-    if kind == LinearModel.kind:
+    model: NetworkModel
+    if settings.recipe is not None:
+        model = find_recipe(settings.recipe).untrained(schema, hidden=settings.hidden)
+        model.set_scaler(scaler)
+    elif kind == LinearModel.kind:
         return _random_linear_model(schema, rng, scaler)
-    model = _untrained(NETWORK_MODELS[kind], schema, rng, settings, scaler)
+    else:
+        model = _untrained(NETWORK_MODELS[kind], schema, rng, settings, scaler)
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     model.initialize(generator)
     # Where nothing saturates, large weights would make states grow without end.

@@ -12,12 +12,11 @@ import numpy as np
 
 from ifonly.data.schema import moment
 from ifonly.models.standing import REFIT
-from ifonly.text.calibration import adjusted_message, calibration_messages
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_message, shown_names
-from ifonly.text.coupling import coupling_messages
+from ifonly.text.gains import adjusted_message, calibration_messages, coupling_messages, gain_messages, moves
 from ifonly.text.numbers import percent
-from ifonly.text.verdict import gain_messages, moves, verdict_message
+from ifonly.text.verdict import verdict_message
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Feature, Schema

@@ -116,7 +116,10 @@ def _moved(result: Result) -> str:
 def _bound(result: Result) -> str:
     if math.isinf(result.upper_bound):
         return say("line.no bound")
-    return say("line.closed") if result.proven else say("line.gap", gap=f"{result.gap:.4g}")
+    if result.proven:
+        return say("line.closed")
+    share = "" if result.relative_gap is None else say("line.gap share", share=f"{100 * result.relative_gap:.2g} %")
+    return say("line.gap", gap=f"{result.gap:.4g}", share=share)
 
 
 def _change_lines(result: Result) -> list[str]:

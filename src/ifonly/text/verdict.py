@@ -1,16 +1,13 @@
-"""The verdict on an answer, and what is left of its promise, in words."""
+"""The verdict on an answer, in words."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ifonly.text.catalogue import Message
 from ifonly.text.numbers import percent
 
 if TYPE_CHECKING:
-    from ifonly.query import Query
     from ifonly.result import Evidence
 
 REASONS = 2
@@ -34,33 +31,9 @@ def _reasons(evidence: Evidence) -> list[Message]:
     checked = {"fail": "model check", "not judged": "not judged"}
     codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
-    codes += [signal.value for signal in evidence.judgement.reasons]
+    signals = [signal.value for signal in evidence.judgement.reasons]
+    if evidence.hidden_clearly:
+        codes.append("hidden")
+        signals = [signal for signal in signals if signal != "recorded"]
+    codes += signals
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]
-
-
-def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
-    """The promise, and what is left of it once what it owes to having been chosen is taken off."""
-    found = evidence.estimate
-    if found is None or evidence.promised is None:
-        return ()
-    moved = moves(query)
-    ends = {"low": moved(found.low), "high": moved(found.high)}
-    label = query.reward.show(0.0).label
-    values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
-    return (Message("judged.gain", values),)
-
-
-def moves(query: Query) -> Callable[[float], Message]:
-    """Turns improvements into words, in the outcome's own direction."""
-    shown = query.reward.show(0.0)
-    size = abs(query.reward.show(1.0).value - shown.value)
-
-    def moved(improvement: float) -> Message:
-        if not math.isfinite(improvement):
-            return Message("refits.not finite")
-        if improvement == 0:
-            return Message("refits.unchanged")
-        better = (improvement > 0) == shown.higher_is_better
-        return Message(f"refits.{'higher' if better else 'lower'}", {"amount": f"{size * abs(improvement):.4g}"})
-
-    return moved

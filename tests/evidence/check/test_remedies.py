@@ -6,11 +6,12 @@ import pytest
 
 from ifonly import Cohort, FitSettings, LocationScale
 from ifonly.errors import InputError
-from ifonly.evidence.check.advice import USUAL
+from ifonly.evidence.check.advice import SUBJECT_EFFECT, USUAL, recipe_of, used_by
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.model_check import Level, ModelCheck
-from ifonly.evidence.check.remedies import promising, recipe_of, try_remedies
+from ifonly.evidence.check.remedies import promising, try_remedies
 from ifonly.models.fit import evaluate
+from ifonly.models.fit_effects import fit_with_effects
 from ifonly.models.recipes import RECIPES
 from ifonly.progress import Tick
 from ifonly.text.catalogue import catalogue
@@ -72,6 +73,24 @@ def test_the_most_promising_recipes(checked) -> None:
     assert recipe_of(worlds.model()) is None
     assert [recipe.name for recipe in promising(checked("heavy tails"), own)] == ["residual-tails"]
     assert promising(checked("right")) == ()
+
+
+@pytest.mark.parametrize("name", ["plain", "plain-tails", "residual", "residual-tails"])
+def test_a_check_does_not_advise_what_the_model_was_made_by(name: str) -> None:
+    untrained = RECIPES[name].untrained(worlds.SCHEMA, (8,))
+    untrained.set_scaler(worlds.model().scaler)
+    found = [finding for finding in check_model(untrained, worlds.record(60, seed=3)).findings if finding.cause]
+    assert any(name in USUAL[finding.kind].remedies for finding in found), "else the test would show nothing"
+    assert all(finding.remedies and name not in finding.remedies for finding in found)
+
+
+def test_effects_of_subjects_are_no_remedy_for_a_model_that_has_them() -> None:
+    cohort = worlds.record(12, seed=4)
+    model = fit_with_effects(RECIPES["residual"].untrained(worlds.SCHEMA, (4,)), cohort, settings=FitSettings(epochs=1))
+    assert used_by(model) == {"residual", SUBJECT_EFFECT}
+    assert used_by(worlds.model()) == set()
+    for recipe in RECIPES:  # whatever is taken out, something is left to try
+        assert all(set(advice.remedies) - {recipe, SUBJECT_EFFECT} for advice in USUAL.values())
 
 
 def test_trying_remedies() -> None:

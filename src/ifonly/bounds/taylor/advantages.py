@@ -8,7 +8,6 @@ numbers are those of docs/theory.md. All numbers are float64; norms of D^2 f are
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -22,6 +21,7 @@ from ifonly.bounds.taylor.value_expansion import ValueExpansion
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import eigenvalue_bound, norm_bound
 from ifonly.problem import array_scale
+from ifonly.progress import look_at_clock
 
 STEPS_TOGETHER = 800
 """Steps that are expanded together, on a CPU."""
@@ -63,12 +63,13 @@ class _Changed:
     jacobian_norm: Tensor  # [N]
 
 
-def expand_advantages(paths: RecordedPaths, values: ValueExpansion, check: Callable[[], None]) -> Advantages:
-    """Every change of the steps before the last; `check` is called now and then, and may raise to end the work."""
+def expand_advantages(paths: RecordedPaths, values: ValueExpansion) -> Advantages:
+    """Every change of the steps before the last."""
     effects, size = paths.effects, paths.effects.shape[-1]
     pulled_effects = (effects.unsqueeze(-2) @ values.hessian[:, 1:, None]).squeeze(-2)  # H' e
     adjoint = values.gradient[:, 1:, None] + pulled_effects  # q = lambda' + H' e, the gradient of P_{c+1} at e
-    changed = _expand_changes(paths, values, adjoint, check)
+    changed = _expand_changes(paths, values, adjoint)
+    look_at_clock()
     hessian = changed.hessian - values.hessian[:, :-1, None]
     gradient = changed.pulled + (paths.rewards.slope - values.gradient)[:, :-1, None]
     root = values.metric_root[:, :-1, None]
@@ -93,16 +94,14 @@ def expand_advantages(paths: RecordedPaths, values: ValueExpansion, check: Calla
     )
 
 
-def _expand_changes(
-    paths: RecordedPaths, values: ValueExpansion, adjoint: Tensor, check: Callable[[], None]
-) -> _Changed:
+def _expand_changes(paths: RecordedPaths, values: ValueExpansion, adjoint: Tensor) -> _Changed:
     """All changes [P, C, A, ...], so many steps at a time that temporary arrays stay small; adjoints [P, C, A, D]."""
     count, steps, actions, _ = adjoint.shape
     problem, step = torch.ones_like(adjoint[..., 0, 0]).nonzero(as_tuple=True)
     together = max(1, STEPS_TOGETHER * array_scale(adjoint.device) // actions)
     parts = []
     for p, c in zip(problem.split(together), step.split(together), strict=True):
-        check()
+        look_at_clock()
         parts.append(_expand_block(paths, values, adjoint, p, c))
     shape = (count, steps, actions)
     return _Changed(

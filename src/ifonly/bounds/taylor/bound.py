@@ -12,7 +12,7 @@ advantages - is evaluated in float32 with the margins (T53) to (T55), each at le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.value_expansion import ValueExpansion, expand_values
 from ifonly.errors import InputError
 from ifonly.problem import Problem, array_scale
+from ifonly.progress import look_at_clock
 from ifonly.rewards.bound import BoundReward
 
 NEAR = 2
@@ -90,8 +91,8 @@ class TaylorTables:
 
 @torch.no_grad()
 @full_precision_float32_matmul
-def build_tables(problems: Sequence[Problem], check: Callable[[], None] = lambda: None) -> TaylorTables:
-    """The tables of P problems; `check` is called now and then, and may raise to end the work.
+def build_tables(problems: Sequence[Problem]) -> TaylorTables:
+    """The tables of P problems.
 
     Raises `InputError` where the model's step or the reward cannot be expanded.
     """
@@ -104,8 +105,8 @@ def build_tables(problems: Sequence[Problem], check: Callable[[], None] = lambda
             "'auto' to let the problem decide."
         )
     paths = RecordedPaths.of(problems, smooth)
-    values = expand_values(paths, check)
-    advantages, last, changes = expand_advantages(paths, values, check), last_advantages(paths), paths.changes()
+    values = expand_values(paths)
+    advantages, last, changes = expand_advantages(paths, values), last_advantages(paths), paths.changes()
     tables, displacements = advantage_tables(values, advantages, changes[:, :-1]), displacement_tables(values)
     expansions = Expansions(values, advantages, tables, displacements, changes, last)
     tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
@@ -121,7 +122,7 @@ def build_tables(problems: Sequence[Problem], check: Callable[[], None] = lambda
         last=last,
         advantages=tables,
         displacements=displacements,
-        largest=largest_advantages(expansions, first.max_changes, check),
+        largest=largest_advantages(expansions, first.max_changes),
         balls=torch.tensor(BALLS, dtype=torch.float64, device=first.device),
     )
 
@@ -200,9 +201,8 @@ class TaylorChildBound(ChildBound):
     method = "taylor"
     has_reward_to_go = True
 
-    def __init__(self, problems: Sequence[Problem], check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called now and then, and may raise to end the work."""
-        self.tables = build_tables(problems, check)
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.tables = build_tables(problems)
 
     @torch.no_grad()
     def root(self) -> Tensor:
@@ -228,7 +228,7 @@ class TaylorChildBound(ChildBound):
         steps = torch.arange(tables.horizon, device=rewards.device)
         to_come = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
         earned = nodes.outcomes.unsqueeze(1) - to_come  # [N, T], before each step; meaningful from start on
-        budgets = tables.max_changes - nodes.level
+        budgets = nodes.budgets(tables.max_changes)
         bounds = rewards.new_full((len(nodes.problem), budgets, *tables.changes.shape[1:]), -torch.inf)
         for first, chosen in rows_by_start(nodes.start, tables.horizon):
             later = steps[first:]
@@ -289,4 +289,6 @@ class TaylorChildBound(ChildBound):
     def _blocks(self, problem: Tensor, steps: int) -> Iterator[tuple[ProblemIndex, Tensor, Tensor]]:
         """Blocks of rows of problems [N] whose arrays span so many steps."""
         tables = self.tables
-        return rows_by_problem(problem, len(tables.actions), steps * tables.row_width, tables.block_elements)
+        for block in rows_by_problem(problem, len(tables.actions), steps * tables.row_width, tables.block_elements):
+            look_at_clock()
+            yield block

@@ -24,6 +24,7 @@ from ifonly.bounds.taylor.polynomials import (
 from ifonly.bounds.taylor.radii import RadiusIndex, looked_up, padded, radii_on
 from ifonly.bounds.taylor.value_expansion import ValueExpansion
 from ifonly.models.smooth import norm_bound
+from ifonly.progress import look_at_clock
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def displacement_tables(values: ValueExpansion) -> DisplacementTables:
 
 def _maps(values: ValueExpansion, t: int) -> Tensor:
     """[P, T-1-t, D + 1, F - 1]."""
+    look_at_clock()
     frames = values.sensitivity[:, t, t:-1] @ values.metric_root[:, None, t]
     half = frames.mT @ values.hessian[:, t:-1] @ frames / 2
     paths = torch.cat((frames, packed(values.second_sensitivity[:, t, t:-1] / 2)), dim=-1)

@@ -7,7 +7,6 @@ expansion P_s, from every state with |y|_s <= rho (T44). Tables are made in floa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +20,7 @@ from ifonly.bounds.taylor.polynomials import monomials, rounded_up_float32
 from ifonly.bounds.taylor.radii import RADII, RadiusIndex, looked_up, padded, radii_on
 from ifonly.bounds.taylor.value_expansion import ValueExpansion
 from ifonly.models.smooth import norm_bound
+from ifonly.progress import look_at_clock
 
 MAX_BALL_CHANGES = 3
 """Numbers of further changes for which m_r is known; balls of balls of more would say little."""
@@ -52,15 +52,14 @@ class LargestAdvantages:
     after_change: Tensor | None  # [P, C, A, B + 1], (T48): what one more change adds after (c, a); None for one change
 
 
-def largest_advantages(given: Expansions, max_changes: int, check: Callable[[], None]) -> LargestAdvantages:
-    """All tables for a budget of `max_changes`; `check` is called now and then, and may raise to end the work."""
+def largest_advantages(given: Expansions, max_changes: int) -> LargestAdvantages:
+    """All tables for a budget of `max_changes`."""
     radii, index = radii_on(given.changes.device), given.tables.index
     remainder = given.values.value_remainder[:, :, -1]
     # At least zero, since the recorded action may stay; -inf where it has no alternatives would make sums NaN.
     last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1)
     in_ball = [padded(remainder)]  # m_0 = RV
-    for _ in range(min(max(1, max_changes - 2), MAX_BALL_CHANGES)):
-        check()
+    for _ in range(min(max(1, max_changes - 1), MAX_BALL_CHANGES)):  # the same for a budget, whatever is asked beyond
         in_ball.append(_one_more_change(given, last, in_ball[-1]))
     largest = LargestAdvantages(
         index=index,
@@ -95,6 +94,7 @@ def _one_more_change(given: Expansions, last: Tensor, in_ball: Tensor) -> Tensor
     inverse_norm = norm_bound(values.inverse_root)
     effects = advantages.effect.norm(dim=-1)
     for c in range(given.changes.shape[1] - 1):
+        look_at_clock()
         r1 = values.first_remainder[:, : c + 1, c]  # [P, S, G]
         norm = displaced.stretch[:, : c + 1, c] * radii + inverse_norm[:, c, None, None] * r1  # (T41)
         norm = norm.unsqueeze(2)  # [P, S, 1, G]
@@ -123,6 +123,7 @@ def _one_more_change(given: Expansions, last: Tensor, in_ball: Tensor) -> Tensor
 def _after_changes(given: Expansions, largest: LargestAdvantages, t: int) -> Tensor:
     """(T48) [P, A, B]: what one more change adds at most after a change at t - 1, for the norms BALLS of the state at
     which that change is made. The ball is around where the change leads, not around the recorded path."""
+    look_at_clock()
     advantages, displaced, tables = given.advantages, given.displacements, given.tables
     radii, every, last = radii_on(given.changes.device), slice(None), given.changes.shape[1] - 1
     chosen = torch.tensor([RADII.index(radius) for radius in BALLS], device=radii.device)

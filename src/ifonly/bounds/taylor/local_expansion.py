@@ -24,6 +24,7 @@ from ifonly.models.smooth import (
     triples,
     unpacked,
 )
+from ifonly.progress import look_at_clock
 from ifonly.rewards.decoding import ValueCurve
 
 
@@ -116,6 +117,7 @@ def expand_step(
         slope_bound = norm_bound(smooth.skip)[actions].unsqueeze(1)
     largest_noise = noise.abs().amax(1, keepdim=True)
     for part in smooth.parts:  # derivatives, and bounds on them, add up over parts
+        look_at_clock()
         jet = part.jet(states, context, actions)
         assert jet.hessian is not None, "a jet has two derivatives"
         top = part.top_derivatives(jet.value, noise)
@@ -138,6 +140,7 @@ def expand_step(
             deep_third = deep_third + n3
         if part.top == "identity":  # (T15)
             form, slope_bound, curvature_bound = form + part.third_form, slope_bound + n1, curvature_bound + n2
+    look_at_clock()
     adjoint_third = (adjoint.unsqueeze(1) @ packed_third).squeeze(1)[:, places] if third else None
     return LocalExpansion(
         jacobian=jacobian,

@@ -11,6 +11,7 @@ from torch import Tensor
 from ifonly.bounds.taylor.local_expansion import LocalExpansion, expand_step, no_step, with_reward
 from ifonly.models.smooth import SmoothStep
 from ifonly.problem import Problem
+from ifonly.progress import look_at_clock
 from ifonly.rewards.decoding import ValueCurve
 
 
@@ -44,6 +45,7 @@ class RecordedPaths:
         current = torch.stack([problem.observed_states[0] for problem in problems])
         replayed = [current]
         for t in range(first.horizon - 1):
+            look_at_clock()
             current = first.model.step(current, context[:, t], actions[:, t], noise[:, t])
             replayed.append(current)
         states = torch.stack(replayed, dim=1)

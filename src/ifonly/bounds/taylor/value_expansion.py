@@ -9,7 +9,6 @@ are multiplied in float32, with the margin (T54).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -23,6 +22,7 @@ from ifonly.bounds.taylor.remainders import step_remainders
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import norm_bound, unpacked
 from ifonly.problem import array_scale
+from ifonly.progress import look_at_clock
 
 ELEMENTS = 2**22
 """Numbers in the largest temporary arrays, on a CPU."""
@@ -49,7 +49,7 @@ class ValueExpansion:
     )
 
 
-def expand_values(paths: RecordedPaths, check: Callable[[], None] = lambda: None) -> ValueExpansion:
+def expand_values(paths: RecordedPaths) -> ValueExpansion:
     """The value expansion of every problem, so many at a time that temporary arrays stay small.
 
     `check` is called now and then, and may raise to end the work.
@@ -57,18 +57,16 @@ def expand_values(paths: RecordedPaths, check: Callable[[], None] = lambda: None
     count, horizon, size = paths.states.shape
     together = max(1, ELEMENTS * array_scale(paths.states.device) // (horizon * size**4))
     if count <= together:
-        return expand_values_together(paths, check)
+        return expand_values_together(paths)
     blocks = torch.arange(count).split(together)
-    parts = [expand_values_together(paths.select(rows), check) for rows in blocks]
+    parts = [expand_values_together(paths.select(rows)) for rows in blocks]
     return ValueExpansion(
         *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(ValueExpansion))
     )
 
 
 @full_precision_float32_matmul
-def expand_values_together(
-    paths: RecordedPaths, check: Callable[[], None] = lambda: None, *, euclidean: bool = False
-) -> ValueExpansion:
+def expand_values_together(paths: RecordedPaths, *, euclidean: bool = False) -> ValueExpansion:
     """All sweeps over the steps, for all starting steps of all problems at once; with `euclidean`, |.|_s is the
     Euclidean norm."""
     count, horizon = paths.actions.shape
@@ -82,7 +80,8 @@ def expand_values_together(
     steps = [_at_step(flat, count, t) for t in range(horizon - 1)]
     if paths.has_curved_rewards:
         steps.append(paths.expand_last_reward())
-    sweep = _sweep_remainders(steps, sensitivity, metric_root, check)
+    look_at_clock()
+    sweep = _sweep_remainders(steps, sensitivity, metric_root)
     return ValueExpansion(
         value=_values(paths),
         gradient=gradient,
@@ -207,17 +206,17 @@ class _Sweep:
         )
 
 
-def _sweep_remainders(
-    steps: list[LocalExpansion], sensitivity: Tensor, metric_root: Tensor, check: Callable[[], None]
-) -> _Sweep:
+def _sweep_remainders(steps: list[LocalExpansion], sensitivity: Tensor, metric_root: Tensor) -> _Sweep:
     """B (T2) and the bounds (T22) to (T28), forward in time."""
     sweep, last = _Sweep.empty(sensitivity, metric_root), sensitivity.shape[2] - 1
     reaches = norm_bound(metric_root).unsqueeze(-1) * sweep.radii  # [P, S, G], |z_s| <= |U_s| rho
     for t, step in enumerate(steps):
-        check()
+        look_at_clock()
         reach, r1 = _bound_paths(sweep, t, reaches[:, : t + 1])
         framed_third, over, remainder = step_remainders(step, sweep.frames[:, : t + 1, t], sweep.radii, r1, reach)
+        look_at_clock()
         _add_value_remainder(sweep, t, step, framed_third, over)
+        look_at_clock()
         if t == last:
             break
         _add_path_remainder(sweep, t, step, remainder, reach)
@@ -225,7 +224,7 @@ def _sweep_remainders(
         steep = norm_bound(step.jacobian)[:, None, None] + step.curvature_bound.unsqueeze(1) * reach / 2
         reached = torch.minimum(step.slope_bound.unsqueeze(1), steep) * reach
         reaches = torch.cat((reached, reaches[:, t + 1 :]), dim=1)
-    check()
+    look_at_clock()
     if len(steps) == last:  # no reward is curved: the last step leaves nothing out
         _bound_paths(sweep, last, reaches)
         sweep.value_remainder[:, :, -1] = sweep.value_remainder[:, :, -2]

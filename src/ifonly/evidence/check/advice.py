@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 
 from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.model_check import Finding, Level
+from ifonly.models.base import TransitionModel
+from ifonly.models.effects import SubjectEffectModel
+from ifonly.models.ensemble import Ensemble
+from ifonly.models.location_scale import LocationScale
 from ifonly.models.recipes import RECIPES
 
 PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS = "plain", "plain-tails", "residual", "residual-tails"
 """Remedies that are recipes, by their names."""
+
+SUBJECT_EFFECT = "subject effect"
+"""The remedy that gives each subject an effect of its own."""
 
 assert {PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS} <= set(RECIPES)
 
@@ -35,10 +42,10 @@ USUAL: Mapping[str, Advice] = {
     "noise_by_state": RIGID,
     "noise_by_action": Advice("effects missed", (PLAIN, "less penalty", "more hidden")),
     "noise_size": Advice("size varies", (PLAIN_TAILS, RESIDUAL_TAILS)),
-    "noise_by_earlier": Advice("behind actions", ("record what was seen", "record what lingers", "subject effect")),
-    "noise_lasting": Advice("something lasts", ("subject effect", "record it")),
-    "noise_between": Advice("subjects differ", ("subject effect", "record it")),
-    "choice_by_noise": Advice("seen and not recorded", ("record what was seen", "subject effect")),
+    "noise_by_earlier": Advice("behind actions", ("record what was seen", "record what lingers", SUBJECT_EFFECT)),
+    "noise_lasting": Advice("something lasts", (SUBJECT_EFFECT, "record it")),
+    "noise_between": Advice("subjects differ", (SUBJECT_EFFECT, "record it")),
+    "choice_by_noise": Advice("seen and not recorded", ("record what was seen", SUBJECT_EFFECT)),
     "noise_together": Advice("apart", (PLAIN, PLAIN_TAILS)),
     "skill_ahead": Advice("drift", (RESIDUAL, RESIDUAL_TAILS)),
     "bias_ahead": Advice("drift", (RESIDUAL, PLAIN)),
@@ -60,11 +67,15 @@ BY_REPEATED_VALUES = ("gain_over_persistence", "gain_over_linear", "distance", "
 """Findings that are likely due to values carried forward, where there are many and nothing says which."""
 
 
-def advised(findings: Sequence[Finding], figures: CheckFigures) -> tuple[Finding, ...]:
-    """The findings, with a likely cause and remedies where they are a reason for doubt."""
+def advised(findings: Sequence[Finding], figures: CheckFigures, model: TransitionModel) -> tuple[Finding, ...]:
+    """The findings, with a likely cause and remedies where they are a reason for doubt.
+
+    What the model was made by is no remedy: every list has another entry.
+    """
+    used = used_by(model)
     doubted = {finding.kind for finding in findings if finding.level in (Level.FAIL, Level.WARN)}
     return tuple(
-        _with(finding, _advice(finding, doubted, figures)) if _needs_advice(finding) else finding
+        _with(finding, _advice(finding, doubted, figures), used) if _needs_advice(finding) else finding
         for finding in findings
     )
 
@@ -74,8 +85,35 @@ def _needs_advice(finding: Finding) -> bool:
     return finding.kind in USUAL and (unjudged or finding.level in (Level.FAIL, Level.WARN))
 
 
-def _with(finding: Finding, advice: Advice) -> Finding:
-    return replace(finding, cause=advice.cause, remedies=advice.remedies)
+def _with(finding: Finding, advice: Advice, used: set[str]) -> Finding:
+    return replace(finding, cause=advice.cause, remedies=tuple(one for one in advice.remedies if one not in used))
+
+
+def used_by(model: TransitionModel) -> set[str]:
+    """The remedies that a model is already made by: its recipe, and effects of subjects."""
+    centre = model.centre if isinstance(model, Ensemble) else model
+    effects = {SUBJECT_EFFECT} if isinstance(centre, SubjectEffectModel) else set()
+    own = recipe_of(model)
+    return effects if own is None else {own, *effects}
+
+
+def recipe_of(model: TransitionModel) -> str | None:
+    """The recipe that a model is of, whatever its penalty was; None where it is of none."""
+    centre = network_model(model)
+    if not isinstance(centre, LocationScale):
+        return None
+    settings = centre.settings()
+    for recipe in RECIPES.values():
+        like = recipe.untrained(centre.schema, settings["hidden"]).settings()
+        if like == settings:
+            return recipe.name
+    return None
+
+
+def network_model(model: TransitionModel) -> TransitionModel:
+    """The model of networks inside an ensemble or one with subject effects."""
+    centre = model.centre if isinstance(model, Ensemble) else model
+    return centre.second if isinstance(centre, SubjectEffectModel) else centre
 
 
 def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advice:

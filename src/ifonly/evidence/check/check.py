@@ -75,7 +75,7 @@ def check_model(
     subjects = len(set(cohort.subjects))
     if limits.subjects.judge <= subjects < limits.subjects.enough:
         found.append(Finding("subjects", Level.WARN, values={"subjects": subjects}))
-    findings = advised(sorted(found, key=lambda finding: SEVERITY[finding.level]), figures)
+    findings = advised(sorted(found, key=lambda finding: SEVERITY[finding.level]), figures, model)
     check = ModelCheck(
         verdict=_verdict(findings),
         findings=findings,

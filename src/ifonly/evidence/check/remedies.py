@@ -11,12 +11,11 @@ import numpy as np
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
+from ifonly.evidence.check.advice import network_model, recipe_of
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.measure import Groupings
 from ifonly.evidence.check.model_check import Level, ModelCheck
 from ifonly.models.base import TrainableModel, TransitionModel
-from ifonly.models.effects import SubjectEffectModel
-from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit_ensemble import fit_strengths
 from ifonly.models.fit_report import FitSettings
 from ifonly.models.location_scale import LocationScale
@@ -68,25 +67,6 @@ def promising(check: ModelCheck, model: TransitionModel | None = None, *, most: 
     own = None if model is None else recipe_of(model)
     order = sorted((name for name in votes if name != own), key=lambda name: (-votes[name], list(RECIPES).index(name)))
     return tuple(RECIPES[name] for name in order[:most])
-
-
-def recipe_of(model: TransitionModel) -> str | None:
-    """The recipe that a model is of, whatever its penalty was; None where it is of none."""
-    centre = _network_model(model)
-    if not isinstance(centre, LocationScale):
-        return None
-    settings = centre.settings()
-    for recipe in RECIPES.values():
-        like = recipe.untrained(centre.schema, settings["hidden"]).settings()
-        if like == settings:
-            return recipe.name
-    return None
-
-
-def _network_model(model: TransitionModel) -> TransitionModel:
-    """The model of networks inside an ensemble or one with subject effects."""
-    centre = model.centre if isinstance(model, Ensemble) else model
-    return centre.second if isinstance(centre, SubjectEffectModel) else centre
 
 
 def try_remedies(
@@ -144,7 +124,7 @@ def _fitted(
     recipe: Recipe, model: TransitionModel, training: Cohort, settings: FitSettings, seed: int, progress: Progress
 ) -> TrainableModel:
     """The recipe with the strength of its penalty that the fit's own held-out subjects prefer."""
-    centre = _network_model(model)
+    centre = network_model(model)
     hidden = centre.settings()["hidden"] if isinstance(centre, LocationScale) else HIDDEN
     models = fit_strengths(
         recipe.untrained(training.schema, hidden),

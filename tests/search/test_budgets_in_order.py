@@ -1,0 +1,108 @@
+"""Budgets are proven in order: whoever asks for many changes learns about few no less than who asks for few."""
+
+from typing import Any
+
+import pytest
+import torch
+from effort import some
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ifonly.bounds.taylor import can_expand
+from ifonly.problem import BaseProblem
+from ifonly.query import Limits
+from ifonly.result import Result, Status
+from ifonly.search import branch_and_bound as module
+from ifonly.search.branch_and_bound import BranchAndBound
+from ifonly.search.exhaustive import outcome_frontier
+from ifonly.search.solve import solve
+from ifonly.search.tree import Tree
+from ifonly.testing.instances import random_ensemble, random_problem
+
+BOUNDS = ("taylor", "lipschitz", "none")
+SMALL = {"horizon": 5, "actions": 3, "state_size": 2, "max_changes": 4}
+
+
+def smooth_problem(seed: int, **settings: Any) -> BaseProblem:
+    """One that every bound knows: activations are drawn by the seed, and must suit."""
+    given = {"model_kind": "location-scale", "reward_kind": "linear", "constrained": True}
+    drawn = (random_problem(seed + 100_000 * turn, **{**SMALL, **given, **settings}) for turn in range(20))
+    return next(problem for problem in drawn if can_expand(problem))
+
+
+def gaps(result: Result) -> list[float]:
+    """What is left open of each budget; infinite where no sequence is known."""
+    return [torch.inf if one.outcome is None else one.upper_bound - one.outcome for one in result.frontier]
+
+
+def asked_alone(problem: BaseProblem, budget: int) -> BaseProblem:
+    return problem.with_query(max_changes=budget)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@settings(max_examples=some(30), deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(1, 60), batch=st.sampled_from([1, 4, 2048]))
+def test_smaller_budgets_are_as_good_as_if_asked_alone(bound: str, seed: int, nodes: int, batch: int) -> None:
+    """Stopped after any number of nodes: each budget is left no more open than by a search for it alone."""
+    problem = smooth_problem(seed, rules=False, strength=1.5)
+    solver, limits = BranchAndBound(bound=bound, batch=batch), Limits(nodes=nodes)
+    together = solve(problem, solver, limits=limits)
+    for budget in range(problem.max_changes + 1):
+        alone = solve(asked_alone(problem, budget), solver, limits=limits)
+        assert gaps(together)[budget] <= gaps(alone)[budget] + 1e-9
+        if alone.status is Status.OPTIMAL:
+            assert together.frontier[budget].outcome == pytest.approx(alone.outcome, abs=1e-9)
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C."""
+
+
+def stopped_after(problem: BaseProblem, solver: BranchAndBound, looks: int) -> Result:
+    """What is known when the search is interrupted at its n-th look at the clock."""
+    left = [looks]
+
+    def stop(tree: Tree) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "stop_at_seconds", stop)
+        return solve(problem, solver)
+
+
+@settings(max_examples=some(30), deadline=None)
+@given(seed=st.integers(0, 10_000), looks=st.integers(0, 400), bound=st.sampled_from(BOUNDS))
+def test_interrupted_at_any_moment(seed: int, looks: int, bound: str) -> None:
+    """Brackets hold for every budget, and nothing was done for one while a smaller one was open."""
+    if seed % 4:
+        problem: BaseProblem = smooth_problem(seed, rules=seed % 2 == 0)
+    else:
+        problem = random_ensemble(seed, members=2, **{**SMALL, "model_kind": "linear", "reward_kind": "linear"})
+    result = stopped_after(problem, BranchAndBound(bound=bound, batch=3), looks)
+    truth = outcome_frontier(problem).tolist()
+    for budget, best in zip(result.frontier, truth, strict=True):
+        if budget.outcome is not None:
+            assert budget.outcome <= best + 1e-9
+        assert budget.upper_bound >= best - 1e-9
+
+
+def test_many_changes_do_not_hide_few() -> None:
+    """What a search for three changes proves, one for six proves within the same number of nodes."""
+    for seed in range(some(6)):
+        problem = smooth_problem(seed, horizon=8, actions=4, max_changes=6, rules=False, strength=1.5)
+        few = solve(asked_alone(problem, 3), BranchAndBound(bound="taylor"))
+        assert few.status is Status.OPTIMAL
+        many = solve(problem, BranchAndBound(bound="taylor"), limits=Limits(nodes=few.stats.nodes_expanded))
+        assert max(gaps(many)[:4]) <= problem.tolerance
+        assert many.frontier[3].outcome == pytest.approx(few.outcome, abs=1e-9)
+
+
+def test_bounds_for_a_budget_do_not_depend_on_what_is_asked_beyond() -> None:
+    for seed in range(some(6)):
+        problem = smooth_problem(seed, rules=False, horizon=6, max_changes=5)
+        wide = module.make_child_bound([problem], "taylor").root()
+        for budget in range(1, 6):
+            narrow = module.make_child_bound([asked_alone(problem, budget)], "taylor").root()
+            torch.testing.assert_close(wide[:, :budget], narrow, rtol=0, atol=1e-12)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from typing import Any
-
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -54,15 +52,6 @@ def agreement(
         notes=ensemble.notes,
         labels=tuple(getattr(members, "labels", ensemble.labels if members is ensemble.models else ())),
     )
-
-
-def put_to_members(problem: BaseProblem) -> EnsembleProblem | None:
-    """The question put to every member of the model that is asked; None where it has none."""
-    if isinstance(problem, EnsembleProblem):
-        return problem
-    assert isinstance(problem, Problem)
-    model: Any = problem.models[0]
-    return EnsembleProblem.from_problem(problem, model) if getattr(model, "members", None) else None
 
 
 def _asked(problem: BaseProblem, members: Sequence[TransitionModel] | HasMembers) -> EnsembleProblem:

@@ -10,6 +10,7 @@ from ifonly.models.standing import EnsembleNote, Standing
 from ifonly.query import Query
 from ifonly.records import to_plain
 from ifonly.report.cases import Case, Course
+from ifonly.report.cases.badge import badge_of
 from ifonly.report.cases.case import (
     BudgetCourse,
     CaseAnswer,
@@ -28,7 +29,7 @@ from ifonly.report.cases.case import (
     Treatment,
     Treatments,
 )
-from ifonly.report.cases.courses import CourseBand, ScoreCourse
+from ifonly.report.cases.courses import ScoreCourse
 from ifonly.result import (
     Agreement,
     Budget,
@@ -170,8 +171,7 @@ def made_evidence(result: Result) -> EvidencePage:
         Message("sensitivity.weakest", {"size": "0.40", "when": "hour 8", "whose": "", "harmless": ""}),
         Message("sensitivity.feature.undone", push),
     )
-    told = (said.warnings, said.refits, gains, support, sensitivity)
-    return EvidencePage(said.statement, evidence.verdict, True, *told)
+    return EvidencePage(said.statement, True, said.warnings, said.refits, gains, support, sensitivity)
 
 
 def made_answer(result: Result, courses: tuple[Course, Course, Course], *, proven: bool) -> CaseAnswer:
@@ -188,11 +188,7 @@ def made_answer(result: Result, courses: tuple[Course, Course, Course], *, prove
         result=result,
         claim=claims[-1],
         best=courses[-1],
-        band=CourseBand(
-            tuple((state[0] - 0.5, state[1] - 2.0) for state in courses[-1].states),  # type: ignore[operator]
-            tuple((state[0] + 0.5, state[1] + 2.0) for state in courses[-1].states),  # type: ignore[operator]
-            many=False,
-        ),
+        badge=badge_of(result, courses[-1], result.evidence.check, proven=proven),
         budgets=tuple(BudgetCourse(k, courses[k], claims[k]) for k in range(3)),
         alternatives=(courses[2], courses[1]),
         alternatives_proven=proven,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ifonly.models.standing import Standing
-from ifonly.report.cases.courses import Course, CourseBand
-from ifonly.result import Result, Verdict
+from ifonly.report.cases.badge import Badge
+from ifonly.report.cases.courses import Course
+from ifonly.result import Result
 from ifonly.text.catalogue import Message
 from ifonly.version import __version__
 
@@ -186,8 +187,6 @@ class EvidencePage:
     """How far to trust the answer, in messages; a part is empty where nobody asked. The numbers are the result's."""
 
     statement: Message
-    verdict: Verdict = Verdict.NOT_EXAMINED
-    """All of it in one word."""
     examined: bool = False
     warnings: tuple[Message, ...] = ()
     refits: tuple[Message, ...] = ()
@@ -212,8 +211,8 @@ class CaseAnswer:
     result: Result
     claim: Claim
     best: Course
-    band: CourseBand | None
-    """What the members of the model, such as refits, make of the best course; None without members or changes."""
+    badge: Badge
+    """Whether proof, model, evidence and values all speak for it."""
     budgets: tuple[BudgetCourse, ...]
     """For 0, 1, ... changes; empty where the solver answers one budget only."""
     alternatives: tuple[Course, ...]

@@ -15,11 +15,9 @@ from ifonly.data.episode import Episode, FloatArray, IntArray, as_actions
 from ifonly.data.schema import Feature
 from ifonly.errors import InputError
 from ifonly.evidence.organs import points_of
-from ifonly.evidence.refits import put_to_members
 from ifonly.problem import BaseProblem
 from ifonly.records import finite
 from ifonly.result import Change
-from ifonly.result.agreement import INTERVAL, MANY
 from ifonly.result.improvement import improvement_between
 from ifonly.search.build_result import clipped_outcomes
 
@@ -61,17 +59,6 @@ class Course:
     """Whether the course keeps the rules and the number of changes of the question."""
     scores: tuple[ScoreCourse, ...] = ()
     """What the schema's scores are by the organs of this course."""
-
-
-@dataclass(frozen=True)
-class CourseBand:
-    """Between which values the members of a model lie under one sequence, at every step."""
-
-    low: tuple[tuple[float | None, ...], ...]  # [T][D]
-    """None where a member gives no finite value."""
-    high: tuple[tuple[float | None, ...], ...]  # [T][D]
-    many: bool
-    """Whether nine of ten members lie between them, or all of the few that there are."""
 
 
 def course_of(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Course:
@@ -118,21 +105,6 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
             )
         )
     return found
-
-
-@torch.no_grad()
-def band_of(problem: BaseProblem, actions: IntArray) -> CourseBand | None:
-    """What the members of the model make of one sequence [T], each with its own noise; None where it has none."""
-    asked = put_to_members(problem)
-    if asked is None or len(asked.models) < 2:
-        return None
-    states = asked.replay(torch.as_tensor(actions, device=asked.device)[None])[0][0]  # [T, M, D]
-    reached, many = asked.decode(states), len(asked.models) >= MANY
-    levels = INTERVAL if many else (0.0, 1.0)
-    with np.errstate(invalid="ignore"):
-        ends = np.quantile(reached, levels, axis=1)
-    low, high = (tuple(tuple(finite(value) for value in row) for row in end.tolist()) for end in ends)
-    return CourseBand(low, high, many)
 
 
 def _scores(episode: Episode, states: FloatArray, actions: IntArray) -> tuple[ScoreCourse, ...]:

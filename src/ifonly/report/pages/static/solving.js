@@ -31,7 +31,8 @@
       this.status = el("p", { role: "status", class: "note" });
       this.trouble = el("div", {});
       place.append(el("section", { class: "card", "aria-labelledby": "rules-title" },
-        el("h2", { id: "rules-title" }, ifonly.say(case_.answer ? "search.title again" : "search.title")), this.list, this.none,
+        el("h2", { id: "rules-title" }, ifonly.say(case_.answer ? "search.title again" : "search.title")),
+        this.list, this.none,
         case_.treatments.axes.length ? el("details", {}, el("summary", {}, ifonly.say("search.limits")), this.limits) : null,
         el("div", { class: "fields" }, el("label", { for: "most" }, ifonly.say("search.most")), this.most),
         el("div", { class: "asking" }, this.start, this.progress, this.status, this.trouble)));

@@ -68,7 +68,7 @@ def test_only_what_was_asked_is_asked_again(page: Any, home: str, place: Any) ->
     expect(page.get_by_role("heading", name="Ask again under your rules")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/case", "/case?episode=", "/?size=0", "/nowhere"])
+@pytest.mark.parametrize("path", ["/case", "/nowhere"])
 def test_an_address_that_leads_nowhere_leads_to_the_list(seen: tuple[Any, Any], home: str, path: str) -> None:
     page, watch = seen
     watch.expected = ("422", "404")
@@ -96,12 +96,9 @@ def is_in_view(page: Any, selector: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("height", [500, 900])
-def test_what_a_tried_dose_does_is_in_view_where_it_was_tried(
-    seen: tuple[Any, Any], home: str, longest: str, height: int
-) -> None:
+def test_what_a_tried_dose_does_is_in_view_where_it_was_tried(seen: tuple[Any, Any], home: str, longest: str) -> None:
     page, watch = seen
-    page.set_viewport_size({"width": 1440, "height": height})
+    page.set_viewport_size({"width": 1440, "height": 500})
     open_case(page, home, longest)
     before = page.locator(".lanes").evaluate("(one) => one.getBoundingClientRect().top + scrollY")
     try_another_dose(page, "Hour 4, fluids, as recorded")
@@ -142,7 +139,7 @@ def test_the_ring_around_the_slider_leaves_its_labels_free(page: Any, home: str,
         assert box["y"] + box["height"] <= bottom
 
 
-@pytest.mark.parametrize("width", [1440, 820, 320])
+@pytest.mark.parametrize("width", [1440, 320])
 def test_the_menu_of_exports_moves_nothing(page: Any, home: str, longest: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     open_case(page, home, longest)

@@ -233,6 +233,7 @@ def test_a_score_is_drawn_as_its_organs_make_it_too(page: Any) -> None:
 
 def test_changes_are_told_in_words_first(page: Any) -> None:
     shown = open_case(page, "long")
+    shown.get_by_role("slider").fill("2")
     lines = shown.locator(".change-lines li")
     expect(lines).to_have_count(2)
     expect(lines.first).to_have_text(re.compile(r"^Hour 4: \S+ (raised|lowered), "))

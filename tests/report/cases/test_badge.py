@@ -15,6 +15,8 @@ from ifonly.report.cases.courses import Course, course_of
 from ifonly.result import Evidence, Result, Verdict
 from ifonly.search.solve import solve
 
+pytestmark = pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
+
 
 def answer(plausible: tuple[float, float] | None) -> tuple[Result, Course]:
     problem = dosed(plausible=plausible)

@@ -122,7 +122,7 @@ def test_treatments_without_an_order_have_one_lane_of_labels(page: Any) -> None:
 def test_what_is_not_proven_is_not_called_best(page: Any) -> None:
     shown = open_case(page, "open")
     expect(shown.locator(".seal")).to_have_text("With reservations")
-    expect(shown.locator(".badge .proof")).to_have_text("not proven")
+    expect(shown.locator(".badge .part-proof")).to_have_text("not proven")
     expect(shown.locator(".certificate")).to_contain_text("stopped by hand")
     expect(shown.locator(".outcome.best dt")).to_have_text("Best found with at most 2 changes")
     expect(shown.locator(".frontier tbody tr").last).to_contain_text("30.0")
@@ -239,6 +239,7 @@ def test_changes_are_told_in_words_first(page: Any) -> None:
     expect(lines.first).to_have_text(re.compile(r"^Hour 4: \S+ (raised|lowered), "))
     shown.get_by_role("slider").fill("0")
     expect(shown.locator(".change-lines")).to_be_hidden()
+    page.get_by_role("link", name="Summary").click()
     unordered = open_case(page, "unordered")
     expect(unordered.locator(".change-lines")).to_contain_text("→ transfer to <another> ward")
 

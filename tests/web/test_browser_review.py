@@ -245,7 +245,7 @@ def test_contradictions_are_told_and_a_search_is_stopped_with_its_bracket(
     expect(page.locator(".progress dd").first).to_have_text(re.compile(r"\d"))
     page.get_by_role("button", name="Stop and show the bracket so far").click()
     expect(page.get_by_text("Stopped: shown is the best found so far")).to_be_visible()
-    expect(page.locator(".badge .proof")).to_have_text("not proven")
+    expect(page.locator(".badge .part-proof")).to_have_text("not proven")
     expect(page.locator(".certificate")).to_contain_text("stopped by hand")
     expect(page.locator(".outcome.best dt")).to_contain_text("Best found with at most")
     expect(page.get_by_role("columnheader", name="Best possible")).to_be_visible()

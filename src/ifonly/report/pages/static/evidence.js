@@ -8,7 +8,7 @@
     return el("div", { class: "badge", role: "group", "aria-label": ifonly.say("badge.title") },
       el("strong", { class: `seal ${level}` }, ifonly.say(`badge.${level}`)),
       parts.map(({ name, holds, said }) => el(
-        "span", { class: `part ${name}${holds ? " holds" : ""}`, title: ifonly.say(`badge.${name}.means`) }, ifonly.say(said),
+        "span", { class: `part part-${name}${holds ? " holds" : ""}`, title: ifonly.say(`badge.${name}.means`) }, ifonly.say(said),
       )));
   }
 

@@ -180,17 +180,17 @@
 
   /** The same as a line of its own, with the moment and the direction: "Hour 8: fluids lowered, 850 → 279 mL/4 h". */
   function changeLine(case_, change) {
-    return capital(say("change.when", { when: moment(case_, change.step), change: changeWords(case_, change, wayCode) }));
+    return capital(say("change.when", { when: moment(case_, change.step), change: changeWords(case_, change, wayCode, "; ") }));
   }
 
   /** A change of treatment, naming only the doses that differ; `code` tells the sentence for each of them. */
-  function changeWords(case_, { observed, counterfactual }, code = () => "dose.change") {
+  function changeWords(case_, { observed, counterfactual }, code = () => "dose.change", between = ", ") {
     const { axes, actions } = case_.treatments;
     const [old, now] = [actions[observed], actions[counterfactual]];
     if (!axes.length) return say("dose.other", { before: old.label, after: now.label });
     return axes.map((axis, index) => old.levels[index] !== now.levels[index] && say(code(axis, old.levels[index], now.levels[index]), {
       name: axis.name, before: axis.shown[old.levels[index]], after: axis.shown[now.levels[index]], unit: spaced(axis.unit),
-    })).filter(Boolean).join(", ");
+    })).filter(Boolean).join(between);
   }
 
   /** A treatment's label, with units that stay with their number. */

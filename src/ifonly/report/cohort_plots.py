@@ -116,9 +116,8 @@ def plot_improvement_by_group(summary: RunSummary, by: str | None = None) -> Fig
         panel.set_axisbelow(True)
         panel.set_xlabel(say("figure.average improvement"))
         panel.set_ylabel(summary.group_labels[by], parse_math=False)
-        _note(
-            panel, summary, room, _cut_note(frame), width=32
-        )  # names of groups leave less room than there is elsewhere
+        # Names of groups leave less room than there is elsewhere.
+        _note(panel, summary, room, _cut_note(frame), width=32)
     return figure
 
 
@@ -280,7 +279,8 @@ def _margins(frame: pl.DataFrame) -> FloatArray:
     low, high = (frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("low", "high"))
     ends = np.maximum(low, _edge(frame, "smallest")), np.minimum(high, _edge(frame, "largest"))
     means = frame["mean"].cast(pl.Float64).to_numpy()
-    return 100 * np.maximum(np.stack([means - ends[0], ends[1] - means]), 0.0)  # rounding must not turn one over
+    margins: FloatArray = 100 * np.stack([means - ends[0], ends[1] - means])
+    return margins.clip(min=0.0)  # rounding must not turn one over
 
 
 def _edge(frame: pl.DataFrame, name: str) -> float:

@@ -60,7 +60,7 @@ def browser() -> Iterator[Any]:
     yield from started_browser()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def home(browser: Any, place: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     notes = tmp_path_factory.mktemp("notes") / "notes.sqlite"
     yield from started_server(

@@ -167,6 +167,21 @@ def test_single_episodes_have_no_interval() -> None:
         assert [bool(len(segment) and np.isfinite(segment).all()) for segment in ends] == [False, True]
 
 
+@pytest.mark.parametrize("plot", [plot_improvement_by_horizon, plot_improvement_by_group])
+def test_intervals_of_a_few_end_where_improvements_do(plot: Callable[[RunSummary], Figure]) -> None:
+    outcomes = (-20.0, -90.0, -60.0, -70.0)  # of 100: improvements of 80, 10, 40 and 30 %
+    rows = [made_row(n, clipped_outcome=outcome, horizon=5 + n // 2) for n, outcome in enumerate(outcomes)]
+    summary = summarize(made_table(*rows), by="horizon")
+    assert summary.by_horizon["high"][0] > 1, "two episodes tell little of a mean"
+    panel = plot(summary).axes[0]
+    sideways = plot is plot_improvement_by_group
+    drawn = panel.containers[0].lines[2][0].get_segments()  # type: ignore[attr-defined]
+    ends = [segment[:, 0 if sideways else 1].tolist() for segment in drawn]
+    assert ends[0] == pytest.approx([10.0, 80.0])
+    assert max(panel.get_xlim() if sideways else panel.get_ylim()) < 90
+    assert "intervals end at the smallest" in panel.get_title(loc="left").replace("\n", " ")
+
+
 def test_horizons_are_drawn() -> None:
     summary = realistic()
     horizons, means = line(plot_improvement_by_horizon(summary).axes[0])

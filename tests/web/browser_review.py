@@ -1,6 +1,7 @@
 """A real browser in front of a real server; every page is watched for errors and for requests to elsewhere."""
 
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -8,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+SOLVED = 16
+"""Of the episodes of the cohort that is reviewed, the first so many have an answer."""
 ELSEWHERE = "review.test"
 """A name of this machine that a browser trusts no more than any other machine's."""
 SWITCHES = (
@@ -149,3 +152,37 @@ def single_file(folder: Path, text: str) -> str:
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")
     return path.as_uri()
+
+
+def _expect() -> Any:
+    """Waits for what is expected; a busy machine is not a wrong page."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=20_000)
+    return expect
+
+
+def open_case(page: Any, home: str, episode: str, more: str = "") -> None:
+    page.goto(f"{home}/case?episode={episode}{more}")
+    _expect()(page.locator(".headline")).to_contain_text("as recorded")
+
+
+def query_of(page: Any) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def first_dose(page: Any, words: str) -> Any:
+    return page.get_by_role("button", name=re.compile(words)).first
+
+
+def outcome(page: Any, kind: str) -> str:
+    return str(page.locator(f".outcome.{kind} .value").inner_text())
+
+
+def try_another_dose(page: Any, words: str) -> None:
+    """Open the dialog of a dose, and try the first one that it is not."""
+    first_dose(page, words).click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("input[type=radio]:not(:checked)").first.check()
+    dialog.get_by_role("button", name="Try this").click()
+    _expect()(page.locator(".outcome.own .value")).to_have_text(re.compile(r"\d"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_review import started_browser
+from browser_review import SOLVED, reader, started_browser, started_server, watched_page
 from described_answers import DescribedClient
 from fastapi import FastAPI
 
@@ -48,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     untrained = ifonly.LocationScale(cohort.schema, hidden=(12,))
     model = ifonly.fit(untrained, cohort, epochs=2, seed=0)
     ifonly.save_model(model, folder / "model")
-    settings = ifonly.RunSettings(episodes=cohort.ids[:16], workers=1)
+    settings = ifonly.RunSettings(episodes=cohort.ids[:SOLVED], workers=1)
     query = ifonly.Query(ifonly.minus("SOFA"), 2)
     ifonly.solve_cohort(cohort, model, query, out=folder / "run", settings=settings)
     return Place(folder / "cohort", folder / "model", folder / "run", cohort)
@@ -58,6 +58,39 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def browser() -> Iterator[Any]:
     """One for all tests of a module; ended with it, for its event loop is in the way of others."""
     yield from started_browser()
+
+
+@pytest.fixture(scope="module")
+def home(browser: Any, place: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    notes = tmp_path_factory.mktemp("notes") / "notes.sqlite"
+    yield from started_server(
+        *("--episodes", place.episodes, "--model", place.model, "--run", place.run),
+        *("--notes", notes, "--workers", 1, "--seconds", 120),
+    )
+
+
+@pytest.fixture(scope="module")
+def context(browser: Any) -> Iterator[Any]:
+    with reader(browser) as context:
+        yield context
+
+
+@pytest.fixture
+def seen(context: Any, home: str) -> Iterator[tuple[Any, Any]]:
+    with watched_page(context, home) as (page, watch):
+        yield page, watch
+
+
+@pytest.fixture
+def page(seen: tuple[Any, Any]) -> Any:
+    return seen[0]
+
+
+@pytest.fixture(scope="module")
+def longest(place: Any) -> str:
+    """A solved episode with the most steps."""
+    solved = place.cohort.ids[:SOLVED]
+    return max(solved, key=lambda id: len(place.cohort[id]))
 
 
 @pytest.fixture

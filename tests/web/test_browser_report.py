@@ -121,12 +121,14 @@ def test_treatments_without_an_order_have_one_lane_of_labels(page: Any) -> None:
 
 def test_what_is_not_proven_is_not_called_best(page: Any) -> None:
     shown = open_case(page, "open")
-    expect(shown.locator(".seal")).to_have_text("Not proven")
+    expect(shown.locator(".seal")).to_have_text("With reservations")
+    expect(shown.locator(".badge .part-proof")).to_have_text("not proven")
     expect(shown.locator(".certificate")).to_contain_text("stopped by hand")
     expect(shown.locator(".outcome.best dt")).to_have_text("Best found with at most 2 changes")
     expect(shown.locator(".frontier tbody tr").last).to_contain_text("30.0")
     expect(shown.locator(".contributions")).to_contain_text("Of the best sequence found with at most 2 changes")
     shown.get_by_role("slider").fill("1")
+    expect(shown.locator(".badge")).to_have_count(0)  # which is about the answer only
     expect(shown.locator(".seal")).to_have_text("Proven")
     expect(shown.locator(".certificate")).to_contain_text("No sequence with at most 1 change does better")
 
@@ -160,7 +162,9 @@ def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     page.get_by_label("Warnings").select_option("")
     shown = open_case(page, "long")
     expect(shown.get_by_role("note")).to_contain_text("Caution. The model failed its check")
-    expect(shown.locator(".evidence-line")).to_contain_text("3 warnings")
+    expect(shown.locator(".seal")).to_have_text("Not believable")
+    expect(shown.locator(".badge .part.holds")).to_have_text(["proven best", "values plausible"])
+    expect(shown.locator(".evidence-parts summary").first).to_have_text("How far to trust this: 3 warnings")
     expect(shown.locator(".evidence-line")).to_contain_text("4 of 5 refits agree")
     assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
     shown.get_by_text("How far to trust this").click()
@@ -227,10 +231,20 @@ def test_a_score_is_drawn_as_its_organs_make_it_too(page: Any) -> None:
     expect(shown.locator(".organs")).to_contain_text("About the sequence found with at most 2 changes: By the model")
 
 
-def test_only_a_checked_model_is_said_to_raise_no_warnings(page: Any) -> None:
-    seals = page.evaluate("""() => [{verdict: 'pass'}, null].map((check) =>
-        ifonly.evidenceSeal({examined: true, warnings: []}, {check})?.textContent ?? null)""")
-    assert seals == ["No warnings", None]
+def test_changes_are_told_in_words_first(page: Any) -> None:
+    shown = open_case(page, "long")
+    shown.get_by_role("slider").fill("2")
+    lines = shown.locator(".change-lines li")
+    expect(lines).to_have_count(2)
+    expect(lines.first).to_have_text(re.compile(r"^Hour 4: \S+ (raised|lowered), "))
+    shown.get_by_role("slider").fill("0")
+    expect(shown.locator(".change-lines")).to_be_hidden()
+    page.get_by_role("link", name="Summary").click()
+    unordered = open_case(page, "unordered")
+    expect(unordered.locator(".change-lines")).to_contain_text("→ transfer to <another> ward")
+
+
+def test_that_nothing_warns_is_no_proof(page: Any) -> None:
     told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
         const said = {refits: [], gains: null, support: null};

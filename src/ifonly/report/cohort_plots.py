@@ -41,7 +41,7 @@ _TAIL_BINS = 16
 """Bins of the inset, at most about."""
 
 _VISIBLE = 0.05
-"""Brackets narrower than this, in percent, are not drawn."""
+"""Brackets narrower than this, in percent, are not drawn, nor is it said that so little of an interval is cut."""
 
 
 def plot_improvement_by_budget(summary: RunSummary) -> Figure:
@@ -66,7 +66,7 @@ def plot_improvement_by_horizon(summary: RunSummary) -> Figure:
     with column_figure() as (figure, panel):
         room = _draw_means(panel, frame, "horizon", joined=False)
         panel.set_xlabel(say("figure.horizon"))
-        _note(panel, summary, counted(summary.improvement.episodes, "episode"), room)
+        _note(panel, summary, counted(summary.improvement.episodes, "episode"), room, _cut_note(frame))
     return figure
 
 
@@ -116,7 +116,8 @@ def plot_improvement_by_group(summary: RunSummary, by: str | None = None) -> Fig
         panel.set_axisbelow(True)
         panel.set_xlabel(say("figure.average improvement"))
         panel.set_ylabel(summary.group_labels[by], parse_math=False)
-        _note(panel, summary, room, width=32)  # names of groups leave less room than there is elsewhere
+        # Names of groups leave less room than there is elsewhere.
+        _note(panel, summary, room, _cut_note(frame), width=32)
     return figure
 
 
@@ -270,15 +271,36 @@ def _bounds(frame: pl.DataFrame) -> FloatArray:
 
 
 def _margins(frame: pl.DataFrame) -> FloatArray:
-    """Half the 95 % interval of each mean; NaN, which is not drawn, for single episodes."""
-    return 100 * (frame["high"] - frame["mean"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    """The 95 % interval of each mean [2, N], below and above it; NaN, which is not drawn, for single episodes.
+
+    Student's t makes intervals of two or three episodes that no improvement can reach, such as 180 %: they are drawn
+    no farther than the smallest and the largest improvement of any episode.
+    """
+    low, high = (frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("low", "high"))
+    ends = np.maximum(low, _edge(frame, "smallest")), np.minimum(high, _edge(frame, "largest"))
+    means = frame["mean"].cast(pl.Float64).to_numpy()
+    margins: FloatArray = 100 * np.stack([means - ends[0], ends[1] - means])
+    return margins.clip(min=0.0)  # rounding must not turn one over
+
+
+def _edge(frame: pl.DataFrame, name: str) -> float:
+    """The smallest or the largest improvement of any episode."""
+    values = frame[name].cast(pl.Float64).to_numpy()
+    return float(np.nanmin(values) if name == "smallest" else np.nanmax(values))
+
+
+def _cut_note(frame: pl.DataFrame) -> str:
+    """What to say where an interval is not drawn to its end; nothing where all are."""
+    low, high = _edge(frame, "smallest") - _VISIBLE / 100, _edge(frame, "largest") + _VISIBLE / 100
+    beyond = (frame["low"] < low) | (frame["high"] > high)
+    return say("note.intervals cut") if beyond.fill_null(value=False).any() else ""
 
 
 def _limits(frame: pl.DataFrame) -> tuple[float, float]:
     """From zero, since improvements are compared with none at all, or from what lies below it; with some air."""
-    means, margins = _percents(frame, "mean"), np.nan_to_num(_margins(frame))
-    low = min(0.0, float(np.min(means - margins)))
-    high = max(0.0, float(np.max(means + margins)))
+    means, (below, above) = _percents(frame, "mean"), np.nan_to_num(_margins(frame))
+    low = min(0.0, float(np.min(means - below)))
+    high = max(0.0, float(np.max(means + above)))
     # Bounds that are far away must not flatten what was found.
     high = max(high, min(1.5 * high, float(_bounds(frame).max())))
     air = 0.07 * (high - low) or 1.0

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ifonly.errors import StoreError
 from ifonly.version import __version__
 from ifonly.web.api import Desk, api_router
-from ifonly.web.guard import DESCRIPTION, Doorkeeper, Guard, RefusalError, refusal_response
+from ifonly.web.guard import DESCRIPTION, Doorkeeper, Guard, RefusalError, is_api, refusal_response
 from ifonly.web.jobs import JobDesk, JobLimits
 from ifonly.web.notes import Notes
 from ifonly.web.review import Review
@@ -73,18 +73,21 @@ def _explain_errors(app: FastAPI, report: Callable[[str], None]) -> None:
     async def refuse(request: Request, error: Exception) -> Response:
         if isinstance(error, StoreError):
             report(str(error))  # the file, and what SQLite says of it
-        return refusal_response(request.url.path, _refusal(error))
+        return refusal_response(request.url.path, _refusal(error, for_people=not is_api(request.url.path)))
 
     for kind in (RefusalError, HTTPException, RequestValidationError, StoreError):
         app.add_exception_handler(kind, refuse)
 
 
-def _refusal(error: Exception) -> RefusalError:
+def _refusal(error: Exception, *, for_people: bool) -> RefusalError:
+    """The refusal of an error; people who open a page are sent to the list, programs to the description of the API."""
     if isinstance(error, RefusalError):
         return error
     if isinstance(error, HTTPException):
         return RefusalError.of_status(error.status_code, error.headers)
     if isinstance(error, RequestValidationError):
+        if for_people:
+            return RefusalError(422, "no page")
         return RefusalError(422, "does not fit", problem=_first_problem(error))
     return RefusalError(503, "not stored")
 

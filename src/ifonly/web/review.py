@@ -32,6 +32,7 @@ from ifonly.report.cases import (
 from ifonly.result.table import FAILED
 from ifonly.runs import load_run
 from ifonly.runs.task import refuse_failed
+from ifonly.text.catalogue import say
 from ifonly.web.guard import RefusalError
 from ifonly.web.listing import Listing, list_rows
 from ifonly.web.settings import ReviewSettings
@@ -120,12 +121,18 @@ class Review:
 
     def ruled(self, episode: str, max_changes: int, constraints: Constraints) -> Query:
         """The query under other rules; refused where they do not fit the episode, or contradict each other."""
+        problem = self.problem(episode)
         try:
-            return self.problem(episode).with_query(max_changes=max_changes, constraints=constraints).query
+            roomy = problem.with_query(max_changes=problem.horizon, constraints=constraints)
+            fewest = int(roomy.changes(roomy.nearest_actions))
+            if fewest > max_changes:
+                code = f"refusal.changes allowed.{'some' if max_changes else 'none'}"
+                raise RefusalError(422, "too few changes", fewest=fewest, allowed=say(code, changes=max_changes))
+            return roomy.with_query(max_changes=max_changes).query
         except RefusalError:
             raise
         except IfonlyError as error:
-            raise RefusalError(422, "unusable rules", changes=max_changes, reason=error) from None
+            raise RefusalError(422, "unusable rules", reason=error) from None
 
     def _new_problem(self, episode: str) -> BaseProblem:
         """Without its rules where they do not fit the episode: its record can be looked at all the same.

@@ -10,6 +10,7 @@ from ifonly.models.standing import EnsembleNote, Standing
 from ifonly.query import Query
 from ifonly.records import to_plain
 from ifonly.report.cases import Case, Course
+from ifonly.report.cases.badge import badge_of
 from ifonly.report.cases.case import (
     BudgetCourse,
     CaseAnswer,
@@ -187,6 +188,7 @@ def made_answer(result: Result, courses: tuple[Course, Course, Course], *, prove
         result=result,
         claim=claims[-1],
         best=courses[-1],
+        badge=badge_of(result, courses[-1], result.evidence.check, proven=proven),
         budgets=tuple(BudgetCourse(k, courses[k], claims[k]) for k in range(3)),
         alternatives=(courses[2], courses[1]),
         alternatives_proven=proven,

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ifonly.data.episode import Origin
-from ifonly.data.schema import ActionSpace, unit_of_time
+from ifonly.data.schema import ActionSpace, Axis, unit_of_time
 from ifonly.errors import InputError
 from ifonly.objective import Objective
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.records import finite
+from ifonly.report.cases.badge import badge_of
 from ifonly.report.cases.case import (
     BudgetCourse,
     Case,
@@ -36,7 +37,7 @@ from ifonly.result import Result, Status, SupportReport
 from ifonly.rewards import Reward, declared_constants
 from ifonly.search.contributions import MOST_CHANGES, contributions
 from ifonly.text import cases as text
-from ifonly.text.catalogue import Message
+from ifonly.text.catalogue import Message, say
 from ifonly.text.evidence import (
     caution_message,
     messages_of,
@@ -80,6 +81,7 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
         result=result,
         claim=claim,
         best=best,
+        badge=badge_of(result, best, problem.standing, proven=claim.proven),
         budgets=_budgets(problem, result, courses[: len(known)]),
         alternatives=tuple(courses[len(known) :]),
         alternatives_proven=bool(result.certificate.details.get("alternatives_proven")) and claim.proven,
@@ -137,15 +139,21 @@ def _features(problem: BaseProblem) -> tuple[MeasuredFeature, ...]:
 
 def _treatments(space: ActionSpace) -> Treatments:
     return Treatments(
-        axes=tuple(
-            DoseAxis(axis.name, axis.unit, tuple(axis.levels), tuple(axis.show(level) for level in axis.levels))
-            for axis in space.axes
-        ),
+        axes=tuple(_dose_axis(axis) for axis in space.axes),
         actions=tuple(
             Treatment(number, label, levels)
             for number, (label, levels) in enumerate(zip(space.labels, space.levels, strict=True))
         ),
     )
+
+
+def _dose_axis(axis: Axis) -> DoseAxis:
+    """The doses as people read them: words where the unit says what 1 stands for, as in "1 = given"."""
+    one, is_coded, meaning = axis.unit.partition("=")
+    if is_coded and one.strip() == "1" and set(axis.levels) <= {0.0, 1.0}:
+        words = {0.0: say("page.no"), 1.0: meaning.strip()}
+        return DoseAxis(axis.name, "", axis.levels, tuple(words[level] for level in axis.levels))
+    return DoseAxis(axis.name, axis.unit, axis.levels, tuple(axis.show(level) for level in axis.levels))
 
 
 def _question(problem: BaseProblem) -> CaseQuestion:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ifonly.models.standing import Standing
+from ifonly.report.cases.badge import Badge
 from ifonly.report.cases.courses import Course
 from ifonly.result import Result
 from ifonly.text.catalogue import Message
 from ifonly.version import __version__
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,8 @@ class CaseAnswer:
     result: Result
     claim: Claim
     best: Course
+    badge: Badge
+    """Whether proof, model, evidence and values all speak for it."""
     budgets: tuple[BudgetCourse, ...]
     """For 0, 1, ... changes; empty where the solver answers one budget only."""
     alternatives: tuple[Course, ...]

@@ -7,6 +7,7 @@
   const SCREEN = { label: 204, doses: 46, names: 104 };
   const PAPER = { label: 150, doses: 32, names: 72 };
   const LEVELS = 6;
+  const LINES = 5; // of changes at the top
   let unique = 0;
 
   /** The budget that a view shows; the last one where alternatives are paged through. */
@@ -37,6 +38,11 @@
     if (view.alternative !== null) return ifonly.say("view.alternative", { number: view.alternative + 1 });
     const changes = ifonly.plural(course.changes.length, "change");
     return ifonly.say(isProven(case_, view) ? "view.best" : "view.best found", { changes });
+  }
+
+  /** Whether a view shows the answer itself, which the badge is about, and no other budget or alternative. */
+  function isAnswer(case_, view) {
+    return Boolean(case_.answer) && view.alternative === null && view.k >= case_.answer.budgets.length - 1;
   }
 
   function isProven(case_, view) {
@@ -100,11 +106,12 @@
           el("p", { class: "facts" }, ifonly.facts(case_)),
           this.place("grave", "div", {}),
           this.place("headline", "p", { class: "headline", role: "status" }),
+          this.place("changes", "ul", { class: "change-lines" }),
+          this.place("badge", "div", {}),
           this.place("certificate", "p", { class: "certificate" }),
           this.place("evidence", "div", { class: "evidence" }),
           this.place("cautions", "div", { class: "cautions" })),
         this.place("outcomes", "dl", { class: "outcomes" }), this.place("tried", "div", { class: "tried" }),
-        this.slot("notice"),
         el("div", { class: "controls no-print" }, this.place("budget", "div", { class: "budget" }),
           this.place("pager", "div", { class: "pager" }), this.slot("tools")),
         section("course", this.courseTitle(),
@@ -113,7 +120,8 @@
           this.place("board", "div", {
             class: "board", tabindex: "0", role: "group", "aria-label": ifonly.say("view.board"),
           }),
-          this.place("marks", "p", { class: "legend" }), this.place("organs", "p", { class: "note organs" })));
+          this.place("marks", "p", { class: "legend" }), this.place("organs", "p", { class: "note organs" })),
+        this.slot("notice"));
       const lower = el("div", { class: "lower" },
         section("features", ifonly.say("view.measurements"), this.place("legend", "p", { class: "legend" }),
           this.place("implausible", "p", { class: "note" }),
@@ -190,6 +198,7 @@
         places.headline, ifonly.headline(case_, course, budget ? budget.max_changes : case_.question.max_changes),
       );
       const known = isProven(case_, view);
+      const answered = isAnswer(case_, view);
       const seal = ifonly.say(`view.seal.${case_.answer ? (known ? "proven" : "not proven") : "no answer"}`);
       const sealed = view.alternative === null && !(budget && budget.max_changes === 0);
       const words = view.alternative === null || !case_.answer
@@ -198,17 +207,38 @@
             number: view.alternative + 1, count: case_.answer.alternatives.length, best: ifonly.outcome(case_.answer.best.outcome),
           });
       fill(places.certificate,
-        sealed && el("span", { class: `seal ${known ? "proven" : "open"}` }, seal), ` ${words}`);
+        sealed && !answered && el("span", { class: `seal ${known ? "calm" : "open"}` }, seal), ` ${words}`);
+      fill(places.badge, answered && ifonly.badge(case_.answer.badge));
+      this.drawChangeLines(course);
       const items = (messages) => messages.map((message) => el("li", {}, ifonly.sentence(message)));
       const about = ifonly.say("view.about", { changes: ifonly.plural(case_.question.max_changes, "change") });
       const elsewhere = case_.answer && !(course && this.isBest(course));
       fill(places.grave, ifonly.cautionBox(case_.model.caution));
-      fill(places.cautions, case_.cautions.length && elsewhere && el("p", { class: "note" }, about), case_.cautions.length && el("ul", {}, items(case_.cautions)));
+      this.drawCautions(items([...case_.cautions]), elsewhere && el("p", { class: "note" }, about));
       places.assumptions.replaceChildren(...items([...case_.question.rules, ...case_.assumptions]));
       places.outcomes.replaceChildren(...this.rows().map((row) => el("div", { class: `outcome ${row.kind}` },
         el("dt", {}, ifonly.sample(row.kind), outcomeName(case_, view, row)),
         el("dd", {}, el("span", { class: "value" }, ifonly.outcome(row.course.outcome)),
           row.kind !== "observed" && el("span", { class: "shift" }, shiftWords(case_, view, row))))));
+    }
+
+    /** What is changed, in words; of many changes the first ones. */
+    drawChangeLines(course) {
+      const changes = course ? course.changes : [];
+      const rest = changes.length > LINES ? changes.length - LINES + 1 : 0;
+      const lines = changes.slice(0, changes.length - rest).map((change) => ifonly.changeLine(this.case, change));
+      if (rest) lines.push(ifonly.say("view.more changes listed", { count: rest }));
+      this.places.changes.hidden = !lines.length;
+      fill(this.places.changes, ...lines.map((line) => el("li", {}, line)));
+    }
+
+    /** Folded, and as they were left; on paper, where nothing can be unfolded, in full. */
+    drawCautions(items, about) {
+      const { cautions } = this.places;
+      const parts = [about, el("ul", {}, items)].filter(Boolean);
+      const open = cautions.querySelector("details")?.open || document.documentElement.classList.contains("printing");
+      const said = ifonly.say("view.cautions", { cautions: ifonly.plural(items.length, "caution") });
+      fill(cautions, items.length && el("details", { open }, el("summary", {}, said), parts));
     }
 
     /** The sentence about the answer, not about other sequences that may be shown; the rest only if it is unfolded. */
@@ -217,7 +247,10 @@
       const { evidence } = case_;
       const text = ifonly.sentence(evidence.statement);
       const words = evidence.examined ? this.aboutAnswer(text) : text;
-      fill(this.evidenceLine, ifonly.evidenceSeal(evidence, case_.model), ` ${words}`);
+      ifonly.setText(this.evidenceLine, words);
+      const warnings = ifonly.plural(evidence.warnings.length, "warning");
+      ifonly.setText(this.evidenceParts.firstChild,
+        evidence.warnings.length ? ifonly.say("view.evidence warned", { warnings }) : ifonly.say("view.evidence"));
       fill(this.warnings, ...evidence.warnings.map((message) => el("li", {}, ifonly.sentence(message))));
       this.fillEvidence();
       const support = this.view.own && this.view.own.support;

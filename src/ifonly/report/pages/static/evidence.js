@@ -3,10 +3,13 @@
   "use strict";
   const { el } = ifonly;
 
-  /** Beside the sentence: whether anything speaks against the answer, in a word; no calm one for an unchecked model. */
-  function evidenceSeal({ examined, warnings }, { check }) {
-    if (warnings.length) return el("span", { class: "seal open" }, ifonly.plural(warnings.length, "warning"));
-    return examined && check ? el("span", { class: "seal calm" }, ifonly.say("view.seal.no warnings")) : null;
+  /** Whether proof, model, evidence and values all speak for an answer: one word, and beside it the four. */
+  function badge({ level, parts }) {
+    return el("div", { class: "badge", role: "group", "aria-label": ifonly.say("badge.title") },
+      el("strong", { class: `seal ${level}` }, ifonly.say(`badge.${level}`)),
+      parts.map(({ name, holds, said }) => el(
+        "span", { class: `part part-${name}${holds ? " holds" : ""}`, title: ifonly.say(`badge.${name}.means`) }, ifonly.say(said),
+      )));
   }
 
   function list(messages, attributes) {
@@ -136,5 +139,5 @@
       el("strong", {}, ifonly.say("page.caution")), ` ${ifonly.say(caution)}`);
   }
 
-  Object.assign(ifonly, { evidenceSeal, fillEvidence, supportList, cautionBox });
+  Object.assign(ifonly, { badge, fillEvidence, supportList, cautionBox });
 })((window.ifonly = window.ifonly || {}));

@@ -31,7 +31,8 @@
       this.status = el("p", { role: "status", class: "note" });
       this.trouble = el("div", {});
       place.append(el("section", { class: "card", "aria-labelledby": "rules-title" },
-        el("h2", { id: "rules-title" }, ifonly.say("search.title")), this.list, this.none,
+        el("h2", { id: "rules-title" }, ifonly.say(case_.answer ? "search.title again" : "search.title")),
+        this.list, this.none,
         case_.treatments.axes.length ? el("details", {}, el("summary", {}, ifonly.say("search.limits")), this.limits) : null,
         el("div", { class: "fields" }, el("label", { for: "most" }, ifonly.say("search.most")), this.most),
         el("div", { class: "asking" }, this.start, this.progress, this.status, this.trouble)));
@@ -53,6 +54,7 @@
         }, ifonly.say("search.remove")));
       }));
       if (!this.job && !this.hooks.isAnswered()) this.tell("");
+      if (this.refused && this.refused !== this.asked()) this.clearTrouble();
       this.list.hidden = !this.list.children.length;
       this.none.hidden = rules.length > 0;
       if (document.activeElement !== this.most) this.most.value = this.hooks.most();
@@ -78,8 +80,20 @@
         })));
     }
 
+    /** What a search would be asked now, as text. */
+    asked() {
+      return JSON.stringify([this.hooks.rules(), this.hooks.most()]);
+    }
+
+    /** A refusal stands as long as what was refused does. */
+    clearTrouble() {
+      this.refused = null;
+      this.trouble.replaceChildren();
+    }
+
+    /** A field that was cleared, or that holds no number, goes back to what it was. */
     setMost() {
-      const given = Math.round(Number(this.most.value));
+      const given = Math.round(this.most.valueAsNumber);
       const most = Number.isFinite(given) ? Math.min(Math.max(0, given), this.case.time.at.length) : this.hooks.most();
       this.most.value = most;
       this.hooks.onMost(most);
@@ -89,7 +103,7 @@
     async solve(known, earlier) {
       this.setMost();
       const asked = earlier || { rules: this.hooks.rules(), most: this.hooks.most() };
-      this.trouble.replaceChildren();
+      this.clearTrouble();
       this.start.disabled = true;
       this.tell(ifonly.say("search.waiting"));
       try {
@@ -103,6 +117,7 @@
         this.hooks.onSolved(ended.job, ended.case, asked);
       } catch (problem) {
         this.trouble.replaceChildren(ifonly.problemBox(problem));
+        this.refused = this.asked();
         this.tell("");
       }
       this.job = null;

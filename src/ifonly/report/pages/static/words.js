@@ -172,14 +172,25 @@
     return text ? `\u00a0${unit(text).replaceAll(" ", "\u00a0")}` : "";
   }
 
-  /** A change of treatment, naming only the doses that differ. */
-  function changeWords(case_, { observed, counterfactual }) {
+  /** The sentence for a dose that differs: raised or lowered, unless doses are words such as "no" and "given". */
+  function wayCode(axis, before, after) {
+    if (axis.shown.some((text) => Number.isNaN(Number(text)))) return "dose.change";
+    return after > before ? "dose.up" : "dose.down";
+  }
+
+  /** The same as a line of its own, with the moment and the direction: "Hour 8: fluids lowered, 850 → 279 mL/4 h". */
+  function changeLine(case_, change) {
+    return capital(say("change.when", { when: moment(case_, change.step), change: changeWords(case_, change, wayCode, "; ") }));
+  }
+
+  /** A change of treatment, naming only the doses that differ; `code` tells the sentence for each of them. */
+  function changeWords(case_, { observed, counterfactual }, code = () => "dose.change", between = ", ") {
     const { axes, actions } = case_.treatments;
     const [old, now] = [actions[observed], actions[counterfactual]];
     if (!axes.length) return say("dose.other", { before: old.label, after: now.label });
-    return axes.map((axis, index) => old.levels[index] !== now.levels[index] && say("dose.change", {
+    return axes.map((axis, index) => old.levels[index] !== now.levels[index] && say(code(axis, old.levels[index], now.levels[index]), {
       name: axis.name, before: axis.shown[old.levels[index]], after: axis.shown[now.levels[index]], unit: spaced(axis.unit),
-    })).filter(Boolean).join(", ");
+    })).filter(Boolean).join(between);
   }
 
   /** A treatment's label, with units that stay with their number. */
@@ -236,7 +247,7 @@
 
   Object.assign(ifonly, {
     el, number, outcome, bestPossible, gapWords, percent, tenths, moved, movedWords, capital, plural, moment, timeTitle,
-    isHours, trimmed, fact, unit, spaced, changeWords, treatment, askedWords, headline, certificate, embedded, setText, say, knows,
+    isHours, trimmed, fact, unit, spaced, changeWords, changeLine, treatment, askedWords, headline, certificate, embedded, setText, say, knows,
     sentence, useSentences,
   });
 })((window.ifonly = window.ifonly || {}));

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ifonly.errors import StoreError
+from ifonly.files import make_folders, sync
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Journal:
         """
         data = "".join(f"{entry}\n" for entry in entries).encode()
         try:
+            new = not self.path.exists()
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 while data:  # more than one round only where the disk is nearly full
@@ -83,6 +85,8 @@ class Journal:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if new:
+                sync(self.path.parent)
         except OSError as error:
             raise StoreError(
                 f"{self.path}: cannot be written ({error.strerror}). What was finished before is kept; make room and "
@@ -98,8 +102,9 @@ def alone(path: Path, *, work: str) -> Iterator[None]:
     replaced. The lock ends with this process, however it ends.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        sync(path.parent)
     except OSError as error:
         raise StoreError(
             f"{path.parent}: {work} cannot be written there ({error.strerror}); choose another place."

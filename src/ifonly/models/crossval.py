@@ -18,6 +18,7 @@ from ifonly.data.plain import check_mapping, check_version, check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import FitError, InputError, StoreError
+from ifonly.files import make_folders
 from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import DataCounts, FitSettings, evaluate, fit
@@ -372,7 +373,7 @@ class CellJournal:
                 f"{file.path} is a folder, and a journal is to be written there; choose another file name."
             )
         if _is_only_a_beginning(file.path, header):
-            file.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(file.path.parent)
             file.cut(0)
             file.append([header])
             return

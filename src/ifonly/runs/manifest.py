@@ -142,17 +142,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         with atomic_file(path) as scratch:
             write(scratch)
-            _flush(scratch)
-        _flush(path.parent)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(
             f"{path}: cannot be written ({file_reason(error)}). Every row is kept; make room and run the same again."
         ) from error
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -40,7 +40,7 @@ class RecipeJournal:
             forget_recipes(path)
             journal.append([json.dumps(head)])
             return cls(journal, {})
-        journal.cut(lines[-1].end)
+        journal.cut_unended()
         return cls(journal, {line.entry["recipe"]: line.entry for line in lines[1:]})
 
     def find(self, name: str) -> tuple[dict[str, Any], Pair] | None:

@@ -15,14 +15,16 @@ from ifonly.files import atomic_file, file_reason
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
-VERSION = 3
+VERSION = 4
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
 """Where the run's episodes and models lay, relative to its folder; they may be elsewhere by now."""
 MODEL_CHECK = "model_check"
 """What a check concluded about the model; it may be checked again later."""
-NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK}
+DAMAGED_LINES = "damaged_lines"
+"""Lines of the journal that were not what had been written; their episodes were solved again."""
+NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK, DAMAGED_LINES}
 """What a manifest says about how far the run is, and what lies beside it; everything else says what was asked."""
 REQUIRED: dict[str, Any] = {
     "ifonly": str,

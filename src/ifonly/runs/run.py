@@ -21,7 +21,7 @@ from ifonly.result import ModelReference, Provenance, Result
 from ifonly.result.evidence import Reason
 from ifonly.result.table import COLUMNS, FAILED, from_row, with_check
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
-from ifonly.runs.manifest import FINISHED, MODEL_CHECK, read_manifest
+from ifonly.runs.manifest import DAMAGED_LINES, FINISHED, MODEL_CHECK, read_manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,11 @@ class Run:
     def counts(self) -> dict[str, int]:
         """How many episodes ended how: statuses, "failed" included."""
         return dict(self.manifest["counts"])
+
+    @property
+    def damaged_lines(self) -> list[int]:
+        """Lines of the journal that were altered or damaged, and set aside: their episodes were solved again."""
+        return list(self.manifest.get(DAMAGED_LINES, ()))
 
     @cached_property
     def query(self) -> Query:

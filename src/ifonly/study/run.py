@@ -128,8 +128,8 @@ def _stages(study: Study, until: str | None) -> list[Stage]:
 def _do(stage: Stage, study: Study, why: str, clock: _Clock) -> float:
     """Make a stage's products, then say what they were made of: in between it counts as not done."""
     started = time.monotonic()
-    for path in (stage.folder(study) / RECORD, *(study.folder / name for name in stage.beside)):
-        path.unlink(missing_ok=True)
+    # Only the record: a model keeps the check that it failed until another one takes its place.
+    (stage.folder(study) / RECORD).unlink(missing_ok=True)
     inputs = _inputs(stage, study)
     clock.report(stage)
     stage.work(study, lambda tick: clock.report(stage, tick))

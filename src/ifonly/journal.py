@@ -25,8 +25,6 @@ class Line:
 
     number: int
     """Counted from 1."""
-    end: int
-    """Where the next line begins, in bytes from the start of the file."""
     entry: dict[str, Any]
 
 
@@ -55,14 +53,12 @@ class Journal:
 
     def _all_lines(self) -> Iterator[Line | None]:
         """Every line that has its end; None for one that is not what was written."""
-        end = 0
         with self.path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith(b"\n"):
                     return
-                end += len(text)
                 entry = _parsed(text)
-                yield None if entry is None else Line(number, end, entry)
+                yield None if entry is None else Line(number, entry)
 
     def checked(self, line: Line, keys: Set[str]) -> dict[str, Any]:
         """The entry of a line, which must have these keys."""

@@ -6,6 +6,7 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -204,6 +205,30 @@ def _may_live(mark: str) -> bool:
     except OSError:
         return True  # another user's process
     return True
+
+
+MOST_BYTES = 64 * 2**20
+"""Of a file of JSON; more would fill the memory once it is read."""
+
+
+def require_ordinary(path: Path, *, most: int | None = None, folder: Path | None = None) -> None:
+    """Refuse what is no ordinary file (a device has no end), has more than `most` bytes, or leads out of `folder`.
+
+    A missing file is for whoever reads it to name.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path}: cannot be read, for it is no ordinary file.")
+    if most is not None and found.st_size > most:
+        raise StoreError(
+            f"{path}: has {found.st_size / 2**20:,.0f} MB, and at most {most / 2**20:,.3g} MB are read; it is damaged, "
+            "or something else than what its name says."
+        )
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise StoreError(f"{path}: is a link that leads out of its folder, and is not followed; put the file there.")
 
 
 def file_reason(error: Exception) -> str:

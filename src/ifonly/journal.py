@@ -14,7 +14,6 @@ from typing import Any
 from ifonly.errors import StoreError
 from ifonly.files import make_folders, sync
 
-
 _CHECKSUM, _END = b', "checksum": "', b'%08x"}\n'
 """How every line ends: with the CRC-32 of its entry."""
 

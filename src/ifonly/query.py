@@ -16,9 +16,10 @@ import yaml
 from torch import Tensor
 
 from ifonly.constraints import Constraints
+from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml
 from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, SettingError, StoreError
-from ifonly.files import file_reason, write_text_atomically
+from ifonly.files import file_reason, require_ordinary, write_text_atomically
 from ifonly.objective import Objective
 from ifonly.rewards import ActionCost, Linear, Reward, minus, reward_from_dict
 
@@ -198,10 +199,11 @@ class Query:
 def read_query_file(path: str | Path) -> dict[str, Any]:
     """What a query file says, unchecked."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
+        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
     if not isinstance(content, dict):
         raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")

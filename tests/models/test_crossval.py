@@ -419,7 +419,18 @@ def test_the_journal_holds_no_patient_rows(cohort, tmp_path):
     with pytest.raises(StopError):
         cross_validate(factory, cohort, plan(), journal=journal, progress=stop_after(2))
     header, *cells = (json.loads(line) for line in journal.read_text().splitlines())
-    assert header.keys() == {"format", "version", "ifonly", "schema", "cohort", "model", "folds", "seed", "fit", "checksum"}
+    assert header.keys() == {
+        "format",
+        "version",
+        "ifonly",
+        "schema",
+        "cohort",
+        "model",
+        "folds",
+        "seed",
+        "fit",
+        "checksum",
+    }
     assert all(cell.keys() == {"cell", "log_likelihood", "checksum"} for cell in cells)
 
 

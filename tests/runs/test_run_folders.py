@@ -12,8 +12,7 @@ from small_runs import QUERY, small_cohort, small_model, solve_small, without_se
 
 import ifonly
 from ifonly.errors import InputError, StoreError
-from ifonly.journal import line_of
-from ifonly.journal import Journal
+from ifonly.journal import Journal, line_of
 from ifonly.query import Limits
 from ifonly.runs import load_run
 from ifonly.search.heuristics import Greedy

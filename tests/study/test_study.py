@@ -267,6 +267,8 @@ def test_a_check_that_is_stopped_leaves_the_verdict_of_the_one_before(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    from ifonly.study import stages
+
     forget(own, "check")
     with monkeypatch.context() as patch:
         patch.setattr(stages, "check_model", stopped)

@@ -13,7 +13,7 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
-from ifonly.files import sha256_of
+from ifonly.files import require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
 from ifonly.result.table import COLUMNS
 from ifonly.runs.manifest import (
@@ -124,7 +124,7 @@ def _is_run(folder: Path) -> bool:
     """Whether the manifest that is there is that of a run, be it damaged or of another version."""
     try:
         content = json.loads((folder / MANIFEST).read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return (folder / ROWS).is_file()
     except OSError:
         return False
@@ -173,6 +173,7 @@ def frame_of(journal: Journal) -> pl.DataFrame:
         raise StoreError(
             f"{journal.path}: missing, so that this run has no rows; run the same again to solve them anew."
         )
+    require_ordinary(journal.path, folder=journal.path.parent)
     parts = [pl.DataFrame(schema={**POSITION, **COLUMNS})]
     lines: list[Line] = []
     for line in journal.lines():

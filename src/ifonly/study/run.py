@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ifonly.data.parsing import parse_json
 from ifonly.data.plain import did_you_mean
 from ifonly.errors import InputError
 from ifonly.files import sha256_of, write_text_atomically
@@ -163,7 +164,7 @@ def _written(stage: Stage, study: Study) -> list[str]:
 def _record(stage: Stage, study: Study) -> dict[str, Any]:
     """How a stage was done; nothing where it was not, or where that cannot be read."""
     try:
-        content = json.loads((stage.folder(study) / RECORD).read_text(encoding="utf-8"))
+        content = parse_json((stage.folder(study) / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     is_ours = isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") == VERSION

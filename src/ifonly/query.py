@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from ifonly.constraints import Constraints
-from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml
+from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml, yaml_text
 from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, SettingError, StoreError
 from ifonly.files import file_reason, require_ordinary, write_text_atomically
@@ -192,7 +191,7 @@ class Query:
         if Path(path).suffix == ".json":
             text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         else:
-            text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+            text = yaml_text(content)
         write_text_atomically(path, text)
 
 

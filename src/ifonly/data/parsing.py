@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -37,6 +37,16 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, _YamlLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+
+
+def yaml_text(content: Mapping[str, Any], *, width: int = 80) -> str:
+    """The content of a YAML file, in the order given and without aliases, which `parse_yaml` refuses."""
+    return yaml.dump(content, Dumper=_YamlDumper, sort_keys=False, allow_unicode=True, width=width)
+
+
+class _YamlDumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -78,17 +88,15 @@ def _short(value: object) -> str:
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """Plain values only, no key twice, no alias (a few of them can stand for more than a memory holds), nothing deep."""
+    """Plain values only, no key twice, nothing deep, no alias: a few can stand for more than a memory holds."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
-            raise UnfitError(
-                f"line {event.start_mark.line + 1}: the alias *{_short(event.anchor)[1:-1]} is not taken; write out "
-                "what it stands for"
-            )
+            line = 0 if event.start_mark is None else event.start_mark.line + 1
+            raise UnfitError(f"line {line}: an alias, *{event.anchor[:40]}, is not taken; write out what it stands for")
         if self.depth > DEEPEST:
             raise _too_deep()
         self.depth += 1

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
+from ifonly.data.parsing import yaml_text
 from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
@@ -121,7 +121,7 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
     if target.suffix.lower() == ".json":
         text = json_text(content)
     else:
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+        text = yaml_text(content, width=110)
     try:
         write_text_atomically(target, text)
     except OSError as error:

@@ -377,11 +377,11 @@ class CellJournal:
             file.cut(0)
             file.append([header])
             return
-        first, *rest = [*file.lines()] or [None]
-        if first is None or first.number != 1:
+        lines = list(file.lines())
+        if not lines or lines[0].number != 1:
             raise file.broken(1)
-        _check_header(file, file.checked(first, {"format"}), header)
-        for line in rest:
+        _check_header(file, file.checked(lines[0], {"format"}), header)
+        for line in lines[1:]:
             entry = file.checked(line, {"cell", "log_likelihood"})
             self.finished[entry["cell"]] = float(entry["log_likelihood"])
         file.cut_unended()

@@ -118,10 +118,7 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     content = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION, **schema.to_dict()}
-    if target.suffix.lower() == ".json":
-        text = json_text(content)
-    else:
-        text = yaml_text(content, width=110)
+    text = json_text(content) if target.suffix.lower() == ".json" else yaml_text(content, width=110)
     try:
         write_text_atomically(target, text)
     except OSError as error:

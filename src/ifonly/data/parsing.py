@@ -96,7 +96,9 @@ class _YamlLoader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             line = 0 if event.start_mark is None else event.start_mark.line + 1
-            raise UnfitError(f"line {line}: an alias, *{str(event.anchor)[:40]}, is not taken; write out what it stands for")
+            raise UnfitError(
+                f"line {line}: an alias, *{str(event.anchor)[:40]}, is not taken; write out what it stands for"
+            )
         if self.depth > DEEPEST:
             raise _too_deep()
         self.depth += 1

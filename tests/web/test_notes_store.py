@@ -189,8 +189,8 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     notes = opened(tmp_path / "n.sqlite")
     first = notes.save(Note("a", note="kept"))
-    pages = notes._connection.execute("PRAGMA page_count").fetchone()[0]
-    notes._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = notes._writer.execute("PRAGMA page_count").fetchone()[0]
+    notes._writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="full"):
         notes.save(replace(first, note="x" * 100_000))
     assert notes.get("a") == first

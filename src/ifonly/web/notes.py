@@ -156,7 +156,7 @@ def _identities(path: Path) -> list[tuple[int, int] | None]:
     found: list[tuple[int, int] | None] = []
     for name in (path, path.with_name(f"{path.name}-wal")):
         try:
-            status = os.stat(name)
+            status = name.stat()
             found.append((status.st_dev, status.st_ino))
         except OSError:
             found.append(None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from ifonly.errors import IfonlyError, PlausibilityWarning, StoreError
-from ifonly.journal import Journal, alone
+from ifonly.journal import Journal, alone, line_of
 from ifonly.progress import Progress, Tick, silent
 from ifonly.result.table import FAILED
 from ifonly.runs.task import one_thread
@@ -66,23 +66,25 @@ class FinishedCells:
         self.rows: dict[str, Row] = {}
         self._file = _journal(path)
         wanted = {**FORMAT, **header}
-        end = self._read(wanted) if path.exists() else 0
+        begun = path.exists() and self._read(wanted)
         if read_only:
             return
-        if not end and path.exists() and not f"{json.dumps(wanted)}\n".encode().startswith(path.read_bytes()):
+        if begun:
+            self._file.cut_unended()  # what was being written when a run stopped
+            return
+        if path.exists() and not line_of(json.dumps(wanted)).startswith(path.read_bytes()):
             raise self._file.broken(1)  # not ours, and not a first line cut off: never overwritten
-        self._file.cut(end)  # what was being written when a run stopped
-        if not end:
-            self._file.append([json.dumps(wanted)])
+        self._file.cut(0)
+        self._file.append([json.dumps(wanted)])
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:
         """Note a finished cell; it is on disk when this returns."""
         self._file.append([json.dumps({"cell": key, "row": row}, allow_nan=False)])
         self.rows[key] = dict(row)
 
-    def _read(self, wanted: Mapping[str, Any]) -> int:
-        """Take over what the file holds; returns where its last complete line ends."""
-        end = 0
+    def _read(self, wanted: Mapping[str, Any]) -> bool:
+        """Take over what the file holds; returns whether it has a first line."""
+        begun = False
         for line in self._file.lines():
             if line.number == 1:
                 found = self._file.checked(line, FORMAT.keys())
@@ -92,11 +94,11 @@ class FinishedCells:
                         f"{self._file.path.parent} holds experiments made under other conditions ({differing}). Go on "
                         "with the same cohort, model and settings, or choose another folder."
                     )
+                begun = True
             else:
                 entry = self._file.checked(line, {"cell", "row"})
                 self.rows[entry["cell"]] = entry["row"]
-            end = line.end
-        return end
+        return begun
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -18,7 +18,8 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "journal", "intervals", "records"),
+    ("progress", "files", "intervals", "records"),
+    ("journal",),
     ("data", "proofs"),
     ("models", "constraints", "clinical"),
     ("simulate", "rewards", "objective"),

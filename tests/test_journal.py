@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ifonly.errors import StoreError
-from ifonly.journal import Journal, alone
+from ifonly.journal import Journal, alone, line_of
 
 
 def journal(folder: Path) -> Journal:
@@ -40,23 +40,52 @@ def test_cut_anywhere_only_whole_lines_are_left(tmp_path_factory, sizes, cut):
     found.path.write_bytes(kept)
     lines = list(found.lines())
     assert [line.entry["n"] for line in lines] == expected[: kept.count(b"\n")]
-    found.cut(lines[-1].end if lines else 0)
+    assert found.damaged() == []
+    found.cut_unended()
     assert found.path.read_bytes() == whole[: kept.rfind(b"\n") + 1]
     found.append(entries(99))
     assert numbers(found) == [*expected[: len(lines)], 99]
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 40, b'{"n": 1', b"[1]\n", b'\xff\n{"n"\n'])
-def test_a_broken_end_is_dropped_and_a_broken_middle_is_named(tmp_path: Path, tail: bytes) -> None:
+@pytest.mark.parametrize("tail", [b"\0" * 40, b'{"n": 1', b"[1]\n", b'\xff\n{"n"\n', b"[" * 100_000 + b"\n"])
+def test_a_broken_end_is_dropped_and_a_broken_middle_is_set_aside(tmp_path: Path, tail: bytes) -> None:
     found = journal(tmp_path)
     found.append(entries(1, 2))
-    with found.path.open("ab") as file:
-        file.write(tail)
+    whole = found.path.read_bytes()
+    found.path.write_bytes(whole + tail)
     assert numbers(found) == [1, 2]
-    with found.path.open("ab") as file:
-        file.write(b'\n{"n": 3}\n')
-    with pytest.raises(StoreError, match="line 3: not a line of a test; throw it away"):
-        numbers(found)
+    damaged = list(range(3, 3 + tail.count(b"\n")))
+    assert found.damaged() == damaged
+    found.cut_unended()
+    assert found.path.read_bytes() == whole + tail[: tail.rfind(b"\n") + 1]
+    found.append(entries(3))
+    assert numbers(found) == [1, 2, 3]
+    assert found.damaged() == damaged
+
+
+@given(place=st.floats(0, 1, exclude_max=True), value=st.integers(1, 255))
+def test_a_line_with_any_other_byte_is_set_aside_and_no_other(tmp_path_factory, place, value):
+    found = journal(tmp_path_factory.mktemp("journal"))
+    found.append(entries(1, 2, 3))
+    content = bytearray(found.path.read_bytes())
+    position = int(place * len(content))
+    hit = content[:position].count(b"\n") + 1
+    content[position] ^= value
+    found.path.write_bytes(content)
+    left, kept = numbers(found), {1, 2, 3} - {hit}
+    assert set(left) <= kept
+    # A byte that ends or joins lines takes its neighbour along.
+    assert len(left) == 2 or content.count(b"\n") != 3
+
+
+def test_altered_numbers_are_noticed_and_the_entry_is_as_given(tmp_path: Path) -> None:
+    found = journal(tmp_path)
+    found.append(['{"n": 1, "checksum": "mine"}', '{"n": 2}'])
+    assert json.loads(found.path.read_bytes().splitlines()[1]).keys() == {"n", "checksum"}
+    assert [line.entry for line in found.lines()] == [{"n": 1, "checksum": "mine"}, {"n": 2}]
+    found.path.write_bytes(found.path.read_bytes().replace(b'"n": 1', b'"n": 7'))
+    assert [line.entry for line in found.lines()] == [{"n": 2}]
+    assert found.damaged() == [1]
 
 
 def test_a_line_without_the_keys_is_named(tmp_path: Path) -> None:
@@ -71,7 +100,7 @@ def test_a_line_without_the_keys_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_what_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = journal(tmp_path)
     found.append(entries(1))
-    write, room = os.write, [len(entries(2)[0]) + 5]
+    write, room = os.write, [len(line_of(entries(2)[0])) + 5]
 
     def write_what_fits(descriptor: int, data: bytes) -> int:
         if not room[0]:
@@ -86,7 +115,7 @@ def test_a_full_disk_keeps_what_fitted(tmp_path: Path, monkeypatch: pytest.Monke
             found.append(entries(2, 3))
     lines = list(found.lines())
     assert [line.entry["n"] for line in lines] == [1, 2]
-    found.cut(lines[-1].end)
+    found.cut_unended()
     found.append(entries(3))
     assert numbers(found) == [1, 2, 3]
 

@@ -1,4 +1,4 @@
-"""Files that are never half-written, and what the machine offers."""
+"""Files that are never half-written, not even after a power cut, and what the machine offers."""
 
 import hashlib
 import os
@@ -6,6 +6,7 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,15 +34,17 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
         raise StoreError(f"{target} is a file, and a folder is to be written there; move it away.")
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     scratch = _hidden_beside(target)
     try:
         scratch.mkdir()
         yield scratch
+        sync_all(scratch)
         if target.exists():
             _replace_folder(target, scratch, outdated)
         else:
             scratch.rename(target)
+            sync(target.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -52,6 +55,7 @@ def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> N
     try:
         target.rename(retired)
         scratch.rename(target)
+        sync(target.parent)  # before the old one is removed: a power cut must find one of the two
     finally:
         if retired.exists() and not target.exists():
             retired.rename(target)
@@ -99,12 +103,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     What a process that was killed while it wrote the same file has left beside it is removed.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     _tidy_up_beside(target)
     scratch = _hidden_beside(target)
     try:
         yield scratch
+        sync(scratch)
         scratch.replace(target)
+        sync(target.parent)
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -113,6 +119,35 @@ def write_text_atomically(path: str | Path, text: str) -> None:
     """Replace the file `path` by `text`, or leave it untouched when writing fails."""
     with atomic_file(path) as scratch:
         scratch.write_text(text, encoding="utf-8", newline="\n")
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it where they are missing; their names are on disk when this returns."""
+    if not folder.is_dir():
+        make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk when this returns; else a power cut may leave it empty."""
+    if os.name == "nt" and path.is_dir():  # Windows keeps names by itself, and opens no folder
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Have everything in a folder on disk, and then the folder itself."""
+    for item in folder.iterdir():
+        if item.is_dir() and not item.is_symlink():
+            sync_all(item)
+        else:
+            sync(item)
+    sync(folder)
 
 
 def _hidden_beside(target: Path, *, old: bool = False) -> Path:
@@ -170,6 +205,30 @@ def _may_live(mark: str) -> bool:
     except OSError:
         return True  # another user's process
     return True
+
+
+MOST_BYTES = 64 * 2**20
+"""Of a file of JSON; more would fill the memory once it is read."""
+
+
+def require_ordinary(path: Path, *, most: int | None = None, folder: Path | None = None) -> None:
+    """Refuse what is no ordinary file (a device has no end), has more than `most` bytes, or leads out of `folder`.
+
+    A missing file is for whoever reads it to name.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path}: cannot be read, for it is no ordinary file.")
+    if most is not None and found.st_size > most:
+        raise StoreError(
+            f"{path}: has {found.st_size / 2**20:,.0f} MB, and at most {most / 2**20:,.3g} MB are read; it is damaged, "
+            "or something else than what its name says."
+        )
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise StoreError(f"{path}: is a link that leads out of its folder, and is not followed; put the file there.")
 
 
 def file_reason(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ifonly.errors import StoreError
+from ifonly.files import make_folders, sync
+
+_CHECKSUM, _END = b', "checksum": "', b'%08x"}\n'
+"""How every line ends: with the CRC-32 of its entry."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +24,16 @@ class Line:
 
     number: int
     """Counted from 1."""
-    end: int
-    """Where the next line begins, in bytes from the start of the file."""
     entry: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Journal:
-    """A file with one JSON object per line.
+    """A file with one JSON object per line, each with a checksum.
 
-    What was being written when a run stopped - by force, or since the disk was full - is a last line that is no JSON
-    object. `lines` ends before it, and it must be cut off before appending.
+    What was being written when a run stopped - by force, or since the disk was full - is a last line without its end,
+    which must be cut off before appending. A line that is not what was written is set aside: it stays where it is, and
+    nobody reads it, so that its work is done again.
     """
 
     path: Path
@@ -39,19 +43,21 @@ class Journal:
     """What to do with a file that is damaged, for messages."""
 
     def lines(self) -> Iterator[Line]:
-        """The complete entries; a damaged one is an error if others follow it."""
-        damaged: int | None = None
-        end = 0
+        """The entries that are what was written."""
+        return (line for line in self._all_lines() if line is not None)
+
+    def damaged(self) -> list[int]:
+        """The numbers of the lines that are not what was written."""
+        return [number for number, line in enumerate(self._all_lines(), start=1) if line is None]
+
+    def _all_lines(self) -> Iterator[Line | None]:
+        """Every line that has its end; None for one that is not what was written."""
         with self.path.open("rb") as file:
             for number, text in enumerate(file, start=1):
-                end += len(text)
+                if not text.endswith(b"\n"):
+                    return
                 entry = _parsed(text)
-                if entry is None:
-                    damaged = damaged or number
-                elif damaged:
-                    raise self.broken(damaged)
-                else:
-                    yield Line(number, end, entry)
+                yield None if entry is None else Line(number, entry)
 
     def checked(self, line: Line, keys: Set[str]) -> dict[str, Any]:
         """The entry of a line, which must have these keys."""
@@ -63,6 +69,12 @@ class Journal:
         """The error for a line that does not belong to the journal."""
         return StoreError(f"{self.path}, line {number}: not a line of a {self.kind}; {self.advice}.")
 
+    def cut_unended(self) -> None:
+        """Cut off a last line without its end; done on disk when this returns."""
+        with self.path.open("rb") as file:
+            size = sum(len(text) for text in file if text.endswith(b"\n"))
+        self.cut(size)
+
     def cut(self, size: int) -> None:
         """Truncate the file to `size` bytes; done on disk when this returns."""
         with self.path.open("ab") as file:
@@ -72,10 +84,11 @@ class Journal:
     def append(self, entries: Iterable[str]) -> None:
         """Append entries, JSON objects already, in a single write; they are on disk when this returns.
 
-        After an error the last line may be cut off; nothing may be appended before `cut` has repaired that.
+        After an error the last line may be cut off; nothing may be appended before `cut_unended` has repaired that.
         """
-        data = "".join(f"{entry}\n" for entry in entries).encode()
+        data = b"".join(line_of(entry) for entry in entries)
         try:
+            new = not self.path.exists()
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 while data:  # more than one round only where the disk is nearly full
@@ -83,6 +96,8 @@ class Journal:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if new:
+                sync(self.path.parent)
         except OSError as error:
             raise StoreError(
                 f"{self.path}: cannot be written ({error.strerror}). What was finished before is kept; make room and "
@@ -98,8 +113,9 @@ def alone(path: Path, *, work: str) -> Iterator[None]:
     replaced. The lock ends with this process, however it ends.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        sync(path.parent)
     except OSError as error:
         raise StoreError(
             f"{path.parent}: {work} cannot be written there ({error.strerror}); choose another place."
@@ -131,12 +147,19 @@ def _lock(descriptor: int, folder: Path, work: str) -> None:
         ) from None
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
-    """The JSON object in a complete line; None where there is none."""
-    if not text.endswith(b"\n"):
+def line_of(entry: str) -> bytes:
+    """The line of an entry, a JSON object that is not empty: the same object, with a checksum at its end."""
+    text = entry.encode()
+    return text[:-1] + _CHECKSUM + _END % zlib.crc32(text)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The entry of a complete line; None where it is not what was written."""
+    text, found, checksum = line.rpartition(_CHECKSUM)
+    if not found or checksum != _END % zlib.crc32(text + b"}"):
         return None
     try:
-        entry = json.loads(text)
-    except ValueError:
+        entry = json.loads(text + b"}")
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

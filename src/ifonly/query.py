@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from ifonly.constraints import Constraints
+from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml, yaml_text
 from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, SettingError, StoreError
-from ifonly.files import file_reason, write_text_atomically
+from ifonly.files import file_reason, require_ordinary, write_text_atomically
 from ifonly.objective import Objective
 from ifonly.rewards import ActionCost, Linear, Reward, minus, reward_from_dict
 
@@ -191,17 +191,18 @@ class Query:
         if Path(path).suffix == ".json":
             text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         else:
-            text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+            text = yaml_text(content)
         write_text_atomically(path, text)
 
 
 def read_query_file(path: str | Path) -> dict[str, Any]:
     """What a query file says, unchecked."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
+        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
     if not isinstance(content, dict):
         raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")

@@ -407,13 +407,14 @@ def test_a_key_that_occurs_twice_is_refused(tmp_path, name, text, key):
         load_schema(tmp_path / name)
 
 
-def test_yaml_may_still_repeat_itself_by_reference(tmp_path):
-    text = HAND_WRITTEN.replace("- {", "- &pain {").replace("actions", "- {<<: *pain, name: fear}\nactions")
-    (tmp_path / "s.yaml").write_text(text)
-    assert [(f.name, f.kind) for f in load_schema(tmp_path / "s.yaml").features] == [
-        ("pain", "dynamic"),
-        ("fear", "dynamic"),
-    ]
+def test_yaml_with_aliases_is_refused_and_none_is_written(tmp_path):
+    (tmp_path / "s.yaml").write_text("features: [&pain {name: pain, kind: dynamic}]\nactions: *pain\n")
+    with pytest.raises(StoreError, match=r"line 2: an alias, \*pain, is not taken; write out"):
+        load_schema(tmp_path / "s.yaml")
+    shared = (0.0, 5.0)
+    features = [Feature(name, "dynamic", plausible=shared) for name in ("pain", "fear")]
+    save_schema(Schema(features, ActionSpace.categories(["none", "some"])), tmp_path / "own.yaml")
+    assert load_schema(tmp_path / "own.yaml").features[1].plausible == shared
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from small_runs import HERE, QUERY, cohort_with, small_cohort, small_model, solv
 
 import ifonly
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
+from ifonly.journal import line_of
 from ifonly.progress import Tick
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
@@ -145,11 +147,29 @@ def test_rows_of_strangers_are_refused(whole, tmp_path: Path) -> None:
     journal = tmp_path / "run" / "rows.jsonl"
     lines = journal.read_text().splitlines()
     row = json.loads(lines[1]) | {"episode": "somebody"}
-    journal.write_text("\n".join([lines[0], json.dumps(row), *lines[2:], ""]))
+    journal.write_text("\n".join([lines[0], line_of(json.dumps(row)).decode().strip(), *lines[2:], ""]))
     with pytest.raises(StoreError, match=r"rows\.jsonl, line 2.*delete that line"):
         solve_small(COHORT, MODEL, tmp_path / "run")
     journal.write_text("\n".join([lines[0], *lines[2:], ""]))
     assert without_seconds(solve_small(COHORT, MODEL, tmp_path / "run")).equals(without_seconds(whole))
+
+
+def test_an_altered_row_is_named_set_aside_and_solved_again(whole, tmp_path: Path) -> None:
+    with pytest.raises(StopError):
+        solve_small(COHORT, MODEL, tmp_path / "run", progress=stop_at(4))
+    journal = tmp_path / "run" / "rows.jsonl"
+    lines = journal.read_text().splitlines()
+    altered = re.sub(r'("outcome": -?)(\d)', lambda found: f"{found[1]}{(int(found[2]) + 1) % 10}", lines[1], count=1)
+    assert altered != lines[1]
+    assert json.loads(altered)["episode"] == json.loads(lines[1])["episode"]
+    journal.write_text("\n".join([lines[0], altered, *lines[2:], ""]))
+    assert load_run(tmp_path / "run").table().height == 3
+    found = solve_small(COHORT, MODEL, tmp_path / "run")
+    assert without_seconds(found).equals(without_seconds(whole))
+    assert found.damaged_lines == [2]
+    assert journal.read_text().splitlines()[1] == altered, "it is kept to be looked at"
+    assert load_run(tmp_path / "run").damaged_lines == [2]
+    assert solve_small(COHORT, MODEL, tmp_path / "run").damaged_lines == [2]
 
 
 OTHERS = {

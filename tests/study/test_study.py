@@ -259,6 +259,27 @@ def test_stopped_anywhere_it_goes_on(own: Path, stage: str, monkeypatch: pytest.
     assert set(states(file).values()) == {"up to date"}
 
 
+def test_a_check_that_is_stopped_leaves_the_verdict_of_the_one_before(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = own.parent / "fit"
+    before = ifonly.load_model(model).standing
+    assert before is not None
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    from ifonly.study import stages
+
+    forget(own, "check")
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "check_model", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(load_study(own))
+    assert ifonly.load_model(model).standing == before
+    assert states(own)["check"] != "up to date"
+
+
 def test_answers_of_a_run_that_was_stopped_are_kept(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ifonly.runs import folder as folders
 

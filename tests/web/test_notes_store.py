@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,8 +189,8 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     notes = opened(tmp_path / "n.sqlite")
     first = notes.save(Note("a", note="kept"))
-    pages = notes._connection.execute("PRAGMA page_count").fetchone()[0]
-    notes._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = notes._writer.execute("PRAGMA page_count").fetchone()[0]
+    notes._writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="full"):
         notes.save(replace(first, note="x" * 100_000))
     assert notes.get("a") == first
@@ -213,3 +214,49 @@ def test_csv_gives_text_back_and_starts_no_formula(tmp_path: Path, texts: dict[s
     assert sorted(row["note"].removeprefix("'") for row in rows) == sorted(
         v.removeprefix("'") for v in storable.values()
     )
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced", "log deleted"])
+def test_nothing_is_acknowledged_once_the_file_has_gone(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "n.sqlite"
+    notes = opened(path)
+    first = notes.save(Note("a", note="first"))
+    gone = tmp_path / "n.sqlite-wal" if what == "log deleted" else path
+    gone.rename(tmp_path / "elsewhere")
+    if what == "replaced":
+        sqlite3.connect(path).close()
+        path.touch()
+    with pytest.raises(StoreError, match="deleted, moved or replaced while it was in use"):
+        notes.save(replace(first, note="second"))
+    notes.close()
+
+
+@pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_who_reads_does_not_wait_for_who_writes(tmp_path: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ifonly.web.notes.SECONDS_TO_WAIT", 2)
+    notes = opened(tmp_path / "n.sqlite")
+    first = notes.save(Note("a", note="first"))
+    other = sqlite3.connect(tmp_path / "n.sqlite", isolation_level=None)
+    other.execute(lock)
+    refused: list[str] = []
+
+    def save() -> None:
+        try:
+            notes.save(replace(first, note="second"))
+        except StoreError as error:
+            refused.append(str(error))
+
+    saving = threading.Thread(target=save)
+    saving.start()
+    began = time.monotonic()
+    for _ in range(20):
+        assert notes.get("a") == first
+        time.sleep(0.01)
+    assert time.monotonic() - began < 1.5
+    saving.join()
+    assert "locked" in refused[0]
+    other.execute("ROLLBACK")
+    other.close()
+    assert notes.save(replace(first, note="second")).revision == 2
+    assert notes.get("a").note == "second"
+    notes.close()

@@ -140,7 +140,7 @@ def _deliver(run: ifonly.Run) -> ExitCode:
     """Show what was found as a whole, and where it is."""
 
     from ifonly.result.table import reasons_of
-    from ifonly.runs.folder import TABLE
+    from ifonly.runs.folder import ROWS, TABLE
     from ifonly.text.evidence import caution_message
 
     table = run.table()
@@ -163,6 +163,9 @@ def _deliver(run: ifonly.Run) -> ExitCode:
     if failed:
         more = f" (and {len(failed) - 1:,} more, with their reasons in the table)" if len(failed) > 1 else ""
         alarm("error", f"{next(iter(failed.values()))}{more}")
+    if run.damaged_lines:
+        lines = ", ".join(map(str, run.damaged_lines))
+        alarm("caution", f"{run.folder / ROWS}: line {lines} was damaged or altered, and set aside; solved again.")
     if run.check is not None and run.check.failed:
         alarm("caution", caution_message(run.check))
     return _exit_code(run.counts)

@@ -120,8 +120,11 @@ def _serve(app: FastAPI, listener: socket.socket) -> None:
     """Serve until Ctrl-C; requests are not logged, for they name patients."""
     import uvicorn
 
+    from ifonly.web.connections import PatientProtocol
+
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

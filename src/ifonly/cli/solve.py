@@ -20,8 +20,9 @@ from ifonly.cli.drawing import Watching, progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, alarm, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.cli.queries import QueryOptions
+from ifonly.data.parsing import parse_json
 from ifonly.errors import IfonlyError, InputError, StoreError, VerificationError
-from ifonly.files import file_reason, write_text_atomically
+from ifonly.files import MOST_BYTES, file_reason, require_ordinary, write_text_atomically
 
 if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourModel
@@ -287,11 +288,12 @@ def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, whatever its name ends in."""
 
+    require_ordinary(path, most=MOST_BYTES)
     try:
-        return json_format.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
-    except json_format.JSONDecodeError as error:
+    except ValueError as error:
         raise StoreError(f"{path}: not valid JSON ({error}); the file may be cut off.") from None
 
 

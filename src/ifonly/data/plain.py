@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ifonly.data.parsing import MOST_BYTES_OF_YAML, UnfitError, parse_json, parse_yaml
 from ifonly.errors import InputError, StoreError
+from ifonly.files import MOST_BYTES, require_ordinary
 from ifonly.version import __version__
+
+MOST_NUMBERS = 1_000_000
+"""In the vectors of all actions."""
 
 
 def json_text(content: Mapping[str, Any], *, what: str = "document") -> str:
@@ -29,7 +32,7 @@ def json_text(content: Mapping[str, Any], *, what: str = "document") -> str:
 
 def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
     """The mapping in a file of this format and version; `kind` and what was `expected` are for messages."""
-    content = read_plain(file, expected=expected)
+    content = read_plain(file, expected=expected, folder=file.parent)
     check_version(file, content, format, version, kind=kind)
     return dict(content)
 
@@ -55,39 +58,22 @@ def read_mapping(source: Path) -> dict[str, Any]:
     return content
 
 
-def read_plain(source: Path, *, expected: str = "") -> Any:
-    """What a file holds, JSON by the ending of its name or else YAML; no key may occur twice in a mapping."""
+def read_plain(source: Path, *, expected: str = "", folder: Path | None = None) -> Any:
+    """What a file holds, JSON by the ending of its name or else YAML; no key may occur twice in a mapping.
+
+    A link is not followed out of `folder`, where one is given.
+    """
     is_json = source.suffix.lower() == ".json"
+    require_ordinary(source, most=MOST_BYTES if is_json else MOST_BYTES_OF_YAML, folder=folder)
     try:
         text = source.read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=_checked_pairs) if is_json else yaml.load(text, _YamlLoader)
+        return parse_json(text, once=True) if is_json else parse_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{source}: cannot be read ({error}){expected and f'; {expected}'}.") from None
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
+    except UnfitError as error:
+        raise StoreError(f"{source}: {error}.") from None
+    except ValueError as error:
         raise StoreError(f"{source}: is not valid {'JSON' if is_json else 'YAML'}, or cut off ({error}).") from None
-    except _RepeatedKeyError as error:
-        raise StoreError(f"{source}: {error}; keep one of them.") from None
-
-
-class _RepeatedKeyError(ValueError):
-    """A mapping has a key twice, of which parsers silently drop one."""
-
-
-def _checked_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if twice := repeated([key for key, _ in pairs]):
-        raise _RepeatedKeyError(f"the key {twice[0]!r} occurs twice in one mapping")
-    return dict(pairs)
-
-
-class _YamlLoader(yaml.SafeLoader):
-    """Plain values only, and no key twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for position, key in enumerate(keys):
-            if any((key.tag, key.value) == (other.tag, other.value) for other in keys[:position]):
-                raise _RepeatedKeyError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
-        return super().construct_mapping(node, deep=deep)
 
 
 def repeated(names: Sequence[str]) -> list[str]:
@@ -138,6 +124,15 @@ def check_whole(where: str, value: object, *, least: int) -> None:
         raise InputError(f"{where}={value!r} must be a whole number of at least {least}.")
 
 
+def check_size(where: str, count: int, width: int) -> None:
+    """Refuse more numbers, `width` of each, than memory and searches can hold."""
+    if count * width > MOST_NUMBERS:
+        raise InputError(
+            f"{where}: {count:,} of them, with {width:,} numbers each; at most {MOST_NUMBERS:,} numbers in all are "
+            "taken. Use fewer."
+        )
+
+
 def check_text(where: str, what: str, value: object) -> None:
     """Refuse what is not text."""
     if not isinstance(value, str):
@@ -168,7 +163,7 @@ def check_keys(where: str, content: Any, *, required: set[str], optional: set[st
     """Refuse what is not a mapping, lacks a required key or has an unknown one."""
     check_mapping(where, content)
     missing, unknown = required - set(content), set(content) - required - optional
-    strange, known = sorted(map(str, unknown)), sorted(required | optional)
+    strange, known = sorted(map(str, unknown))[:10], sorted(required | optional)
     if missing:
         # What is missing is often there, misspelt.
         also = f" Unknown are {strange}.{did_you_mean(strange[0], known)}" if strange else ""

@@ -18,6 +18,7 @@ from ifonly.data.plain import (
     check_choice,
     check_keys,
     check_name,
+    check_size,
     check_text,
     did_you_mean,
     repeated,
@@ -198,7 +199,8 @@ class ActionSpace:
     def categories(cls, labels: Iterable[str]) -> ActionSpace:
         """Unordered actions, each with an indicator vector."""
         names = tuple(labels)
-        return cls(_indicators(len(names)), names)
+        check_size("action space: categories", len(names), len(names))
+        return cls(tuple(tuple(float(i == j) for j in range(len(names))) for i in range(len(names))), names)
 
     @classmethod
     def from_vectors(cls, vectors: Sequence[Sequence[float]], labels: Sequence[str] | None = None) -> ActionSpace:
@@ -217,7 +219,8 @@ class ActionSpace:
     @property
     def is_categorical(self) -> bool:
         """Whether the vectors are indicators, as those of `categories` are."""
-        return not self.axes and self.vectors == _indicators(len(self))
+        square = not self.axes and self.width == len(self)
+        return square and all(row[i] == 1.0 == sum(map(abs, row)) for i, row in enumerate(self.vectors))
 
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
@@ -366,13 +369,10 @@ def _described(schema: Schema) -> dict[str, str]:
 
 def _combinations(axes: Sequence[Axis]) -> tuple[tuple[tuple[float, ...], ...], tuple[str, ...]]:
     """Vectors and labels of every combination of the axes' levels."""
+    check_size("action space: combinations of levels", math.prod(len(axis.levels) for axis in axes), len(axes))
     words = [[f"{axis.name} {axis.show(level)} {axis.unit}".rstrip() for level in axis.levels] for axis in axes]
     labels = tuple(", ".join(combination) for combination in itertools.product(*words))
     return tuple(itertools.product(*(axis.levels for axis in axes))), labels
-
-
-def _indicators(count: int) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(i == j) for j in range(count)) for i in range(count))
 
 
 def _feature_to_dict(feature: Feature) -> dict[str, Any]:

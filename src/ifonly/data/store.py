@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
 from ifonly.data.joins import join_tables
 from ifonly.data.labels import refuse_switches, require_features
+from ifonly.data.parsing import yaml_text
 from ifonly.data.plain import check_version, json_text, read_document, read_mapping
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
 from ifonly.data.text_tables import TextForm, parse_text
 from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_folder, sha256_of, write_text_atomically
+from ifonly.files import atomic_folder, require_ordinary, sha256_of, write_text_atomically
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
@@ -34,6 +34,9 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
 """Stands in a drafted schema for a unit that cannot be guessed."""
+
+MOST_CELLS, MOST_CELLS_PER_BYTE = 10_000_000, 100
+"""A Parquet file with more of both holds a few values over and over, and unfolds to gigabytes."""
 
 # A damaged Parquet file can make polars panic, which is no subclass of its other errors.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -102,8 +105,8 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
         raise StoreError(f"{folder} does not exist; expected a cohort folder.")
     source = folder / METADATA_NAME
     if not source.is_file():
-        found = sorted(item.name for item in folder.iterdir())[:10]
-        raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder (it holds {found}).")
+        # Without the names of what it does hold: a file of somebody else may have led here.
+        raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder.")
     content = read_document(source, COHORT_FORMAT, COHORT_VERSION, kind="cohort", expected="expected a cohort folder")
     for key, kind in (("schema", dict), ("counts", dict), ("table", dict), ("provenance", dict), ("ifonly", str)):
         if not isinstance(content.get(key), kind):
@@ -119,10 +122,7 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     content = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION, **schema.to_dict()}
-    if target.suffix.lower() == ".json":
-        text = json_text(content)
-    else:
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    text = json_text(content) if target.suffix.lower() == ".json" else yaml_text(content, width=110)
     try:
         write_text_atomically(target, text)
     except OSError as error:
@@ -216,6 +216,7 @@ def _stored_schema(folder: Path, metadata: Mapping[str, Any]) -> Schema:
 
 def _stored_frame(source: Path, expected: Mapping[str, Any]) -> pl.DataFrame:
     """The table, parsed from the very bytes that were checked."""
+    require_ordinary(source, folder=source.parent)
     try:
         data = source.read_bytes()
     except OSError as error:
@@ -227,11 +228,19 @@ def _stored_frame(source: Path, expected: Mapping[str, Any]) -> pl.DataFrame:
         )
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise StoreError(f"{source}: does not match its checksum: altered. Get a fresh copy of the folder.")
-    return _parse_parquet(source, data)
+    return parse_parquet(source, data)
 
 
-def _parse_parquet(source: Path, data: bytes) -> pl.DataFrame:
+def parse_parquet(source: Path, data: bytes) -> pl.DataFrame:
+    """The table that is the content of a Parquet file; refused where it would fill the memory out of a small file."""
     try:
+        cells = pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item() * len(
+            pl.read_parquet_schema(io.BytesIO(data))
+        )
+        if cells > MOST_CELLS and cells > MOST_CELLS_PER_BYTE * len(data):
+            raise StoreError(
+                f"{source}: {cells:,} cells in a file of {len(data):,} bytes are no recorded data, and are not read."
+            )
         return pl.read_parquet(io.BytesIO(data))
     except _UNREADABLE:
         raise StoreError(
@@ -256,8 +265,9 @@ def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None
     if not source.name.lower().endswith(TABLE_ENDINGS):
         *endings, last = TABLE_ENDINGS
         raise InputError(f"{source}: the name of a table ends in {', '.join(endings)} or {last}.")
+    require_ordinary(source)
     try:
         data = source.read_bytes()
     except OSError as error:
         raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
-    return (_parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)
+    return (parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
+from ifonly.files import make_folders
 from ifonly.journal import Journal
 from ifonly.models.base import TrainableModel
 from ifonly.models.checkpoint import load_model, save_model
@@ -35,11 +36,11 @@ class RecipeJournal:
         head = {"comparison by halves": [cohort.fingerprint(), repr(what)]}
         lines = list(journal.lines()) if path.exists() else []
         if not lines or lines[0].entry != head:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             forget_recipes(path)
             journal.append([json.dumps(head)])
             return cls(journal, {})
-        journal.cut(lines[-1].end)
+        journal.cut_unended()
         return cls(journal, {line.entry["recipe"]: line.entry for line in lines[1:]})
 
     def find(self, name: str) -> tuple[dict[str, Any], Pair] | None:

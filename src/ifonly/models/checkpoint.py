@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ifonly.data.parsing import parse_json
 from ifonly.data.plain import json_text, read_document
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_folder, sha256_of
+from ifonly.files import MOST_BYTES, atomic_folder, require_ordinary, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
@@ -125,8 +125,9 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
     file = folder / CHECK
     if not file.exists():
         return None
+    require_ordinary(file, most=MOST_BYTES, folder=folder)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         levels = [(finding["kind"], finding["level"]) for finding in content["findings"]]
         hidden = HiddenSigns.of_figures(content["figures"])
         found = Standing.of_findings(
@@ -147,7 +148,8 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
 
 
 def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, whose checksum must be the recorded one."""
+    """The tensors of a safetensors file, all finite, whose checksum must be the recorded one."""
+    require_ordinary(file, folder=file.parent)
     try:
         found = sha256_of(file)
         if found != checksum:
@@ -155,6 +157,9 @@ def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
         weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
         raise StoreError(f"{file}: cannot be read ({error}).") from None
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise StoreError(f"{file}: {name} has entries that are not finite; the model is of no use.")
     return weights
 
 

@@ -18,7 +18,8 @@ from ifonly.data.plain import check_mapping, check_version, check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import FitError, InputError, StoreError
-from ifonly.journal import Journal
+from ifonly.files import make_folders
+from ifonly.journal import Journal, line_of
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import DataCounts, FitSettings, evaluate, fit
 from ifonly.models.location_scale import LocationScale
@@ -27,7 +28,7 @@ from ifonly.records import KnownNumber, from_plain, to_plain
 from ifonly.version import __version__
 
 FORMAT, VERSION = "ifonly.cross-validation", 1
-JOURNAL_FORMAT, JOURNAL_VERSION = "ifonly.cross-validation-journal", 1
+JOURNAL_FORMAT, JOURNAL_VERSION = "ifonly.cross-validation-journal", 2
 KIND = "cross-validation journal"
 ADVICE = "choose another file name, or start again without it (`ifonly crossval --force` does)"
 STAGE = "cross-validation"
@@ -372,26 +373,23 @@ class CellJournal:
                 f"{file.path} is a folder, and a journal is to be written there; choose another file name."
             )
         if _is_only_a_beginning(file.path, header):
-            file.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(file.path.parent)
             file.cut(0)
             file.append([header])
             return
-        end = 0
-        for line in file.lines():
-            end = line.end
-            if line.number == 1:
-                _check_header(file, file.checked(line, {"format"}), header)
-            else:
-                entry = file.checked(line, {"cell", "log_likelihood"})
-                self.finished[entry["cell"]] = float(entry["log_likelihood"])
-        if not end:
+        lines = list(file.lines())
+        if not lines or lines[0].number != 1:
             raise file.broken(1)
-        file.cut(end)
+        _check_header(file, file.checked(lines[0], {"format"}), header)
+        for line in lines[1:]:
+            entry = file.checked(line, {"cell", "log_likelihood"})
+            self.finished[entry["cell"]] = float(entry["log_likelihood"])
+        file.cut_unended()
 
 
 def _is_only_a_beginning(path: Path, header: str) -> bool:
     """Whether there is nothing yet, or a file that was cut off while its first line was written."""
-    whole = f"{header}\n".encode()
+    whole = line_of(header)
     if not path.exists():
         return True
     with path.open("rb") as file:

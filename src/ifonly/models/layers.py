@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from ifonly.errors import InputError
 
+MOST_LAYERS, MOST_WEIGHTS = 64, 10**8
+"""A forged checkpoint that asks for more would fill the memory before its weights are looked at."""
 ROUNDING = 1e-12
 """Relative margin by which computed norms are enlarged, so that rounding never makes one too small."""
 
@@ -138,6 +140,11 @@ class Network(nn.Module):
             raise InputError(f"activation {activation!r} is unknown; choose from {sorted(ACTIVATIONS)}.")
         if not hidden or any(not isinstance(width, int | np.integer) or width < 1 for width in hidden):
             raise InputError(f"hidden={tuple(hidden)}: at least one hidden layer, each a whole number of units.")
+        weights = sum(a * b for a, b in itertools.pairwise([sum(sizes), *hidden, outputs]))
+        if len(hidden) > MOST_LAYERS or weights > MOST_WEIGHTS:
+            raise InputError(
+                f"hidden: {len(hidden):,} layers with {weights:,} weights; at most {MOST_LAYERS} and {MOST_WEIGHTS:,}."
+            )
         if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz > 0):
             raise InputError(f"lipschitz={lipschitz}: a limit must be positive and finite, or None.")
         self.activate, self.slope = ACTIVATIONS[activation]

@@ -41,6 +41,13 @@ def digest(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) ->
     return found.hexdigest()
 
 
+MOST_BYTES = 2**30
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(RecursionError, MemoryError, TypeError, NotImplementedError),  # of forged ones
+)
+
+
 @dataclass(frozen=True)
 class Record:
     """A file's header and arrays, each of the kind and shape that it must have."""
@@ -53,12 +60,16 @@ class Record:
     def read(cls, path: str | Path) -> Record:
         """Refuses what is no whole log of this version."""
         try:
+            with zipfile.ZipFile(path) as whole:
+                size = sum(part.file_size for part in whole.infolist())
+            if size > MOST_BYTES:
+                raise StoreError(f"{path}: {size:,} bytes once unpacked; at most {MOST_BYTES:,} are read.")
             with Path(path).open("rb") as content, np.load(content) as file:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(bytes(arrays.pop("header")).decode())
         except FileNotFoundError:
             raise StoreError(f"{path}: there is no such file.") from None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except _UNREADABLE as error:
             raise StoreError(f"{path}: no log of a search, or one that is cut off or damaged ({error}).") from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise StoreError(f"{path}: no log of a search; expected the format {FORMAT!r}.")

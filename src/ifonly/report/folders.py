@@ -15,6 +15,7 @@ from urllib.parse import quote
 import polars as pl
 from matplotlib.figure import Figure
 
+from ifonly.data.parsing import parse_json
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
@@ -59,8 +60,8 @@ class FolderKind:
     def files_in(self, folder: Path) -> list[str]:
         """The names that an earlier one wrote into this folder."""
         try:
-            content = json.loads((folder / self.document).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+            content = parse_json((folder / self.document).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return []
         if not isinstance(content, dict) or content.get("format") != self.format:
             return []

@@ -15,10 +15,11 @@ import numpy as np
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ifonly.data.episode import IntArray
+from ifonly.data.parsing import parse_json
 from ifonly.data.plain import check_keys
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.files import write_text_atomically
+from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
 from ifonly.query import Query
 from ifonly.records import Integers, KnownNumber, Outcomes, Settings, States, UpperBound, from_plain, to_plain
 from ifonly.result.evidence import Evidence
@@ -226,8 +227,8 @@ class Result:
     def from_json(cls, text: str) -> Result:
         """Read what `to_json` wrote."""
         try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
+            content = parse_json(text)
+        except ValueError as error:
             raise StoreError(f"result: not valid JSON ({error}); the file may be cut off.") from None
         if not isinstance(content, dict):
             raise StoreError("result: expected a JSON object.")
@@ -242,6 +243,7 @@ class Result:
     @classmethod
     def load(cls, path: str | Path) -> Result:
         """Read a result that `save` wrote."""
+        require_ordinary(Path(path), most=MOST_BYTES)
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -13,10 +13,11 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
-from ifonly.files import sha256_of
+from ifonly.files import require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
 from ifonly.result.table import COLUMNS
 from ifonly.runs.manifest import (
+    DAMAGED_LINES,
     FINISHED,
     FORMAT,
     MANIFEST,
@@ -51,15 +52,16 @@ class RunFolder:
         self._journal = rows_of(folder)
 
     def read_rows(self, cohort: Cohort) -> None:
-        """Take over what was finished before; a line that was cut off is dropped."""
-        end = 0
+        """Take over what was finished before; a line that was cut off is dropped, a damaged one set aside and named."""
         for line in self._journal.lines():
             entry = _row(self._journal, line)
-            position, end = entry["position"], line.end
+            position = entry["position"]
             if not 0 <= position < len(cohort) or cohort.ids[position] != entry["episode"]:
                 raise self._journal.broken(line.number)
             self._count(position, entry["status"])
-        self._journal.cut(end)
+        if damaged := self._journal.damaged():
+            self.manifest[DAMAGED_LINES] = damaged
+        self._journal.cut_unended()
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Write answers down; they are on disk when this returns."""
@@ -122,7 +124,7 @@ def _is_run(folder: Path) -> bool:
     """Whether the manifest that is there is that of a run, be it damaged or of another version."""
     try:
         content = json.loads((folder / MANIFEST).read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return (folder / ROWS).is_file()
     except OSError:
         return False
@@ -171,6 +173,7 @@ def frame_of(journal: Journal) -> pl.DataFrame:
         raise StoreError(
             f"{journal.path}: missing, so that this run has no rows; run the same again to solve them anew."
         )
+    require_ordinary(journal.path, folder=journal.path.parent)
     parts = [pl.DataFrame(schema={**POSITION, **COLUMNS})]
     lines: list[Line] = []
     for line in journal.lines():

@@ -10,19 +10,22 @@ from typing import Any
 
 import polars as pl
 
+from ifonly.data.parsing import parse_json
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_file, file_reason
+from ifonly.files import MOST_BYTES, atomic_file, file_reason, require_ordinary
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
-VERSION = 3
+VERSION = 4
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
 """Where the run's episodes and models lay, relative to its folder; they may be elsewhere by now."""
 MODEL_CHECK = "model_check"
 """What a check concluded about the model; it may be checked again later."""
-NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK}
+DAMAGED_LINES = "damaged_lines"
+"""Lines of the journal that were not what had been written; their episodes were solved again."""
+NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK, DAMAGED_LINES}
 """What a manifest says about how far the run is, and what lies beside it; everything else says what was asked."""
 REQUIRED: dict[str, Any] = {
     "ifonly": str,
@@ -58,13 +61,14 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run, its format and version checked."""
     source = folder / MANIFEST
+    require_ordinary(source, most=MOST_BYTES, folder=folder)
     try:
-        content = json.loads(source.read_text(encoding="utf-8"))
+        content = parse_json(source.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{source}: cannot be read ({file_reason(error)}).") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{source}: is not the manifest of a run.")
@@ -142,17 +146,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         with atomic_file(path) as scratch:
             write(scratch)
-            _flush(scratch)
-        _flush(path.parent)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(
             f"{path}: cannot be written ({file_reason(error)}). Every row is kept; make room and run the same again."
         ) from error
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

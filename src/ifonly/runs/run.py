@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,9 @@ from typing import Any
 import polars as pl
 
 from ifonly.data.schema import Schema
+from ifonly.data.store import parse_parquet
 from ifonly.errors import InputError, StoreError
-from ifonly.files import sha256_of
+from ifonly.files import require_ordinary, sha256_of
 from ifonly.models.standing import Standing
 from ifonly.query import Query
 from ifonly.records import from_plain
@@ -21,7 +21,7 @@ from ifonly.result import ModelReference, Provenance, Result
 from ifonly.result.evidence import Reason
 from ifonly.result.table import COLUMNS, FAILED, from_row, with_check
 from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
-from ifonly.runs.manifest import FINISHED, MODEL_CHECK, read_manifest
+from ifonly.runs.manifest import DAMAGED_LINES, FINISHED, MODEL_CHECK, read_manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,11 @@ class Run:
     def counts(self) -> dict[str, int]:
         """How many episodes ended how: statuses, "failed" included."""
         return dict(self.manifest["counts"])
+
+    @property
+    def damaged_lines(self) -> list[int]:
+        """Lines of the journal that were altered or damaged, and set aside: their episodes were solved again."""
+        return list(self.manifest.get(DAMAGED_LINES, ()))
 
     @cached_property
     def query(self) -> Query:
@@ -87,12 +92,13 @@ class Run:
     def _stored_table(self) -> pl.DataFrame:
         if not self.is_finished:
             return frame_of(rows_of(self.folder))
+        require_ordinary(self.folder / TABLE, folder=self.folder)
         if not has_table(self.folder, self.manifest):
             raise StoreError(
                 f"{self.folder / TABLE}: missing, cut off or altered since the run ended; run the same again to have "
                 "it made from the rows."
             )
-        frame = pl.read_parquet(io.BytesIO((self.folder / TABLE).read_bytes()))
+        frame = parse_parquet(self.folder / TABLE, (self.folder / TABLE).read_bytes())
         if frame.schema != COLUMNS:
             raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
         return frame

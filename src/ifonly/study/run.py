@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ifonly.data.parsing import parse_json
 from ifonly.data.plain import did_you_mean
 from ifonly.errors import InputError
 from ifonly.files import sha256_of, write_text_atomically
@@ -128,8 +129,8 @@ def _stages(study: Study, until: str | None) -> list[Stage]:
 def _do(stage: Stage, study: Study, why: str, clock: _Clock) -> float:
     """Make a stage's products, then say what they were made of: in between it counts as not done."""
     started = time.monotonic()
-    for path in (stage.folder(study) / RECORD, *(study.folder / name for name in stage.beside)):
-        path.unlink(missing_ok=True)
+    # Only the record: a model keeps the check that it failed until another one takes its place.
+    (stage.folder(study) / RECORD).unlink(missing_ok=True)
     inputs = _inputs(stage, study)
     clock.report(stage)
     stage.work(study, lambda tick: clock.report(stage, tick))
@@ -163,7 +164,7 @@ def _written(stage: Stage, study: Study) -> list[str]:
 def _record(stage: Stage, study: Study) -> dict[str, Any]:
     """How a stage was done; nothing where it was not, or where that cannot be read."""
     try:
-        content = json.loads((stage.folder(study) / RECORD).read_text(encoding="utf-8"))
+        content = parse_json((stage.folder(study) / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     is_ours = isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") == VERSION

@@ -19,6 +19,7 @@ from ifonly.data.store import (
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.behaviour import BehaviourModel, fit_behaviour, load_behaviour, save_behaviour
 from ifonly.evidence.check.check import check_model
+from ifonly.evidence.check.model_check import stored_check
 from ifonly.evidence.check.thresholds import load_thresholds
 from ifonly.evidence.recipe_journal import forget_recipes
 from ifonly.evidence.recipes import fit_recipe
@@ -234,6 +235,10 @@ def _check(study: Study, progress: Progress) -> None:
     from ifonly.report.folders import write_check
 
     cohort, chosen = load_cohort(study.folder / "split" / "test"), study.check
+    try:
+        stored_check(study.folder / "fit")
+    except StoreError:  # damaged, so that it says nothing, and the model could not be read
+        (study.folder / "fit" / CHECK).unlink()
     found = check_model(
         load_model(study.folder / "fit", schema=cohort.schema),
         cohort,

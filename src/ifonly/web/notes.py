@@ -26,7 +26,7 @@ LONGEST_NOTE, LONGEST_REVIEWER = 10_000, 200
 APPLICATION = 0x69664F6E  # "ifOn": SQLite keeps it in the file's header, by which we know our own
 VERSION = 1
 SECONDS_TO_WAIT = 10
-"""For another process that is writing."""
+"""For another process that is writing, until a note is refused; whoever reads waits for nobody."""
 
 _TABLES = (
     "CREATE TABLE about (cohort TEXT NOT NULL) STRICT",
@@ -74,17 +74,20 @@ class Notes:
     def __init__(self, path: Path, *, cohort: str, model: str) -> None:
         """Open the file, or make it; `cohort` and `model` are fingerprints."""
         self._path, self._model = path, model
-        self._lock = threading.Lock()
-        self._connection = _opened(path, cohort)
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writer = _opened(path, cohort)
+        self._reader = sqlite3.connect(path, timeout=0, check_same_thread=False, isolation_level=None)
         self._latest: dict[str, Note] = {}
         self._seen: int | None = None
-        with self._lock:
+        with _explained(path):
             self._refresh()
+            self._files = _identities(path)
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
-            self._connection.close()
+        with self._writing, self._reading:
+            self._reader.close()
+            self._writer.close()
 
     def get(self, episode: str) -> Note:
         """The latest revision."""
@@ -93,30 +96,35 @@ class Notes:
     def latest(self) -> Mapping[str, Note]:
         """The latest revision of every episode that has one; not to be changed.
 
-        It is the same object until something more is saved, here or elsewhere.
+        It is the same object until something more is saved, here or elsewhere. While another process has the file for
+        itself, it is what was known before.
         """
-        with self._lock, _explained(self._path):
-            self._refresh()
+        with self._reading, _explained(self._path):
+            try:
+                self._refresh()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
             return self._latest
 
     def save(self, note: Note) -> Note:
         """Add what follows `note.revision`; it is on disk when this returns. Refused if that is not the latest."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         saved = replace(note, updated=now, revision=note.revision + 1, model=self._model)
-        with self._lock, _explained(self._path):
-            self._refresh()
-            if note.revision != self._latest.get(note.episode, Note(note.episode)).revision:
+        with self._writing, _explained(self._path):
+            self._require_files()
+            found = "SELECT coalesce(max(revision), 0) FROM revisions WHERE episode = ?"
+            if self._writer.execute(found, (note.episode,)).fetchone() != (note.revision,):
                 raise ConflictError(say("refusal.conflict"))
             try:
-                self._connection.execute(
+                self._writer.execute(
                     "INSERT INTO revisions (episode, revision, verdict, note, reviewer, updated, model) "
                     "VALUES (:episode, :revision, :verdict, :note, :reviewer, :updated, :model)",
                     asdict(saved),
                 )
             except sqlite3.IntegrityError:  # another process was quicker
                 raise ConflictError(say("refusal.conflict")) from None
-            # A new mapping: whoever was given the old one may still be reading it.
-            self._latest = {**self._latest, saved.episode: saved}
+            self._require_files()
         return saved
 
     def to_csv(self) -> str:
@@ -127,12 +135,32 @@ class Notes:
         columns = {name: pl.Int64() if name == "revision" else pl.String() for name in asdict(Note(""))}
         return without_formulas(pl.DataFrame(rows, schema=columns)).write_csv()
 
+    def _require_files(self) -> None:
+        """Refuse to go on with files that nobody can open any more: what is written there is lost."""
+        if _identities(self._path) != self._files:
+            raise StoreError(
+                f"notes {self._path}: the file was deleted, moved or replaced while it was in use, so that nothing can "
+                "be saved; put it back, and start the server again."
+            )
+
     def _refresh(self) -> None:
-        """Read again what another process has saved."""
-        (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
+        """Read again what was saved since, here or by another process."""
+        (seen,) = self._reader.execute("PRAGMA data_version").fetchone()
         if seen != self._seen:
-            self._latest = {row[0]: Note(*row) for row in self._connection.execute(_LATEST)}
+            self._latest = {row[0]: Note(*row) for row in self._reader.execute(_LATEST)}
             self._seen = seen  # last: what could not be read is tried again
+
+
+def _identities(path: Path) -> list[tuple[int, int] | None]:
+    """Which files stand at the place of the notes and of SQLite's log of them; None where there is none."""
+    found: list[tuple[int, int] | None] = []
+    for name in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            status = name.stat()
+            found.append((status.st_dev, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _opened(path: Path, cohort: str) -> sqlite3.Connection:

@@ -353,7 +353,7 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
         hidden = tuple(int(width) for width in content["hidden"])
         sizes = (len(stored.dynamic), len(stored.context), len(stored.actions))
         network = ChoiceNetwork(sizes, hidden, int(content["longest"])).double()
-        network.load_state_dict(_read(folder / WEIGHTS, content["sha256"]))
+        network.load_state_dict(read_tensors(folder / WEIGHTS, content["sha256"]))
         neighbours, recordings = _read_states(folder, content["states"], sizes)
         behaviour = BehaviourModel(
             schema=stored,
@@ -385,7 +385,7 @@ def _read_states(
 ) -> tuple[Neighbours | None, Recordings | None]:
     if content is None:
         return None, None
-    columns = _read(folder / STATES, content["sha256"])
+    columns = read_tensors(folder / STATES, content["sha256"])
     states, distances = columns.pop("states"), columns.pop("distances")
     if states.shape != (len(distances), sizes[0]):
         raise InputError(
@@ -393,10 +393,3 @@ def _read_states(
         )
     recordings = Recordings.from_columns(columns, sizes) if columns else None
     return Neighbours(states, distances, int(content["k"])), recordings
-
-
-def _read(file: Path, checksum: str) -> dict[str, Tensor]:
-    columns = read_tensors(file, checksum)
-    if not all(torch.isfinite(tensor).all() for tensor in columns.values() if tensor.is_floating_point()):
-        raise StoreError(f"{file}: has entries that are not finite.")
-    return columns

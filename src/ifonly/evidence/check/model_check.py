@@ -9,10 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ifonly.data.parsing import parse_json
 from ifonly.errors import StoreError
 from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
-from ifonly.files import write_text_atomically
+from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
 from ifonly.models.checkpoint import CHECK, read_metadata
 from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.records import KnownNumber, from_plain, to_plain
@@ -154,11 +155,12 @@ class ModelCheck:
     @classmethod
     def load(cls, path: str | Path) -> ModelCheck:
         """Read what `save` wrote."""
+        require_ordinary(Path(path), most=MOST_BYTES)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = parse_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: cannot be read ({error}).") from None
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise StoreError(f"{path}: not valid JSON ({error}); it may be cut off.") from None
         try:
             return cls.from_dict(content)

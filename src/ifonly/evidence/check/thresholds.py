@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
+from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml
 from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, StoreError
+from ifonly.files import require_ordinary
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,11 @@ def default_thresholds() -> CheckThresholds:
 def load_thresholds(path: str | Path) -> CheckThresholds:
     """The default limits with those of a YAML or JSON file in their place."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
+        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise StoreError(f"{path}: not valid YAML ({error}).") from None
     return default_thresholds().changed({} if content is None else content, where=str(path))
 

@@ -235,7 +235,7 @@ class BaseProblem(ABC):
         return self.advance(states, self.context[t], actions, self.noise[t])
 
     def free_rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, of actions at states, whatever they change."""
+        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, of actions, whatever they change."""
         steps = t if isinstance(t, int) else self.per_member(self.steps[t])
         return self.bound_reward(states, self.per_member(actions), steps)
 

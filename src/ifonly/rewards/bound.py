@@ -313,7 +313,7 @@ class Schedule:
 
 
 class BoundGoals(BoundReward):
-    """A sum of rewards each of which counts at some steps more than at others: sum_j w_j(t) R_j(s, a), with w >= 0 (G1).
+    """Rewards that count at some steps more than at others: sum_j w_j(t) R_j(s, a), with w >= 0 (G1).
 
     Weights are not negative, so what is nowhere below a reward stays so, and constants and slopes scale with them.
     """

@@ -90,8 +90,8 @@ class Goal(Reward):
             own = unit_of_time(schema)
             if own not in HOURS:
                 raise InputError(
-                    f"goal: over {self.over!r}: the schema does not say how long a step is (its unit is {own!r}); count "
-                    "in steps, such as 'last 6 steps', or give the schema a step of some hours."
+                    f"goal: over {self.over!r}: the schema does not say how long a step is (its unit is {own!r}); "
+                    "count in steps, such as 'last 6 steps', or give the schema a step of some hours."
                 )
             length = length * HOURS[unit] / (schema.step_length * HOURS[own])
         count = max(1, math.ceil(length - 1e-9))
@@ -104,7 +104,7 @@ class Goal(Reward):
         return {"kind": "goal", "reward": self.reward.to_dict(), **own}
 
     def show(self, outcome: float) -> Shown:
-        """As its reward is shown, with the steps that count; the weight is left out, which only other goals give sense."""
+        """As its reward is shown, with the steps that count; the weight, which only other goals give sense, left out."""
         shown = self.reward.show(outcome / self.weight)
         label = shown.label
         if self.over == "end":

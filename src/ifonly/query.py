@@ -157,8 +157,9 @@ class Query:
         """Read what `to_dict` or a person wrote; what is left out has its default.
 
         For the reward may stand `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features or a list of `goals:`,
-        with `costs:` of actions and `dose_costs:` or without. A reward that is code was not stored: pass it as `reward`, or the query can be read but not
-        asked. A reward that is passed counts instead of the one written; costs that are written stay.
+        with `costs:` of actions and `dose_costs:` or without. A reward that is code was not stored: pass it as
+        `reward`, or the query can be read but not asked. A reward that is passed counts instead of the one written;
+        costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
         check_keys("query", content, required=set(), optional=known | set(REWARDS) | set(COSTS))

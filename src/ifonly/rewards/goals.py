@@ -104,7 +104,7 @@ class Goal(Reward):
         return {"kind": "goal", "reward": self.reward.to_dict(), **own}
 
     def show(self, outcome: float) -> Shown:
-        """As its reward is shown, with the steps that count; the weight, which only other goals give sense, left out."""
+        """As its reward is shown, with the steps that count; the weight means something beside other goals only."""
         shown = self.reward.show(outcome / self.weight)
         label = shown.label
         if self.over == "end":

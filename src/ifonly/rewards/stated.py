@@ -87,8 +87,9 @@ def _by_name(name: str, value: Any, where: str) -> Reward:
         raise InputError(f"{where}: {name} {value!r} must be a mapping from {of} to numbers.")
     one = "weight" if name == "weights" else name
     numbers = {key: as_number(f"{where}: {one} of {key!r}", number) for key, number in value.items()}
-    kind: type[Linear | ActionCost | DoseCost] = {"weights": Linear, "costs": ActionCost, "dose_costs": DoseCost}[name]
-    return kind(numbers)
+    if name == "weights":
+        return Linear(numbers)
+    return ActionCost(numbers) if name == "costs" else DoseCost(numbers)
 
 
 def _ends(between: Any, where: str) -> tuple[Any, Any]:

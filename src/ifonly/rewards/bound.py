@@ -197,6 +197,7 @@ class BoundHinges(BoundReward):
     forms: Forms
     factors: Tensor  # [J]
     lipschitz: Tensor  # [A]
+    most: float = math.inf  # what the sum is known not to exceed
     decoder: Decoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -214,7 +215,7 @@ class BoundHinges(BoundReward):
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
         most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
-        return most.sum().expand_as(self.lipschitz)
+        return most.sum().clamp(max=self.most).expand_as(self.lipschitz)
 
     def weights(self, states: Tensor) -> Tensor | None:
         """Penalties (negative factors) bend downwards, so each side of a hinge continues above the other."""

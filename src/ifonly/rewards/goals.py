@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ifonly.data.plain import as_number, as_numbers, did_you_mean
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema, unit_of_time
 from ifonly.errors import InputError
-from ifonly.rewards.bound import BoundGoals, BoundReward, BoundTable, Schedule, goals_of
+from ifonly.rewards.bound import BoundGoals, BoundHinges, BoundReward, BoundTable, Schedule, goals_of
 from ifonly.rewards.decoding import Decoder
 from ifonly.rewards.parts import Hinge, PiecewiseLinear, Reward, Shown, check_finite
 
@@ -185,7 +185,9 @@ class TimeInRange(Reward):
             if end is not None:
                 begins = (-slope, {self.feature: side}, -side * end)
                 hinges += [Hinge(*begins), Hinge(slope, {self.feature: side}, -side * end - self.margin)]
-        return PiecewiseLinear(tuple(hinges)).bind(schema, scaler, device)
+        bound = PiecewiseLinear(tuple(hinges)).bind(schema, scaler, device)
+        assert isinstance(bound, BoundHinges)
+        return replace(bound, most=1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types."""

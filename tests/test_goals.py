@@ -75,7 +75,7 @@ def test_goals_of_goals_multiply() -> None:
 
 def test_hours_need_steps_that_have_some() -> None:
     plain = Schema(SCHEMA.features, SCHEMA.actions)
-    with pytest.raises(InputError, match="does not say how long a step is.*'last 6 steps'"):
+    with pytest.raises(InputError, match=r"does not say how long a step is.*'last 6 steps'"):
         Goal(minus("SOFA"), over="last 24 hours").bind(plain, Scaler.identity(plain))
 
 
@@ -184,8 +184,8 @@ def test_outcomes_have_names() -> None:
 def test_goals_are_told_in_words(tmp_path: Path) -> None:
     (tmp_path / "stated.yaml").write_text(STATED)
     told = [str(message) for message in goal_messages(Query.load(tmp_path / "stated.yaml").reward)]
-    assert told[0] == "Goal: a small SOFA; the last step alone counts, 2 times as much as other goals."
-    assert "2 for every unit below 65, 1 for every unit above 90; the last 24 hours count." in told[1]
+    assert told[0] == "Goal: a small SOFA; the last step alone counts and its weight is 2."
+    assert "2 for every unit below 65 and 1 for every unit above 90; the last 24 hours count." in told[1]
     assert "many steps with MAP from 65; values less than 5 outside count in part" in told[2]
     assert told[5] == "Goal: small doses, at a cost of 0.001 for every unit of fluids, at every step."
     assert goal_messages(minus("SOFA")) == []

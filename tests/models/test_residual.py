@@ -88,14 +88,14 @@ def test_the_bound_takes_the_linear_part_exactly() -> None:
 
 def test_branch_and_bound_equals_enumeration() -> None:
     checked = 0
-    for seed in range(some(45)):
+    for seed in range(some(45, one_in=3)):
         problem = random_problem(seed, residual=None, max_changes=3, rules=(False, None)[seed % 2])
         found, truth = solve(problem, solver=BranchAndBound()), solve(problem, solver=Exhaustive())
         assert found.outcome == pytest.approx(truth.outcome, rel=1e-9, abs=2 * problem.tolerance), seed
         if can_expand(problem) and seed % 3 == 0:
             check_child_bound(TaylorChildBound([problem]), [problem])
             checked += 1
-    assert checked >= some(3)
+    assert checked >= some(3, one_in=3)
 
 
 @pytest.mark.parametrize("hidden", [(8,), (8, 6)])

@@ -102,7 +102,9 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
     states, outcomes = problem.rollout(every)
     unchanged = every.clone()
     unchanged[:, -1] = problem.observed_actions[-1]
-    same = problem.bound_reward(states[:, -1], every[:, -1]) == problem.bound_reward(states[:, -1], unchanged[:, -1])
+    same = problem.free_rewards(-1, states[:, -1], every[:, -1]) == problem.free_rewards(
+        -1, states[:, -1], unchanged[:, -1]
+    )
     idle = (every[:, -1] != problem.observed_actions[-1]) & same & problem.admissible(unchanged)
     rows = zip(outcomes.tolist(), problem.changes(every).tolist(), map(tuple, every.tolist()), strict=True)
     listed = [row for row, skip in zip(rows, idle.tolist(), strict=True) if not skip]

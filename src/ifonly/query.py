@@ -20,14 +20,10 @@ from ifonly.data.plain import as_number, check_keys
 from ifonly.errors import InputError, SettingError, StoreError
 from ifonly.files import file_reason, require_ordinary, write_text_atomically
 from ifonly.objective import Objective
-from ifonly.rewards import ActionCost, Linear, Reward, minus, reward_from_dict
+from ifonly.rewards import Reward
+from ifonly.rewards.stated import COSTS, REWARDS, reward_stated, with_costs
 
 BRANCH_AND_BOUND = "branch-and-bound"
-
-REWARDS = ("reward", "minimize", "maximize", "weights")
-"""The entries of a file that say what counts as better: one of them."""
-COSTS = "costs"
-"""The entry that charges actions, beside them."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +82,7 @@ class Query:
 
     Checked when built; `from_dict`, `load` and `save` read and write it as JSON or YAML.
 
+    >>> from ifonly.rewards import minus
     >>> query = Query(minus("SOFA"), max_changes=2, constraints=Constraints(locked=[0]))
     >>> Query.from_dict(query.to_dict()) == query
     True
@@ -159,14 +156,15 @@ class Query:
     def from_dict(cls, content: Mapping[str, Any], *, reward: Reward | None = None) -> Query:
         """Read what `to_dict` or a person wrote; what is left out has its default.
 
-        For the reward may stand `minimize: FEATURE`, `maximize: FEATURE` or `weights:` of features, with `costs:` of
-        actions or without. A reward that is code was not stored: pass it as `reward`, or the query can be read but not
-        asked. A reward that is passed counts instead of the one written; costs that are written stay.
+        For the reward may stand `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features or a list of `goals:`,
+        with `costs:` of actions and `dose_costs:` or without. A reward that is code was not stored: pass it as
+        `reward`, or the query can be read but not asked. A reward that is passed counts instead of the one written;
+        costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
-        check_keys("query", content, required=set(), optional=known | set(REWARDS) | {COSTS})
+        check_keys("query", content, required=set(), optional=known | set(REWARDS) | set(COSTS))
         values = {name: value for name, value in content.items() if name in known}
-        values["reward"] = _with_costs(_reward_from(content) if reward is None else reward, content.get(COSTS))
+        values["reward"] = with_costs(reward_stated(content) if reward is None else reward, content)
         if "constraints" in values:
             values["constraints"] = Constraints.from_dict(values["constraints"] or {})
         if "limits" in values:
@@ -207,35 +205,6 @@ def read_query_file(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
     return content
-
-
-def _with_costs(reward: Reward, costs: Any) -> Reward:
-    if costs is None:
-        return reward
-    if not isinstance(costs, Mapping):
-        raise InputError(f"query: costs {costs!r} must be a mapping from actions, by number or label, to numbers.")
-    return reward + ActionCost({key: as_number(f"query: costs of {key!r}", cost) for key, cost in costs.items()})
-
-
-def _reward_from(content: Mapping[str, Any]) -> Reward:
-    given = [name for name in REWARDS if content.get(name) is not None]
-    if len(given) != 1:
-        raise InputError(
-            "query: say what counts as better, once: `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features, "
-            "or `reward:` with its kind and numbers."
-        )
-    value = content[given[0]]
-    if given[0] == "reward":
-        if not isinstance(value, Mapping):
-            raise InputError(f"query: reward {value!r} must be a mapping with a kind; or use `minimize: FEATURE`.")
-        return reward_from_dict(value)
-    if given[0] == "weights":
-        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise InputError(f"query: weights {value!r} must be a mapping from features to numbers.")
-        return Linear({name: as_number(f"query: weight of {name!r}", weight) for name, weight in value.items()})
-    if not isinstance(value, str):
-        raise InputError(f"query: {given[0]} {value!r} must be the name of a feature.")
-    return minus(value) if given[0] == "minimize" else Linear({value: 1.0})
 
 
 def _require(value: Any, kind: type, name: str, example: str) -> None:

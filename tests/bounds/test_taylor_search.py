@@ -116,7 +116,7 @@ def sorted_outcomes(problem: Problem) -> torch.Tensor:
     fine = every[problem.admissible(every)]
     states, outcomes = problem.rollout(fine)
     last = problem.observed_actions[-1]
-    same = problem.bound_reward(states[:, -1], fine[:, -1]) == problem.bound_reward(states[:, -1], last)
+    same = problem.free_rewards(-1, states[:, -1], fine[:, -1]) == problem.free_rewards(-1, states[:, -1], last)
     stays = fine.clone()
     stays[:, -1] = last
     idle = (fine[:, -1] != last) & same & problem.admissible(stays)

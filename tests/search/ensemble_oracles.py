@@ -78,12 +78,12 @@ def truth(problem: BaseProblem) -> Truth:
         for t in range(problem.horizon):
             if isinstance(problem.support, HalfSpaces):
                 votes[:, t] += are_supported(problem.support, states.numpy(), sequences[:, t])
-            total = total + problem.bound_reward(states, taken[:, t])
+            total = total + problem.bound_reward(states, taken[:, t], t)
             total = total - problem.change_cost * (taken[:, t] != recorded[t]).double()
             if t < problem.horizon - 1:
                 states = model.step(states, problem.context[t], taken[:, t], noise[t, member])
         stays = torch.full_like(taken[:, -1], recorded[-1])
-        lasts.append(torch.stack([problem.bound_reward(states, last) for last in (taken[:, -1], stays)], dim=-1))
+        lasts.append(torch.stack([problem.bound_reward(states, last, -1) for last in (taken[:, -1], stays)], dim=-1))
         outcomes.append(total)
     member_outcomes = torch.stack(outcomes, dim=-1).numpy()
     changed = sequences != np.array(recorded)

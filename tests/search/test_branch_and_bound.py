@@ -26,7 +26,7 @@ from ifonly.search.finalize import finalize
 from ifonly.search.solve import solve
 from ifonly.search.tree import Tree
 from ifonly.testing import check_solver
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, partition_exists, partition_problem
+from ifonly.testing.instances import MODEL_KINDS, SINGLE_REWARDS, partition_exists, partition_problem
 
 BOUNDS = ("none", "lipschitz", "auto")
 """The Taylor bound needs smooth problems: see test_taylor_search.py."""
@@ -37,7 +37,7 @@ def problems(count: int, start: int = 0, **settings: object) -> Iterator[Problem
     for seed in range(start, start + count):
         given = {
             "model_kind": MODEL_KINDS[seed % len(MODEL_KINDS)],
-            "reward_kind": REWARD_KINDS[seed // len(MODEL_KINDS) % len(REWARD_KINDS)],
+            "reward_kind": SINGLE_REWARDS[seed // len(MODEL_KINDS) % len(SINGLE_REWARDS)],
             "max_changes": (2, 0, 1, 3, 4, None)[seed % 6],
             "horizon": 2 + seed % 4,
             "actions": 1 + seed % 4,
@@ -102,7 +102,9 @@ def ranking(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
     states, outcomes = problem.rollout(every)
     unchanged = every.clone()
     unchanged[:, -1] = problem.observed_actions[-1]
-    same = problem.bound_reward(states[:, -1], every[:, -1]) == problem.bound_reward(states[:, -1], unchanged[:, -1])
+    same = problem.free_rewards(-1, states[:, -1], every[:, -1]) == problem.free_rewards(
+        -1, states[:, -1], unchanged[:, -1]
+    )
     idle = (every[:, -1] != problem.observed_actions[-1]) & same & problem.admissible(unchanged)
     rows = zip(outcomes.tolist(), problem.changes(every).tolist(), map(tuple, every.tolist()), strict=True)
     listed = [row for row, skip in zip(rows, idle.tolist(), strict=True) if not skip]

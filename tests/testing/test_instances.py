@@ -11,6 +11,7 @@ from ifonly.errors import InputError
 from ifonly.testing.instances import (
     MODEL_KINDS,
     REWARD_KINDS,
+    SINGLE_REWARDS,
     partition_exists,
     partition_problem,
     random_problem,
@@ -131,7 +132,7 @@ def test_random_problems_vary():
         str([part["kind"] for part in problem.reward.to_dict().get("parts", [problem.reward.to_dict()])])
         for problem in problems
     }
-    assert len(kinds) == len(REWARD_KINDS)
+    assert len(kinds) == len(SINGLE_REWARDS)
     assert {bool(problem.allowed.all()) for problem in problems} == {True, False}
     limited = {problem.model.settings().get("lipschitz") is None for problem in problems}
     assert limited == {True, False}
@@ -149,7 +150,7 @@ def test_random_rewards_respect_their_constants(reward_kind):
     for seed in range(5):
         problem = random_problem(seed, reward_kind=reward_kind, model_kind="linear")
         slopes = sampled_reward_slope(problem, low=-5.0, high=5.0)
-        assert (slopes <= problem.bound_reward.lipschitz * (1 + 1e-6) + 1e-9).all()
+        assert (slopes <= problem.reward_constants[0] * (1 + 1e-6) + 1e-9).all()
 
 
 def test_long_horizons_and_strong_weights_stay_finite():

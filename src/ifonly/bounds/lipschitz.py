@@ -37,7 +37,7 @@ def value_constants(problem: Problem) -> Tensor:
     transition = problem.model.lipschitz(problem.context[:-1, None], actions, problem.noise[:, None])
     transition = transition.expand(problem.horizon - 1, problem.action_count)
     slopes = torch.where(problem.allowed[:-1], transition, 0.0).amax(1)
-    rewards = torch.where(problem.allowed, problem.bound_reward.lipschitz, 0.0).amax(1)
+    rewards = torch.where(problem.allowed, problem.reward_constants, 0.0).amax(1)
     constants = [rewards[-1]]
     for slope, reward in zip(slopes.flip(0), rewards[:-1].flip(0), strict=True):
         constants.append((reward + constants[-1] * slope) * (1 + ROUNDING))  # (L2)
@@ -244,5 +244,5 @@ class LipschitzChildBound(ChildBound):
 
 def _observed_rewards(problem: Problem, states: Tensor, t: int) -> Tensor:
     """What the recorded actions earn from step t on [N], at `states` [N, T - t, D]."""
-    rewards: Tensor = problem.bound_reward(states, problem.observed_actions[t:]).sum(1)
+    rewards: Tensor = problem.free_rewards(slice(t, None), states, problem.observed_actions[t:]).sum(1)
     return rewards

@@ -38,7 +38,7 @@ class QueryOptions:
         Path | None,
         option(
             "FILE",
-            "All else that can be asked: rules, weights, costs, support, evidence, solver, limits. `ifonly query` "
+            "All else that can be asked: goals, rules, costs, support, evidence, solver, limits. `ifonly query` "
             "writes a first one; options given here count before it.",
         ),
     ] = None
@@ -92,8 +92,8 @@ class QueryOptions:
 
     def _reward(self, schema: "ifonly.Schema", content: dict[str, Any]) -> "Reward | None":
         """What the options, or nobody, say counts as better; None where the file says it."""
-        from ifonly.query import REWARDS
         from ifonly.rewards import Linear
+        from ifonly.rewards.stated import REWARDS
 
         if self.minimize is not None or self.maximize is not None:
             return Linear({self.minimize: -1.0} if self.minimize is not None else {str(self.maximize): 1.0})

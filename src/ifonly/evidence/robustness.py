@@ -12,7 +12,7 @@ from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.value_expansion import expand_values_together
 from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.problem import Problem
-from ifonly.rewards import ActionCost, Linear, Reward, Total
+from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, Total
 
 MARGIN = 1 - 1e-9
 """Bounds are shortened by this for rounding."""
@@ -58,7 +58,7 @@ def _slopes(course: ShiftedCourse) -> Tensor | None:
 def _rates(course: ShiftedCourse) -> Tensor:
     """How fast what follows can change with the state at each step [T]: C_a plus K times the rate of the next step."""
     problem = course.problem
-    constants = problem.bound_reward.lipschitz[course.sequence].double()
+    constants = problem.reward_constants.gather(1, course.sequence.unsqueeze(1)).squeeze(1)
     growth = problem.model.lipschitz(problem.context[:-1], course.sequence[:-1], problem.noise)
     rates = [constants[-1]]
     for t in range(problem.horizon - 2, -1, -1):
@@ -73,7 +73,7 @@ def _largest_loss(course: ShiftedCourse, slopes: Tensor, sizes: Tensor) -> Tenso
     ends = torch.diag(pushes).unsqueeze(1)  # [D, 1, D]
     noise, context, actions = problem.noise[first:], problem.context[first:-1], course.sequence[first:-1]
     growth = torch.maximum(*(problem.model.lipschitz(context, actions, noise + sign * ends) for sign in (1, -1)))
-    constants = problem.bound_reward.lipschitz[course.sequence].double()
+    constants = problem.reward_constants.gather(1, course.sequence.unsqueeze(1)).squeeze(1)
     distance, loss = torch.zeros_like(sizes), torch.zeros_like(sizes)
     for t in range(first, problem.horizon - 1):
         distance = growth[:, t - first] * distance + slopes[t] * pushes
@@ -89,7 +89,7 @@ def _expands(problem: Problem) -> bool:
 def _is_linear(reward: Reward) -> bool:
     if isinstance(reward, Total):
         return all(_is_linear(part) for part in reward.parts)
-    return isinstance(reward, Linear | ActionCost)
+    return _is_linear(reward.reward) if isinstance(reward, Goal) else isinstance(reward, Linear | ActionCost | DoseCost)
 
 
 def _by_expansion(course: ShiftedCourse, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:

@@ -168,6 +168,16 @@ class BaseProblem(ABC):
         """Number of actions, A."""
         return self.allowed.shape[1]
 
+    @cached_property
+    def steps(self) -> Tensor:
+        """The numbers of all steps [T]."""
+        return torch.arange(self.horizon, device=self.device)
+
+    @cached_property
+    def reward_constants(self) -> Tensor:
+        """How fast the reward of each step and action can change with the state [T, A]."""
+        return self.bound_reward.lipschitz.expand(self.horizon, self.action_count)
+
     @property
     def device(self) -> torch.device:
         """Where the tensors live."""
@@ -185,7 +195,8 @@ class BaseProblem(ABC):
         It grows with the size of the rewards (what sums of them lose), with their slopes, and with the states and the
         noise (what replayed states lose): docs/theory.md, "Rounding of a replay", (R1) to (R3).
         """
-        sizes = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action()).abs() + self.change_cost
+        rewards = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action(), self.steps.unsqueeze(1))
+        sizes = rewards.abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
         slope = float(self.bound_reward.lipschitz.max())
         if math.isinf(slope):  # on a logarithmic scale slopes have no limit: ten times those that were seen
@@ -206,7 +217,7 @@ class BaseProblem(ABC):
         return self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
 
     def _largest_sum(self, largest: Tensor) -> float:
-        """The sum over steps of the largest reward of an allowed action, of those [A] that are largest."""
+        """The sum over steps of the largest reward of an allowed action, of those [A] or [T, A] that are largest."""
         rewards = largest * torch.ones_like(self.allowed, dtype=torch.float64)
         return float(rewards.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
 
@@ -223,13 +234,14 @@ class BaseProblem(ABC):
         """States [..., (M,) D] at t+1, had `actions` [...] been taken at `states` at t, under the same noise."""
         return self.advance(states, self.context[t], actions, self.noise[t])
 
-    def free_rewards(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [..., (M,)] of actions [...] at states [..., (M,) D], whatever they change."""
-        return self.bound_reward(states, self.per_member(actions))
+    def free_rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, of actions, whatever they change."""
+        steps = t if isinstance(t, int) else self.per_member(self.steps[t])
+        return self.bound_reward(states, self.per_member(actions), steps)
 
     def rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, less the cost of a change."""
-        rewards = self.free_rewards(states, actions)
+        rewards = self.free_rewards(t, states, actions)
         if self.change_cost:
             changed = self.per_member(actions != self.observed_actions[t])
             rewards = rewards - changed.to(rewards.dtype) * self.change_cost
@@ -373,13 +385,13 @@ def all_on(
     moved: dict[int, AnyProblem] = {}
     for horizon in dict.fromkeys(problem.horizon for problem in problems):
         numbers = [number for number, problem in enumerate(problems) if problem.horizon == horizon]
-        group = [problems[number] for number in numbers]
+        group, here = [problems[number] for number in numbers], reward.over(horizon)
         stacked = (torch.stack([getattr(problem, name) for problem in group]) for name in MOVED)
         tensors: list[Any] = [one.to(device).unbind() for one in stacked]
         for place, (number, problem) in enumerate(zip(numbers, group, strict=True)):
             moved[number] = replace(
                 problem,
-                bound_reward=reward,
+                bound_reward=here,
                 links=None if problem.links is None else problem.links.to(device),
                 support=problem.support if support is None else support,
                 **{name: one[place] for name, one in zip(MOVED, tensors, strict=True)},

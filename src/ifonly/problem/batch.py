@@ -162,7 +162,7 @@ class ProblemBatch:
 
     def rewards(self, t: int | slice, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """Rewards [N, (M,)] at step t, or [N, steps, (M,)] at some steps, less the cost of a change."""
-        rewards = self._first.free_rewards(states, actions)
+        rewards = self._first.free_rewards(t, states, actions)
         if self._has_costs:
             costs = self._costs[problem].view(-1, *[1] * (actions.dim() - 1))
             rewards = rewards - self._first.per_member((actions != self.observed[problem, t]) * costs)
@@ -263,7 +263,7 @@ class ProblemBatch:
     def idle_last_changes(self, problem: Tensor, states: Tensor) -> Tensor:
         """Actions [N, A] with the same rewards as the observed one, at last states [N, (M,) D]."""
         every = torch.arange(self.action_count, device=self.device)
-        rewards = self._first.free_rewards(states.unsqueeze(1), every).unsqueeze(-1).flatten(2)  # [N, A, M or 1]
+        rewards = self._first.free_rewards(-1, states.unsqueeze(1), every).unsqueeze(-1).flatten(2)  # [N, A, M or 1]
         rows = torch.arange(len(states), device=self.device)
         return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 

@@ -17,6 +17,7 @@ from ifonly.problem.base import BaseProblem, checked_standing
 from ifonly.problem.batch import ProblemBatch
 from ifonly.problem.support import Support, SupportSource, support_for
 from ifonly.query import Query
+from ifonly.rewards.bound import BoundReward
 
 REPLAY_TOLERANCE = 1e-6
 """How far, in scaled units, a replayed state may lie from the observed one."""
@@ -69,6 +70,7 @@ class Problem(BaseProblem):
             return []
         frozen = _frozen(model, episodes, device)
         reward = query.reward.bind(episodes[0].schema, frozen.scaler, device)
+        rewards = {len(episode): _reward_over(reward, episode) for episode in episodes}
         asked_support = support_for(query, frozen, support)
         standing = checked_standing(model.standing, allow_failed_model=query.allow_failed_model)
 
@@ -80,7 +82,7 @@ class Problem(BaseProblem):
                 episode=episode,
                 model=frozen,
                 query=query,
-                bound_reward=reward,
+                bound_reward=rewards[len(episode)],
                 observed_states=tensor(frozen.scaler.states.encode(episode.states)),
                 observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
                 context=_context_of(frozen, episode, device),
@@ -167,24 +169,31 @@ def _context_of(model: TransitionModel, episode: Episode, device: torch.device |
     return torch.as_tensor(model.encode_context(episode), dtype=torch.float64, device=device)
 
 
+def _reward_over(reward: BoundReward, episode: Episode) -> BoundReward:
+    try:
+        return reward.over(len(episode))
+    except InputError as error:
+        raise InputError(f"episode {episode.id!r}: {error}") from None
+
+
 def _check_rewards(problems: Sequence[Problem]) -> None:
     """A reward must give one number per state and action, whatever else is in the batch.
 
     Every step of the first problem is asked about alone; the steps of the others in the company of all, and in that of
     their own problem.
     """
-    first = problems[0]
+    first, reward = problems[0], problems[0].bound_reward.single_steps
     pairs = zip(first.observed_states, first.observed_actions, strict=True)
-    alone = torch.stack([first.bound_reward(*pair) for pair in pairs])
+    alone = torch.stack([reward(*pair) for pair in pairs])
     if len(problems) == 1:
-        _require_same_rewards(first, first.bound_reward(first.observed_states, first.observed_actions), alone)
+        _require_same_rewards(first, reward(first.observed_states, first.observed_actions), alone)
         return
     states = torch.cat([problem.observed_states for problem in problems])
-    together = first.bound_reward(states, torch.cat([problem.observed_actions for problem in problems]))
+    together = reward(states, torch.cat([problem.observed_actions for problem in problems]))
     start = 0
     for problem in problems:
         end = start + problem.horizon
-        own = alone if problem is first else problem.bound_reward(problem.observed_states, problem.observed_actions)
+        own = alone if problem is first else reward(problem.observed_states, problem.observed_actions)
         _require_same_rewards(problem, together[start:end], own)
         start = end
 

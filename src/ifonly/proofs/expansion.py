@@ -96,14 +96,14 @@ class ValueTerms:
         return np.asarray((thirds * reach**3 / 6 + cuts) * UPWARD)
 
 
-def value_terms(reward: Reward, state: Array, action: int) -> ValueTerms | None:
-    """The reward at one recorded state and action; None where it bends upwards."""
+def value_terms(reward: Reward, t: int, state: Array, action: int) -> ValueTerms | None:
+    """The reward of step t at its recorded state and action; None where it bends upwards."""
     values, weights = reward.values(state[None])[0], np.zeros(len(state))
     for part in reward.parts:
         if part.kind == "hinges" and (part.factors > 0).any():
             return None
         active = part.weights @ values + part.constants > 0 if part.kind == "hinges" else np.ones(len(part.factors))
-        weights = weights + (active * part.factors) @ part.weights
+        weights = weights + part.steps[t] * ((active * part.factors) @ part.weights)
     d = reward.decoder
     log, bounded = d["log"] > 0, d["bounded"] > 0
     linked = state * d["scale"] + d["offset"]
@@ -112,7 +112,7 @@ def value_terms(reward: Reward, state: Array, action: int) -> ValueTerms | None:
     third = np.where(bounded, d["width"] * 0.125, np.where(log, grown, 0.0)) * np.abs(weights) * scale**3
     cut, most = _cuts(reward, linked, weights)
     return ValueTerms(
-        value=float(reward(state[None], np.array([action]))[0]),
+        value=float(reward(t, state[None], np.array([action]))[0]),
         slope=weights * scale * np.where(bounded, d["width"] * first, np.where(log, grown, 1.0)),
         curvature=weights * scale**2 * np.where(bounded, d["width"] * second, np.where(log, grown, 0.0)),
         third=third,
@@ -183,7 +183,8 @@ class Expansion:
         if any(one.activation not in CURVES or len(one.matrices) > 1 for one in networks):
             return None
         states = question.replay(question.observed[None])[0][0]
-        terms = [value_terms(question.reward, *pair) for pair in zip(states, question.observed.tolist(), strict=True)]
+        recorded = zip(states, question.observed.tolist(), strict=True)
+        terms = [value_terms(question.reward, t, *pair) for t, pair in enumerate(recorded)]
         known = [one for one in terms if one is not None]
         return cls(question, states, known) if len(known) == len(terms) else None
 
@@ -327,7 +328,9 @@ class Expansion:
     def _extra(self, c: int, action: int) -> float:
         """What an action earns more at its own step than the recorded one."""
         question = self._question
-        tables = sum((part.table for part in question.reward.parts), np.zeros(question.allowed.shape[1]))
+        tables = sum(
+            (part.steps[c] * part.table for part in question.reward.parts), np.zeros(question.allowed.shape[1])
+        )
         return float(tables[action] - tables[question.observed[c]]) - question.change_cost
 
     def _changes(self, c: int) -> Changes:

@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from ifonly.errors import StoreError, VerificationError
 
-FORMAT, VERSION = "ifonly.proof", 1
+FORMAT, VERSION = "ifonly.proof", 2
+READABLE = (1, 2)
+"""Versions that are read; in the first all steps counted the same."""
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -73,8 +75,10 @@ class Record:
             raise StoreError(f"{path}: no log of a search, or one that is cut off or damaged ({error}).") from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise StoreError(f"{path}: no log of a search; expected the format {FORMAT!r}.")
-        if header.get("version") != VERSION:
-            raise StoreError(f"{path}: version {header.get('version')!r} of the log; this program reads {VERSION}.")
+        if header.get("version") not in READABLE:
+            raise StoreError(
+                f"{path}: version {header.get('version')!r} of the log; this program reads 1 to {VERSION}."
+            )
         if header.get("sha256") != digest(header, arrays):
             raise StoreError(f"{path}: its content is not what was written (the checksum differs); solve again.")
         return cls(str(path), header, arrays)
@@ -260,6 +264,7 @@ class RewardPart:
     constants: Array  # [J]
     factors: Array  # [J]
     table: Array  # [A]
+    steps: Array  # [T], how often each step counts
 
 
 @dataclass(frozen=True)
@@ -270,7 +275,7 @@ class Reward:
     decoder: Mapping[str, Array]
 
     @classmethod
-    def read(cls, record: Record, states: int, actions: int) -> Reward:
+    def read(cls, record: Record, states: int, actions: int, horizon: int) -> Reward:
         """What the log holds."""
         decoder = {name: record.array(f"decoder/{name}", (states,), infinite=True) for name in DECODER}
         parts = []
@@ -279,7 +284,11 @@ class Reward:
                 refuse(f"header: a reward of kind {kind!r} is unknown")
             name, some = f"reward/{number}", kind != "table"
             weights = record.array(f"{name}/weights", (None, states)) if some else np.zeros((0, states))
-            rows = len(weights)
+            rows, steps = len(weights), np.ones(horizon)
+            if f"{name}/steps" in record.arrays:
+                steps = record.array(f"{name}/steps", (horizon,))
+            if (steps < 0).any():
+                refuse(f"{name}/steps: a step must not count less than nothing")
             parts.append(
                 RewardPart(
                     kind=kind,
@@ -287,6 +296,7 @@ class Reward:
                     constants=record.array(f"{name}/constants", (rows,)) if some else np.zeros(0),
                     factors=record.array(f"{name}/factors", (rows,)) if kind == "hinges" else np.ones(rows),
                     table=np.zeros(actions) if some else record.array(f"{name}/table", (actions,)),
+                    steps=steps,
                 )
             )
         return cls(tuple(parts), decoder)
@@ -300,13 +310,15 @@ class Reward:
         values = np.where(d["bounded"] > 0, d["low"] + d["width"] * sigmoid(linked), grown)
         return np.asarray(np.clip(values, d["floor"], d["ceiling"]))
 
-    def __call__(self, states: Array, actions: Ints) -> Array:
-        """Rewards [N] of actions [N] at states [N, D]."""
+    def __call__(self, t: int, states: Array, actions: Ints) -> Array:
+        """Rewards [N] of actions [N] at states [N, D] of step t (G1)."""
         values, total = self.values(states), np.zeros(len(states))
         for part in self.parts:
+            if part.steps[t] == 0:  # then nothing counts, not even what is infinite
+                continue
             sums = values @ part.weights.T + part.constants
-            total = total + (np.maximum(sums, 0.0) if part.kind == "hinges" else sums) @ part.factors
-            total = total + part.table[actions]
+            own = (np.maximum(sums, 0.0) if part.kind == "hinges" else sums) @ part.factors + part.table[actions]
+            total = total + part.steps[t] * own
         return total
 
 
@@ -340,7 +352,7 @@ class Question:
             refuse("header: 'max_changes' or 'change_cost' is out of range")
         return cls(
             model=Model.read(record, sizes),
-            reward=Reward.read(record, states, actions),
+            reward=Reward.read(record, states, actions, horizon),
             first_state=first,
             context=context,
             noise=record.array("noise", (horizon - 1, states)),
@@ -362,7 +374,7 @@ class Question:
 
     def rewards(self, t: int, states: Array, actions: Ints) -> Array:
         """Rewards [N] at step t, less the cost of a change."""
-        return np.asarray(self.reward(states, actions) - self.change_cost * (actions != self.observed[t]))
+        return np.asarray(self.reward(t, states, actions) - self.change_cost * (actions != self.observed[t]))
 
     def replay(self, sequences: Ints) -> tuple[Array, Array, Array]:
         """States [N, T, D], what was earned before each step [N, T], and outcomes [N] of sequences [N, T]."""

@@ -205,7 +205,13 @@ def _rewarded_feature(result: Result) -> str:
 def _features_in(reward: Mapping[str, Any]) -> Iterator[str]:
     """The features that a reward's description names, those of its parts included."""
     yield from reward.get("weights", ())
-    for part in [*reward.get("parts", ()), *reward.get("hinges", ())]:
+    if "feature" in reward:
+        yield reward["feature"]
+    for part in [
+        *reward.get("parts", ()),
+        *reward.get("hinges", ()),
+        *([reward["reward"]] if "reward" in reward else []),
+    ]:
         yield from _features_in(part)
 
 

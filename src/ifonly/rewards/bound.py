@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,19 +28,35 @@ class BoundReward(ABC):
     decoder: Decoder
     """From scaled coordinates to values in original units; needed where there are `weights`."""
     lipschitz: Tensor
-    """C_a for every action [A]; infinite where there is none, as for values on a logarithmic scale."""
+    """C_a for every action [A], or for every step and action [T, A] where steps count differently; infinite where there
+    is none, as for values on a logarithmic scale."""
 
     @abstractmethod
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [...] of scaled states [..., D] and actions [...], broadcast."""
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
+        """Rewards [...] of scaled states [..., D] and actions [...] at `steps`, broadcast.
+
+        Only goals (`BoundGoals`) need to know at which step: all others are the same at every one.
+        """
+
+    def over(self, horizon: int) -> BoundReward:
+        """The reward of episodes with so many steps."""
+        return self
+
+    @property
+    def single_steps(self) -> BoundReward:
+        """What single steps earn before it counts at which of them they are."""
+        return self
 
     def largest(self, ranges: Tensor | None = None) -> Tensor:
-        """What no reward of each action [A] can exceed, at any state, or with values of features within `ranges`
-        [2, D]; infinite where nothing is known."""
+        """What no reward of each action [A], or at each step [T, A], can exceed, at any state, or with values of
+        features within `ranges` [2, D]; infinite where nothing is known."""
         return torch.full_like(self.lipschitz, torch.inf)
 
     def steepness(self, states: Tensor) -> Tensor:
-        """How steep the reward is at states [..., D], at most, on whichever side of its kinks they are [...]."""
+        """How steep the reward is at states [..., D], at most, on whichever side of its kinks they are [...].
+
+        Here and in `weights`, states of goals are those of all steps, [..., T, D].
+        """
         return self.lipschitz.max().expand(states.shape[:-1])
 
     def weights(self, states: Tensor) -> Tensor | None:
@@ -122,7 +139,7 @@ class BoundLinear(BoundReward):
         object.__setattr__(self, "lipschitz", norm.expand(self.actions))
         object.__setattr__(self, "decoder", self.form.decoder)
 
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         values = self.form(states).squeeze(-1)
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
@@ -155,7 +172,7 @@ class BoundTable(BoundReward):
     def __post_init__(self) -> None:
         object.__setattr__(self, "lipschitz", torch.zeros_like(self.table))
 
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         values = self.table[actions]
         return values.expand(np.broadcast_shapes(values.shape, states.shape[:-1]))
@@ -180,12 +197,13 @@ class BoundHinges(BoundReward):
     forms: Forms
     factors: Tensor  # [J]
     lipschitz: Tensor  # [A]
+    most: float = math.inf  # what the sum is known not to exceed
     decoder: Decoder = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder", self.forms.decoder)
 
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         values = torch.relu(self.forms(states)) @ self.factors
         return values.expand(np.broadcast_shapes(values.shape, actions.shape))
@@ -197,7 +215,7 @@ class BoundHinges(BoundReward):
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
         most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
-        return most.sum().expand_as(self.lipschitz)
+        return most.sum().clamp(max=self.most).expand_as(self.lipschitz)
 
     def weights(self, states: Tensor) -> Tensor | None:
         """Penalties (negative factors) bend downwards, so each side of a hinge continues above the other."""
@@ -218,7 +236,7 @@ class BoundCustom(BoundReward):
         self.lipschitz = lipschitz
         self.decoder = Decoder.of(scaler.states, lipschitz.device)
 
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         if self.reward.space == "original":
             states = self.decoder(states)
@@ -247,7 +265,7 @@ class BoundTotal(BoundReward):
         self.decoder = decoder
         self.lipschitz = torch.stack([part.lipschitz for part in parts]).sum(0)
 
-    def __call__(self, states: Tensor, actions: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
         """Rewards [...], as `BoundReward` says."""
         return torch.stack([part(states, actions) for part in self.parts]).sum(0)
 
@@ -268,6 +286,107 @@ class BoundTotal(BoundReward):
     def is_flat(self) -> bool:
         """As `BoundReward.is_flat` asks."""
         return all(part.is_flat() for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often each step counts (G1); `first` and `last`: how many steps at either end do, None: all."""
+
+    weight: float
+    first: int | None
+    last: int | None
+    discount: float
+    step_weights: tuple[float, ...] | None
+
+    def weights(self, horizon: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The weights [T] of an episode with so many steps."""
+        steps = np.arange(horizon)
+        counts = (steps < (self.first or horizon)) & (steps >= horizon - (self.last or horizon))
+        found = self.weight * self.discount**steps * counts
+        if self.step_weights is not None:
+            if len(self.step_weights) != horizon:
+                raise InputError(
+                    f"goal: {len(self.step_weights)} step_weights for an episode of {horizon} steps; give one for each "
+                    "step, or say over which steps a goal counts, such as over: last 6 steps."
+                )
+            found = found * np.array(self.step_weights)
+        return np.asarray(found, dtype=np.float64)
+
+
+class BoundGoals(BoundReward):
+    """Rewards that count at some steps more than at others: sum_j w_j(t) R_j(s, a), with w >= 0 (G1).
+
+    Weights are not negative, so what is nowhere below a reward stays so, and constants and slopes scale with them.
+    """
+
+    def __init__(
+        self, goals: list[tuple[BoundReward, tuple[Schedule, ...]]], decoder: Decoder, horizon: int | None = None
+    ) -> None:
+        self.goals, self.decoder = goals, decoder
+        self.parts = [part for part, _ in goals]
+        self.lipschitz = torch.full_like(self.parts[0].lipschitz, torch.inf)
+        self._step_weights: Tensor | None = None
+        if horizon is not None:
+            every = np.ones(horizon)
+            weights = [math.prod((one.weights(horizon) for one in own), start=every) for _, own in goals]
+            self._step_weights = as_float64(np.stack(weights), decoder.scale.device)
+            self.lipschitz = self._total(*(part.lipschitz for part in self.parts), trailing=1)
+
+    @property
+    def step_weights(self) -> Tensor:
+        """How often each part counts at each step [J, T]."""
+        assert self._step_weights is not None, "the length of the episode is said by `over`"
+        return self._step_weights
+
+    def over(self, horizon: int) -> BoundGoals:
+        """As `BoundReward.over` asks."""
+        return BoundGoals(self.goals, self.decoder, horizon)
+
+    @property
+    def single_steps(self) -> BoundReward:
+        """As `BoundReward.single_steps` asks."""
+        return BoundTotal(self.parts, self.decoder)
+
+    def __call__(self, states: Tensor, actions: Tensor, steps: Tensor | int | None = None) -> Tensor:
+        """Rewards [...], as `BoundReward` says."""
+        assert steps is not None, "a goal must know which steps it is asked about"
+        values = [part(states, actions) for part in self.parts]
+        return torch.stack([counted(w[steps], v) for w, v in zip(self.step_weights, values, strict=True)]).sum(0)
+
+    def _total(self, *values: Tensor, trailing: int = 0) -> Tensor:
+        """The sum over parts of values [..., T], or [A] and [..., T, D] where an axis is `trailing`, as they count."""
+        weights = self.step_weights.view(*self.step_weights.shape, *[1] * trailing)
+        return torch.stack([counted(w, v) for w, v in zip(weights, values, strict=True)]).sum(0)
+
+    def steepness(self, states: Tensor) -> Tensor:
+        """As `BoundReward.steepness` asks."""
+        return self._total(*(part.steepness(states) for part in self.parts))
+
+    def largest(self, ranges: Tensor | None = None) -> Tensor:
+        """As `BoundReward.largest` asks."""
+        return self._total(*(part.largest(ranges) for part in self.parts), trailing=1)
+
+    def weights(self, states: Tensor) -> Tensor | None:
+        """As `BoundReward.weights` asks."""
+        weights = [part.weights(states) for part in self.parts]
+        known = [weight for weight in weights if weight is not None]
+        return self._total(*known, trailing=1) if len(known) == len(weights) else None
+
+    def is_flat(self) -> bool:
+        """As `BoundReward.is_flat` asks."""
+        return all(part.is_flat() for part in self.parts)
+
+
+def goals_of(reward: BoundReward) -> list[tuple[BoundReward, tuple[Schedule, ...]]]:
+    """The parts of a reward, each with the schedules by which it counts: all of them, multiplied."""
+    if isinstance(reward, BoundGoals):
+        return reward.goals
+    return [(part, ()) for part in (reward.parts if isinstance(reward, BoundTotal) else [reward])]
+
+
+def counted(weights: Tensor, values: Tensor) -> Tensor:
+    """Values times weights; nothing where a step does not count, whatever the value."""
+    return torch.where(weights == 0, 0.0, weights * values)
 
 
 def as_float64(values: np.ndarray[Any, np.dtype[np.float64]], device: torch.device | str) -> Tensor:

@@ -168,7 +168,7 @@ def clipped_outcomes(problem: BaseProblem, states: Tensor, actions: Tensor) -> l
     columns = problem.models[0].scaler.states
     shown = within_ranges(problem.episode.schema.dynamic, columns.decode(states.cpu().numpy()))
     clipped = torch.as_tensor(columns.encode(shown), device=problem.device)
-    outcomes: list[float] = problem.counted(problem.free_rewards(clipped, actions).sum(1)).tolist()
+    outcomes: list[float] = problem.counted(problem.free_rewards(slice(None), clipped, actions).sum(1)).tolist()
     return outcomes
 
 

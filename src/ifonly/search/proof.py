@@ -27,7 +27,7 @@ from ifonly.problem import BaseProblem, Problem
 from ifonly.problem.batch import changed
 from ifonly.proofs.question import DECODER, FORMAT, VERSION, Record, digest
 from ifonly.result import Result
-from ifonly.rewards.bound import BoundHinges, BoundLinear, BoundReward, BoundTable, BoundTotal
+from ifonly.rewards.bound import BoundGoals, BoundHinges, BoundLinear, BoundReward, BoundTable, BoundTotal
 from ifonly.version import __version__
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def differences(log: Record, problem: BaseProblem) -> list[str]:
         # Noise that was abducted on another machine may differ in its last digits.
         if told is None or told.shape != values.shape or not np.allclose(told, values, rtol=1e-9, atol=1e-9):
             asked.append(name)
-    return asked + [name for name in ("links",) if name in log.arrays and name not in arrays]
+    only_told = ("links", *(name for name in log.arrays if name.startswith("reward/")))
+    return asked + [name for name in only_told if name in log.arrays and name not in arrays]
 
 
 def _refused(why: str) -> InputError:
@@ -206,8 +207,10 @@ def _reward(reward: BoundReward) -> tuple[list[str], dict[str, Tensor]]:
     """The parts of a reward: their kinds and numbers."""
     kinds: list[str] = []
     arrays: dict[str, Tensor] = {}
-    for number, part in enumerate(reward.parts if isinstance(reward, BoundTotal) else [reward]):
+    for number, part in enumerate(reward.parts if isinstance(reward, BoundTotal | BoundGoals) else [reward]):
         name = f"reward/{number}"
+        if isinstance(reward, BoundGoals):
+            arrays[f"{name}/steps"] = reward.step_weights[number]
         if isinstance(part, BoundTable):
             kinds.append("table")
             arrays[f"{name}/table"] = part.table

@@ -374,6 +374,6 @@ def _is_idle_at_the_end(problem: BaseProblem, sequences: Tensor) -> Tensor:
     undone = sequences.clone()
     undone[:, -1] = problem.observed_actions[-1]
     last = problem.rollout(sequences)[0][:, -1]
-    rewards = [problem.free_rewards(last, rows[:, -1]).unsqueeze(-1).flatten(1) for rows in (sequences, undone)]
+    rewards = [problem.free_rewards(-1, last, rows[:, -1]).unsqueeze(-1).flatten(1) for rows in (sequences, undone)]
     same = ((rewards[0] - rewards[1]).abs() <= problem.tolerance).all(-1)
     return same & problem.admissible(undone) & (sequences[:, -1] != undone[:, -1])

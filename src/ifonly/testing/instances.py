@@ -28,7 +28,7 @@ from ifonly.models.post_nonlinear import PostNonlinear, Spline
 from ifonly.models.recipes import find_recipe
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Query
-from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward
+from ifonly.rewards import ActionCost, Custom, Goal, Hinge, Linear, PiecewiseLinear, Reward, Total, Within
 
 NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | MonotoneFlow]] = {
     model.kind: model for model in (LocationScale, Additive, PostNonlinear, MonotoneFlow)
@@ -37,7 +37,9 @@ MODEL_KINDS = (*NETWORK_MODELS, LinearModel.kind)
 """The kinds of model that random problems have."""
 LARGEST_NOISE = 20.0
 """Larger noise magnifies rounding beyond what counts as rounding."""
-REWARD_KINDS = ("linear", "piecewise linear", "penalties", "with action costs", "custom")
+SINGLE_REWARDS = ("linear", "piecewise linear", "penalties", "with action costs", "custom")
+"""Rewards that are the same at every step: of these the seed chooses."""
+REWARD_KINDS = (*SINGLE_REWARDS, "goals")
 """The kinds of reward that random problems have."""
 
 
@@ -381,7 +383,7 @@ def _random_episode(
 
 
 def _random_reward(schema: Schema, rng: np.random.Generator, settings: RandomProblemSettings) -> Reward:
-    kind = settings.reward_kind or str(rng.choice(REWARD_KINDS))
+    kind = settings.reward_kind or str(rng.choice(SINGLE_REWARDS))
     names = [feature.name for feature in schema.dynamic]
 
     def weights() -> dict[str, float]:
@@ -397,7 +399,27 @@ def _random_reward(schema: Schema, rng: np.random.Generator, settings: RandomPro
     if kind == "with action costs":
         costs = rng.uniform(0, 1, size=len(schema.actions))
         return Linear(weights()) + ActionCost({action: float(cost) for action, cost in enumerate(costs)})
+    if kind == "goals":
+        return Total(tuple(_random_goal(names, len(schema.actions), rng) for _ in range(rng.integers(1, 4))))
     return _wave(rng.normal(size=len(names)), rng.normal(size=len(schema.actions)))
+
+
+def _random_goal(names: list[str], actions: int, rng: np.random.Generator) -> Reward:
+    """A goal that bends nowhere upwards, at some steps."""
+    feature, low = str(rng.choice(names)), float(rng.normal())
+    penalties = rng.uniform(0, 2, size=2).tolist()
+    rewards: list[Reward] = [
+        Linear({feature: float(rng.normal())}),
+        Within(feature, low, low + float(rng.exponential()), *penalties),
+        Within(feature, None, low),
+        ActionCost({action: float(cost) for action, cost in enumerate(rng.uniform(0, 1, size=actions))}),
+    ]
+    return Goal(
+        rewards[int(rng.choice(4, p=[0.4, 0.3, 0.2, 0.1]))],
+        weight=float(rng.uniform(0.2, 3)),
+        over=str(rng.choice(["all", "end", "last 2 steps", "first 2 steps"])),
+        discount=float(rng.choice([1.0, 0.8])),
+    )
 
 
 def _wave(direction: npt.NDArray[np.float64], extra: npt.NDArray[np.float64]) -> Custom:

@@ -222,9 +222,13 @@ def _recorded_outcomes(cohort: Cohort, model: TransitionModel, reward: Reward) -
     """The outcome of every episode as it was recorded [E], values within their plausible ranges as in answers."""
     within = within_ranges(cohort.schema.dynamic, cohort.states)
     states = torch.as_tensor(model.scaler.states.encode(within))
-    bound = reward.bind(cohort.schema, model.scaler)
+    bound, lengths = reward.bind(cohort.schema, model.scaler), np.diff(cohort.offsets)
+    actions, rewards = torch.as_tensor(np.array(cohort.actions)), np.empty(len(states))
+    steps = np.arange(len(states)) - np.repeat(cohort.offsets[:-1], lengths)
     with torch.no_grad():
-        rewards = bound(states, torch.as_tensor(np.array(cohort.actions))).numpy()
+        for horizon in np.unique(lengths).tolist():  # goals count steps from the end, too
+            rows = np.repeat(lengths == horizon, lengths)
+            rewards[rows] = bound.over(horizon)(states[rows], actions[rows], torch.as_tensor(steps[rows])).numpy()
     totals: FloatArray = np.add.reduceat(rewards, cohort.offsets[:-1])
     return totals
 

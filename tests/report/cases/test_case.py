@@ -257,6 +257,7 @@ def test_what_is_asked_and_recorded() -> None:
         "lower_is_better": True,
         "change_cost": 0.0,
         "objective": None,
+        "goals": [],
     }
     assert content["time"] == {"unit": "hour", "step": 4.0, "at": [0.0, 4.0, 8.0, 12.0]}
     assert content["facts"] == [{"name": "age", "unit": "years", "value": 63.0}]

@@ -157,5 +157,5 @@ def _rewards(paths: RecordedPaths) -> Tensor:
     every = torch.arange(first.action_count, device=paths.states.device)
     costs = torch.tensor([problem.change_cost for problem in paths.problems], dtype=torch.float64)
     changes = every != paths.actions.unsqueeze(-1)
-    rewards: Tensor = first.bound_reward(paths.states.unsqueeze(2), every)
+    rewards: Tensor = first.bound_reward(paths.states.unsqueeze(2), every, first.steps.unsqueeze(1))
     return rewards + paths.rewards.offset.unsqueeze(2) - changes * costs.to(rewards)[:, None, None]

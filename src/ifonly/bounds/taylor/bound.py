@@ -83,6 +83,10 @@ class TaylorTables:
         """T."""
         return self.actions.shape[1]
 
+    def rewards(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Rewards [N, T] of whole courses [N, T, D] with actions [N, T], whatever they change."""
+        return self.reward(states, actions, torch.arange(self.horizon, device=states.device))
+
     @property
     def row_width(self) -> int:
         """Numbers that one row takes at one step."""
@@ -208,7 +212,7 @@ class TaylorChildBound(ChildBound):
     def root(self) -> Tensor:
         """Every single change of the recorded sequences [P, K, T, A]."""
         tables, count = self.tables, len(self.tables.states)
-        rewards = tables.reward(tables.states, tables.actions)
+        rewards = tables.rewards(tables.states, tables.actions)
         return self.children(
             Nodes(
                 level=0,
@@ -224,7 +228,7 @@ class TaylorChildBound(ChildBound):
     def children(self, nodes: Nodes) -> Tensor:
         """Bounds [N, K - level, T, A]: what the node earned before each change, plus `change_bounds`."""
         tables = self.tables
-        rewards = tables.reward(nodes.states, tables.actions[nodes.problem])
+        rewards = tables.rewards(nodes.states, tables.actions[nodes.problem])
         steps = torch.arange(tables.horizon, device=rewards.device)
         to_come = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
         earned = nodes.outcomes.unsqueeze(1) - to_come  # [N, T], before each step; meaningful from start on

@@ -103,8 +103,8 @@ def _at_step(expansions: LocalExpansion, count: int, t: int) -> LocalExpansion:
 
 def _values(paths: RecordedPaths) -> Tensor:
     """W_s(0) [P, S]: rewards of the recorded path, summed backwards."""
-    rewards: Tensor = paths.problems[0].bound_reward(paths.states, paths.actions) + paths.rewards.offset
-    return rewards.flip(1).cumsum(1).flip(1)
+    rewards: Tensor = paths.problems[0].free_rewards(slice(None), paths.states, paths.actions)
+    return (rewards + paths.rewards.offset).flip(1).cumsum(1).flip(1)
 
 
 def _sensitivities(jacobians: Tensor, states: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ from ifonly.text.evidence import (
     step_support_messages,
     support_messages,
 )
+from ifonly.text.goals import goal_messages
 from ifonly.text.results import objective_message
 
 ORIGINS: dict[Origin, Literal["measured", "carried", "assumed"]] = {
@@ -173,6 +174,7 @@ def _question(problem: BaseProblem) -> CaseQuestion:
         ),
         objective=_objective(problem),
         query=query.to_dict(),
+        goals=tuple(goal_messages(query.reward)),
     )
 
 

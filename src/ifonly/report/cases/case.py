@@ -100,6 +100,8 @@ class CaseQuestion:
     """What counts of the outcomes of several refits, asked together; None: one model is asked."""
     query: Mapping[str, Any]
     """The query itself (`Query.to_dict`)."""
+    goals: tuple[Message, ...] = ()
+    """What is asked for, goal by goal, where the name of the outcome does not say it."""
 
 
 @dataclass(frozen=True)

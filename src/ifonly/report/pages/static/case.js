@@ -215,7 +215,7 @@
       const elsewhere = case_.answer && !(course && this.isBest(course));
       fill(places.grave, ifonly.cautionBox(case_.model.caution));
       this.drawCautions(items([...case_.cautions]), elsewhere && el("p", { class: "note" }, about));
-      places.assumptions.replaceChildren(...items([...case_.question.rules, ...case_.assumptions]));
+      places.assumptions.replaceChildren(...items([...case_.question.goals, ...case_.question.rules, ...case_.assumptions]));
       places.outcomes.replaceChildren(...this.rows().map((row) => el("div", { class: `outcome ${row.kind}` },
         el("dt", {}, ifonly.sample(row.kind), outcomeName(case_, view, row)),
         el("dd", {}, el("span", { class: "value" }, ifonly.outcome(row.course.outcome)),

@@ -97,7 +97,7 @@
             ),
             this.budgets)),
         el("section", { class: "summary-words" }, el("h2", {}, ifonly.say("report.proven")),
-          el("ul", {}, [...summary.notes, ...question.rules].map((note) => el("li", {}, ifonly.sentence(note))))),
+          el("ul", {}, [...question.goals, ...summary.notes, ...question.rules].map((note) => el("li", {}, ifonly.sentence(note))))),
         evidenceSummary(summary),
         el("section", { class: "report-table" }, el("h2", {}, ifonly.say("report.cases")),
           this.filters(), el("div", { class: "list-state" }, this.count),

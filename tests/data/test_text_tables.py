@@ -119,3 +119,11 @@ def test_a_row_that_the_sample_cuts_off_does_not_count(tmp_path, monkeypatch, le
     monkeypatch.setattr(text_tables, "LETTERS_TRIED", letters)
     path = write(tmp_path, b"a;b, c;d\n" + b"1;2;3\n" * 10)
     assert read_frame(path).shape == (10, 3)
+
+
+def test_a_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("ifonly.data.text_tables.MOST_UNPACKED", 1000)
+    path = tmp_path / "long.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 1_000_000))
+    with pytest.raises(StoreError, match="unpacks to more than 100 times its size"):
+        read_frame(path)

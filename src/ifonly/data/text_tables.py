@@ -37,6 +37,8 @@ _WITH_BOTH = r"^\s*[+-]?\d+(\.\d+)+,\d+\s*$|^\s*[+-]?\d+(,\d+)+\.\d+\s*$|^\s*[+-
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
 _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """Bytes that are no letters in Windows-1252."""
+MOST_UNPACKED, MOST_TIMES_UNPACKED = 100 * 2**20, 100
+"""A packed table of more bytes and times its size than that repeats itself, and could fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,18 @@ def _unpacked(source: Path, data: bytes) -> bytes:
         if source.suffix.lower() == ".gz":
             raise StoreError(f"{source}: is not packed with gzip, as its name says; take .gz off its name.")
         return data
+    most = max(MOST_UNPACKED, MOST_TIMES_UNPACKED * len(data))
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(most + 1)
     except (OSError, EOFError, zlib.error):
         raise StoreError(f"{source}: is packed with gzip, and cut off or damaged; get a fresh copy.") from None
+    if len(unpacked) > most:
+        raise StoreError(
+            f"{source}: unpacks to more than {MOST_TIMES_UNPACKED} times its size, as no table of measurements does; "
+            "unpack it yourself, if it is one."
+        )
+    return unpacked
 
 
 def _decoded(source: Path, data: bytes) -> tuple[str, str]:

@@ -79,7 +79,9 @@ def test_what_is_reasonable_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [read_query_file, load_thresholds, ifonly.Result.load, lambda path: read_manifest(path.parent)], ids=str
+    "read",
+    [read_query_file, load_thresholds, ifonly.Result.load, lambda path: read_manifest(path.parent)],
+    ids=["query", "thresholds", "result", "manifest"],
 )
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"version": ' + "9" * 5000 + "}"], ids=["deep", "digits"])
 def test_no_reader_breaks_off(tmp_path: Path, read, content: str) -> None:

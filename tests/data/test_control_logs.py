@@ -22,7 +22,12 @@ DISCRETE = SimpleNamespace(n=np.int64(2), start=np.int64(0), shape=())
 MULTI = SimpleNamespace(nvec=np.array([2, 3]), start=np.array([0, 0]), shape=(2,))
 SCHEMA = schema_from_spaces(BOX, DISCRETE, features=["place", "speed"], actions=["left", "right"])
 MIXED = Schema(
-    (Feature("wind", "contextual"), Feature("place", "dynamic"), Feature("mass", "static"), Feature("speed", "dynamic")),
+    (
+        Feature("wind", "contextual"),
+        Feature("place", "dynamic"),
+        Feature("mass", "static"),
+        Feature("speed", "dynamic"),
+    ),
     ActionSpace.product(Axis("push", "N", (0.0, 2.5, 10.0)), Axis("brake", "", (0.0, 1.0))),
 )
 
@@ -51,7 +56,7 @@ def test_every_observation_becomes_a_step_and_the_last_action_is_the_one_before(
 
 
 def test_a_log_with_as_many_observations_as_actions_is_taken_as_it_is():
-    record = logged(4, observations=np.arange(8.0).reshape(4, 2), actions=np.array([[0], [1], [1], [0]]))
+    record = logged(4, observations=np.arange(8.0).reshape(4, 2) / 10, actions=np.array([[0], [1], [1], [0]]))
     (episode,) = Cohort.from_logs([record], SCHEMA)
     assert (len(episode), episode.actions.tolist()) == (4, [0, 1, 1, 0])
 

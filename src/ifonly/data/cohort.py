@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from ifonly.data.control_logs import log_episodes
 from ifonly.data.episode import (
     Episode,
     FloatArray,
@@ -27,7 +28,6 @@ from ifonly.data.episode import (
     count_implausible,
     warn_implausible,
 )
-from ifonly.data.control_logs import log_episodes
 from ifonly.data.minari import load_minari, store_in_minari
 from ifonly.data.plain import did_you_mean, repeated
 from ifonly.data.schema import Schema
@@ -175,8 +175,8 @@ class Cohort:
     def to_minari(self, name: str, rewards: Callable[[Episode], Sequence[float]] | None = None) -> Any:
         """Store the cohort as a dataset of Minari, and give that back (extra `ifonly[minari]`).
 
-        Observations are all features in the order of the schema, and the last action, of which no effect is recorded, is
-        left out. `rewards` gives the rewards [T - 1] of an episode's other actions; without it they are zero.
+        Observations are all features in the order of the schema. The last action, of which no effect is recorded, is
+        left out; `rewards` gives the rewards [T - 1] of an episode's other actions, which are zero without it.
         """
         return store_in_minari(self, self.schema, name, rewards)
 

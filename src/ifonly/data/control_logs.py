@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.data.episode import Episode, FloatArray, IntArray, as_matrix
+from ifonly.data.episode import Episode, FloatArray, IntArray, Rows, as_matrix
 from ifonly.data.schema import ActionSpace, Feature, Schema
 from ifonly.data.spaces import first_choices, schema_from_spaces
 from ifonly.errors import InputError
@@ -22,7 +22,7 @@ ENDS = ("terminations", "truncations")
 
 
 def log_episodes(log: Any, schema: Schema | None = None) -> Iterator[Episode]:
-    """The episodes of a log: an iterable of them, or a dataset of Minari or of d3rlpy."""
+    """The episodes of a log: an iterable of them, or a dataset of Minari or of d3rlpy; a cohort checks their values."""
     action_space = getattr(log, "action_space", None)
     first = np.zeros(1, dtype=np.int64) if action_space is None else first_choices(action_space)
     described = schema or _schema_of(log)
@@ -40,8 +40,8 @@ def action_numbers(where: str, values: Any, actions: ActionSpace, first: IntArra
         logged = logged[:, 0]
     if logged.dtype.kind not in "iufb" or logged.ndim not in (1, 2) or (logged != np.floor(logged)).any():
         raise InputError(
-            f"{where}: actions must be whole numbers, one per step or one per step and axis; cut continuous actions into "
-            "levels first."
+            f"{where}: actions must be whole numbers, one per step or one per step and axis; cut continuous actions "
+            "into levels first."
         )
     whole = logged.astype(np.int64) - (first if logged.ndim == 2 else first[0])
     sizes = (len(actions),) if whole.ndim == 1 else tuple(len(axis.levels) for axis in actions.axes)
@@ -68,10 +68,11 @@ def log_columns(episode: Episode) -> tuple[FloatArray, IntArray]:
 
 
 def _records(log: Any) -> Iterable[Any]:
-    """The episodes of a log: Minari's datasets and d3rlpy's have a name for them."""
-    if hasattr(log, "iterate_episodes"):
-        return iter(log.iterate_episodes())
-    return iter(getattr(log, "episodes", log))
+    """Minari's datasets and d3rlpy's have a name for their episodes."""
+    records: Iterable[Any] = (
+        log.iterate_episodes() if hasattr(log, "iterate_episodes") else getattr(log, "episodes", log)
+    )
+    return records
 
 
 def _schema_of(log: Any) -> Schema:
@@ -86,7 +87,8 @@ def _schema_of(log: Any) -> Schema:
         )
     if getattr(about.action_space, "name", "") != "DISCRETE":
         raise InputError(
-            "the dataset's actions are continuous, and a search chooses among finitely many; cut them into levels first."
+            "the dataset's actions are continuous, and a search chooses among finitely many; cut them into levels "
+            "first."
         )
     (width,) = about.observation_signature.shape[0]
     features = tuple(Feature(f"observation {i}", "dynamic") for i in range(width))
@@ -105,13 +107,13 @@ def _episode(record: Any, position: int, schema: Schema, first: IntArray) -> Epi
     actions = action_numbers(where, _required(record, "actions", where), schema.actions, first)
     if len(seen) not in (len(actions), len(actions) + 1):
         raise InputError(
-            f"{where}: {len(seen)} observations for {len(actions)} actions; there must be one for each, or one more, the "
-            "one after the last action."
+            f"{where}: {len(seen)} observations for {len(actions)} actions; there must be one for each, or one more, "
+            "the one after the last action."
         )
     _require_one_end(record, where)
     actions = np.append(actions, actions[-1:]) if len(seen) > len(actions) else actions
     dynamic = np.array([feature.kind == "dynamic" for feature in schema.features])
-    return Episode(id, schema, seen[:, dynamic], actions, context=seen[:, ~dynamic])
+    return Episode.trusted(id, id, Rows(schema, seen[:, dynamic], seen[:, ~dynamic], actions))
 
 
 def _require_one_end(record: Any, where: str) -> None:

@@ -29,7 +29,7 @@ def schema_from_spaces(
     step_length: float = 1.0,
     step_unit: str = "step",
 ) -> Schema:
-    """The schema of a task with these spaces of observations (Box) and of actions (Discrete, MultiDiscrete, MultiBinary).
+    """The schema of a task with these spaces: a Box of observations; Discrete, MultiDiscrete or MultiBinary actions.
 
     `features` names the entries of an observation, `actions` the choices of a Discrete space or the axes of the others.
     All features are dynamic, and limits of the Box are plausible ranges. For units, scaling and features that no action
@@ -58,8 +58,8 @@ def _features(space: Any, names: Sequence[str] | None) -> tuple[Feature, ...]:
     low, high = np.asarray(space.low, dtype=np.float64), np.asarray(space.high, dtype=np.float64)
     if low.ndim != 1:
         raise InputError(
-            f"observation space {_kind(space)} of shape {list(low.shape)}: the state must be one row of numbers; pictures "
-            "are no state that a model here could predict."
+            f"observation space {_kind(space)} of shape {list(low.shape)}: the state must be one row of numbers; "
+            "pictures are no state that a model here could predict."
         )
     words = _names("features", names, [f"observation {i}" for i in range(len(low))])
     limits = [(a, b) if max(abs(a), abs(b)) < NO_LIMIT else None for a, b in zip(low, high, strict=True)]

@@ -11,11 +11,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from ifonly.clinical.items import mimic_items
 from ifonly.errors import InputError, StoreError
 
 Release = Literal["MIMIC-III", "MIMIC-IV"]
@@ -85,6 +86,8 @@ class Source:
     folder: Path
     release: Release
     tables: Mapping[str, Table]
+    items: Mapping[str, Any] = field(default_factory=mimic_items)
+    """Which items are read; the packaged list, with those that a user has added."""
 
 
 def _layouts() -> Mapping[Release, Mapping[str, Layout]]:

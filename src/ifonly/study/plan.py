@@ -72,7 +72,7 @@ class TableData:
 
 @dataclass(frozen=True)
 class ClinicalData:
-    """MIMIC's tables as PhysioNet ships them, a folder, or the table (a file) of the AI Clinician."""
+    """MIMIC's tables as PhysioNet ships them or a MEDS dataset, a folder, or the table (a file) of the AI Clinician."""
 
     source: Path
     cohort: str = "sepsis3"
@@ -80,6 +80,8 @@ class ClinicalData:
     horizon: Horizon = (10, 20)
     levels: str = "learned"
     """Levels of doses: "learned", "paper", or the name of a file."""
+    codes: Path | None = None
+    """The code map of a MEDS dataset, or further items of MIMIC."""
     min_uses: int = 0
     """Merge levels that fewer training steps use."""
     test: float | None = None

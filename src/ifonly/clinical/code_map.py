@@ -7,10 +7,10 @@ by `factor`, which turns the unit of the dataset into the one of the event table
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ifonly.clinical.items import mimic_items
 from ifonly.data.plain import as_list, as_number, check_keys, check_name, did_you_mean, read_document
@@ -159,16 +159,15 @@ def _momentary(purpose: str, given: Any, where: str, more: set[str]) -> Entry:
     return Entry(purpose, _codes(where, given["code"], "at"), _factor(where, given), tonicity=_tonicity(where, given))
 
 
-def _lasting(purpose: str, given: Any, where: str, required: set[str], optional: set[str] = frozenset()) -> Entry:  # type: ignore[assignment]
+def _lasting(purpose: str, given: Any, where: str, required: set[str], optional: Collection[str] = ()) -> Entry:
     check_keys(where, given, required=required, optional=set(optional))
-    number = given.get("number", "at")
+    number: Part = given.get("number", "at")
     if "number" in required and number not in ("start", "end"):
         raise InputError(f"{where}: number {number!r}: say with which it stands, 'start' or 'end'.")
     codes = (*_codes(where, given["start"], "start"), *_codes(where, given["end"], "end"))
     unit = given.get("unit", "")
     if "unit" in required:
         check_name(where, "unit", unit)
-    assert number in get_args(Part)
     return Entry(purpose, codes, _factor(where, given), unit, number, _tonicity(where, given))
 
 

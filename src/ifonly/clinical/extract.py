@@ -109,10 +109,10 @@ class _Reader:
         if isinstance(self.source, MedsSource):
             yield from self._make_meds(database, self.source)
             return
-        passes = make_passes(self.source)
+        passes, tables = make_passes(self.source), self.source.tables
         # Small files first: what is wrong with them shows before the hours that the largest ones take.
-        for name in sorted(passes, key=lambda name: self.source.tables[name].size):
-            if self._make_pass(database, self.source.tables[name], name, passes[name]):
+        for name in sorted(passes, key=lambda name: tables[name].size):
+            if self._make_pass(database, tables[name], name, passes[name]):
                 yield name
             database.view(f"raw_{name}", f"SELECT * FROM {parquet_relation(self.passes.path(name))}")
 

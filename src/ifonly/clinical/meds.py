@@ -6,7 +6,7 @@ It has neither stays nor intervals, so both are made of codes of starts and ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ifonly.clinical.cache import Counts, code_of
-from ifonly.clinical.code_map import CodeMap, read_code_map
+from ifonly.clinical.code_map import CodeMap, Part, read_code_map
 from ifonly.clinical.database import Database, parquet_relation, parquet_relations
 from ifonly.clinical.rules import values
 from ifonly.errors import InputError
@@ -75,8 +75,8 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
     files = meds_files(folder)
     if codes is None:
         raise InputError(
-            f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, and "
-            "give it with --codes FILE (docs/clinical-data.md has one to begin with)."
+            f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, "
+            "and give it with --codes FILE (docs/clinical-data.md has one to begin with)."
         )
     subject, number = (_one_of(names, files) for names in (SUBJECTS, NUMBERS))
     wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}
@@ -90,9 +90,7 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
 
 def meds_stages(source: MedsSource, database: Database) -> Iterator[MedsStage]:
     """One pass over all files for the events of known codes, then the typed rows that are made of these."""
-    counted = {
-        code: rows for code, rows in database.rows(f"SELECT code, count(*) FROM {source.relation} GROUP BY code")
-    }
+    counted: dict[str | None, int] = dict(database.rows(f"SELECT code, count(*) FROM {source.relation} GROUP BY code"))
     found = source.codes.resolve(code for code in counted if code is not None)
     if not found:
         raise InputError(f"{source.folder}: no code of the dataset is in the code map; is it the map of another one?")
@@ -114,9 +112,8 @@ def meds_stages(source: MedsSource, database: Database) -> Iterator[MedsStage]:
             "entries of the map without a code in the data": unmatched,
         }
 
-    yield MedsStage(
-        EVENTS, {"files": stats, "query": _events_query(source, found, names=True), "code": code}, write_events
-    )
+    asked = _events_query(source, found, names=True)
+    yield MedsStage(EVENTS, {"files": stats, "query": asked, "code": code}, write_events)
     said = _template(source)
     for name in TABLES:
         sql = getattr(said, name)()
@@ -126,15 +123,15 @@ def meds_stages(source: MedsSource, database: Database) -> Iterator[MedsStage]:
             ((rows,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
             return {"file": "data/*.parquet", "rows": rows, **_pair_counts(database, said, name)}
 
-        yield MedsStage(name, {"files": stats, "query": sql, "events": query, "code": code}, write)
+        yield MedsStage(name, {"files": stats, "query": sql, "events": asked, "code": code}, write)
 
 
 def meds_notes(source: MedsSource, counts: dict[str, Counts]) -> Iterator[str]:
     """What a reader should know: what the map leaves out, what cannot be known, and what was ambiguous."""
     events = counts[EVENTS]
     yield (
-        f"{events['needed']:,} of {events['rows']:,} rows have codes of the map; {events['codes not in the map']:,} other "
-        f"codes, with {events['rows of codes not in the map']:,} rows, are not read."
+        f"{events['needed']:,} of {events['rows']:,} rows have codes of the map; {events['codes not in the map']:,} "
+        f"other codes, with {events['rows of codes not in the map']:,} rows, are not read."
     )
     if idle := events["entries of the map without a code in the data"]:
         yield f"{idle:,} entries of the code map match no code of the dataset; are they spelt as there?"
@@ -153,7 +150,7 @@ def meds_notes(source: MedsSource, counts: dict[str, Counts]) -> Iterator[str]:
                 yield f"{name}: {pairs[words]:,} {words} are left out."
 
 
-def _events_query(source: MedsSource, found: dict[str, tuple[int, str]], *, names: bool = False) -> str:
+def _events_query(source: MedsSource, found: Mapping[str, tuple[int, Part]], *, names: bool = False) -> str:
     """Events of known codes, each distinct one once, with a number of its own; `names`: without paths, for recipes."""
     rows = [
         (code, item, part, source.codes.entries[item - 1].purpose, source.codes.entries[item - 1].factor)
@@ -210,9 +207,8 @@ def _one_of(names: tuple[str, ...], files: list[Path]) -> str:
     for name in names:
         if name in found:
             return name
-    raise InputError(
-        f"{files[0]}: a MEDS dataset has the column {' or '.join(map(repr, names))}; found {list(found)[:SHOWN]}."
-    )
+    wanted = " or ".join(map(repr, names))
+    raise InputError(f"{files[0]}: a MEDS dataset has the column {wanted}; found {list(found)[:SHOWN]}.")
 
 
 def _is(kind: str, found: pl.DataType) -> bool:

@@ -31,8 +31,8 @@ LEFT JOIN raw_stays s ON s.subject = r.subject AND {{ stop }} >= s.intime - INTE
 QUALIFY row_number() OVER (PARTITION BY r.id ORDER BY s.intime) = 1
 {% endmacro %}
 
-{% macro of(*purposes) %}
-SELECT * FROM raw_meds_events WHERE purpose IN ({% for one in purposes %}'{{ one }}'{{ ", " if not loop.last }}{% endfor %})
+{% macro of() %}
+SELECT * FROM raw_meds_events WHERE purpose IN ({% for one in varargs %}'{{ one }}'{{ ", " if not loop.last }}{% endfor %})
 {% endmacro %}
 
 {% macro stays() %}

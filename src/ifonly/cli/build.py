@@ -1,4 +1,4 @@
-"""The command that makes a cohort out of clinical tables: `mimic build`."""
+"""The command that makes a cohort out of clinical tables: `build`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_extra, require_free
-from ifonly.cli.options import argument, option
+from ifonly.cli.options import option
 from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
@@ -31,19 +31,13 @@ class CohortName(StrEnum):
     ALL_ADULTS = "all-adults"
 
 
-class MimicTask(StrEnum):
-    """What to do with MIMIC."""
-
-    BUILD = "build"
-
-
-def mimic(
-    task: Annotated[MimicTask, argument("build", "Build a cohort out of its tables.")],
+def build(
     source: Annotated[
         Path,
         option(
             "FOLDER|FILE",
-            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; or mimic-table.csv, as the AI Clinician exports it.",
+            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; a MEDS dataset; or mimic-table.csv, as the AI Clinician "
+            "exports it.",
             default=False,
         ),
     ],
@@ -68,6 +62,10 @@ def mimic(
             "or a file with levels, YAML or JSON.",
         ),
     ] = "learned",
+    codes: Annotated[
+        Path | None,
+        option("FILE", "What the codes of a MEDS dataset stand for; or items of MIMIC to read besides those known."),
+    ] = None,
     force: options.Force = False,
     settings: Annotated[
         list[str] | None,
@@ -81,25 +79,30 @@ def mimic(
     share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
 
     Examples:
-    ifonly mimic build --source mimic-iii-clinical-database-1.4 --out data/sepsis
-    ifonly mimic build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
+    ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
+    ifonly build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
         --set work=scratch/mimiciv
-    ifonly mimic build --source mimic-table.csv --out data/ai-clinician --levels paper
+    ifonly build --source meds/our-hospital --codes codes.yaml --out data/ours
+    ifonly build --source mimic-table.csv --out data/ai-clinician --levels paper
     """
     steps, more = options.horizon(horizon), options.settings(settings, SETTINGS)
     if not source.exists():
-        raise StoreError(f"{source} does not exist; --source takes MIMIC's folder, or the AI Clinician's table.")
-    if source.is_file() and cohort is not None:
-        raise typer.BadParameter("--cohort goes with MIMIC's tables: the AI Clinician has chosen who is in its table.")
+        raise StoreError(
+            f"{source} does not exist; --source takes MIMIC's folder, a MEDS dataset, or the AI Clinician's table."
+        )
+    if source.is_file() and (cohort is not None or codes is not None):
+        raise typer.BadParameter(
+            "--cohort and --codes go with folders of tables: the AI Clinician has chosen who is in its table."
+        )
     require_free(folder=out, force=force)
     if source.is_dir():
-        require_extra("clinical", "duckdb", what="reading MIMIC's tables")
+        require_extra("clinical", "duckdb", what="reading clinical tables")
     from ifonly.clinical.build import working_folder
     from ifonly.study.clinical import build_options, build_with_pictures
     from ifonly.study.plan import ClinicalData
 
     who = (cohort or CohortName.SEPSIS3).value
-    chosen = build_options(ClinicalData(source, who, steps, levels, **more), overwrite=force)
+    chosen = build_options(ClinicalData(source, who, steps, levels, codes, **more), overwrite=force)
     with _telling_what_is_kept(working_folder(out, chosen), out), progress_bars() as bars:
         made, card = build_with_pictures(source, out, chosen, progress=bars)
     for remark in made.remarks:

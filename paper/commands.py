@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from ifonly.cli.mimic import CohortName
 
 from ifonly import load_model
 from ifonly.cli import options
+from ifonly.cli.build import CohortName
 from ifonly.cli.drawing import Bars, progress_bars
 from ifonly.cli.frame import ExitCode, Output, add_command, note, require_free
 from ifonly.errors import StoreError

@@ -240,7 +240,7 @@ def test_a_wrong_code_map_is_refused(tmp_path: Path, changes: dict[str, Any], me
 
 def test_a_dataset_without_its_map_or_with_other_columns_is_refused(tmp_path: Path) -> None:
     source = hand_written().write(tmp_path / "meds")
-    with pytest.raises(InputError, match="--codes FILE"):
+    with pytest.raises(InputError, match="--set codes=FILE"):
         recognise(source)
     with pytest.raises(InputError, match="'numeric_value' or 'value'"):
         recognise(hand_written().write(tmp_path / "other", numeric_value="number"), write_codes(tmp_path))

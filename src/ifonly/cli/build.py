@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ifonly.clinical.build import Build
     from ifonly.report.card import Card
 
-SETTINGS = {"min_uses": int, "test": float, "seed": int, "memory": str, "threads": int, "work": Path}
+SETTINGS = {"min_uses": int, "test": float, "seed": int, "memory": str, "threads": int, "work": Path, "codes": Path}
 
 
 class CohortName(StrEnum):
@@ -62,10 +62,6 @@ def build(
             "or a file with levels, YAML or JSON.",
         ),
     ] = "learned",
-    codes: Annotated[
-        Path | None,
-        option("FILE", "What the codes of a MEDS dataset stand for; or items of MIMIC to read besides those known."),
-    ] = None,
     force: options.Force = False,
     settings: Annotated[
         list[str] | None,
@@ -76,13 +72,14 @@ def build(
 
     A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
     the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
-    share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
+    share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged. `codes` names a file: what the
+    codes of a MEDS dataset stand for, or items of MIMIC to read besides those known.
 
     Examples:
     ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
     ifonly build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
         --set work=scratch/mimiciv
-    ifonly build --source meds/our-hospital --codes codes.yaml --out data/ours
+    ifonly build --source meds/our-hospital --set codes=codes.yaml --out data/ours
     ifonly build --source mimic-table.csv --out data/ai-clinician --levels paper
     """
     steps, more = options.horizon(horizon), options.settings(settings, SETTINGS)
@@ -90,9 +87,10 @@ def build(
         raise StoreError(
             f"{source} does not exist; --source takes MIMIC's folder, a MEDS dataset, or the AI Clinician's table."
         )
-    if source.is_file() and (cohort is not None or codes is not None):
+    if source.is_file() and (cohort is not None or "codes" in more):
         raise typer.BadParameter(
-            "--cohort and --codes go with folders of tables: the AI Clinician has chosen who is in its table."
+            "--cohort goes with MIMIC's tables and MEDS datasets, as codes do: the AI Clinician has chosen who is in its "
+            "table."
         )
     require_free(folder=out, force=force)
     if source.is_dir():
@@ -102,7 +100,7 @@ def build(
     from ifonly.study.plan import ClinicalData
 
     who = (cohort or CohortName.SEPSIS3).value
-    chosen = build_options(ClinicalData(source, who, steps, levels, codes, **more), overwrite=force)
+    chosen = build_options(ClinicalData(source, who, steps, levels, **more), overwrite=force)
     with _telling_what_is_kept(working_folder(out, chosen), out), progress_bars() as bars:
         made, card = build_with_pictures(source, out, chosen, progress=bars)
     for remark in made.remarks:

@@ -76,7 +76,7 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
     if codes is None:
         raise InputError(
             f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, "
-            "and give it with --codes FILE (docs/clinical-data.md has one to begin with)."
+            "and give it with --set codes=FILE (docs/clinical-data.md has one to begin with)."
         )
     subject, number = (_one_of(names, files) for names in (SUBJECTS, NUMBERS))
     wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}

@@ -72,8 +72,8 @@ def build(
 
     A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
     the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
-    share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged. `codes` names a file: what the
-    codes of a MEDS dataset stand for, or items of MIMIC to read besides those known.
+    share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
+    `codes` names a file: what the codes of a MEDS dataset stand for, or items of MIMIC to read besides those known.
 
     Examples:
     ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
@@ -89,8 +89,8 @@ def build(
         )
     if source.is_file() and (cohort is not None or "codes" in more):
         raise typer.BadParameter(
-            "--cohort goes with MIMIC's tables and MEDS datasets, as codes do: the AI Clinician has chosen who is in its "
-            "table."
+            "--cohort goes with MIMIC's tables and MEDS datasets, as codes do: the AI Clinician has chosen who is in "
+            "its table."
         )
     require_free(folder=out, force=force)
     if source.is_dir():

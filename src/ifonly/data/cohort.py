@@ -33,6 +33,7 @@ from ifonly.data.plain import did_you_mean, repeated
 from ifonly.data.schema import Schema
 from ifonly.data.summary import CohortSummary
 from ifonly.errors import InputError
+from ifonly.markup import html_text
 
 
 @dataclass(frozen=True)
@@ -322,6 +323,9 @@ class Cohort:
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self)) + self.schema._repr_html_()
 
     def __repr__(self) -> str:
         return f"Cohort({len(self)} episodes, {len(set(self.subjects))} subjects, {len(self.actions)} steps)"

@@ -113,10 +113,10 @@ def test_results_checks_evidence_and_runs_show_what_their_text_says(tmp_path: Pa
     result = ifonly.solve(ifonly.Problem.from_episode(cohort[0], model, query))
     assert Balanced.check(result._repr_html_()).split() == str(result).split()
     assert Evidence().verdict.value in Balanced.check(Evidence()._repr_html_())
-    check = ifonly.check_model(model, cohort)
-    assert Balanced.check(check._repr_html_()).split() == str(check).split()
     run = ifonly.solve_cohort(cohort[:2], model, query, out=tmp_path / "<run>", settings=ifonly.RunSettings(workers=1))
     text = Balanced.check(run._repr_html_())
     assert "2 episodes in" in text
     assert "<run>" in text
     assert "optimal" in text
+    check = ifonly.check_model(model, cohort)
+    assert Balanced.check(check._repr_html_()).split() == str(check).split()

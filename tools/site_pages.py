@@ -1,6 +1,6 @@
 """Lay out the pages of the site and build it, strictly: a warning is an error, and no page fetches anything.
 
-    python tools/site.py [--pages-only]
+    python tools/site_pages.py [--pages-only]
 
 Pages are README (the front page), the other documents beside it, docs/ and a reference that is made of docstrings. Links
 that lead out of the documents become names of files, and are checked by the tests where they stand.
@@ -9,6 +9,7 @@ that lead out of the documents become names of files, and are checked by the tes
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -71,7 +72,7 @@ def with_links(text: str, *, in_docs: bool) -> str:
             return link[0]
         file, _, anchor = target.partition("#")
         file = file.removeprefix("../") if in_docs else file
-        if in_docs and file == target.partition("#")[0] or file.startswith("docs/"):
+        if (in_docs and file == target.partition("#")[0]) or file.startswith("docs/"):
             place = "contents.md" if file.removeprefix("docs/") == "index.md" else file.removeprefix("docs/")
         elif file == "README.md":
             place = "index.md"
@@ -111,8 +112,12 @@ def main() -> int:
     lay_out()
     if "--pages-only" in sys.argv[1:]:
         return 0
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, check=False)
+    # Not --quiet: what is not said is not counted, and a strict build would pass with warnings.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, env=quiet)
     if done.returncode:
+        print(done.stdout, done.stderr)
         return done.returncode
     if elsewhere := fetched():
         print("pages fetch from elsewhere:", *elsewhere[:20], sep="\n  ")

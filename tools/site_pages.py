@@ -2,8 +2,8 @@
 
     python tools/site_pages.py [--pages-only]
 
-Pages are README (the front page), the other documents beside it, docs/ and a reference that is made of docstrings. Links
-that lead out of the documents become names of files, and are checked by the tests where they stand.
+Pages are README (the front page), the other documents beside it, docs/ and a reference that is made of docstrings.
+Links that lead out of the documents become names of files, and are checked by the tests where they stand.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
     python tools/wheel.py FOLDER [--offline]
 
-FOLDER is emptied of nothing: it must not exist. With --offline nothing is fetched: the wheel is built with the setuptools
-of this Python, and what it depends on is borrowed from this Python's packages.
+FOLDER must not exist. With --offline nothing is fetched: the wheel is built with the setuptools of this Python, and
+what it depends on is borrowed from this Python's packages.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -28,17 +28,18 @@ WORK = (
 
 def build(folder: Path, *, offline: bool) -> Path:
     """The wheel, in `folder`."""
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # files of an earlier build would be packed again
     more = ["--no-build-isolation", "--no-index"] if offline else []
     call([sys.executable, "-m", "pip", "wheel", "-q", str(ROOT), "--no-deps", "-w", str(folder), *more])
     (wheel,) = folder.glob("ifonly-*.whl")
     return wheel
 
 
-def missing(wheel: Path) -> list[str]:
-    """Files of the package that the wheel lacks."""
-    packed = set(zipfile.ZipFile(wheel).namelist())
+def differing(wheel: Path) -> list[str]:
+    """Files of the package that are in the wheel or in the sources alone."""
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("ifonly/")}
     files = (path for path in (ROOT / "src" / "ifonly").rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return [name for path in files if (name := path.relative_to(ROOT / "src").as_posix()) not in packed]
+    return sorted(packed ^ {path.relative_to(ROOT / "src").as_posix() for path in files})
 
 
 def install(wheel: Path, environment: Path, *, offline: bool) -> Path:
@@ -50,7 +51,8 @@ def install(wheel: Path, environment: Path, *, offline: bool) -> Path:
         call([*pip, "--no-index", "--no-deps", str(wheel)])
         (place,) = environment.glob("lib/python*/site-packages")
         # Behind the environment's own packages, so that the wheel's files win.
-        (place / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+        known = [folder for folder in sys.path if folder.endswith("site-packages")]
+        (place / "borrowed.pth").write_text("\n".join(known) + "\n", encoding="utf-8")
     else:
         call([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)])
     return programs
@@ -73,8 +75,8 @@ def main() -> None:
     folder = given.folder.resolve()
     folder.mkdir(parents=True)
     wheel = build(folder, offline=given.offline)
-    if lacking := missing(wheel):
-        sys.exit(f"{wheel.name} lacks {', '.join(lacking)}")
+    if others := differing(wheel):
+        sys.exit(f"{wheel.name} and the sources differ in {', '.join(others)}")
     programs = install(wheel, folder / "environment", offline=given.offline)
     work = folder / "work"
     work.mkdir()

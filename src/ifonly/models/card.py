@@ -33,8 +33,8 @@ what would have been seen under other actions. Load it with `ifonly.load_model("
 ## How far to trust it
 
 What this model says is right as far as it explains episodes that it has not seen, nothing that matters is hidden, and
-actions are not far from those recorded. `ifonly check` says the first, and keeps `check.json` in this folder; without that
-file nobody has looked. It is no advice about what to do, in medicine least of all.
+actions are not far from those recorded. `ifonly check` says the first, and keeps `check.json` in this folder; without
+that file nobody has looked. It is no advice about what to do, in medicine least of all.
 """
 
 

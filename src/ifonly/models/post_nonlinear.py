@@ -89,7 +89,7 @@ class PostNonlinear(NetworkModel):
         scaler: Scaler | None = None,
         activation: str = "tanh",
     ) -> Self:
-        """A float64 model from explicit arrays: of the network, as `LocationScale.from_weights` takes them, and splines.
+        """A float64 model from explicit arrays: the network's, as `LocationScale.from_weights` takes them, and splines.
 
         `distortion` has `widths` and `heights` [D, bins] and `slopes` [D, bins - 1], before they are normalised; all
         zero is the identity.

@@ -16,12 +16,14 @@ def parameters() -> list[Parameter]:
 
 
 def loss(values: list[Parameter], step: int) -> torch.Tensor:
-    """Curved, different in every step, and independent of the last but one."""
-    return ((values[0] @ values[1]).cosh().sum() - step * values[0].sin().sum()) * 0.1
+    """Curved, different in every step, and independent of the last but one; one slope is laid out across."""
+    product = torch.ones(5, 4).tril() @ values[0].T
+    return (product.cosh().sum() + values[1].sum() ** 2 - step * product.sin().sum()) * 0.1
 
 
 def test_steps_are_those_of_torch() -> None:
     ours, theirs = parameters(), parameters()
+    assert not torch.autograd.grad(loss(ours, 0), ours[0])[0].is_contiguous()
     adam = Adam(ours)
     reference = torch.optim.Adam([p for p in theirs if p.requires_grad and p.numel()], fused=True)
     for step in range(30):

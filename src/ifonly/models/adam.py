@@ -19,17 +19,19 @@ class Adam:
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         # A schema without context has matrices without entries, which fused kernels need not know about.
         self.parameters: list[Tensor] = [p for p in parameters if p.requires_grad and p.numel()]
+        assert all(p.is_contiguous() for p in self.parameters), "slopes are laid out like them"
         self._means = [torch.zeros_like(p) for p in self.parameters]
         self._squares = [torch.zeros_like(p) for p in self.parameters]
         self._counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     def step(self, loss: Tensor, rate: float) -> None:
         """Change the parameters in place; one on which the loss does not depend stays as it is."""
-        slopes = list(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
+        slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             adam(
                 self.parameters,
-                slopes,
+                # The kernel walks through parameter and slope in the order of memory, which autograd leaves open.
+                [slope.contiguous() for slope in slopes],
                 self._means,
                 self._squares,
                 [],

@@ -17,7 +17,7 @@ def parameters() -> list[Parameter]:
 
 def loss(values: list[Parameter], step: int) -> torch.Tensor:
     """Curved, different in every step, and independent of the last but one; one slope is laid out across."""
-    product = torch.ones(5, 4).tril() @ values[0].T
+    product = values[0].T.flatten() * torch.linspace(-2, 2, 12)
     return (product.cosh().sum() + values[1].sum() ** 2 - step * product.sin().sum()) * 0.1
 
 

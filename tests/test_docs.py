@@ -41,7 +41,7 @@ LONG_DOCUMENTS = {
     "docs/model-checks.md",
     "docs/recipes.md",
 }
-"""Those that fit many models or start many processes: run by `make test-long`, and by `make docs`, which writes their outputs anew."""
+"""Those that fit many models or start many processes: run by `make test-long`, and by `make docs`."""
 LANGUAGES = {"python", "bash", "output", "text", "json", "yaml", "csv", "bibtex"}
 MOST_OPT_OUTS = 4
 

@@ -157,7 +157,8 @@ def line(row: dict[str, Any]) -> str:
         one = row[name]
         cells.append(
             f"{name} {one['proven']:.0%} proven, {one['median_seconds']:.2f} s, {one['median_nodes']:.0f} nodes, "
-            f"likelihood {one['margins']:.3f} ({one['joint']:.3f} joint), promised {one['promised']:.2f}, true {one['true']:.2f} ({one['helped']:.0%})"
+            f"likelihood {one['margins']:.3f} ({one['joint']:.3f} joint), "
+            f"promised {one['promised']:.2f}, true {one['true']:.2f} ({one['helped']:.0%})"
         )
     return "; ".join([*cells, f"{row['ratio']:.2f} times the paper's seconds"])
 

@@ -60,5 +60,7 @@ def differing_labels(found: Mapping[int, str], *, laboratory: bool) -> list[int]
     def plain(label: str) -> str:
         return " ".join(label.split()).casefold()
 
-    expected = labels(laboratory=laboratory)
-    return sorted(item for item, label in found.items() if item in expected and plain(label) != plain(expected[item]))
+    also = mimic_items()["other_labels"]
+    own = labels(laboratory=laboratory)
+    expected = {item: {plain(one) for one in (label, *also.get(str(item), ()))} for item, label in own.items()}
+    return sorted(item for item, label in found.items() if item in expected and plain(label) not in expected[item])

@@ -122,6 +122,9 @@ def find_source(folder: str | Path) -> Source:
     root = Path(folder)
     if not root.is_dir():
         raise StoreError(f"{root} is not a folder; point at the folder with MIMIC's tables as PhysioNet ships them.")
+    around = root.resolve().parent
+    if root.resolve().name.casefold() == "icu" and _find_file(around, LAYOUTS["MIMIC-IV"]["patients"].file) is not None:
+        root = around  # who points at MIMIC-IV's folder of stays means the release
     release = _release(root)
     tables: dict[str, Table] = {}
     for name, layout in LAYOUTS[release].items():

@@ -1,5 +1,7 @@
 """Files that are never half-written, not even after a power cut, and what the machine offers."""
 
+import ctypes
+import errno
 import hashlib
 import os
 import platform
@@ -7,6 +9,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,18 +53,53 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
 
 
 def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> None:
+    """Give a finished folder the name of the old one; the old one is left as `scratch`, or removed."""
     require_only(target, {item.name for item in scratch.iterdir()} | set(outdated))
+    if exchange(scratch, target):
+        sync(target.parent)  # before the old one is removed: a power cut must find one of the two
+        return
     retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)
         scratch.rename(target)
-        sync(target.parent)  # before the old one is removed: a power cut must find one of the two
+        sync(target.parent)
     finally:
         if retired.exists() and not target.exists():
             retired.rename(target)
         # The old folder is removed only once the new one has its name.
         if target.exists():
             shutil.rmtree(retired, ignore_errors=True)
+
+
+_EXCHANGES = {"linux": ("renameat2", -100), "darwin": ("renameatx_np", -2)}
+"""The system's call that swaps two names at once, and its word for the current folder."""
+_SWAP = 2
+"""Its flag: both names stay, and mean each other's content."""
+_NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM}
+"""What file systems without it say."""
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two names, so that nobody ever sees either of them missing; False where the system or the disk cannot."""
+    name, here = _EXCHANGES.get(sys.platform, ("", 0))
+    call = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None
+    if call is None:
+        return False
+    if call(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(_SWAP)) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in _NOT_HERE:
+        return False
+    raise OSError(error, os.strerror(error), str(other))
+
+
+def bring_back(folder: Path) -> None:
+    """Give a folder its name again whose replacement was killed half-way, where names cannot be swapped at once.
+
+    For those who read: a folder that is there, or was never there, is left alone.
+    """
+    if not os.path.lexists(folder):
+        _tidy_up_beside(folder)
 
 
 def require_only(folder: Path, names: Collection[str]) -> None:

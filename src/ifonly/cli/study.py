@@ -19,7 +19,7 @@ from ifonly.cli.drawing import study_progress
 from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.errors import InputError, StoreError
-from ifonly.files import write_text_atomically
+from ifonly.files import check_writable, write_text_atomically
 from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def init(
     if others and source.is_dir():
         raise typer.BadParameter(f"{others[0]}: further tables are joined to a table, not to a folder.")
     schema = out.with_name(SCHEMA_FILE) if source.is_file() else None
-    require_free(out, schema, force=force)
+    require_free(out, force=force)
+    if schema is not None:
+        check_writable(schema)
     from ifonly.data.drafts import draft_text
     from ifonly.study.templates import DEFAULT_FEATURE, source_text, study_text
 
@@ -85,7 +87,7 @@ def init(
         draft = _draft(source, others, hints, schema.parent)
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
-        write_text_atomically(schema, draft_text(draft, source.name))
+        _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     elif not (source / "metadata.json").is_file():
         from ifonly.clinical.sources import find_source
@@ -138,6 +140,13 @@ def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], fol
         return replace(draft, columns=replace(draft.columns, join=tuple(joins)))
     except InputError as error:
         raise InputError(f"{table}: {error}") from None
+
+
+def _write_draft(schema: Path, text: str, *, force: bool) -> None:
+    """Write a first schema file, unless it stands there already, from a time when the study was not yet written."""
+    if not schema.is_file() or schema.read_bytes() != text.encode():
+        require_free(schema, force=force)
+        write_text_atomically(schema, text)
 
 
 def _show_draft(draft: Draft, output: Output) -> None:

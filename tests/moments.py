@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ifonly import files
 from writes import Write, tell_writes
 
 State = tuple[int, int, int]
@@ -34,6 +35,8 @@ class Disk:
         self._pending: list[tuple[Path, Undo]] = []
         """Folders whose names were changed, and how to take that back."""
         shelf.mkdir()
+        if not _can_exchange(shelf):
+            patch.setattr(files, "exchange", lambda one, other: False)
         tell_writes(self._before, place, patch.setattr)
 
     @property
@@ -57,6 +60,8 @@ class Disk:
             found = os.fstat(write.descriptor)
             self._kept[found.st_ino] = _state(found)
             self._pending = [(folder, undo) for folder, undo in self._pending if folder != write.path]
+        elif write.kind == "truncate":
+            self._kept.pop(write.path.stat().st_ino, None)
         elif write.kind in ("create", "mkdir"):
             self._pending.append((write.path.parent, lambda copy: _remove(copy / where)))
         elif write.kind == "remove" and write.path.is_file():
@@ -87,6 +92,16 @@ class Disk:
         for path in [*copy.rglob(".*")]:  # what is hidden belongs to a process that has ended
             if path.exists():
                 path.rename(path.with_name(re.sub(rf"-{os.getpid()}-", f"-{ENDED}-", path.name)))
+
+
+def _can_exchange(place: Path) -> bool:
+    """Whether names can be swapped at once here; both are removed again."""
+    one, other = place / "one", place / "other"
+    one.mkdir(), other.mkdir()
+    try:
+        return files.exchange(one, other)
+    finally:
+        one.rmdir(), other.rmdir()
 
 
 def _clone(source: Path, target: Path) -> None:

@@ -20,7 +20,7 @@ class Write:
     """What is about to be done."""
 
     kind: str
-    """"create", "open", "write", "sync", "rename", "exchange", "mkdir", "remove" or "truncate"."""
+    """"create", "open", "write", "sync", "rename", "exchange", "mkdir", "remove" or "truncate" (all of it)."""
     path: Path
     target: Path | None = None
     """The new name, of a rename or an exchange."""
@@ -80,7 +80,8 @@ def _tell_contents(before: Before, below: Callable[[Any], Path | None], setattr:
 
     def opening(file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
         if set(mode) & set("wax+") and (path := below(file)) is not None:
-            before(Write("open" if path.exists() else "create", path))
+            there = "truncate" if "w" in mode else "open"
+            before(Write(there if path.exists() else "create", path))
         return opened(file, mode, *rest, **options)
 
     def describing(path: Any, flags: int, *rest: Any, **options: Any) -> int:

@@ -103,8 +103,12 @@ def bring_back(folder: Path) -> None:
 
 
 def require_only(folder: Path, names: Collection[str]) -> None:
-    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine."""
-    others = sorted({item.name for item in folder.iterdir()} - set(names)) if folder.is_dir() else []
+    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine.
+
+    What a process that was killed has left half-written in it goes with it.
+    """
+    found = [item.name for item in folder.iterdir() if not _is_left_over(item)] if folder.is_dir() else []
+    others = sorted(set(found) - set(names))
     if others:
         raise StoreError(
             f"{folder} also holds {', '.join(others[:5])}, which overwriting would delete; move them away or choose "
@@ -123,6 +127,7 @@ def check_writable(path: str | Path, *, folder: bool = False) -> None:
     if not folder and target.is_dir():
         raise StoreError(f"{path} is a folder, and a file is to be written there; choose another name.")
     existing = next((parent for parent in target.absolute().parents if os.path.lexists(parent)), target.absolute())
+    _tidy_up_beside(existing / target.name)
     probe = existing / _hidden_beside(target).name
     try:
         # Asking for permissions would not do: read-only disks and names that are too long show only now.
@@ -229,6 +234,12 @@ def _hidden_for(target: Path) -> list[tuple[Path, list[str]]]:
     except OSError:
         return []  # not there yet, or not to be listed
     return [(item, re.findall(_MARK, match[1])) for item, match in found if match]
+
+
+def _is_left_over(item: Path) -> bool:
+    """Whether a process hid this, and has ended since."""
+    found = re.fullmatch(rf"\..*?((?:{_MARK})+)", item.name)
+    return found is not None and not any(_may_live(mark) for mark in re.findall(_MARK, found[1]))
 
 
 def _may_live(mark: str) -> bool:

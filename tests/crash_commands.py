@@ -42,11 +42,11 @@ class Command:
     """Folders and files of the world."""
     arguments: Arguments
     moments: int
-    """To be tried in the ordinary run."""
+    """To be tried in the ordinary run; 0: only in the long one."""
 
 
 COMMANDS = (
-    Command("init", ("table.csv",), lambda f: ["init", f / "table.csv", "--out", f / "out" / "study.yaml"], 4),
+    Command("init", ("table.csv",), lambda f: ["init", f / "table.csv", "--out", f / "out" / "study.yaml"], 3),
     Command(
         "import",
         ("table.csv", "schema.yaml"),
@@ -55,7 +55,10 @@ COMMANDS = (
     ),
     Command("split", ("whole",), lambda f: ["split", "--episodes", f / "whole", "--out", f / "parts"], 6),
     Command(
-        "split --force", ("whole", "old"), lambda f: ["split", "--episodes", f / "whole", "--out", f / "old", "--force"], 8
+        "split --force",
+        ("whole", "old"),
+        lambda f: ["split", "--episodes", f / "whole", "--out", f / "old", "--force"],
+        8,
     ),
     Command("fit", ("whole",), lambda f: ["fit", *_FIT, "--episodes", f / "whole", "--out", f / "model"], 5),
     Command(
@@ -70,11 +73,12 @@ COMMANDS = (
         lambda f: ["check", "--episodes", f / "whole", "--model", f / "fitted", "--out", f / "check"],
         1,
     ),
-    Command("cohort", ("whole", "fitted"), lambda f: _cohort(f, "asked"), 6),
-    Command("cohort --force", ("whole", "fitted", "run"), lambda f: [*_cohort(f, "run"), "--force"], 3),
-    Command("summarize", ("whole", "fitted", "run"), lambda f: ["summarize", f / "run"], 2),
+    Command("cohort", ("whole", "fitted"), lambda f: _cohort(f, "asked"), 5),
+    Command("cohort --force", ("whole", "fitted", "run"), lambda f: [*_cohort(f, "run"), "--force"], 2),
+    Command("summarize", ("whole", "fitted", "run"), lambda f: ["summarize", f / "run"], 1),
     Command("report", ("whole", "fitted", "run"), lambda f: ["report", f / "run", "--cases", 1], 1),
-    Command("run", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml"], 2),
+    Command("run --until split", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml", "--until", "split"], 3),
+    Command("run", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml"], 0),
 )
 _FIT = ["--recipe", "paper", "--hidden", 2, "--epochs", 1, "--ensemble", 1]
 
@@ -121,7 +125,7 @@ def start(command: Command, world: Path, folder: Path) -> None:
 
 
 def products(folder: Path) -> dict[str, Any]:
-    """What all files of a folder say, but for what the clock says, and the log in which work done twice stands twice."""
+    """What all files of a folder say, but for what the clock says, and the log, where work done twice stands twice."""
     return {
         path.relative_to(folder).as_posix(): _content(path, folder)
         for path in sorted(folder.rglob("*"))

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ifonly import files
 from writes import Write, tell_writes
+
+from ifonly import files
 
 State = tuple[int, int, int]
 Undo = Callable[[Path], None]
@@ -106,7 +107,7 @@ def _can_exchange(place: Path) -> bool:
 
 def _clone(source: Path, target: Path) -> None:
     """Without shutil, whose writes would be told."""
-    os.makedirs(target)
+    target.mkdir()
     for item in os.scandir(source):
         if item.is_dir(follow_symlinks=False):
             _clone(Path(item.path), target / item.name)

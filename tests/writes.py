@@ -40,8 +40,8 @@ def tell_writes(before: Before, place: Path, setattr: SetAttribute) -> None:
     def below(path: Any) -> Path | None:
         if isinstance(path, int) or path is None:
             return None
-        whole = os.path.abspath(os.fspath(path))
-        return Path(whole) if isinstance(whole, str) and whole.startswith(root + os.sep) else None
+        whole = Path.cwd() / path
+        return whole if str(whole).startswith(root + os.sep) else None
 
     _tell_names(before, below, setattr)
     _tell_contents(before, below, setattr)
@@ -60,7 +60,7 @@ def _tell_names(before: Before, below: Callable[[Any], Path | None], setattr: Se
 
     def changing(kind: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def changed(path: Any, *rest: Any, dir_fd: int | None = None, **options: Any) -> Any:
-            place = path if dir_fd is None else Path(os.readlink(f"/proc/self/fd/{dir_fd}")) / path
+            place = path if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink() / path
             if (found := below(place)) is not None:
                 before(Write(kind, found))
             return change(path, *rest, dir_fd=dir_fd, **options)
@@ -91,7 +91,7 @@ def _tell_contents(before: Before, below: Callable[[Any], Path | None], setattr:
 
     def told(kind: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def worked(descriptor: int, *rest: Any) -> Any:
-            if (path := below(os.readlink(f"/proc/self/fd/{descriptor}"))) is not None:
+            if (path := below(Path(f"/proc/self/fd/{descriptor}").readlink())) is not None:
                 before(Write(kind, path, descriptor=descriptor))
             return work(descriptor, *rest)
 

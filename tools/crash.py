@@ -1,7 +1,7 @@
 """Kill commands that write with kill -9 before a write, give them again, and compare with commands that nobody killed.
 
 Every moment is a real process that ends by SIGKILL before its n-th write, n drawn anew each time; cohort runs also lose
-their workers, and a process that saves reviewers' notes is killed at any time. Nothing may be lost, repeated or altered.
+their workers, and a process that saves notes is killed at any time. Nothing may be lost, repeated or altered.
 Ends with 1 where something was. `make crash` runs it; `tests/test_crashes.py` does the same with fewer moments.
 """
 
@@ -33,7 +33,7 @@ from writes import Write, tell_writes  # noqa: E402
 import ifonly.evidence.check.check  # noqa: E402
 import ifonly.report.case_report  # noqa: E402
 import ifonly.report.folders  # noqa: E402
-import ifonly.study.stages  # noqa: E402
+import ifonly.study.stages  # noqa: E402, F401
 from ifonly.web.notes import Note, Notes  # noqa: E402
 
 NOTES, WORKERS = "notes", "cohort, workers killed"

@@ -107,13 +107,17 @@ def require_only(folder: Path, names: Collection[str]) -> None:
 
     What a process that was killed has left half-written in it goes with it.
     """
-    found = [item.name for item in folder.iterdir() if not _is_left_over(item)] if folder.is_dir() else []
-    others = sorted(set(found) - set(names))
+    others = sorted(set(names_in(folder)) - set(names))
     if others:
         raise StoreError(
             f"{folder} also holds {', '.join(others[:5])}, which overwriting would delete; move them away or choose "
             "another name."
         )
+
+
+def names_in(folder: Path) -> list[str]:
+    """What a folder holds, but for what killed processes have left half-written in it; nothing where there is none."""
+    return [item.name for item in folder.iterdir() if not _is_left_over(item)] if folder.is_dir() else []
 
 
 def check_writable(path: str | Path, *, folder: bool = False) -> None:

@@ -14,11 +14,12 @@ import typer
 import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
-from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.frame import ExitCode, Output, name_damaged, require_free
 from ifonly.cli.options import flag, option
 from ifonly.cli.solve import check_plot_name, read_json
 from ifonly.errors import IfonlyError, InputError, SettingError, StoreError
 from ifonly.files import check_writable, write_text_atomically
+from ifonly.journal import damaged_lines
 
 if TYPE_CHECKING:
     from ifonly.evidence.check.measure import Groupings
@@ -115,7 +116,7 @@ def fit(
     check_plot_name(plot)
     require_free(plot, folder=out, force=force)
     from ifonly.study.plan import MODELS, FitPlan
-    from ifonly.study.stages import store_model
+    from ifonly.study.stages import recipes_journal, store_model
 
     if limits == (None,):
         limits = (None,) * len(MODELS[kind.value][1])
@@ -127,6 +128,7 @@ def fit(
         if isinstance(error, SettingError) and error.setting == "refits":
             raise typer.BadParameter(f"--ensemble {ensemble}: {error.why}") from None
         raise typer.BadParameter(f"--{error}") from None
+    name_damaged(recipes_journal(out), damaged_lines(recipes_journal(out)))
     with progress_bars() as bars:
         model = store_model(episodes, out, chosen, overwrite=force, progress=bars)
     report = model.fit_report
@@ -205,6 +207,7 @@ def crossval(
                 f"{out} holds another cross-validation (of other data, settings or limits) or something else; move it "
                 "away, choose another name, or replace it with --force."
             )
+    name_damaged(journal, damaged_lines(journal))
     with progress_bars() as bars:
         table = ifonly.cross_validate(template, cohort, plan, journal=journal, progress=bars)
     document = {"format": FORMAT, "version": VERSION, **table.to_dict()}

@@ -16,10 +16,11 @@ import ifonly
 from ifonly.cli import options
 from ifonly.cli.details import show_evidence
 from ifonly.cli.drawing import study_progress
-from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
+from ifonly.cli.frame import ExitCode, Output, alarm, name_damaged, note, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.errors import InputError, StoreError
-from ifonly.files import check_writable, write_text_atomically
+from ifonly.files import check_writable, names_in, write_text_atomically
+from ifonly.journal import damaged_lines
 from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
@@ -243,7 +244,11 @@ AFTER_CHECK = ("cohort", "summary", "report")
 def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCode:
     """Do what is to be done, and show what came out; that the model failed its check is not to be overlooked."""
     from ifonly.study import plan, run_study
+    from ifonly.study.run import LOG
+    from ifonly.study.stages import recipes_journal
 
+    for journal in (study.folder / LOG, recipes_journal(study.folder / "fit")):
+        name_damaged(journal, damaged_lines(journal))
     with study_progress() as watch:
         done = run_study(study, until=until, watch=watch)
     output.document(
@@ -284,8 +289,10 @@ def _show_answers(study: Study, output: Output) -> None:
     """The answers, as far as they fit, with what speaks for each and against it."""
     from ifonly.report.tables import results_table
     from ifonly.result.table import FAILED
+    from ifonly.runs.folder import ROWS
 
     found = ifonly.load_run(study.folder / "cohort")
+    name_damaged(found.folder / ROWS, found.damaged_lines)
     table = found.table()
     answered = table.filter(table["status"] != FAILED)["episode"].to_list()
     if len(answered) <= MOST_SHOWN:
@@ -316,7 +323,7 @@ def demo(
     """
     file = out / STUDY_FILE
     if not file.exists():
-        if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        if out.is_file() or names_in(out):
             raise StoreError(f"{out} holds other things, and no {STUDY_FILE}; choose an empty or a new folder.")
         _write_demo(file)
     from ifonly.study import load_study

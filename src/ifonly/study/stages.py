@@ -126,7 +126,7 @@ def store_model(
 ) -> TrainableModel:
     """Fit one model, or an ensemble, to a stored cohort, and store it."""
     cohort = load_cohort(source)
-    journal = out.with_name(f"{out.name}.recipes")
+    journal = recipes_journal(out)
     made: TrainableModel
     if chosen.recipe != OWN_RECIPE:
         made = fit_recipe(
@@ -145,6 +145,11 @@ def store_model(
     save_model(made, out, provenance={"made by": "ifonly fit", "cohort": origin_of(source)}, overwrite=overwrite)
     forget_recipes(journal)
     return made
+
+
+def recipes_journal(out: Path) -> Path:
+    """Where a comparison of recipes for the model at `out` is written down until the model is stored."""
+    return out.with_name(f"{out.name}.recipes")
 
 
 def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:

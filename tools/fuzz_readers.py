@@ -40,6 +40,7 @@ from ifonly.journal import line_of  # noqa: E402
 from ifonly.proofs.question import Record  # noqa: E402
 from ifonly.query import read_query_file  # noqa: E402
 from ifonly.runs import RunSettings, solve_cohort  # noqa: E402
+from ifonly.runs.folder import frame_of, rows_of  # noqa: E402
 from ifonly.study import load_study, plan  # noqa: E402
 from ifonly.web.notes import Note, Notes  # noqa: E402
 
@@ -292,10 +293,21 @@ def put_right(reader: Reader, folder: Path) -> None:
 # --- what comes of it ---
 
 
-def try_one(seed: int, folder: Path) -> tuple[str, str | None]:
+def prepare(folder: Path) -> Path:
+    """A copy of the corpus, with what is too large to be kept there."""
+    shutil.copytree(CORPUS, folder)
+    frame_of(rows_of(folder / "run")).write_parquet(folder / "run" / "results.parquet")
+    put_right(next(reader for reader in READERS if reader.name == "run"), folder)
+    notes = Notes(folder / "notes.sqlite", cohort="c", model="m")
+    notes.save(Note("e1", "plausible", "a note", "somebody"))
+    notes.close()
+    return folder
+
+
+def try_one(seed: int, ready: Path, folder: Path) -> tuple[str, str | None]:
     """The reader that a seed stands for, and what is wrong with how it took its mutation; None: nothing.
 
-    `folder` is a copy of the corpus, and is one again afterwards, unless something is wrong.
+    `folder` is a copy of `ready`, and is one again afterwards, unless something is wrong.
     """
     draw = random.Random(seed)
     reader = draw.choice(READERS)
@@ -309,7 +321,7 @@ def try_one(seed: int, folder: Path) -> tuple[str, str | None]:
         wrong = "the reader has changed the folder"
     if wrong is None:
         for file in {name, *(document for _, document, _ in reader.sums), "run/run.json"}:
-            shutil.copyfile(CORPUS / file, folder / file)
+            shutil.copyfile(ready / file, folder / file)
         for extra in folder.glob("notes.sqlite-*"):
             extra.unlink()
     return reader.name, None if wrong is None else f"{reader.name}, {name}, seed {seed}: {wrong}"
@@ -348,17 +360,19 @@ SCHEMA = """
 features:
 - {name: severity, unit: points, kind: dynamic, plausible: [0, 24], scaling: bounded}
 - {name: lactate, unit: mmol/L, kind: dynamic, plausible: [0, 30], scaling: log, log_offset: 0.1}
-- {name: age, unit: years, kind: context}
+- {name: age, unit: years, kind: static}
 actions:
   axes: [{name: dose, unit: mg, levels: [0, 1, 2]}]
-step_length: 4
-step_unit: hours
+step: {length: 4, unit: hours}
 """
 
 
 def write_corpus(folder: Path) -> None:
     """Small files of every kind that is read; of an invented cohort."""
     import torch
+    from typer.testing import CliRunner
+
+    from ifonly.cli import app
 
     draw, torch_draw = random.Random(0), torch.Generator().manual_seed(0)
     shutil.rmtree(folder, ignore_errors=True)
@@ -393,11 +407,10 @@ def write_corpus(folder: Path) -> None:
     query.save(folder / "query.yaml")
     run = solve_cohort(cohort, model, query, out=folder / "run", settings=RunSettings(workers=1))
     run.result("e1").save(folder / "result.json")
-    problem = ifonly.Problem.from_episode(cohort[1], model, query)
-    ifonly.write_proof(ifonly.solve(problem), problem, folder / "proof.npz") if hasattr(ifonly, "write_proof") else None
-    notes = Notes(folder / "notes.sqlite", cohort="c", model="m")
-    notes.save(Note("e1", "plausible", "a note", "somebody"))
-    notes.close()
+    asked = ["solve", "--episodes", folder / "cohort", "--model", folder / "model", "--query", folder / "query.yaml"]
+    done = CliRunner().invoke(app, [str(part) for part in [*asked, "--only", "e1", "--proof", folder / "proof.npz"]])
+    assert done.exit_code == 0, done.output
+    (folder / "run" / "results.parquet").unlink()
     study = {
         "format": "ifonly.study",
         "version": 1,
@@ -424,20 +437,21 @@ def main() -> int:
         return 0
     kept = Path(tempfile.mkdtemp(prefix="ifonly-fuzz-"))
     tried, found, began = Counter[str](), 0, time.monotonic()
-    shutil.copytree(CORPUS, kept / "now")
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    ready = prepare(kept / "ready")
+    shutil.copytree(ready, kept / "now")
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + 2 * MOST_MEMORY, hard))
     for seed in range(options.seed, options.seed + options.count):
         if options.seconds is not None and time.monotonic() - began > options.seconds:
             break
-        name, wrong = try_one(seed, kept / "now")
+        name, wrong = try_one(seed, ready, kept / "now")
         tried[name] += 1
         if wrong is not None:
             found += 1
             print(wrong, file=sys.stderr, flush=True)
             (kept / "now").rename(kept / str(seed))
-            shutil.copytree(CORPUS, kept / "now")
+            shutil.copytree(ready, kept / "now")
     print(", ".join(f"{name} {count:,}" for name, count in sorted(tried.items())))
     print(f"in all: {sum(tried.values()):,} mutations, {found} findings{f', kept in {kept}' if found else ''}")
     if not found:

@@ -9,7 +9,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz crash docs api bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash docs api bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -64,6 +64,10 @@ fuzz: install
 # Commands that write, killed with kill -9 before their writes; `make crash ARGS="--moments 50 --only cohort"` some.
 crash: install
 	OMP_NUM_THREADS=1 $(BIN)/python tools/crash.py $(ARGS)
+
+# Files that are read, mutated: only errors of ours may come of it; `make fuzz-readers ARGS="--count 2000 --seed 5"` some.
+fuzz-readers: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz_readers.py $(ARGS)
 
 # Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
 docs: install

@@ -71,7 +71,7 @@ def _read_run(folder: Path) -> None:
 def _read_begun(folder: Path) -> None:
     """A run without its table: its rows are read."""
     manifest = folder / "run" / "run.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_bytes()) | {"state": "running"}))
+    manifest.write_bytes(manifest.read_bytes().replace(b'"finished"', b'"running"'))
     _read_run(folder)
 
 

@@ -1,8 +1,8 @@
 """Mutate files that ifonly reads, by their structure, and read them: nothing but an error of ours may come of it.
 
 Every mutation takes one file of `tests/corpus`, changes entries, cells, lines or bytes of it, puts right the checksums
-that stand for it elsewhere (half of the time, so that what lies behind them is reached), and has it read as the commands
-do. A traceback, more than two seconds, more than a gigabyte, an endless message or a changed folder is a finding: its
+that stand for it elsewhere (half of the time, so that what lies behind them is reached), and has it read as commands do.
+A traceback, more than two seconds, more than a gigabyte, an endless message or a changed folder is a finding: its
 files are kept, and its seed says all about it. `make fuzz-readers` tries 100,000; `tests/test_fuzz_readers.py` some.
 """
 
@@ -186,7 +186,9 @@ def changed_bytes(draw: random.Random, data: bytes) -> bytes:
             case 3:
                 found[start:end] = bytes(end - start)
             case 4:
-                found[start:start] = draw.choice((b"\xff", b"\0", b"\n", b'"', b"[", b"{", b"\xef\xbb\xbf", b",", b"-" * 99))
+                found[start:start] = draw.choice(
+                    (b"\xff", b"\0", b"\n", b'"', b"[", b"{", b"\xef\xbb\xbf", b",", b"-" * 99)
+                )
             case _:
                 if start < len(found):
                     found[start] ^= 1 << draw.randrange(8)
@@ -237,7 +239,9 @@ def changed_parquet(draw: random.Random, data: bytes) -> bytes:
             chosen = pl.int_range(pl.len()) == draw.randrange(max(1, frame.height))
             kind = frame.schema[name]
             try:
-                frame = frame.with_columns(pl.when(chosen).then(pl.lit(value).cast(kind)).otherwise(pl.col(name)).alias(name))
+                frame = frame.with_columns(
+                    pl.when(chosen).then(pl.lit(value).cast(kind)).otherwise(pl.col(name)).alias(name)
+                )
             except pl.exceptions.PolarsError:
                 frame = frame.with_columns(pl.lit(str(value)).alias(name))
     file = io.BytesIO()
@@ -414,7 +418,8 @@ def write_corpus(folder: Path) -> None:
     study = {
         "format": "ifonly.study",
         "version": 1,
-        "data": {"table": "table.csv", "schema": "schema.yaml"},
+        "data": {"table": "table.csv"},
+        "schema": "schema.yaml",
         "fit": {"recipe": "paper", "hidden": [4], "epochs": 2, "refits": 2},
         "query": {"minimize": "severity", "max_changes": 1},
         "evidence": {"behaviour": {"hidden": [4], "epochs": 2}},

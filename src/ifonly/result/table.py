@@ -116,7 +116,9 @@ def from_row(row: Mapping[str, Any], provenance: Provenance) -> Result:
     try:
         own["certificate"] = own["certificate"] | {"details": parse_json(own["certificate"]["details"])}
     except (TypeError, KeyError, ValueError) as error:
-        raise StoreError(f"a row of a run: its certificate is broken or incomplete ({error}); solve it again.") from None
+        raise StoreError(
+            f"a row of a run: its certificate is broken or incomplete ({error}); solve it again."
+        ) from None
     return Result.from_parts(own, provenance)
 
 

@@ -230,6 +230,6 @@ def _explained(path: Path) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         reason = error if isinstance(error, sqlite3.Error) else "it holds what is no text"
         raise StoreError(
-            f"notes {path}: cannot be read or written ({reason}); see that it is a file of notes, that its place can be "
-            "written to and that the disk is not full."
+            f"notes {path}: cannot be read or written ({reason}); see that it is a file of notes, that its place can "
+            "be written to and that the disk is not full."
         ) from None

@@ -1,7 +1,7 @@
 """Mutate files that ifonly reads, by their structure, and read them: nothing but an error of ours may come of it.
 
 Every mutation takes one file of `tests/corpus`, changes entries, cells, lines or bytes of it, puts right the checksums
-that stand for it elsewhere (half of the time, so that what lies behind them is reached), and has it read as commands do.
+that stand for it elsewhere (half of the time, so that what lies behind them is reached), and has it read.
 A traceback, more than two seconds, more than a gigabyte, an endless message or a changed folder is a finding: its
 files are kept, and its seed says all about it. `make fuzz-readers` tries 100,000; `tests/test_fuzz_readers.py` some.
 """

@@ -15,6 +15,15 @@ from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.files import check_writable
 
+Deidentify = Annotated[
+    Path | None,
+    option(
+        "KEYFILE",
+        "For people outside: codes in place of ids, keyed with this file (made where it is missing; keep it to "
+        "yourself), rounded values, no small groups.",
+    ),
+]
+
 
 def summarize(
     run: Annotated[Path, argument("RUN", "A folder that `ifonly cohort` made, finished or not.")],
@@ -26,6 +35,7 @@ def summarize(
     ] = None,
     pdf: Annotated[bool, flag("--pdf", "Figures as PDF, too.")] = False,
     abstain: options.Abstain = True,
+    deidentify: Deidentify = None,
 ) -> ExitCode:
     """Summarise a cohort run: how much better it could have gone, for whom, and when.
 
@@ -49,6 +59,10 @@ def summarize(
     check_writable(target, folder=True)
     values = _cohort(groupings, episodes)
     summary = summarized(found, threshold=least, by=groupings, values=values, abstain=abstain)
+    if deidentify is not None:
+        from ifonly.report.deidentify import Deidentifier
+
+        summary = Deidentifier.from_file(deidentify).summary(summary)
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
     for name, reason in written.not_drawn.items():
         note("note", f"{name} is not drawn: {reason}")
@@ -94,6 +108,7 @@ def report(
     ] = 10.0,
     threshold: options.Threshold = 0.15,
     force: options.Force = False,
+    deidentify: Deidentify = None,
     episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
     model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
     behaviour: Annotated[Path | None, _source("The run's behaviour model, if any.", default="where it lay")] = None,
@@ -106,15 +121,19 @@ def report(
     Examples:
     ifonly report runs/k3
     ifonly report runs/k3 --cases 5 --threshold 0.2 --out review.html
+    ifonly report runs/k3 --deidentify ~/private/key --out for-others.html
     ifonly report runs/k3 --only patient-00007 --episodes data/sepsis --model models/sepsis
     """
     from ifonly.report.cases.opening import open_run
+    from ifonly.report.deidentify import Deidentifier
     from ifonly.text.evidence import caution_message
     from ifonly.text.results import statement
 
     target, least = run / "report.html" if out is None else out, options.checked_threshold(threshold)
     require_free(target, force=force)
-    settings = ifonly.ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, least)
+    codes = None if deidentify is None else Deidentifier.from_file(deidentify)
+    wanted = tuple(options.chosen_ids(only) or ())
+    settings = ifonly.ReportSettings(wanted, cases, alternatives, seconds, least, deidentify=codes)
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
         written = ifonly.write_report(opened, target, settings, overwrite=force, progress=bars)
@@ -144,6 +163,7 @@ def report(
             f"{len(document['without_alternatives'])} of {len(answers)} cases have no alternatives: finding them takes "
             "longer than --seconds allows.",
         )
-    size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
+    held = "patients' data" if deidentify is None else "codes in place of ids"
+    size = f"{document['bytes'] / 1e6:.1f} MB, with {held}"
     Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
     return ExitCode.DONE

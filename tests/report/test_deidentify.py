@@ -2,6 +2,7 @@
 
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ifonly.report.summary import summarize
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
 
+DATE = re.compile(r"\b(19|20|21)\d\d-[01]\d-[0-3]\d")
 KEY = Deidentifier(bytes(range(32)))
 
 
@@ -30,10 +32,13 @@ def folder(cohort: ifonly.Cohort, tmp_path_factory: pytest.TempPathFactory) -> P
     model = ifonly.LocationScale(cohort.schema, hidden=(4,), scaler=ifonly.data.Scaler.fit(cohort))
     ifonly.save_cohort(cohort, place / "cohort")
     ifonly.save_model(model, place / "model")
-    sources = {"episodes": place / "cohort", "model": place / "model"}
     query = ifonly.Query(ifonly.minus("SOFA"), 1)
-    solve_cohort(cohort, model, query, out=place / "run", settings=RunSettings(workers=1), sources=sources)
+    solve_cohort(cohort, model, query, out=place / "run", settings=RunSettings(workers=1))
     return place
+
+
+def sources_in(folder: Path) -> dict[str, Path]:
+    return {"episodes": folder / "cohort", "model": folder / "model"}
 
 
 def raw_values(cohort: ifonly.Cohort) -> set[str]:
@@ -48,7 +53,12 @@ def raw_values(cohort: ifonly.Cohort) -> set[str]:
 
 
 def numbers_in(text: str) -> set[str]:
-    return set(re.findall(r"-?\d+\.\d+", text))
+    """But for those of the page's own scripts, which draw icons."""
+    return set(re.findall(r"-?\d+\.\d+", " ".join(data_of(text))))
+
+
+def data_of(page: str) -> list[str]:
+    return re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
 
 
 def leaks(text: str, cohort: ifonly.Cohort) -> list[str]:
@@ -58,13 +68,13 @@ def leaks(text: str, cohort: ifonly.Cohort) -> list[str]:
 
 def test_a_report_holds_no_id_and_no_value(cohort: ifonly.Cohort, folder: Path, tmp_path: Path) -> None:
     settings = ReportSettings(cases=4 if LONG else 2, alternatives=2)
-    plain = write_report(folder / "run", tmp_path / "plain.html", settings)
+    plain = write_report(folder / "run", tmp_path / "plain.html", settings, **sources_in(folder))
     assert len(leaks(plain.path.read_text(), cohort)) > 50, "the search finds what is there"
-    coded = write_report(
-        folder / "run", tmp_path / "coded.html", ReportSettings(cases=settings.cases, alternatives=2, deidentify=KEY)
-    )
+    hidden = replace(settings, deidentify=KEY)
+    coded = write_report(folder / "run", tmp_path / "coded.html", hidden, **sources_in(folder))
     text = coded.path.read_text()
     assert leaks(text, cohort) == []
+    assert not DATE.search(" ".join(data_of(text)))
     assert [case.episode for case in coded.cases] == [KEY.code(case.episode) for case in plain.cases]
     assert all(case.episode in text for case in coded.cases)
     assert all(case.facts == () for case in coded.cases)
@@ -87,6 +97,25 @@ def test_a_summary_holds_no_id_and_no_small_group(cohort: ifonly.Cohort, folder:
     text = "".join((tmp_path / "summary" / name).read_text() for name in written.files if not name.endswith(".png"))
     assert [id for id in {*cohort.ids, *cohort.subjects} if id in text] == []
     assert KEY.code(cohort.ids[0]) in text
+    assert not DATE.search(text)
+
+
+def test_the_audit_names_every_file() -> None:
+    """Names by which the package writes files, where it has a name for them."""
+    from ifonly.clinical.build import FILES
+    from ifonly.data.store import METADATA_NAME, TABLE_NAME
+    from ifonly.evidence.behaviour import behaviour
+    from ifonly.models import checkpoint
+    from ifonly.report.folders import CHECK_FOLDER
+    from ifonly.runs.folder import ROWS, TABLE
+    from ifonly.runs.manifest import MANIFEST
+    from ifonly.study.run import LOG, RECORD
+
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+    names = [*FILES, METADATA_NAME, TABLE_NAME, ROWS, TABLE, MANIFEST, LOG, RECORD, "summary.json", "card.json"]
+    names += [checkpoint.METADATA, checkpoint.WEIGHTS, checkpoint.CHECK, CHECK_FOLDER.document]
+    names += [behaviour.METADATA, behaviour.WEIGHTS, behaviour.STATES]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_codes_depend_on_the_key_and_nothing_else(tmp_path: Path) -> None:

@@ -81,9 +81,12 @@ class Deidentifier:
 
     def summary(self, summary: RunSummary) -> RunSummary:
         """The summary with codes, and without rows that rest on fewer than `smallest_cell` episodes."""
-        coded = {name: self._coded(getattr(summary, name)) for name in ("episodes", "cases", "failures")}
-        kept = {name: getattr(summary, name).filter(pl.col("episodes") >= self.smallest_cell) for name in _CELLS}
-        return replace(summary, **coded, **kept)
+        changed: dict[str, Any] = {
+            name: self._coded(getattr(summary, name)) for name in ("episodes", "cases", "failures")
+        }
+        for name in _CELLS:
+            changed[name] = getattr(summary, name).filter(pl.col("episodes") >= self.smallest_cell)
+        return replace(summary, **changed)
 
     def _coded(self, frame: pl.DataFrame) -> pl.DataFrame:
         names = [name for name in ("episode", "subject", "example") if name in frame.columns]

@@ -1,14 +1,17 @@
 """What leaves the house under codes holds no id, no value as it was measured, no small group."""
 
 import re
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from effort import LONG
+from typer.testing import CliRunner
 
 import ifonly
+from ifonly.cli import app
 from ifonly.errors import InputError, StoreError
 from ifonly.report.case_report import ReportSettings, write_report
 from ifonly.report.deidentify import CODE_DIGITS, Deidentifier
@@ -98,6 +101,24 @@ def test_a_summary_holds_no_id_and_no_small_group(cohort: ifonly.Cohort, folder:
     assert [id for id in {*cohort.ids, *cohort.subjects} if id in text] == []
     assert KEY.code(cohort.ids[0]) in text
     assert not DATE.search(text)
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_the_command_writes_both_under_codes(cohort: ifonly.Cohort, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "study")
+    asked = ["cohort", "--episodes", "cohort", "--model", "model", "-k", "1", "--workers", "1", "--out", "asked"]
+    words = ["deidentify", "asked", "key", "out"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "study")
+        assert CliRunner().invoke(app, [*asked, "--only", cohort.ids[0]]).exit_code == 0
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert CliRunner().invoke(app, words).exit_code == 3, "nothing is replaced"
+    out = tmp_path / "study" / "out"
+    text = "".join(path.read_text() for path in out.rglob("*") if path.suffix in (".html", ".csv", ".json"))
+    codes = Deidentifier.from_file(tmp_path / "study" / "key")
+    assert codes.code(cohort.ids[0]) in text
+    assert [id for id in {*cohort.ids, *cohort.subjects} if id in text + done.output] == []
 
 
 def test_the_audit_names_every_file() -> None:

@@ -1,4 +1,4 @@
-"""Commands that tell what a cohort run found: `summarize`, and `report`, one HTML file for people to read."""
+"""Commands that tell what a cohort run found: `summarize`; `report`, one HTML file for people; both under codes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,7 @@ from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
 from ifonly.cli.options import argument, flag, option
-from ifonly.files import check_writable
-
-Deidentify = Annotated[
-    Path | None,
-    option(
-        "KEYFILE",
-        "For people outside: codes in place of ids, keyed with this file (made where it is missing; keep it to "
-        "yourself), rounded values, no small groups.",
-    ),
-]
+from ifonly.files import atomic_folder, check_writable
 
 
 def summarize(
@@ -35,7 +26,6 @@ def summarize(
     ] = None,
     pdf: Annotated[bool, flag("--pdf", "Figures as PDF, too.")] = False,
     abstain: options.Abstain = True,
-    deidentify: Deidentify = None,
 ) -> ExitCode:
     """Summarise a cohort run: how much better it could have gone, for whom, and when.
 
@@ -59,10 +49,6 @@ def summarize(
     check_writable(target, folder=True)
     values = _cohort(groupings, episodes)
     summary = summarized(found, threshold=least, by=groupings, values=values, abstain=abstain)
-    if deidentify is not None:
-        from ifonly.report.deidentify import Deidentifier
-
-        summary = Deidentifier.from_file(deidentify).summary(summary)
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
     for name, reason in written.not_drawn.items():
         note("note", f"{name} is not drawn: {reason}")
@@ -108,7 +94,6 @@ def report(
     ] = 10.0,
     threshold: options.Threshold = 0.15,
     force: options.Force = False,
-    deidentify: Deidentify = None,
     episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
     model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
     behaviour: Annotated[Path | None, _source("The run's behaviour model, if any.", default="where it lay")] = None,
@@ -121,19 +106,15 @@ def report(
     Examples:
     ifonly report runs/k3
     ifonly report runs/k3 --cases 5 --threshold 0.2 --out review.html
-    ifonly report runs/k3 --deidentify ~/private/key --out for-others.html
     ifonly report runs/k3 --only patient-00007 --episodes data/sepsis --model models/sepsis
     """
     from ifonly.report.cases.opening import open_run
-    from ifonly.report.deidentify import Deidentifier
     from ifonly.text.evidence import caution_message
     from ifonly.text.results import statement
 
     target, least = run / "report.html" if out is None else out, options.checked_threshold(threshold)
     require_free(target, force=force)
-    codes = None if deidentify is None else Deidentifier.from_file(deidentify)
-    wanted = tuple(options.chosen_ids(only) or ())
-    settings = ifonly.ReportSettings(wanted, cases, alternatives, seconds, least, deidentify=codes)
+    settings = ifonly.ReportSettings(tuple(options.chosen_ids(only) or ()), cases, alternatives, seconds, least)
     with progress_bars() as bars:
         opened = open_run(run, episodes=episodes, model=model, behaviour=behaviour)
         written = ifonly.write_report(opened, target, settings, overwrite=force, progress=bars)
@@ -163,7 +144,35 @@ def report(
             f"{len(document['without_alternatives'])} of {len(answers)} cases have no alternatives: finding them takes "
             "longer than --seconds allows.",
         )
-    held = "patients' data" if deidentify is None else "codes in place of ids"
-    size = f"{document['bytes'] / 1e6:.1f} MB, with {held}"
+    size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
     Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
+    return ExitCode.DONE
+
+
+def deidentify(
+    run: Annotated[Path, argument("RUN", "A finished run, a folder that `ifonly cohort` made.")],
+    key: Annotated[Path, argument("KEYFILE", "Where the key of the codes is; made where it is missing. Keep it.")],
+    out: Annotated[Path, argument("FOLDER", "Gets report.html and summary; must not exist yet.")],
+) -> ExitCode:
+    """Write report and summary of a run for people outside: codes in place of ids, rounded values, no small groups.
+
+    The same id has the same code in everything that is written with the same key, and nobody can go from one to the
+    other without it. A long course is still somebody's: who may see it is for you to say.
+
+    Examples:
+    ifonly deidentify runs/k3 private/key for-others
+    """
+    from ifonly.report.deidentify import Deidentifier
+    from ifonly.report.folders import write_summary
+
+    require_free(folder=out, force=False)
+    codes = Deidentifier.from_file(key)
+    with progress_bars() as bars, atomic_folder(out) as scratch:
+        settings = ifonly.ReportSettings(deidentify=codes)
+        written = ifonly.write_report(run, scratch / "report.html", settings, progress=bars)
+        write_summary(written.summary, scratch / "summary")
+    document = {"folder": str(out), "cases": [case.episode for case in written.cases], "key": str(key)}
+    Output().tell(
+        document, f"{len(written.cases)} cases", f"written: {out} (report.html, summary), under codes of {key}"
+    )
     return ExitCode.DONE

@@ -33,9 +33,8 @@ def declared(extra: str | None = None) -> set[str]:
     return names - {"ifonly"}
 
 
-IMPORT = re.compile(
-    r"""^\s*(?:from|import) (\w+)|(?:import_module|importorskip|require_extra|find_spec)\("(\w+)""", re.MULTILINE
-)
+BY_NAME = "import_module|importorskip|require_extra|find_spec"
+IMPORT = re.compile(rf'^\s*(?:from|import) (\w+)|(?:{BY_NAME})\("(\w+)', re.MULTILINE)
 
 
 @cache

@@ -1,7 +1,7 @@
 """What the package is built on: the tested versions with hashes of their files, and a bill of materials.
 
 `hashes` writes constraints-hashed.txt: the versions of constraints.txt, each with the SHA-256 of the file that pip
-takes for it on this platform. What the index has no file of, such as a build of torch that was installed from a local one, is
+takes for it on this platform. What the index has no file of, such as a build of torch from a local file, is
 named in a comment. `sbom` prints what is installed as a CycloneDX document (JSON), from metadata alone.
 """
 

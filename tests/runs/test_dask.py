@@ -159,8 +159,8 @@ def test_a_scheduler_lost_in_mid_run_costs_nothing_but_time(scheduler, cluster, 
             process.kill()
 
     try:
+        model = small_model(cohort, diary=diary, pause=0.3)
         with cluster_at(address) as client, pytest.raises(IfonlyError, match="the scheduler is gone"):
-            model = small_model(cohort, diary=diary, pause=0.3)
             solve_small(cohort, model, tmp_path / "run", RunSettings(chunk=1), executor=client, progress=kill)
     finally:
         worker.kill()

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import ifonly
+from ifonly.evidence.check import remedies
 from ifonly.models import fit_ensemble as fitting
 from ifonly.models import training_state
 from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.models.recipes import RECIPES
 from ifonly.models.training_state import TrainingState
 from ifonly.progress import Tick
 from ifonly.simulate import simulate_cohort
@@ -89,3 +91,25 @@ def test_a_fit_that_was_killed_goes_on_and_leaves_nothing(
     assert 0 < len(epochs) < 4 * chosen.settings(cohort).threads
     assert found.fingerprint() == whole.fingerprint()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cohort", "model", "whole"]
+
+
+def test_remedies_that_were_stopped_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that was tried is not fitted again, and one that was being fitted goes on."""
+    training, held_out = simulate_cohort(30, seed=1, horizon=5), simulate_cohort(12, seed=2, horizon=5)
+    model = ifonly.fit(ifonly.LocationScale(training.schema, hidden=(4,)), training, epochs=1)
+    check = ifonly.check_model(model, held_out)
+    monkeypatch.setattr(remedies, "promising", lambda *_, **__: (RECIPES["plain"], RECIPES["residual"]))
+    monkeypatch.setattr(remedies, "check_model", lambda *_, **__: check)
+    asked = {"settings": ifonly.FitSettings(epochs=3)}
+    whole = remedies.try_remedies(model, training, held_out, check, **asked)
+    journal = tmp_path / "model.tried"
+    with pytest.raises(StopError):
+        remedies.try_remedies(model, training, held_out, check, **asked, journal=journal, progress=stop_at(5))
+    epochs = []
+    train = fitting._Group.train_epoch
+    monkeypatch.setattr(fitting._Group, "train_epoch", lambda *args: epochs.append(1) or train(*args))
+    found = remedies.try_remedies(model, training, held_out, check, **asked, journal=journal)
+    assert len(epochs) == 2
+    assert [one.model.fingerprint() for one in found] == [one.model.fingerprint() for one in whole]
+    remedies.forget_trials(journal)
+    assert list(tmp_path.iterdir()) == []

@@ -262,7 +262,8 @@ def check(
 
     Log-likelihood against plain baselines, the noise against its prior, predictive intervals, courses several steps
     ahead; by feature, action and group. Each doubt comes with its likely cause and with what to try. Ends with exit
-    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out.
+    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out; stopped, it goes on
+    when the same command is given again.
 
     Examples:
     ifonly check --model models/sepsis --episodes data/others
@@ -271,6 +272,7 @@ def check(
     """
     groupings = options.groupings(by)
     from ifonly.evidence.check.model_check import Level
+    from ifonly.evidence.check.remedies import forget_trials
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.models.checkpoint import CHECK
     from ifonly.report.check_page import require_page, write_check_page
@@ -299,7 +301,8 @@ def check(
             seed=seed,
             progress=bars,
         )
-        trials = () if training is None else _tried(checked, training, cohort, found, (groupings, epochs, bars))
+        how = (groupings, epochs, bars, _trials_journal(model))
+        trials = () if training is None else _tried(checked, training, cohort, found, how)
     output = Output()
     tried = {} if training is None else {"tried": [trial.to_dict() for trial in trials]}
     output.tell(found.to_dict() | tried, found.details() if details else str(found))
@@ -315,6 +318,8 @@ def check(
     if report is not None:
         write_check_page(found, report, trials=trials)
         output.show(f"written: {report}")
+    if training is not None:
+        forget_trials(_trials_journal(model))
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED
 
 
@@ -323,14 +328,21 @@ def _tried(
     training: ifonly.Cohort,
     cohort: ifonly.Cohort,
     found: ifonly.ModelCheck,
-    how: tuple[Groupings, int, Progress],
+    how: tuple[Groupings, int, Progress, Path],
 ) -> tuple[Trial, ...]:
-    """What the check advises, tried: groups to look at, epochs and progress are `how`."""
+    """What the check advises, tried: groups to look at, epochs, progress and journal are `how`."""
     from ifonly.evidence.check.remedies import try_remedies
 
-    groupings, epochs, progress = how
+    groupings, epochs, progress, journal = how
     settings = ifonly.FitSettings(epochs=epochs)
-    return try_remedies(model, training, cohort, found, by=groupings, settings=settings, progress=progress)
+    return try_remedies(
+        model, training, cohort, found, by=groupings, settings=settings, journal=journal, progress=progress
+    )
+
+
+def _trials_journal(model: Path) -> Path:
+    """Where remedies that are tried are kept until all that was asked for is written: beside the model."""
+    return model.with_name(f"{model.name}.tried")
 
 
 def _fitted_to(model: Path, episodes: Path) -> bool:

@@ -123,11 +123,13 @@ def fit_strengths(
     *,
     settings: FitSettings | None = None,
     seed: int = 0,
+    journal: Path | None = None,
     progress: Progress = silent,
 ) -> list[TrainableModel]:
     """Models like `model`, one for each strength of the curvature penalty, trained together.
 
-    Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches.
+    Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches. With a
+    `journal` a training that was stopped goes on, as that of `fit_ensemble`.
     """
     settings = settings or FitSettings()
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
@@ -135,7 +137,9 @@ def fit_strengths(
     sample = subjects.everyone(settings, seed)
     scaler = Scaler.fit(cohort.filter(subjects.trained_on(sample)))
     wanted = [Wanted(sample, strength) for strength in strengths]
-    return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, progress=progress)
+    request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, tuple(strengths))
+    state = None if journal is None else TrainingState(journal, *request)
+    return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, state=state, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,7 @@ def fit_samples(
     *,
     scaler: Scaler,
     settings: FitSettings,
+    state: TrainingState | None = None,
     progress: Progress = silent,
 ) -> list[TrainableModel]:
     """Models like `model`, of a class of the package, one for each of `wanted`; trained together, in one scaling.
@@ -175,7 +180,7 @@ def fit_samples(
             set_weights(fresh, weights_of(fresh) * seen)
         learners.append(_Learner(fresh, one.sample, generator, one.curvature, seen))
     rows = EncodedTransitions.of(learners[0].model, cohort)
-    losses = _train_together(learners, rows, settings, progress)
+    losses = _train_together(learners, rows, settings, progress, state)
     for learner in learners:
         correlate(learner.model, rows.take(learner.sample.rows), settings)
     for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
@@ -257,7 +262,7 @@ def _train_together(
             shown = dict(zip(("training loss", "validation loss"), means[: 1 + held_out], strict=False))
             progress(Tick("fit", epoch, settings.epochs, shown))
             if state is not None:
-                state.keep(lambda: _state_of(groups, losses))
+                state.keep(lambda: _state_of(groups, losses), last=epoch == settings.epochs)
     for trained in groups:
         trained.hand_out_weights()
     return losses

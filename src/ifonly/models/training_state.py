@@ -42,9 +42,9 @@ class TrainingState:
         fits = told.get("request") == self._request and told.get("digest") == _digest(found)
         return found if fits else None
 
-    def keep(self, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Write the tensors down, unless that was done a moment ago."""
-        if time.monotonic() - self._written < SECONDS_BETWEEN:
+    def keep(self, tensors: Callable[[], Mapping[str, Tensor]], *, last: bool = False) -> None:
+        """Write the tensors down, unless that was done a moment ago; the `last` ones always."""
+        if time.monotonic() - self._written < SECONDS_BETWEEN and not last:
             return
         found = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors().items()}
         with atomic_file(self.path) as scratch:

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "intervals", "records"),
+    ("progress", "files", "intervals", "markup", "records"),
     ("journal",),
     ("data", "proofs"),
     ("models", "constraints", "clinical"),

@@ -9,7 +9,8 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz docs site wheel api bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash hashes sbom docs site wheel api bench paper house \
+	clean
 
 install: $(VENV)/.installed
 
@@ -60,6 +61,23 @@ endif
 # Random small problems of every kind against enumeration; `make fuzz ARGS="--count 200 --seed 5"` tries some.
 fuzz: install
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --workers 2 $(ARGS)
+
+# Commands that write, killed with kill -9 before their writes; `make crash ARGS="--moments 50 --only cohort"` some.
+crash: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/crash.py $(ARGS)
+
+# Files that are read, mutated: only errors of ours may come of it; `make fuzz-readers ARGS="--count 2000 --seed 5"` some.
+fuzz-readers: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz_readers.py $(ARGS)
+
+# The tested versions with hashes of their files, after a change of constraints.txt; asks the index.
+hashes: install
+	$(BIN)/python tools/supply.py hashes
+
+# What is installed, as a bill of materials (CycloneDX).
+sbom: install
+	@mkdir -p runs
+	$(BIN)/python tools/supply.py sbom > runs/sbom.cdx.json
 
 # Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
 docs: install

@@ -137,7 +137,7 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
             content["verdict"], levels, int(content["episodes"]), str(content["cohort"]), hidden
         )
         return found if content["model"] == fingerprint else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(
             f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); delete the file, and "
             "check the model again (ifonly check)."

@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+from effort import long
+from mimic_tables import DEMO, needs_demo
 
 from ifonly.clinical.build import BuildOptions, build_cohort
 from ifonly.clinical.code_map import read_code_map, with_items
@@ -263,3 +265,76 @@ def test_items_of_mimic_can_be_added_by_a_file() -> None:
 def test_a_map_says_what_it_lacks(tmp_path: Path) -> None:
     assert read_code_map(write_codes(tmp_path)).missing() == ["bilirubin"]
     assert "vasopressors" in read_code_map(write_codes(tmp_path, vasopressors={})).missing()
+
+
+def demo_table(name: str) -> pl.DataFrame:
+    return pl.read_csv(DEMO / f"{name}.csv.gz", infer_schema=False).rename(str.lower)
+
+
+def demo_as_meds(folder: Path) -> Path:
+    """Stays, people, laboratory values and norepinephrine (MetaVision) of the open demo of MIMIC-III."""
+    stays, people, orders = (demo_table(name) for name in ("ICUSTAYS", "PATIENTS", "INPUTEVENTS_MV"))
+    valid = ~pl.col("statusdescription").is_in(["Rewritten", "Cancelled"])
+    orders = orders.filter(valid & (pl.col("itemid") == "221906") & (pl.col("rateuom") == "mcg/kg/min"))
+    parts = [
+        (stays, "intime", pl.lit("IN"), None),
+        (stays, "outtime", pl.lit("OUT"), None),
+        (people, "dob", pl.lit("BIRTH"), None),
+        (people, None, pl.concat_str(pl.lit("SEX//"), "gender"), None),
+        (demo_table("LABEVENTS"), "charttime", pl.concat_str(pl.lit("LAB//"), "itemid"), "valuenum"),
+        (orders, "starttime", pl.lit("NOR//S"), "rate"),
+        (orders, "endtime", pl.lit("NOR//E"), None),
+    ]
+    rows = [
+        table.select(
+            pl.col("subject_id").cast(pl.Int64),
+            time=pl.lit(None, dtype=pl.Datetime("us"))
+            if time is None
+            else pl.col(time).str.to_datetime(time_unit="us"),
+            code=code,
+            numeric_value=pl.lit(None, dtype=pl.Float64) if number is None else pl.col(number).cast(pl.Float64),
+        )
+        for table, time, code, number in parts
+    ]
+    (folder / "data").mkdir(parents=True)
+    pl.concat(rows).write_parquet(folder / "data" / "0.parquet")
+    return folder
+
+
+@long
+@needs_demo
+def test_the_open_demo_as_meds_has_the_same_stays_infusions_and_laboratory_values(tmp_path: Path) -> None:
+    labs = {name: [f"LAB//{item}" for item in mimic_items()["labs"][name]] for name in ("creatinine", "platelets")}
+    nor = {"norepinephrine": [{"start": "NOR//S", "end": "NOR//E", "number": "start", "unit": "mcg/kg/min"}]}
+    content = {
+        "format": "ifonly.codes",
+        "version": 1,
+        "stays": {"start": "IN", "end": "OUT"},
+        "people": {"birth": "BIRTH", "female": "SEX//F", "male": "SEX//M"},
+        "measurements": labs,
+        "vasopressors": nor,
+    }
+    codes = tmp_path / "codes.yaml"
+    codes.write_text(yaml.safe_dump(content), encoding="utf-8")
+    meds = read_events(demo_as_meds(tmp_path / "meds"), tmp_path / "work", codes=codes)
+    mimic = read_events(DEMO, tmp_path / "reference")
+    stays, theirs = (events.table("stays").collect().with_columns(pl.col("hours").round(4)) for events in (mimic, meds))
+    both = stays.join(theirs, on=["subject", "hours"], suffix="_meds")
+    assert both.height == stays.height == theirs.height
+    for column in ("age", "female", "readmission"):
+        assert both[column].equals(both[f"{column}_meds"]), column
+    names = dict(both.select("stay", "stay_meds").iter_rows())
+
+    def rows(events: Any, table: str, *columns: str) -> pl.DataFrame:
+        found = events.table(table).collect().with_columns(pl.col("stay").replace(names))
+        return found.select("stay", *(pl.col(name).round(4) if name != "variable" else name for name in columns))
+
+    modern = both.filter(pl.col("source") == "metavision")["stay_meds"].implode()
+    given = mimic.table("vasopressors").collect().with_columns(pl.col("stay").replace(names))
+    given = given.filter((pl.col("drug") == "norepinephrine") & pl.col("stay").is_in(modern))
+    given = given.select("stay", *(pl.col(name).round(4) for name in ("start", "stop", "rate")))
+    assert given.sort(pl.all()).equals(rows(meds, "vasopressors", "start", "stop", "rate").sort(pl.all()))
+    measured = rows(meds, "measurements", "hour", "variable", "value")
+    known = rows(mimic, "measurements", "hour", "variable", "value")
+    assert measured.height > 1000
+    assert measured.join(known, on=measured.columns, how="anti").height == 0

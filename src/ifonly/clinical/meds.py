@@ -191,7 +191,10 @@ def _pair_counts(database: Database, said: Any, name: str) -> Counts:
             f"count_if(stop IS NULL), count_if(start IS NULL) FROM ({said.paired(purpose)})"
         )
         words = ("paired", "ambiguous", "starts without an end", "ends without a start")
-        pairs[purpose] = dict(zip(words, (paired, ambiguous, starts, ends), strict=True))
+        # Of no rows at all DuckDB counts nothing, not zero.
+        pairs[purpose] = {
+            word: count or 0 for word, count in zip(words, (paired, ambiguous, starts, ends), strict=True)
+        }
     return {"pairs": pairs} if pairs else {}
 
 

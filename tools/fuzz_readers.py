@@ -27,11 +27,13 @@ from typing import Any
 
 import polars as pl
 import yaml
+from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 import ifonly  # noqa: E402
+from ifonly.cli import app  # noqa: E402
 from ifonly.data.tables import cohort_to_frame  # noqa: E402
 from ifonly.errors import IfonlyError  # noqa: E402
 from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour  # noqa: E402
@@ -302,6 +304,9 @@ def prepare(folder: Path) -> Path:
     shutil.copytree(CORPUS, folder)
     frame_of(rows_of(folder / "run")).write_parquet(folder / "run" / "results.parquet")
     put_right(next(reader for reader in READERS if reader.name == "run"), folder)
+    asked = ["solve", "--episodes", folder / "cohort", "--model", folder / "model", "--query", folder / "query.yaml"]
+    done = CliRunner().invoke(app, [str(part) for part in [*asked, "--only", "e1", "--proof", folder / "proof.npz"]])
+    assert done.exit_code == 0, done.output
     notes = Notes(folder / "notes.sqlite", cohort="c", model="m")
     notes.save(Note("e1", "plausible", "a note", "somebody"))
     notes.close()
@@ -374,9 +379,6 @@ step: {length: 4, unit: hours}
 def write_corpus(folder: Path) -> None:
     """Small files of every kind that is read; of an invented cohort."""
     import torch
-    from typer.testing import CliRunner
-
-    from ifonly.cli import app
 
     draw, torch_draw = random.Random(0), torch.Generator().manual_seed(0)
     shutil.rmtree(folder, ignore_errors=True)
@@ -411,9 +413,6 @@ def write_corpus(folder: Path) -> None:
     query.save(folder / "query.yaml")
     run = solve_cohort(cohort, model, query, out=folder / "run", settings=RunSettings(workers=1))
     run.result("e1").save(folder / "result.json")
-    asked = ["solve", "--episodes", folder / "cohort", "--model", folder / "model", "--query", folder / "query.yaml"]
-    done = CliRunner().invoke(app, [str(part) for part in [*asked, "--only", "e1", "--proof", folder / "proof.npz"]])
-    assert done.exit_code == 0, done.output
     (folder / "run" / "results.parquet").unlink()
     study = {
         "format": "ifonly.study",

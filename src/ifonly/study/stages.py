@@ -153,7 +153,7 @@ def recipes_journal(out: Path) -> Path:
 
 
 def forget_finished(out: Path) -> None:
-    """Remove what a fit was written down in that was killed once its model was stored; one that is under way is younger."""
+    """Remove what a fit had kept that was killed once its model was stored; what one under way keeps is younger."""
     stored, journal = out / METADATA, recipes_journal(out)
     kept = [path for path in (journal, training_beside(journal)) if path.is_file()]
     if stored.is_file() and kept and all(path.stat().st_mtime_ns <= stored.stat().st_mtime_ns for path in kept):

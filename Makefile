@@ -9,7 +9,8 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash hashes sbom docs api bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash hashes sbom docs site wheel api bench paper house \
+	clean
 
 install: $(VENV)/.installed
 
@@ -82,6 +83,20 @@ sbom: install
 docs: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python tools/docs.py $(PAGES)
 
+# The documents as a site, in build/site, by tools of its own; a warning is an error.
+site: build/site-venv/.installed
+	build/site-venv/bin/python tools/site_pages.py
+
+build/site-venv/.installed: site-constraints.txt
+	$(PYTHON) -m venv build/site-venv
+	build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check -c $< mkdocs-material mkdocstrings-python
+	touch $@
+
+# The wheel, built, installed into an empty environment with the pinned versions, and put to work there.
+wheel:
+	rm -rf build/wheel
+	$(PYTHON) tools/wheel.py build/wheel
+
 # The public names and signatures that tests/test_public_api.py holds on to, after a change on purpose.
 api: install
 	$(BIN)/python tests/public_api.py
@@ -91,4 +106,4 @@ house: install
 	$(BIN)/python tools/house.py --against $(BEFORE)
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

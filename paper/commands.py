@@ -13,9 +13,9 @@ import typer
 
 from ifonly import load_model
 from ifonly.cli import options
+from ifonly.cli.build import CohortName
 from ifonly.cli.drawing import Bars, progress_bars
 from ifonly.cli.frame import ExitCode, Output, add_command, name_damaged, note, require_free
-from ifonly.cli.mimic import CohortName
 from ifonly.errors import StoreError
 from ifonly.files import available_cores, write_text_atomically
 from ifonly.journal import damaged_lines
@@ -358,7 +358,7 @@ def real(
 ) -> ExitCode:
     """Real stays: whether models explain subjects held out, and whether their answers show anything impossible.
 
-    A cohort is built as `ifonly mimic build` does and split by subject; a model is fitted to one part, checked on
+    A cohort is built as `ifonly build` does and split by subject; a model is fitted to one part, checked on
     measured values of the other, and asked about its stays. Nothing is stored.
 
     Examples:

@@ -20,6 +20,7 @@ NOT_IMPORTED = {
     "mypy": r"\$\(BIN\)/mypy",
     "ruff": r"\$\(BIN\)/ruff",
     "pytest-xdist": r"pytest -n \d",
+    "setuptools": r"tools/wheel\.py",
 }
 """Programs and plugins: how the Makefile calls them."""
 DISTRIBUTIONS = packages_distributions()
@@ -45,7 +46,7 @@ def imported(*folders: str) -> set[str]:
     return {supply.normal(one) for module in modules for one in DISTRIBUTIONS.get(module, ())}
 
 
-@pytest.mark.parametrize("extra", [None, "clinical", "dask", "web"])
+@pytest.mark.parametrize("extra", [None, "clinical", "dask", "minari", "web"])
 def test_the_package_imports_what_it_asks_for(extra: str | None) -> None:
     assert declared(extra) - imported("src") == set()
 
@@ -58,7 +59,7 @@ def test_development_uses_what_it_asks_for() -> None:
 
 
 def test_the_package_asks_for_what_it_imports() -> None:
-    asked = declared() | declared("clinical") | declared("dask") | declared("web")
+    asked = set.union(*(declared(extra) for extra in (None, "clinical", "dask", "minari", "web")))
     # What those need who are asked for is there with them.
     with_them = {other for name in asked for other, _ in supply.needed(name)}
     assert imported("src") - {"ifonly"} - asked - with_them == set()

@@ -91,9 +91,11 @@ def init(
         _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     elif not (source / "metadata.json").is_file():
+        from ifonly.clinical.meds import meds_files
         from ifonly.clinical.sources import find_source
 
-        find_source(source)  # refuses a folder that is not MIMIC's, and says what is missing
+        if not meds_files(source):
+            find_source(source)  # refuses a folder that is not MIMIC's, and says what is missing
     data = source_text(source, out.parent, schema=None if schema is None else schema.name)
     write_text_atomically(out, study_text(data, name=out.name, feature=feature))
     output = Output()

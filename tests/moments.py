@@ -49,9 +49,12 @@ class Disk:
         # The moment itself: reservoir sampling, so that the number of writes need not be known.
         slot = self.seen if self.seen < self.most else self._random.randrange(self.seen + 1)
         self.seen += 1
-        if slot < self.most:
-            self._copy(self.shelf / f"{slot:03}", cut=bool(slot % 2))
-        self._note(write)
+        try:
+            if slot < self.most:
+                self._copy(self.shelf / f"{slot:03}", cut=bool(slot % 2))
+            self._note(write)
+        except OSError as error:  # which whoever writes would take for their own
+            raise AssertionError(f"the harness failed before {write}") from error
 
     def _note(self, write: Write) -> None:
         """Keep in mind what a power cut would take back from now on."""
@@ -66,8 +69,8 @@ class Disk:
         elif write.kind in ("create", "mkdir"):
             self._pending.append((write.path.parent, lambda copy: _remove(copy / where)))
         elif write.kind == "remove" and write.path.is_file():
-            content = write.path.read_bytes()
-            self._pending.append((write.path.parent, lambda copy: _restore(copy / where, content)))
+            content, when = write.path.read_bytes(), write.path.stat().st_mtime_ns
+            self._pending.append((write.path.parent, lambda copy: _restore(copy / where, content, when)))
         elif write.kind == "rename":
             assert write.target is not None
             old = write.target.read_bytes() if write.target.is_file() else None
@@ -113,6 +116,7 @@ def _clone(source: Path, target: Path) -> None:
             _clone(Path(item.path), target / item.name)
         else:
             (target / item.name).write_bytes(Path(item.path).read_bytes())
+            os.utime(target / item.name, ns=(item.stat().st_mtime_ns,) * 2)
 
 
 def _files(place: Path) -> list[Path]:
@@ -127,9 +131,10 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _restore(path: Path, content: bytes) -> None:
+def _restore(path: Path, content: bytes, when: int) -> None:
     if path.parent.is_dir() and not path.exists():
         path.write_bytes(content)
+        os.utime(path, ns=(when, when))
 
 
 def _move_back(source: Path, target: Path, old: bytes | None) -> None:

@@ -41,7 +41,7 @@ def tell_writes(before: Before, place: Path, setattr: SetAttribute) -> None:
         if isinstance(path, int) or path is None:
             return None
         whole = Path.cwd() / path
-        return whole if str(whole).startswith(root + os.sep) else None
+        return whole if str(whole) == root or str(whole).startswith(root + os.sep) else None
 
     _tell_names(before, below, setattr)
     _tell_contents(before, below, setattr)

@@ -114,9 +114,11 @@ def fit(
     refits = None if ensemble is None else _members(ensemble)
     limits = None if lipschitz is None else options.limits(lipschitz)
     check_plot_name(plot)
-    require_free(plot, folder=out, force=force)
     from ifonly.study.plan import MODELS, FitPlan
-    from ifonly.study.stages import recipes_journal, store_model
+    from ifonly.study.stages import forget_finished, recipes_journal, store_model
+
+    forget_finished(out)
+    require_free(plot, folder=out, force=force)
 
     if limits == (None,):
         limits = (None,) * len(MODELS[kind.value][1])

@@ -26,7 +26,7 @@ from ifonly.evidence.recipes import fit_recipe
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
 from ifonly.models.base import TrainableModel
-from ifonly.models.checkpoint import CHECK
+from ifonly.models.checkpoint import CHECK, METADATA
 from ifonly.models.effect_choice import fit_as_chosen
 from ifonly.progress import Progress, silent
 from ifonly.runs import Run, RunSettings, load_run, solve_cohort
@@ -150,6 +150,14 @@ def store_model(
 def recipes_journal(out: Path) -> Path:
     """Where a comparison of recipes for the model at `out` is written down until the model is stored."""
     return out.with_name(f"{out.name}.recipes")
+
+
+def forget_finished(out: Path) -> None:
+    """Remove what a fit had kept that was killed once its model was stored; what one under way keeps is younger."""
+    stored, journal = out / METADATA, recipes_journal(out)
+    kept = [path for path in (journal, training_beside(journal)) if path.is_file()]
+    if stored.is_file() and kept and all(path.stat().st_mtime_ns <= stored.stat().st_mtime_ns for path in kept):
+        forget_recipes(journal)
 
 
 def _own_model(cohort: Cohort, chosen: FitPlan, journal: Path, progress: Progress) -> TrainableModel:

@@ -73,6 +73,11 @@ def test_the_list_agrees_with_the_cases(review: Review, notes: Notes) -> None:
             assert (row["best"], row["improvement"]) == pytest.approx((best.outcome, best.improvement))
             assert row["changes"] == len(best.changes)
             assert row["proven"] == case.answer.claim.proven
+            badge = case.answer.badge
+            assert row["badge"] == badge.level
+            assert [f"badge.{code}" for code in row["doubts"]] == [p.said.code for p in badge.parts if not p.holds]
+        else:
+            assert (row["badge"], row["doubts"]) == (None, None)
 
 
 queries = st.builds(
@@ -111,7 +116,8 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
     assert len(whole) == len(wanted)
     assert page["rows"] == whole[(query.page - 1) * query.size : query.page * query.size]
     order, descending = (query.order, query.descending) if query.order else ("improvement", True)
-    known = [row[order] for row in whole if row[order] is not None]
+    place = {"good": 0, "reserved": 1, "bad": 2}
+    known = [place[row[order]] if order == "badge" else row[order] for row in whole if row[order] is not None]
     assert known == sorted(known, reverse=descending)
     assert all(row[order] is None for row in whole[len(known) :])
 

@@ -102,7 +102,11 @@ def write_report(
 
 
 def _summary(opened: OpenedRun, table: pl.DataFrame, settings: ReportSettings) -> RunSummary:
-    chosen: dict[str, Any] = {"threshold": settings.threshold, "abstain": settings.abstain}
+    chosen: dict[str, Any] = {
+        "schema": opened.cohort.schema,
+        "threshold": settings.threshold,
+        "abstain": settings.abstain,
+    }
     return summarize(table, opened.query, expected=table.height, **chosen)
 
 
@@ -138,7 +142,7 @@ def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
     first, episodes = cases[0], summary.episodes
     most = max(case.question.max_changes or 0 for case in cases)
     rows = episodes.select(
-        *("episode", "observed", "improvement", "changes", "status", "refits_agree", "refits"),
+        *("episode", "observed", "improvement", "changes", "status", "badge", "doubts", "refits_agree", "refits"),
         steps="horizon",
         best="counterfactual",
         proven=pl.col("status") == Status.OPTIMAL.value,

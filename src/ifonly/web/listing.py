@@ -18,6 +18,7 @@ from ifonly.data.scaling import within_ranges
 from ifonly.models.base import TransitionModel
 from ifonly.query import Query
 from ifonly.records import finite
+from ifonly.report.cases.badge import with_badges
 from ifonly.result import Status
 from ifonly.result.improvement import improvement_between
 from ifonly.result.table import COLUMNS, FAILED
@@ -31,7 +32,7 @@ WITHOUT_VERDICT = "none"
 WITHOUT_WARNINGS, WITH_WARNINGS = "none", "some"
 LONGEST_ID = 500
 ORDERS = (
-    *("episode", "steps", "observed", "best", "improvement", "changes", "status"),
+    *("episode", "steps", "observed", "best", "improvement", "changes", "status", "badge"),
     *("refits_agree", "warnings", "verdict"),
 )
 """The columns to sort by."""
@@ -99,6 +100,10 @@ class ListRow:
     changes: int | None
     status: str
     proven: bool
+    badge: str | None
+    """How sure the answer is: good, reserved or bad, as the badge of its case; None: there is no answer."""
+    doubts: list[str] | None
+    """Codes of what keeps the badge from being good."""
     refits_agree: float | None
     refits: int | None
     warnings: int | None
@@ -109,7 +114,7 @@ class ListRow:
 
 _OF_ANSWERS = (
     *("episode", "observed_clipped_outcome", "clipped_outcome", "changes", "status", "proven"),
-    *("refits_agree", "refits", "warnings", "examined"),
+    *("badge", "doubts", "refits_agree", "refits", "warnings", "examined"),
 )
 _COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
 
@@ -190,7 +195,7 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
             "recorded": _recorded_outcomes(cohort, model, query.reward),
         }
     )
-    answers = _answers(pl.DataFrame(schema=COLUMNS) if table is None else table)
+    answers = _answers(with_badges(pl.DataFrame(schema=COLUMNS) if table is None else table, cohort.schema.dynamic))
     rows = everyone.join(answers, on="episode", how="left", maintain_order="left")
     known = rows.select(pl.coalesce("observed_clipped_outcome", "recorded"), "clipped_outcome").fill_null(math.nan)
     found = [improvement_between(query.reward.show, *pair) for pair in known.iter_rows()]

@@ -5,18 +5,19 @@
 
   const COLUMNS = [
     { order: "episode", text: true }, { order: "steps" }, { order: "observed" }, { order: "best" },
-    { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "status", text: true },
+    { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "badge", text: true },
   ];
   /** Where a run had its answers examined. */
   const EVIDENCE_COLUMNS = [{ order: "refits_agree", falls: true }, { order: "warnings" }];
 
-  /** A row's answer in words; "proven" only where the bound says so. */
-  function answerTag(row) {
-    if (row.proven) return el("span", { class: "tag proven" }, ifonly.say("answer.proven"));
-    const words = ifonly.say(row.status === "optimal" ? "answer.not proven" : `answer.${row.status}`);
-    return el(
-      "span", { class: `tag ${row.status === "failed" ? "failed" : row.status === "unsolved" ? "" : "open"}` }, words,
-    );
+  const LEVELS = ["good", "reserved", "bad"];
+
+  /** A row's answer in a word: the badge of its case, and what keeps it from being green; or why there is no answer. */
+  function answerTag({ badge, doubts, status }) {
+    if (!badge) return el("span", { class: `tag ${status === "failed" ? "failed" : ""}` }, ifonly.say(`answer.${status}`));
+    const why = doubts.map((code) => ifonly.say(`badge.${code}`)).join(", ");
+    return el("span", { class: `tag ${badge}`, title: why || null }, ifonly.say(`badge.${badge}`),
+      why && el("span", { class: "unseen" }, ifonly.say("badge.because", { why })));
   }
 
   function gain(row, largest) {
@@ -83,5 +84,10 @@
     });
   }
 
-  Object.assign(ifonly, { COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
+  /** What rows are sorted by. */
+  function sortKey(row, order) {
+    return order === "badge" && row.badge ? LEVELS.indexOf(row.badge) : row[order];
+  }
+
+  Object.assign(ifonly, { sortKey, COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

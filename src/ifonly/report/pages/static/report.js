@@ -167,7 +167,7 @@
       const sign = descending ? -1 : 1;
       const missing = (value) => value === null || value === undefined;
       return kept.sort((a, b) => {
-        const [left, right] = [a[order], b[order]];
+        const [left, right] = [ifonly.sortKey(a, order), ifonly.sortKey(b, order)];
         if (missing(left) || missing(right)) return Number(missing(left)) - Number(missing(right));
         return left === right ? 0 : sign * (left < right ? -1 : 1);
       });

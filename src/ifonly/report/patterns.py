@@ -7,6 +7,7 @@ its group: a common denominator, so that no difference of two totals tells of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,12 +15,12 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.groups import UNKNOWN, make_groups
 from ifonly.data.plain import check_whole
-from ifonly.data.schema import Schema
+from ifonly.data.schema import Schema, unit_of_time
 from ifonly.intervals import share_interval
-from ifonly.query import Query
 from ifonly.report.improvements import By, source_of_groups
 from ifonly.result import Verdict
 from ifonly.result.table import FAILED
+from ifonly.text.summaries import pattern_message
 
 SMALLEST_CELL = 5
 """Fewer subjects than this are not shown."""
@@ -29,6 +30,7 @@ SEVERITY = "severity"
 """The grouping that every run has: thirds by the outcome as recorded, per step."""
 THIRDS = ("best third", "middle third", "worst third")
 ALL = "all"
+EXAMINED = [verdict.value for verdict in Verdict if verdict is not Verdict.NOT_EXAMINED]
 _KEYS = ["pattern", "axis", "direction", "levels", "since", "until"]
 COLUMNS = pl.Schema(
     {
@@ -40,6 +42,7 @@ COLUMNS = pl.Schema(
         **{name: pl.Float64() for name in ("share", "low", "high")},
         "supported": pl.Int64(),
         **{f"supported_{name}": pl.Float64() for name in ("share", "low", "high")},
+        "unit": pl.String(),
     }
 )
 """Of the table of patterns."""
@@ -49,7 +52,7 @@ def changes_of(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Every change of a run's answers: episode, subject, verdict, and the pattern that it belongs to.
 
     A pattern is an axis, the direction (`raised`, `lowered`), how many levels (1, or 2 for two and more) and a window
-    of time, `since` (included) to `until` (not), in the schema's unit. Of actions without doses, the axis is the label
+    of time, `since` (included) to `until` (not), in the schema's unit of time. Of actions without doses, the axis is the label
     of the action that is taken, and the direction `instead`.
     """
     answers = table.filter(pl.col("status") != FAILED)
@@ -94,7 +97,6 @@ def _with_direction(steps: pl.DataFrame, schema: Schema) -> pl.DataFrame:
 def cohort_patterns(
     table: pl.DataFrame,
     schema: Schema,
-    query: Query | None = None,
     *,
     by: By = (),
     values: Cohort | pl.DataFrame | None = None,
@@ -105,7 +107,8 @@ def cohort_patterns(
     Columns: the pattern (see `changes_of`); `by` and `group`, both "all" in the first row of each pattern; `subjects`
     with it `of` all subjects of the group, their `share` and its 95 % interval by Wilson's score, `low` to `high`; how
     many of them have it in an answer that the evidence supports, and the same figures of that share. Groups are thirds
-    by recorded severity (`query` says which direction is better) and those of `by`, as in `summarize`.
+    by recorded severity, the outcome per step as it was recorded, and those of `by`, as in `summarize`. What evidence
+    supports is null where no answer was examined.
 
     A count from 1 to `smallest_cell` - 1, of subjects with a pattern or of those in the group without it, is not shown:
     a pattern that has one among all subjects is left out, and where a group has one, no group of that grouping is
@@ -113,7 +116,7 @@ def cohort_patterns(
     """
     check_whole("patterns: smallest cell", smallest_cell, least=1)
     answers = table.filter(pl.col("status") != FAILED)
-    members = _members(answers, query, by, values)
+    members = _members(answers, by, values)
     sizes = members.group_by("by", "group", maintain_order=True).agg(of=pl.col("subject").n_unique().cast(pl.Int64))
     changes = changes_of(answers, schema)
     supported = pl.col("subject").filter(pl.col("verdict") == Verdict.SUPPORTED.value)
@@ -129,15 +132,15 @@ def cohort_patterns(
         .join(counted, on=[*_KEYS, "by", "group"], how="left", nulls_equal=True)
         .with_columns(pl.col("subjects", "supported").fill_null(0))
     )
-    return _with_shares(_ordered(_discreet(cells, smallest_cell)))
+    if not answers["verdict"].is_in(EXAMINED).any():
+        cells = cells.with_columns(supported=pl.lit(None, pl.Int64))
+    return _with_shares(_ordered(_discreet(cells, smallest_cell))).with_columns(unit=pl.lit(unit_of_time(schema)))
 
 
-def _members(
-    answers: pl.DataFrame, query: Query | None, by: By, values: Cohort | pl.DataFrame | None
-) -> pl.DataFrame:
+def _members(answers: pl.DataFrame, by: By, values: Cohort | pl.DataFrame | None) -> pl.DataFrame:
     """episode, subject, by, group: the groups that each answer belongs to, in the order of groupings and groups."""
     who = answers.select("episode", "subject")
-    thirds = pl.Series(_thirds(answers, query), dtype=pl.String)
+    thirds = pl.Series(_thirds(answers), dtype=pl.String)
     order = {group: number for number, group in enumerate((*THIRDS, UNKNOWN))}
     parts = [
         who.with_columns(by=pl.lit(ALL), group=pl.lit(ALL)),
@@ -152,7 +155,7 @@ def _members(
     return pl.concat(parts)
 
 
-def _thirds(answers: pl.DataFrame, query: Query | None) -> list[str]:
+def _thirds(answers: pl.DataFrame) -> list[str]:
     """The third of each answer by its recorded outcome per step, which is a reward: more of it is better."""
     per_step = (answers["observed_clipped_outcome"] / answers["horizon"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
     known = np.isfinite(per_step)
@@ -207,4 +210,28 @@ def _with_shares(cells: pl.DataFrame) -> pl.DataFrame:
         for place, name in enumerate(("share", "low", "high")):
             columns[f"{prefix}{name}"] = [one[place] for one in found]
     made = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
-    return pl.concat([cells, made], how="horizontal").select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+    return pl.concat([cells, made], how="horizontal").select(
+        pl.col(name).cast(kind) for name, kind in COLUMNS.items() if name != "unit"
+    )
+
+
+def patterns_by_episode(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """episode, patterns: the patterns that each answer's changes belong to, in the order of time; none for others."""
+    found = changes_of(table, schema).group_by("episode", maintain_order=True)
+    return table.select("episode").join(
+        found.agg(patterns=pl.col("pattern").unique(maintain_order=True)), on="episode", how="left", maintain_order="left"
+    )
+
+
+def pattern_rows(patterns: pl.DataFrame) -> list[dict[str, Any]]:
+    """The table of patterns for pages: one entry per pattern, with its words, and its groups within."""
+    figures = [name for name in COLUMNS if name not in (*_KEYS, "unit")]
+    return [
+        {
+            "pattern": rows[0]["pattern"],
+            "said": pattern_message(rows[0]),
+            **{name: rows[0][name] for name in figures if name not in ("by", "group")},
+            "groups": [{name: row[name] for name in figures} for row in rows[1:]],
+        }
+        for rows in (part.to_dicts() for part in patterns.partition_by("pattern", maintain_order=True))
+    ]

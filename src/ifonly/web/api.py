@@ -24,6 +24,7 @@ from ifonly.web.guard import ErrorAnswer, RefusalError, json_response
 from ifonly.web.jobs import JobAnswer, JobDesk
 from ifonly.web.listing import LONGEST_ID, STATUSES, ListPage, ListQuery
 from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, ConflictError, Judgement, Note, Notes
+from ifonly.web.recurring import Patterns
 from ifonly.web.review import Review
 from ifonly.web.worker import Work
 
@@ -256,6 +257,11 @@ def api_router(desk: Desk) -> APIRouter:
     def list_episodes(query: Annotated[ListQuery, Query()]) -> Response:
         """A page of the list of cases, searched, filtered and sorted."""
         return json_response(desk.review.listing.page(query, desk.notes))
+
+    @router.get("/patterns", response_model=Patterns, responses=_errors(*_ALWAYS))
+    def list_patterns() -> Response:
+        """The changes that recur over the answers of the run, in whom, and how often evidence supports them."""
+        return json_response(desk.review.patterns)
 
     @router.get("/case", response_model=Case, responses=_errors(*_ALWAYS, 404))
     def show_case(episode: Episode) -> Response:

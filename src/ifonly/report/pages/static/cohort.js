@@ -84,10 +84,30 @@
     });
   }
 
+  /** The changes that recur, most frequent first, folded; `address` tells where the cases of a pattern are listed. */
+  function patternsPart({ patterns, smallest_cell: smallest }, address) {
+    const { say } = ifonly;
+    if (!patterns.length) return [];
+    const cells = ({ subjects, of, share, low, high, supported }) => [
+      el("td", {}, say("pattern.of", { subjects, of })),
+      el("td", {}, say("pattern.interval", { share: ifonly.percent(share), low: ifonly.percent(low), high: ifonly.percent(high) })),
+      el("td", {}, supported === null ? "\u2013" : say("pattern.of", { subjects: supported, of: subjects })),
+    ];
+    const rows = patterns.flatMap((one) => [
+      el("tr", {}, el("th", { scope: "row" }, el("a", { href: address(one) }, ifonly.capital(say(one.said)))), cells(one)),
+      ...one.groups.map((group) => el("tr", { class: "within" }, el("th", { scope: "row" }, say("pattern.by", group)), cells(group))),
+    ]);
+    const titles = ["change", "subjects", "share", "supported"].map((name) => ifonly.capital(say(`pattern.${name}`)));
+    return [el("details", { class: "patterns" }, el("summary", {}, say("pattern.title")),
+      el("p", { class: "note" }, say("pattern.means", { smallest })),
+      el("div", { class: "wide" }, el("table", { class: "figures" },
+        el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))))];
+  }
+
   /** What rows are sorted by. */
   function sortKey(row, order) {
     return order === "badge" && row.badge ? LEVELS.indexOf(row.badge) : row[order];
   }
 
-  Object.assign(ifonly, { sortKey, COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
+  Object.assign(ifonly, { patternsPart, sortKey, COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

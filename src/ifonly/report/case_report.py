@@ -143,7 +143,18 @@ def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
     first, episodes = cases[0], summary.episodes
     most = max(case.question.max_changes or 0 for case in cases)
     rows = episodes.select(
-        *("episode", "observed", "improvement", "changes", "status", "badge", "doubts", "patterns", "refits_agree", "refits"),
+        *(
+            "episode",
+            "observed",
+            "improvement",
+            "changes",
+            "status",
+            "badge",
+            "doubts",
+            "patterns",
+            "refits_agree",
+            "refits",
+        ),
         steps="horizon",
         best="counterfactual",
         proven=pl.col("status") == Status.OPTIMAL.value,

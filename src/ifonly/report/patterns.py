@@ -182,7 +182,9 @@ def _discreet(cells: pl.DataFrame, smallest: int) -> pl.DataFrame:
         cells.filter(~(small & is_all).any().over(of_pattern))
         .filter(~small.any().over(of_grouping))
         .with_columns(
-            supported=pl.when(~(unsure & is_all).any().over(of_pattern) & ~unsure.any().over(of_grouping)).then(supported)
+            supported=pl.when(~(unsure & is_all).any().over(of_pattern) & ~unsure.any().over(of_grouping)).then(
+                supported
+            )
         )
     )
 
@@ -219,7 +221,10 @@ def patterns_by_episode(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """episode, patterns: the patterns that each answer's changes belong to, in the order of time; none for others."""
     found = changes_of(table, schema).group_by("episode", maintain_order=True)
     return table.select("episode").join(
-        found.agg(patterns=pl.col("pattern").unique(maintain_order=True)), on="episode", how="left", maintain_order="left"
+        found.agg(patterns=pl.col("pattern").unique(maintain_order=True)),
+        on="episode",
+        how="left",
+        maintain_order="left",
     )
 
 

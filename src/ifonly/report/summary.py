@@ -18,8 +18,8 @@ from ifonly.errors import InputError
 from ifonly.query import Query
 from ifonly.records import finite, from_plain
 from ifonly.report import improvements as figures
-from ifonly.report.cases.badge import LEVELS, with_badges
 from ifonly.report import patterns as recurring
+from ifonly.report.cases.badge import LEVELS, with_badges
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Evidence, Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
@@ -329,8 +329,8 @@ def _shown(answers: pl.DataFrame, query: Query | None, schema: Schema | None) ->
         words = pl.lit(None, pl.List(pl.String))
         judged = answers.with_columns(badge=pl.lit(None, LEVELS), doubts=words, patterns=words)
     else:
-        found = recurring.patterns_by_episode(answers, schema)
-        judged = with_badges(answers, schema.dynamic).with_columns(found["patterns"])
+        belongs = recurring.patterns_by_episode(answers, schema)
+        judged = with_badges(answers, schema.dynamic).with_columns(belongs["patterns"])
     show = as_it_is if query is None else query.reward.show
     outcomes = answers.select("observed_clipped_outcome", "clipped_outcome").cast(pl.Float64).fill_null(math.nan)
     found = [improvement_between(show, *pair) for pair in outcomes.iter_rows()]

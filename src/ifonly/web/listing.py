@@ -79,7 +79,8 @@ class ListQuery(BaseModel):
         Field(description="Of the answers that were examined, those with no warning, or with some."),
     ] = None
     pattern: Annotated[
-        str, Field(max_length=LONGEST_ID, description="A pattern of /api/patterns: cases whose answer makes the change.")
+        str,
+        Field(max_length=LONGEST_ID, description="A pattern of /api/patterns: cases whose answer makes the change."),
     ] = ""
     order: Annotated[
         str | None,

@@ -74,7 +74,9 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
     @router.get("/")
     def show_list(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         first = to_plain(desk.review.listing.page(query, desk.notes))
-        return HTMLResponse(pages.render("list.html", about=about, first=first, query=dict(request.query_params), recurring=recurring))
+        return HTMLResponse(
+            pages.render("list.html", about=about, first=first, query=dict(request.query_params), recurring=recurring)
+        )
 
     @router.get("/case")
     def show_case(episode: Episode) -> Response:

@@ -80,6 +80,24 @@ def test_the_list_agrees_with_the_cases(review: Review, notes: Notes) -> None:
             assert (row["badge"], row["doubts"]) == (None, None)
 
 
+def test_patterns_lead_to_their_cases_and_cases_back(review: Review, notes: Notes, place: Any) -> None:
+    rows = everything(review.listing, notes)
+    named = {one for row in rows for one in row["patterns"] or ()}
+    assert named
+    for pattern in sorted(named):
+        wanted = [row["episode"] for row in rows if pattern in (row["patterns"] or ())]
+        assert [row["episode"] for row in rows_of(review.listing, notes, pattern=pattern, order="episode")] == wanted
+        assert all(pattern in review.listing.patterns_of(episode) for episode in wanted)
+    shown = review.patterns.patterns
+    assert {one.pattern for one in shown} <= named
+    assert all(one.subjects >= review.patterns.smallest_cell for one in shown)
+    for row in rows:
+        assert [one.pattern for one in review.patterns.among(row["patterns"] or [])] == [
+            one.pattern for one in shown if one.pattern in (row["patterns"] or ())
+        ]
+    assert review.listing.patterns_of("nobody") == []
+
+
 queries = st.builds(
     ListQuery,
     search=st.sampled_from(["", "PATIENT-0001", "subject", "01", "nobody", ".*", "000\n"]),

@@ -52,8 +52,8 @@ def changes_of(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Every change of a run's answers: episode, subject, verdict, and the pattern that it belongs to.
 
     A pattern is an axis, the direction (`raised`, `lowered`), how many levels (1, or 2 for two and more) and a window
-    of time, `since` (included) to `until` (not), in the schema's unit of time. Of actions without doses, the axis is the label
-    of the action that is taken, and the direction `instead`.
+    of time, `since` (included) to `until` (not), in the schema's unit of time. Of actions without doses, the axis is
+    the label of the action that is taken, and the direction `instead`.
     """
     answers = table.filter(pl.col("status") != FAILED)
     longest = max(answers["horizon"], default=1)
@@ -70,7 +70,7 @@ def changes_of(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
         since=window * width * length, until=pl.min_horizontal((window + 1) * width, longest) * length
     )
     named = pl.concat_str("axis", "direction", "levels", window, separator="|")
-    return changes.select("episode", "subject", "verdict", pattern=named, *_KEYS[1:])
+    return changes.with_columns(pattern=named).select("episode", "subject", "verdict", *_KEYS)
 
 
 def _with_direction(steps: pl.DataFrame, schema: Schema) -> pl.DataFrame:
@@ -112,7 +112,7 @@ def cohort_patterns(
 
     A count from 1 to `smallest_cell` - 1, of subjects with a pattern or of those in the group without it, is not shown:
     a pattern that has one among all subjects is left out, and where a group has one, no group of that grouping is
-    shown for the pattern, so that none follows from the others. Shares that evidence supports are null by the same rule.
+    shown for the pattern, so that none follows from the others. Supported counts are null by the same rule.
     """
     check_whole("patterns: smallest cell", smallest_cell, least=1)
     answers = table.filter(pl.col("status") != FAILED)

@@ -4,12 +4,13 @@
   const { el } = ifonly;
 
   const SIZE = 50;
+  const NO_FILTERS = { search: "", status: "", least: 0, warnings: "", pattern: "" };
 
   class Report {
     constructor(root, { summary, cases }) {
       this.summary = summary;
       this.cases = cases;
-      this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0, warnings: "", pattern: "" };
+      this.query = { order: "improvement", descending: true, page: 1, ...NO_FILTERS };
       this.pages = cases.map((case_) => el(
         "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": ifonly.say("report.case", { episode: case_.episode }) },
       ));
@@ -54,11 +55,12 @@
       }
     }
 
-    /** The summary, with the cases of the pattern that the address names. */
+    /** The summary, with the cases of the pattern that the address names, and of nothing else. */
     showSummary() {
       const named = /^#pattern=(.*)$/.exec(location.hash);
       if (named) {
-        Object.assign(this.query, { pattern: decodeURIComponent(named[1]), page: 1 });
+        this.overview.querySelector(".filters").reset();
+        Object.assign(this.query, NO_FILTERS, { pattern: decodeURIComponent(named[1]), page: 1 });
         const field = this.overview.querySelector("#pattern");
         if (field) field.value = this.query.pattern;
       }

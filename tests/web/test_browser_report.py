@@ -119,26 +119,6 @@ def test_treatments_without_an_order_have_one_lane_of_labels(page: Any) -> None:
     expect(shown.locator(".lanes tr.best")).to_contain_text("transfer to <another> ward")
 
 
-def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
-    page.goto(page.url.partition("#")[0] + "#summary")
-    shown = page.locator(".report-summary")
-    expect(shown.locator(".cohort tbody .tag.good").first).to_have_text("Holds on all four counts")
-    expect(shown.locator(".cohort tbody .tag.reserved").first).to_have_text("With reservations: evidence uncertain")
-    shown.locator(".patterns summary").click()
-    expect(shown.locator(".patterns tbody tr")).to_have_count(2)
-    shown.get_by_role("link", name="Fluids lowered by two levels or more, hour 0 to 8").click()
-    expect(shown.locator("#pattern")).to_have_value("fluids|lowered|2|0")
-    expect(shown.locator(".list-state")).to_contain_text("37 cases")
-    shown.locator(".cohort tbody th a").first.click()
-    back = page.locator(".report-case:visible .case-nav").get_by_role("link", name="fluids lowered")
-    expect(back).to_have_text("fluids lowered by two levels or more, hour 0 to 8 (12 of 30)")
-    back.click()
-    expect(shown.locator(".list-state")).to_contain_text("37 cases")
-    shown.locator("#pattern").select_option("")
-    expect(shown.locator(".list-state")).to_contain_text("74 cases")
-    page.goto(page.url.partition("#")[0] + "#summary")
-
-
 def test_what_is_not_proven_is_not_called_best(page: Any) -> None:
     shown = open_case(page, "open")
     expect(shown.locator(".seal")).to_have_text("With reservations")
@@ -334,3 +314,23 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
     assert printed == {"cases": 4, "controls": 0, "warnings": 3, "wide": 0}
     assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"
+
+
+def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
+    page.goto(page.url.partition("#")[0] + "#summary")
+    shown = page.locator(".report-summary")
+    expect(shown.locator(".cohort tbody .tag.good").first).to_have_text("Holds on all four counts")
+    expect(shown.locator(".cohort tbody .tag.reserved").first).to_have_text("With reservations: evidence uncertain")
+    shown.locator(".patterns summary").click()
+    expect(shown.locator(".patterns tbody tr")).to_have_count(2)
+    shown.get_by_role("link", name="Fluids lowered by two levels or more, hour 0 to 8").click()
+    expect(shown.locator("#pattern")).to_have_value("fluids|lowered|2|0")
+    expect(shown.locator(".list-state")).to_contain_text("37 cases")
+    shown.locator(".cohort tbody th a").first.click()
+    back = page.locator(".report-case:visible .case-nav").get_by_role("link", name="fluids lowered")
+    expect(back).to_have_text("fluids lowered by two levels or more, hour 0 to 8 (12 of 30)")
+    back.click()
+    expect(shown.locator(".list-state")).to_contain_text("37 cases")
+    shown.locator("#pattern").select_option("")
+    expect(shown.locator(".list-state")).to_contain_text("74 cases")
+    page.goto(page.url.partition("#")[0] + "#summary")

@@ -155,7 +155,7 @@ def find_apart(tree: Tree, settings: BranchAndBound, number: int, first: Solutio
         sequence = part.incumbents.sequences[0, part.incumbents.simplest()[0, -1]].to(torch.int64)
         chosen = torch.cat([chosen, sequence[None]])
         found.append(Alternative(sequence.cpu().numpy(), float(problem.outcome(sequence))))
-    details = first.certificate.details | {"alternatives_proven": proven, "alternatives_cut": False}
+    details = {**first.certificate.details, "alternatives_proven": proven, "alternatives_cut": False}
     return replace(first, alternatives=tuple(found), certificate=replace(first.certificate, details=details))
 
 

@@ -78,6 +78,7 @@
       this.slots = {};
       this.build();
       new ResizeObserver(() => this.resized()).observe(root);
+      ifonly.onColours(() => this.draw());
     }
 
     heading(extra, ...children) {

@@ -23,6 +23,7 @@
         if (this.overview) this.drawSummary();
         return [...this.views.values()];
       });
+      ifonly.onColours(() => this.overview && !this.overview.hidden && this.drawSummary());
       new ResizeObserver(() => {
         if (this.overview && !this.overview.hidden && this.overview.clientWidth !== this.width) this.drawSummary();
       }).observe(root);

@@ -58,9 +58,12 @@ class Reader(HTMLParser):
 def made_pages(id: str) -> dict[str, str]:
     case = plain_case(id)
     first = {"total": 1, "page": 1, "size": 50, "rows": [ROW | {"episode": id}]}
+    recurring = {name: made_summary([made_case(id)])[name] for name in ("patterns", "smallest_cell")}
     return {
-        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}),
-        "case.html": pages.render("case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}),
+        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}, recurring=recurring),
+        "case.html": pages.render(
+            "case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}, patterns=recurring["patterns"]
+        ),
         "error.html": pages.render("error.html", status=404, what=f"There is no episode {id}.", do="Choose another."),
         "login.html": pages.render("login.html", failed=True, next=f"/case?episode={id}"),
         "report.html": pages.render("report.html", summary=made_summary([made_case(id)]), cases=[case]),
@@ -154,7 +157,7 @@ def test_what_json_does_not_have_is_refused() -> None:
     case = plain_case()
     case["observed"]["outcome"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
-        pages.render("case.html", case=case, about=ABOUT, note=None)
+        pages.render("case.html", case=case, about=ABOUT, note=None, patterns=[])
 
 
 CODE = re.compile(r"(?:\bsay|\bparagraph)\(\s*\"([^\"]+)\"")

@@ -35,7 +35,7 @@ test: install browser
 	$(BIN)/mypy
 	$(TESTS)
 
-# All random problems, examples and made-up requests, of which `make test` tries a fifth, and what takes long.
+# All parameters, random problems, examples and made-up requests, of which `make test` tries some, and what takes long.
 test-long: install browser
 	IFONLY_TESTS=long $(TESTS)
 

@@ -23,6 +23,7 @@ from paper.evidence_tables import (
     RULE_AND_CHECK,
     answers_table,
     caught,
+    caught_by_cell,
     cost_table,
     objective_table,
     percent,
@@ -93,7 +94,8 @@ def _harmful_caught(known: pl.DataFrame) -> Iterator[str]:
         f"of those that help ({with_check:.0%} where answers of failed models count as the worst). The goal, "
         f"{CAUGHT:.0%}, was {_reached(rate >= CAUGHT)}. The verdict itself does not believe "
         f"{percent(unbelieved.filter(~helps))} of the harmful ones, nor {percent(unbelieved.filter(helps))} of those "
-        f"that help; it supports {percent(supported.filter(~helps))} of the harmful ones."
+        f"that help; it supports {percent(supported.filter(~helps))} of the harmful ones. Who knew of each cell the "
+        f"share of its answers that help, and no more, would catch {caught_by_cell(known):.0%}."
     )
 
 

@@ -3,12 +3,14 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import ifonly
 from ifonly import RunSettings, load_run, solve_cohort
+from ifonly.journal import line_of
 from ifonly.runs.folder import MANIFEST, ROWS, TABLE
 
 pytestmark = pytest.mark.usefixtures("unpainted")
@@ -41,6 +43,11 @@ def unfinished(folder: Path, rows: list[str]) -> Path:
     (folder / ROWS).write_text("".join(rows))
     (folder / TABLE).unlink()
     return folder
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as the journal would have it."""
+    return line_of(json.dumps({name: value for name, value in row.items() if name != "checksum"})).decode()
 
 
 def lines(folder: Path) -> list[str]:
@@ -102,7 +109,7 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
     rows = [json.loads(line) for line in lines(run_folder)]
     for row in rows:
         row |= {"status": "time limit", "upper_bound": row["outcome"] + 1.0, "changes": 1, "proven": False}
-    unfinished(run_folder, [json.dumps(row) + "\n" for row in rows])
+    unfinished(run_folder, [line(row) for row in rows])
     found = []
     for cost in (0.0, 3.0):
         manifest = json.loads((run_folder / MANIFEST).read_text())
@@ -118,7 +125,7 @@ def test_bounds_know_what_changes_cost(run, run_folder: Path, tmp_path: Path) ->
 def test_an_outcome_that_is_unknown_is_no_crash(run, run_folder: Path) -> None:
     rows = [json.loads(line) for line in lines(run_folder)]
     rows[0] |= {"clipped_outcome": None, "improvement": None}
-    result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
+    result = run("summarize", unfinished(run_folder, [line(row) for row in rows]))
     assert result.exit_code == 0, result.output
     assert "1 answer without a known outcome within the features' ranges is not in averages." in result.stdout
     assert "outcome of zero" not in result.stdout
@@ -150,7 +157,7 @@ def test_a_run_of_failures(run, run_folder: Path) -> None:
         kept = {name: row[name] for name in ("position", "episode", "subject", "horizon")}
         row |= dict.fromkeys(row) | kept | {"status": "failed", "reason": None}
         row["reason"] = {"code": "refused", "detail": f"episode {row['episode']!r}: no noise"}
-    result = run("summarize", unfinished(run_folder, [json.dumps(row) + "\n" for row in rows]))
+    result = run("summarize", unfinished(run_folder, [line(row) for row in rows]))
     assert result.exit_code == 3
     assert f"all {EPISODES} episodes of this run failed" in " ".join(result.stderr.split())
     assert "episode …: no noise" in result.stderr

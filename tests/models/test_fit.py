@@ -23,6 +23,7 @@ from fitted_cohorts import (
 import ifonly.models
 from ifonly import ActionSpace, Cohort, Episode, Feature, LocationScale, Scaler, Schema
 from ifonly.errors import FitError, InputError, SchemaMismatchError, StoreError
+from ifonly.models.adam import Adam
 from ifonly.models.base import TrainableModel
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
@@ -383,13 +384,13 @@ def test_rates_fall_along_half_a_cosine_to_a_hundredth():
 
 def test_every_epoch_is_trained_at_its_rate(cohort, monkeypatch):
     rates: list[float] = []
-    step = torch.optim.Adam.step
+    step = Adam.step
 
-    def noted(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        rates.extend(group["lr"] for group in self.param_groups)
-        return step(self, *args, **kwargs)
+    def noted(self, loss, rate):  # type: ignore[no-untyped-def]
+        rates.append(rate)
+        return step(self, loss, rate)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    monkeypatch.setattr(Adam, "step", noted)
     settings = FitSettings(epochs=4, batch_size=100_000, learning_rate=0.02, schedule="cosine")
     falling = fit(small(), cohort, settings=settings)
     assert rates == [settings.rate(epoch) for epoch in range(1, 5)]

@@ -20,6 +20,7 @@ from paper.evidence_tables import (
     auc,
     best_half,
     caught,
+    caught_by_cell,
     cost_table,
     objective_table,
     probability_table,
@@ -296,6 +297,14 @@ class TestTables:
             == 12
         )
         assert not objective_table(cells).height
+
+    def test_what_one_who_knows_the_cells_would_catch(self) -> None:
+        helps = [*[True] * 5, *[False] * 5, *[True] * 14, False, *[False] * 2, *[True] * 1]
+        table = pl.DataFrame({"cell": [*[0] * 10, *[1] * 15, *[2] * 3], "helps": helps})
+        # A tenth of 20 are two false alarms: one in the worst cell, and a fifth of the next.
+        assert caught_by_cell(table) == pytest.approx((2 + 5 * 1 / 5) / 8)
+        blameless = pl.DataFrame({"cell": [0, 0, 1], "helps": [False, False, True]})
+        assert caught_by_cell(blameless) == 1
 
     def test_one_world_has_no_verdicts(self, cell: Cell) -> None:
         cells = [spread(cell, "tumour", PLAIN, [3.0, -1.0])]

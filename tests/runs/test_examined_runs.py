@@ -93,7 +93,7 @@ def test_clipped_outcomes_of_an_ensemble_are_the_objective_of_its_members(whole:
 
 def test_the_manifest_says_what_was_asked(whole: Run) -> None:
     manifest = whole.manifest
-    assert manifest["version"] == 3
+    assert manifest["version"] == 4
     assert whole.query == ASKED
     assert manifest["support"] == {"kind": "behaviour", "min_support": 0.02, "behaviour": BEHAVIOUR.fingerprint}
     thresholds = to_plain(Thresholds())
@@ -305,5 +305,5 @@ def test_an_answer_that_cannot_be_examined_is_still_one(
 def test_runs_of_other_versions_are_refused(tmp_path: Path) -> None:
     run = solve_small(COHORT, small_model(COHORT), tmp_path / "run")
     (run.folder / "run.json").write_text(json.dumps(run.manifest | {"version": 2}))
-    with pytest.raises(StoreError, match=r"version 2; ifonly .* reads version 3"):
+    with pytest.raises(StoreError, match=r"version 2; ifonly .* reads version 4"):
         load_run(run.folder)

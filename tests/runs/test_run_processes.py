@@ -85,6 +85,7 @@ def test_two_workers_make_the_same_table(whole, tmp_path: Path) -> None:
     wait_for(lambda: not any(is_alive(int(pid)) for pid in pids), "workers are left behind")
 
 
+@long
 def test_workers_that_die_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "MOST_DEATHS", 2)  # each death costs a process, and seconds
     cohort = cohort_with(3, 6, 4, 7, 5)

@@ -91,6 +91,7 @@ class Watch:
 @contextlib.contextmanager
 def reader(browser: Any) -> Iterator[Any]:
     """A browser with a memory of its own, as another person would have."""
+    _expect()
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     context.set_default_timeout(20_000)
     try:

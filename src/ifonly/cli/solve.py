@@ -20,7 +20,6 @@ from ifonly.cli.drawing import Watching, progress_bars, progress_lines
 from ifonly.cli.frame import ExitCode, Output, alarm, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.cli.queries import QueryOptions
-from ifonly.data.parsing import parse_json
 from ifonly.errors import IfonlyError, InputError, StoreError, VerificationError
 from ifonly.files import MOST_BYTES, file_reason, require_ordinary, write_text_atomically
 
@@ -287,6 +286,7 @@ def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file, whatever its name ends in."""
+    from ifonly.data.parsing import parse_json
 
     require_ordinary(path, most=MOST_BYTES)
     try:

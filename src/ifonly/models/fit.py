@@ -19,6 +19,7 @@ from ifonly.data.episode import FloatArray
 from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.errors import FitError, InputError
+from ifonly.models.adam import Adam
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.fit_report import DataCounts, FitReport, FitSettings
 from ifonly.progress import Progress, Tick, silent
@@ -183,20 +184,13 @@ def train(
 ) -> tuple[list[float], list[float]]:
     """Train `model` in place and leave it with the weights to keep; returns both loss curves."""
     settings = run.settings
-    optimizer = torch.optim.Adam(
-        # A schema without context has matrices without entries, which fused kernels need not know about.
-        [p for p in model.parameters() if p.requires_grad and p.numel()],
-        lr=settings.learning_rate,
-        fused=True,
-    )
+    optimizer = Adam(model.parameters())
     training_loss: list[float] = []
     validation_loss: list[float] = []
     best: dict[str, Tensor] = {}
     for epoch in range(1, settings.epochs + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate(epoch)
         try:
-            figures = {"training loss": _train_epoch(model, rows, optimizer, run)}
+            figures = {"training loss": _train_epoch(model, rows, optimizer, settings.rate(epoch), run)}
             if held_rows is not None:
                 figures["validation loss"] = -_mean(model.eval(), held_rows, settings)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
@@ -216,7 +210,7 @@ def train(
 
 
 def _train_epoch(
-    model: TrainableModel, rows: EncodedTransitions, optimizer: torch.optim.Optimizer, run: TrainingRun
+    model: TrainableModel, rows: EncodedTransitions, optimizer: Adam, rate: float, run: TrainingRun
 ) -> float:
     """One pass over the rows in random order; the mean loss of its transitions, not finite if training broke down."""
     model.train()
@@ -228,9 +222,7 @@ def _train_epoch(
             return value
         if run.settings.curvature:
             loss = loss + run.settings.curvature * model.curvature()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        optimizer.step(loss, rate)
         total += value * len(batch.actions)
     return total / len(rows.actions)
 

@@ -19,6 +19,7 @@ from ifonly.errors import FitError, InputError
 from ifonly.evidence.behaviour.behaviour import BehaviourModel, ChoiceNetwork, Neighbours
 from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport, CohortPart, by_action, by_probability, likeliest_error
+from ifonly.models.adam import Adam
 from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
 
@@ -153,17 +154,14 @@ def _train(
     progress: Progress,
 ) -> None:
     """Leave the network with the weights of the epoch that explains the second part best."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
+    optimizer = Adam(network.parameters())
     best, weights = math.inf, network.state_dict()
     for epoch in range(1, settings.epochs + 1):
+        rate = settings.learning_rate * (1 + math.cos(math.pi * (epoch - 1) / settings.epochs)) / 2
         order = torch.randperm(len(fitting.actions), generator=generator)
         for rows in order.split(settings.batch_size):
             *inputs, actions = (column[rows] for column in fitting)
-            optimizer.zero_grad()
-            F.cross_entropy(network(*inputs), actions).backward()
-            optimizer.step()
-        schedule.step()
+            optimizer.step(F.cross_entropy(network(*inputs), actions), rate)
         with torch.no_grad():
             loss = float(F.cross_entropy(network(*choosing[:3]).double(), choosing.actions))
         if not math.isfinite(loss):

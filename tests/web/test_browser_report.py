@@ -334,3 +334,19 @@ def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
     shown.locator("#pattern").select_option("")
     expect(shown.locator(".list-state")).to_contain_text("74 cases")
     page.goto(page.url.partition("#")[0] + "#summary")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_follow_the_readers_scheme_and_fit_a_narrow_window(browser: Any, report: str, scheme: str) -> None:
+    ground, ink = {"light": ("rgb(255, 255, 255)", "#1c2127"), "dark": ("rgb(20, 24, 29)", "#e6e9ec")}[scheme]
+    page = browser.new_page(viewport={"width": 320, "height": 700}, color_scheme=scheme)
+    page.goto(report)
+    page.locator(".patterns summary").click()
+    expect(page.locator("body")).to_have_css("background-color", ground)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    drawn = "document.querySelector('.report-summary .js-plotly-plot').layout.font.color"
+    assert page.evaluate(drawn) == ink
+    other = "dark" if scheme == "light" else "light"
+    page.emulate_media(color_scheme=other)
+    page.wait_for_function(f"{drawn} !== '{ink}'")
+    page.close()

@@ -20,6 +20,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 OPERATIONS = [
     "GET /api/about",
     "GET /api/episodes",
+    "GET /api/patterns",
     "GET /api/case",
     "POST /api/course",
     "POST /api/jobs",

@@ -31,7 +31,7 @@ OPERATIONS = [
     "GET /api/notes.csv",
     "GET /api/export",
 ]
-NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/notes.csv")
+NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/patterns", "GET /api/notes.csv")
 REQUEST = {
     "method": "method",
     "url": "url",

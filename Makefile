@@ -9,7 +9,8 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz docs api bench paper house clean
+.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash hashes sbom docs site wheel api bench paper house \
+	clean
 
 install: $(VENV)/.installed
 
@@ -61,9 +62,40 @@ endif
 fuzz: install
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --workers 2 $(ARGS)
 
+# Commands that write, killed with kill -9 before their writes; `make crash ARGS="--moments 50 --only cohort"` some.
+crash: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/crash.py $(ARGS)
+
+# Files that are read, mutated: only errors of ours may come of it; `make fuzz-readers ARGS="--count 2000 --seed 5"` some.
+fuzz-readers: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz_readers.py $(ARGS)
+
+# The tested versions with hashes of their files, after a change of constraints.txt; asks the index.
+hashes: install
+	$(BIN)/python tools/supply.py hashes
+
+# What is installed, as a bill of materials (CycloneDX).
+sbom: install
+	@mkdir -p runs
+	$(BIN)/python tools/supply.py sbom > runs/sbom.cdx.json
+
 # Outputs in README and docs, written anew where what they show has changed; PAGES="docs/theory.md" takes some.
 docs: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python tools/docs.py $(PAGES)
+
+# The documents as a site, in build/site, by tools of its own; a warning is an error.
+site: build/site-venv/.installed
+	build/site-venv/bin/python tools/site_pages.py
+
+build/site-venv/.installed: site-constraints.txt
+	$(PYTHON) -m venv build/site-venv
+	build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check -c $< mkdocs-material mkdocstrings-python
+	touch $@
+
+# The wheel, built, installed into an empty environment with the pinned versions, and put to work there.
+wheel:
+	rm -rf build/wheel
+	$(PYTHON) tools/wheel.py build/wheel
 
 # The public names and signatures that tests/test_public_api.py holds on to, after a change on purpose.
 api: install
@@ -74,4 +106,4 @@ house: install
 	$(BIN)/python tools/house.py --against $(BEFORE)
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,14 +13,15 @@ import typer
 
 from ifonly import load_model
 from ifonly.cli import options
+from ifonly.cli.build import CohortName
 from ifonly.cli.drawing import Bars, progress_bars
-from ifonly.cli.frame import ExitCode, Output, add_command, note, require_free
-from ifonly.cli.mimic import CohortName
+from ifonly.cli.frame import ExitCode, Output, add_command, name_damaged, note, require_free
 from ifonly.errors import StoreError
 from ifonly.files import available_cores, write_text_atomically
+from ifonly.journal import damaged_lines
 from ifonly.simulate import sepsis_schema
 from paper.accuracy_study import AccuracySettings, Examiner, accuracy_by_cohort_size
-from paper.bench import Bench, read_header
+from paper.bench import JOURNAL, Bench, read_header
 from paper.catalogue import ALL, chosen, finished_outcomes, write_page
 from paper.command_parts import Json, as_table, repeated, whole_number
 from paper.evidence_command import evidence
@@ -125,6 +126,7 @@ def reproduce(
     }
     conditions = {"stays": stays, "feature": minimize, "horizon": horizon, "epochs": epochs, "seed": seed}
     missing: list[str] = []
+    name_damaged(out / JOURNAL, damaged_lines(out / JOURNAL))
     with progress_bars() as bars:
         if draw_only:
             known = Conditions.of_header(read_header(out))
@@ -356,7 +358,7 @@ def real(
 ) -> ExitCode:
     """Real stays: whether models explain subjects held out, and whether their answers show anything impossible.
 
-    A cohort is built as `ifonly mimic build` does and split by subject; a model is fitted to one part, checked on
+    A cohort is built as `ifonly build` does and split by subject; a model is fitted to one part, checked on
     measured values of the other, and asked about its stays. Nothing is stored.
 
     Examples:

@@ -81,7 +81,7 @@ class RealRow:
 
 
 def real_cohort(source: Path, rules: CohortRule) -> Cohort:
-    """The cohort of a folder of clinical tables, or of the AI Clinician's table, as `ifonly mimic build` makes it."""
+    """The cohort of a folder of clinical tables, or of the AI Clinician's table, as `ifonly build` makes it."""
     with TemporaryDirectory() as folder:
         options = BuildOptions(selection=Selection(cohort=rules))
         return build_cohort(source, Path(folder) / "cohort", options).cohort

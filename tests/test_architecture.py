@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "ifonly"
 
 LAYERS = (
     ("errors", "version"),
-    ("progress", "files", "intervals", "records"),
+    ("progress", "files", "intervals", "markup", "records"),
     ("journal",),
     ("data", "proofs"),
     ("models", "constraints", "clinical"),
@@ -285,7 +285,7 @@ def test_nothing_names_a_machine() -> None:
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in paths
         if path.suffix not in (".png", ".parquet", ".safetensors") and path != Path(__file__)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
         if MACHINE_PATH.search(line)
     ]
     assert not wrong, "\n".join(wrong)

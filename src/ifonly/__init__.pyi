@@ -13,6 +13,7 @@ from ifonly.data import Episode as Episode
 from ifonly.data import Feature as Feature
 from ifonly.data import Scaler as Scaler
 from ifonly.data import Schema as Schema
+from ifonly.data.spaces import schema_from_spaces as schema_from_spaces
 from ifonly.data.store import load as load
 from ifonly.data.store import load_schema as load_schema
 from ifonly.data.store import read_table as read_table

@@ -1,5 +1,7 @@
 """Files that are never half-written, not even after a power cut, and what the machine offers."""
 
+import ctypes
+import errno
 import hashlib
 import os
 import platform
@@ -7,6 +9,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,12 +53,16 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
 
 
 def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> None:
+    """Give a finished folder the name of the old one; the old one is left as `scratch`, or removed."""
     require_only(target, {item.name for item in scratch.iterdir()} | set(outdated))
+    if exchange(scratch, target):
+        sync(target.parent)  # before the old one is removed: a power cut must find one of the two
+        return
     retired = _hidden_beside(target, old=True)
     try:
         target.rename(retired)
         scratch.rename(target)
-        sync(target.parent)  # before the old one is removed: a power cut must find one of the two
+        sync(target.parent)
     finally:
         if retired.exists() and not target.exists():
             retired.rename(target)
@@ -64,14 +71,53 @@ def _replace_folder(target: Path, scratch: Path, outdated: Collection[str]) -> N
             shutil.rmtree(retired, ignore_errors=True)
 
 
+_EXCHANGES = {"linux": ("renameat2", -100), "darwin": ("renameatx_np", -2)}
+"""The system's call that swaps two names at once, and its word for the current folder."""
+_SWAP = 2
+"""Its flag: both names stay, and mean each other's content."""
+_NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM}
+"""What file systems without it say."""
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two names, so that nobody ever sees either of them missing; False where the system or the disk cannot."""
+    name, here = _EXCHANGES.get(sys.platform, ("", 0))
+    call = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None
+    if call is None:
+        return False
+    if call(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(_SWAP)) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in _NOT_HERE:
+        return False
+    raise OSError(error, os.strerror(error), str(other))
+
+
+def bring_back(folder: Path) -> None:
+    """Give a folder its name again whose replacement was killed half-way, where names cannot be swapped at once.
+
+    For those who read: a folder that is there, or was never there, is left alone.
+    """
+    if not os.path.lexists(folder):
+        _tidy_up_beside(folder)
+
+
 def require_only(folder: Path, names: Collection[str]) -> None:
-    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine."""
-    others = sorted({item.name for item in folder.iterdir()} - set(names)) if folder.is_dir() else []
+    """Refuse to replace a folder that holds anything but files of these names; a missing one is fine.
+
+    What a process that was killed has left half-written in it goes with it.
+    """
+    others = sorted(set(names_in(folder)) - set(names))
     if others:
         raise StoreError(
             f"{folder} also holds {', '.join(others[:5])}, which overwriting would delete; move them away or choose "
             "another name."
         )
+
+
+def names_in(folder: Path) -> list[str]:
+    """What a folder holds, but for what killed processes have left half-written in it; nothing where there is none."""
+    return [item.name for item in folder.iterdir() if not _is_left_over(item)] if folder.is_dir() else []
 
 
 def check_writable(path: str | Path, *, folder: bool = False) -> None:
@@ -85,6 +131,7 @@ def check_writable(path: str | Path, *, folder: bool = False) -> None:
     if not folder and target.is_dir():
         raise StoreError(f"{path} is a folder, and a file is to be written there; choose another name.")
     existing = next((parent for parent in target.absolute().parents if os.path.lexists(parent)), target.absolute())
+    _tidy_up_beside(existing / target.name)
     probe = existing / _hidden_beside(target).name
     try:
         # Asking for permissions would not do: read-only disks and names that are too long show only now.
@@ -191,6 +238,12 @@ def _hidden_for(target: Path) -> list[tuple[Path, list[str]]]:
     except OSError:
         return []  # not there yet, or not to be listed
     return [(item, re.findall(_MARK, match[1])) for item, match in found if match]
+
+
+def _is_left_over(item: Path) -> bool:
+    """Whether a process hid this, and has ended since."""
+    found = re.fullmatch(rf"\..*?((?:{_MARK})+)", item.name)
+    return found is not None and not any(_may_live(mark) for mark in re.findall(_MARK, found[1]))
 
 
 def _may_live(mark: str) -> bool:

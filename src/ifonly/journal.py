@@ -105,6 +105,11 @@ class Journal:
             ) from error
 
 
+def damaged_lines(path: Path) -> list[int]:
+    """The numbers of the lines of a journal that are not what was written; none where there is no journal."""
+    return Journal(path, "journal", "").damaged() if path.is_file() else []
+
+
 @contextmanager
 def alone(path: Path, *, work: str) -> Iterator[None]:
     """Keep other processes away from the journal `path`, which is made if it is missing, until the block ends.

@@ -45,16 +45,32 @@ def _array(kind: type, missing: float) -> Any:
     def read(content: Any) -> Any:
         if isinstance(content, np.ndarray):
             return content
-        array: Any = np.array([missing if value is None else value for value in content] or content, dtype=kind)
-        if kind is np.int64 and not np.array_equal(array, np.array(content)):
+        values = [missing if value is None else value for value in _items(content)]
+        array: Any = _numbers(values, kind)
+        if kind is np.int64 and not np.array_equal(array, _numbers(values, np.float64)):
             raise ValueError("must hold whole numbers")
         return array
 
     return read
 
 
+def _items(content: Any) -> list[Any] | tuple[Any, ...]:
+    """What must be a list; anything else is refused where pydantic is told of it."""
+    if not isinstance(content, list | tuple):
+        raise ValueError("must be a list")
+    return content
+
+
+def _numbers(values: list[Any], kind: type) -> Any:
+    try:
+        return np.array(values, dtype=kind)
+    except (TypeError, OverflowError):
+        raise ValueError("must hold numbers") from None
+
+
 def _table(content: Any) -> FloatArray:
-    table = np.array([[math.nan if value is None else value for value in row] for row in content], dtype=np.float64)
+    rows = [[math.nan if value is None else value for value in _items(row)] for row in _items(content)]
+    table: FloatArray = _numbers(rows, np.float64)
     return np.where(np.abs(table) == LARGEST, np.copysign(math.inf, table), table)
 
 

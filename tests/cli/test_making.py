@@ -311,6 +311,22 @@ def test_a_damaged_journal_can_be_started_again(run, tmp_path: Path, cohort_fold
     assert run(*command, "--force").exit_code == 0
 
 
+def test_damaged_lines_of_a_journal_are_named(run, tmp_path: Path, cohort_folder: Path) -> None:
+    out, journal = tmp_path / "table.json", tmp_path / "table.json.journal"
+    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command += ["--location", "1.0", "--scale", "0.1"]
+    first = run(*command)
+    assert first.exit_code == 0
+    assert "damaged" not in first.stderr
+    lines = journal.read_text().splitlines(keepends=True)
+    lines[2] = lines[2].replace("1", "2")
+    journal.write_text("".join(lines))
+    again = run(*command)
+    assert again.exit_code == 0
+    assert f"{journal}: line 3 was damaged or altered" in again.stderr
+    assert again.stdout == first.stdout
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_import_says_how_steps_are_counted(run, tmp_path: Path, cohort_folder: Path, first: int) -> None:
     cohort = load_cohort(cohort_folder)

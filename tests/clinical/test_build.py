@@ -60,7 +60,7 @@ def test_what_is_stored(source: Path, tmp_path: Path) -> None:
     assert record["source"] == "MIMIC-III"
     assert record["settings"]["selection"]["cohort"] == "sepsis3"
     assert record["events"]["files"]["charted"]["rows"] > 0
-    assert load_metadata(tmp_path / "cohort")["provenance"]["made by"] == "ifonly mimic build"
+    assert load_metadata(tmp_path / "cohort")["provenance"]["made by"] == "ifonly build"
     assert {"CHARTEVENTS", "grid"} <= {tick.stage for tick in ticks}
     # The working folder is gone.
     assert [path.name for path in tmp_path.iterdir()] == ["cohort"]

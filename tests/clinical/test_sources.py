@@ -68,6 +68,12 @@ def test_a_missing_table_is_named(third: Path, name: str) -> None:
         find_source(third)
 
 
+def test_who_points_at_the_folder_of_stays_means_the_release(fourth: Path, tmp_path: Path) -> None:
+    assert find_source(fourth / "icu").folder == find_source(fourth).folder.resolve()
+    only_named_so = MimicTables().write(tmp_path / "other" / "icu")
+    assert find_source(only_named_so).release == "MIMIC-III"
+
+
 def test_a_missing_table_of_the_fourth_is_named_with_its_folder(fourth: Path) -> None:
     (fourth / "hosp" / "labevents.csv.gz").unlink()
     with pytest.raises(StoreError, match=r"looks like MIMIC-IV, but the table hosp/labevents\.csv\.gz"):
@@ -144,6 +150,7 @@ def test_other_labels_are_noticed() -> None:
     assert differing_labels({220052: "Arterial blood pressure MEAN", 1: "x"}, laboratory=False) == [1]
     assert differing_labels({50912: "Creatinine", 51265: "Platelets"}, laboratory=True) == [51265]
     assert differing_labels({123456: "not ours"}, laboratory=False) == []
+    assert differing_labels({220615: "Creatinine (serum)", 791: "Creatinine (serum)"}, laboratory=False) == [791]
 
 
 @needs_demo

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import ifonly
 from ifonly import files
 from ifonly.errors import StoreError
 from ifonly.files import atomic_file, atomic_folder, check_writable, sha256_of, write_text_atomically
@@ -77,6 +78,13 @@ def test_other_peoples_files_are_not_overwritten(tmp_path):
     assert names_in(tmp_path) == ["a"]
 
 
+@pytest.fixture
+def no_exchange(monkeypatch):
+    """A disk that cannot swap two names at once."""
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+
+
+@pytest.mark.usefixtures("no_exchange")
 def test_what_is_outdated_goes_with_the_old_folder_and_stays_with_it(tmp_path, monkeypatch):
     target = tmp_path / "a"
     make(target)
@@ -141,6 +149,7 @@ def test_an_error_in_the_block_changes_nothing(tmp_path, error, existing):
         assert contents(target) == whole("old")
 
 
+@pytest.mark.usefixtures("no_exchange")
 @pytest.mark.parametrize("error", [OSError("no space"), KeyboardInterrupt()])
 @pytest.mark.parametrize("done_first", [False, True])
 @pytest.mark.parametrize("call", [1, 2])
@@ -166,6 +175,7 @@ def test_an_error_while_swapping_leaves_one_of_the_two_complete(tmp_path, monkey
     assert names_in(tmp_path) == ["a"]
 
 
+@pytest.mark.usefixtures("no_exchange")
 def test_the_old_folder_survives_even_a_failing_rescue(tmp_path, monkeypatch):
     target = tmp_path / "a"
     make(target)
@@ -247,6 +257,7 @@ def test_places_that_cannot_be_written_are_named_as_given(tmp_path, monkeypatch)
 
 WRITING = """
 import pathlib, sys, time
+from ifonly import files
 from ifonly.files import atomic_file, atomic_folder
 
 def stop():
@@ -255,6 +266,7 @@ def stop():
 
 how, target = sys.argv[1:]
 if how == "swapping":
+    files.exchange = lambda one, other: False
     rename = pathlib.Path.rename
     pathlib.Path.rename = lambda self, to: (rename(self, to), stop())  # the old folder has gone, the new is not there
 if how == "file":
@@ -312,6 +324,40 @@ def test_a_folder_whose_replacement_was_killed_half_way_comes_back(tmp_path):
         make(target, "new")
     assert contents(target) == whole("old")
     assert names_in(tmp_path) == ["a"]
+
+
+def test_whoever_reads_a_folder_brings_it_back_too(tmp_path):
+    cohort = ifonly.simulate.simulate_cohort(2, seed=0, horizon=3)
+    model = ifonly.LocationScale(cohort.schema, hidden=(2,))
+    ifonly.save_cohort(cohort, tmp_path / "cohort")
+    ifonly.save_model(model, tmp_path / "model")
+    for name in ("cohort", "model"):
+        (tmp_path / name).rename(tmp_path / f".{name}-{files._this_machine()}-{2**22 + 1}-0a0a0a0a-old")
+    assert ifonly.load(tmp_path / "cohort").fingerprint() == cohort.fingerprint()
+    assert ifonly.load_model(tmp_path / "model").fingerprint() == model.fingerprint()
+    assert names_in(tmp_path) == ["cohort", "model"]
+    with pytest.raises(StoreError, match="does not exist"):
+        ifonly.load(tmp_path / "other")
+
+
+def test_a_folder_that_is_replaced_is_never_missing(tmp_path, monkeypatch):
+    """Where the disk can swap names, and the old one is left beside it until the new one has its name on disk."""
+    target = tmp_path / "a"
+    make(target)
+    seen = []
+    monkeypatch.setattr(files, "sync", lambda path: seen.append((target.exists(), len(names_in(tmp_path)))))
+    (tmp_path / "b").mkdir()
+    if not files.exchange(tmp_path / "b", target):
+        pytest.skip("this disk cannot swap names")
+    files.exchange(tmp_path / "b", target)
+    monkeypatch.setattr(Path, "rename", None)
+    with atomic_folder(target, overwrite=True) as folder:
+        fill(folder, "new")
+    assert contents(target) == whole("new")
+    assert seen[-1] == (True, 3)
+    assert names_in(tmp_path) == ["a", "b"]
+    with pytest.raises(FileNotFoundError):
+        files.exchange(tmp_path / "b", tmp_path / "missing")
 
 
 def test_hidden_things_of_other_machines_are_left_alone(tmp_path, monkeypatch):

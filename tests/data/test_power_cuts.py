@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ifonly
+from ifonly import files
 from ifonly.files import atomic_file, atomic_folder, write_text_atomically
 from ifonly.journal import Journal, alone
 from ifonly.runs.manifest import write_manifest
@@ -23,20 +24,21 @@ class ForgetfulDisk:
         self.faults: list[str] = []
         self.renames = 0
         fsync, rename, replace, mkdir, rmtree = os.fsync, os.rename, os.replace, os.mkdir, shutil.rmtree
+        exchange = files.exchange
 
         def synced(descriptor: int) -> None:
             fsync(descriptor)
             self.kept.add(_state(os.fstat(descriptor)))
             self.open_names = {folder for folder in self.open_names if not _same(folder, descriptor)}
 
-        def renaming(move: Callable[..., None]) -> Callable[..., None]:
-            def moved(source: os.PathLike[str], target: os.PathLike[str], **options: object) -> None:
+        def renaming(move: Callable[..., object]) -> Callable[..., object]:
+            def moved(source: os.PathLike[str], target: os.PathLike[str], **options: object) -> object:
                 self.renames += 1
                 for item in _below(Path(source)):
                     if _state(item.stat()) not in self.kept and not Path(target).name.endswith("-old"):
                         self.faults.append(f"{item.name} is not on disk when it becomes {target}")
-                move(source, target, **options)
                 self.open_names.add(Path(target).parent)
+                return move(source, target, **options)
 
             return moved
 
@@ -46,13 +48,14 @@ class ForgetfulDisk:
                 self.open_names.add(Path(path).parent)
 
         def removed(path: os.PathLike[str], *rest: object, **options: object) -> None:
-            if Path(path).name.endswith("-old") and Path(path).parent in self.open_names:
+            if Path(path).exists() and Path(path).parent in self.open_names:
                 self.faults.append(f"{path} is removed before its successor has its name on disk")
             rmtree(path, *rest, **options)  # type: ignore[arg-type]
 
         patch.setattr(os, "fsync", synced)
         patch.setattr(os, "rename", renaming(rename))
         patch.setattr(os, "replace", renaming(replace))
+        patch.setattr(files, "exchange", renaming(exchange))
         patch.setattr(os, "mkdir", made)
         patch.setattr(shutil, "rmtree", removed)
 
@@ -97,7 +100,7 @@ def test_files_and_folders_survive(tmp_path: Path, disk: ForgetfulDisk, times: i
             (folder / "one.txt").write_text("x")
             (folder / "inner").mkdir()
             (folder / "inner" / "two.txt").write_text("x")
-    assert disk.renames == times * 3 + (times - 1)
+    assert disk.renames >= times * 3
     assert disk.lost() == []
 
 
@@ -117,5 +120,5 @@ def test_what_the_package_stores_survives(tmp_path: Path, disk: ForgetfulDisk) -
         ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml", overwrite=True)
         ifonly.save_model(model, tmp_path / "model", overwrite=True)
         write_manifest(tmp_path, {})
-    assert disk.renames == 10
+    assert disk.renames >= 8
     assert disk.lost() == []

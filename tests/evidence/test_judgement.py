@@ -77,13 +77,17 @@ def probability_of(evidence: Evidence) -> float:
 
 
 def with_probability(wanted: float) -> Evidence:
-    """Evidence whose probability is `wanted`: how likely the rarest change is decides it, all else being the same."""
-    rule = the_rule()
-    rest = judged(probability=1.0)  # a support signal of 0
-    score = math.log(probability_of(rest) / (1 - probability_of(rest)))
-    signal = (math.log(wanted / (1 - wanted)) - score) / rule.weights["support"]
-    assert -4 < signal < 0, "else the probability is cut, and this helper makes something else"
-    return judged(probability=10**signal)
+    """Evidence whose probability is `wanted`: how likely the rarest change is decides it, all else being the same.
+
+    A low one needs a small influence, too.
+    """
+    for influence in (1.0, 0.1):
+        rest = probability_of(judged(probability=1.0, influence=influence))  # a support signal of 0
+        score = math.log(rest / (1 - rest))
+        signal = (math.log(wanted / (1 - wanted)) - score) / the_rule().weights["support"]
+        if -4 < signal < 0:
+            return judged(probability=10**signal, influence=influence)
+    raise AssertionError("the probability would be cut")
 
 
 # --- the rule

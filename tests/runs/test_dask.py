@@ -142,3 +142,35 @@ def test_a_lost_scheduler_is_said_so_in_one_line(scheduler, tmp_path: Path) -> N
     assert not logger.filters
     assert load_run(tmp_path / "run").counts == {}
     assert solve_small(cohort, small_model(cohort), tmp_path / "run").is_finished
+
+
+@long
+def test_a_scheduler_lost_in_mid_run_costs_nothing_but_time(scheduler, cluster, tmp_path: Path) -> None:
+    """What was answered before is kept, and another cluster ends with the table of a run here."""
+    process, address = scheduler
+    cohort, diary = small_cohort(12), tmp_path / "diary"
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "1", "--nthreads", "1"]
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "env": surroundings}
+    worker = subprocess.Popen([*command, "--no-dashboard", "--no-nanny", "--local-directory", tmp_path / "w"], **quiet)
+
+    def kill(tick: Tick) -> None:
+        if tick.done >= 4:
+            process.kill()
+
+    try:
+        model = small_model(cohort, diary=diary, pause=0.3)
+        with cluster_at(address) as client, pytest.raises(IfonlyError, match="the scheduler is gone"):
+            solve_small(cohort, model, tmp_path / "run", RunSettings(chunk=1), executor=client, progress=kill)
+    finally:
+        worker.kill()
+        worker.wait()
+    before = sum(load_run(tmp_path / "run").counts.values())
+    assert 4 <= before < 12
+    kept = (tmp_path / "run" / "rows.jsonl").read_bytes()
+    with distributed.Client(cluster) as other:
+        run = solve_small(cohort, small_model(cohort, diary=diary), tmp_path / "run", executor=other)
+    assert (tmp_path / "run" / "rows.jsonl").read_bytes().startswith(kept)
+    assert len((tmp_path / "run" / "rows.jsonl").read_bytes().splitlines()) == 12, "nothing is solved twice"
+    expected = solve_small(cohort, small_model(cohort), tmp_path / "here")
+    assert without_seconds(run).equals(without_seconds(expected))

@@ -130,7 +130,7 @@ def test_records_say_what_stages_were_made_of(finished: Path) -> None:
         assert record["outputs"]
         assert record["seconds"] >= 0
     fit = json.loads((finished.parent / "fit" / "stage.json").read_text())
-    assert set(fit["outputs"]) == {"fit/model.json", "fit/model.safetensors"}
+    assert set(fit["outputs"]) == {"fit/README.md", "fit/model.json", "fit/model.safetensors"}
     assert set(fit["inputs"]) == {"settings", "split"}
     log = [json.loads(line) for line in (finished.parent / "study.log.jsonl").read_text().splitlines()]
     assert [line["stage"] for line in log] == NAMES

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ifonly.cli import cohorts, data, info, learning, mimic, queries, report, serve, solve, study
+from ifonly.cli import build, cohorts, data, info, learning, queries, report, serve, solve, study
 from ifonly.cli.frame import EXIT_CODES, Output, add_command, paragraphs
 from ifonly.version import __version__
 
@@ -68,7 +68,7 @@ add_command(app, "init", study.init)
 add_command(app, "run", study.run)
 add_command(app, "simulate", data.simulate, about_values=True)
 add_command(app, "import", data.import_table, about_values=True)
-add_command(app, "mimic", mimic.mimic, about_values=True)
+add_command(app, "build", build.build, about_values=True)
 add_command(app, "card", data.card, about_values=True)
 add_command(app, "split", data.split, about_values=True)
 add_command(app, "pool", data.pool, about_values=True)
@@ -81,6 +81,7 @@ add_command(app, "solve", solve.solve)
 add_command(app, "cohort", cohorts.cohort)
 add_command(app, "summarize", report.summarize)
 add_command(app, "report", report.report)
+add_command(app, "deidentify", report.deidentify)
 add_command(app, "serve", serve.serve, has_json=False)
 add_command(app, "verify", solve.verify)
 add_command(app, "info", info.info, about_values=True)

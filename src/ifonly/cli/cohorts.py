@@ -16,7 +16,7 @@ from rich.table import Table
 import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
-from ifonly.cli.frame import ExitCode, Output, alarm, note, require_extra
+from ifonly.cli.frame import ExitCode, Output, alarm, name_damaged, note, require_extra
 from ifonly.cli.options import flag, option
 from ifonly.cli.queries import QueryOptions
 from ifonly.progress import Tick
@@ -163,9 +163,7 @@ def _deliver(run: ifonly.Run) -> ExitCode:
     if failed:
         more = f" (and {len(failed) - 1:,} more, with their reasons in the table)" if len(failed) > 1 else ""
         alarm("error", f"{next(iter(failed.values()))}{more}")
-    if run.damaged_lines:
-        lines = ", ".join(map(str, run.damaged_lines))
-        alarm("caution", f"{run.folder / ROWS}: line {lines} was damaged or altered, and set aside; solved again.")
+    name_damaged(run.folder / ROWS, run.damaged_lines)
     if run.check is not None and run.check.failed:
         alarm("caution", caution_message(run.check))
     return _exit_code(run.counts)

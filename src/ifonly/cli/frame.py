@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
@@ -27,6 +27,7 @@ from ifonly.errors import (
     VerificationError,
 )
 from ifonly.files import check_writable, file_reason
+from ifonly.text.catalogue import say
 
 WIDTH_ELSEWHERE = 120
 """Columns for tables that are not shown on a terminal, which would say how many it has."""
@@ -99,6 +100,15 @@ def note(label: str, message: object, *, style: str = "bold yellow") -> None:
 def alarm(label: str, message: object) -> None:
     """The same about what is wrong."""
     note(label, message, style="bold red")
+
+
+def name_damaged(journal: Path, lines: Sequence[int]) -> None:
+    """Say which lines of a journal were set aside, if any: what they told is done again."""
+    if lines:
+        alarm(
+            "caution",
+            say("journal.damaged", journal=journal, lines=", ".join(f"{line:,}" for line in lines), count=len(lines)),
+        )
 
 
 def add_command(

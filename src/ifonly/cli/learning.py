@@ -14,11 +14,12 @@ import typer
 import ifonly
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
-from ifonly.cli.frame import ExitCode, Output, require_free
+from ifonly.cli.frame import ExitCode, Output, name_damaged, require_free
 from ifonly.cli.options import flag, option
 from ifonly.cli.solve import check_plot_name, read_json
 from ifonly.errors import IfonlyError, InputError, SettingError, StoreError
 from ifonly.files import check_writable, write_text_atomically
+from ifonly.journal import damaged_lines
 
 if TYPE_CHECKING:
     from ifonly.evidence.check.measure import Groupings
@@ -115,7 +116,7 @@ def fit(
     check_plot_name(plot)
     require_free(plot, folder=out, force=force)
     from ifonly.study.plan import MODELS, FitPlan
-    from ifonly.study.stages import store_model
+    from ifonly.study.stages import recipes_journal, store_model
 
     if limits == (None,):
         limits = (None,) * len(MODELS[kind.value][1])
@@ -127,6 +128,7 @@ def fit(
         if isinstance(error, SettingError) and error.setting == "refits":
             raise typer.BadParameter(f"--ensemble {ensemble}: {error.why}") from None
         raise typer.BadParameter(f"--{error}") from None
+    name_damaged(recipes_journal(out), damaged_lines(recipes_journal(out)))
     with progress_bars() as bars:
         model = store_model(episodes, out, chosen, overwrite=force, progress=bars)
     report = model.fit_report
@@ -205,6 +207,7 @@ def crossval(
                 f"{out} holds another cross-validation (of other data, settings or limits) or something else; move it "
                 "away, choose another name, or replace it with --force."
             )
+    name_damaged(journal, damaged_lines(journal))
     with progress_bars() as bars:
         table = ifonly.cross_validate(template, cohort, plan, journal=journal, progress=bars)
     document = {"format": FORMAT, "version": VERSION, **table.to_dict()}
@@ -259,7 +262,8 @@ def check(
 
     Log-likelihood against plain baselines, the noise against its prior, predictive intervals, courses several steps
     ahead; by feature, action and group. Each doubt comes with its likely cause and with what to try. Ends with exit
-    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out.
+    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out; stopped, it goes on
+    when the same command is given again.
 
     Examples:
     ifonly check --model models/sepsis --episodes data/others
@@ -268,6 +272,7 @@ def check(
     """
     groupings = options.groupings(by)
     from ifonly.evidence.check.model_check import Level
+    from ifonly.evidence.check.remedies import forget_trials
     from ifonly.evidence.check.thresholds import load_thresholds
     from ifonly.models.checkpoint import CHECK
     from ifonly.report.check_page import require_page, write_check_page
@@ -296,7 +301,8 @@ def check(
             seed=seed,
             progress=bars,
         )
-        trials = () if training is None else _tried(checked, training, cohort, found, (groupings, epochs, bars))
+        how = (groupings, epochs, bars, _trials_journal(model))
+        trials = () if training is None else _tried(checked, training, cohort, found, how)
     output = Output()
     tried = {} if training is None else {"tried": [trial.to_dict() for trial in trials]}
     output.tell(found.to_dict() | tried, found.details() if details else str(found))
@@ -312,6 +318,8 @@ def check(
     if report is not None:
         write_check_page(found, report, trials=trials)
         output.show(f"written: {report}")
+    if training is not None:
+        forget_trials(_trials_journal(model))
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED
 
 
@@ -320,14 +328,21 @@ def _tried(
     training: ifonly.Cohort,
     cohort: ifonly.Cohort,
     found: ifonly.ModelCheck,
-    how: tuple[Groupings, int, Progress],
+    how: tuple[Groupings, int, Progress, Path],
 ) -> tuple[Trial, ...]:
-    """What the check advises, tried: groups to look at, epochs and progress are `how`."""
+    """What the check advises, tried: groups to look at, epochs, progress and journal are `how`."""
     from ifonly.evidence.check.remedies import try_remedies
 
-    groupings, epochs, progress = how
+    groupings, epochs, progress, journal = how
     settings = ifonly.FitSettings(epochs=epochs)
-    return try_remedies(model, training, cohort, found, by=groupings, settings=settings, progress=progress)
+    return try_remedies(
+        model, training, cohort, found, by=groupings, settings=settings, journal=journal, progress=progress
+    )
+
+
+def _trials_journal(model: Path) -> Path:
+    """Where remedies that are tried are kept until all that was asked for is written: beside the model."""
+    return model.with_name(f"{model.name}.tried")
 
 
 def _fitted_to(model: Path, episodes: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Commands that tell what a cohort run found: `summarize`, and `report`, one HTML file for people to read."""
+"""Commands that tell what a cohort run found: `summarize`; `report`, one HTML file for people; both under codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
 from ifonly.cli.options import argument, flag, option
-from ifonly.files import check_writable
+from ifonly.files import atomic_folder, check_writable
 
 
 def summarize(
@@ -146,4 +146,33 @@ def report(
         )
     size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
     Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
+    return ExitCode.DONE
+
+
+def deidentify(
+    run: Annotated[Path, argument("RUN", "A finished run, a folder that `ifonly cohort` made.")],
+    key: Annotated[Path, argument("KEYFILE", "Where the key of the codes is; made where it is missing. Keep it.")],
+    out: Annotated[Path, argument("FOLDER", "Gets report.html and summary; must not exist yet.")],
+) -> ExitCode:
+    """Write report and summary of a run for people outside: codes in place of ids, rounded values, no small groups.
+
+    The same id has the same code in everything that is written with the same key, and nobody can go from one to the
+    other without it. A long course is still somebody's: who may see it is for you to say.
+
+    Examples:
+    ifonly deidentify runs/k3 private/key for-others
+    """
+    from ifonly.report.deidentify import Deidentifier
+    from ifonly.report.folders import write_summary
+
+    require_free(folder=out, force=False)
+    codes = Deidentifier.from_file(key)
+    with progress_bars() as bars, atomic_folder(out) as scratch:
+        settings = ifonly.ReportSettings(deidentify=codes)
+        written = ifonly.write_report(run, scratch / "report.html", settings, progress=bars)
+        write_summary(written.summary, scratch / "summary")
+    document = {"folder": str(out), "cases": [case.episode for case in written.cases], "key": str(key)}
+    Output().tell(
+        document, f"{len(written.cases)} cases", f"written: {out} (report.html, summary), under codes of {key}"
+    )
     return ExitCode.DONE

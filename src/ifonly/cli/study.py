@@ -16,10 +16,11 @@ import ifonly
 from ifonly.cli import options
 from ifonly.cli.details import show_evidence
 from ifonly.cli.drawing import study_progress
-from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
+from ifonly.cli.frame import ExitCode, Output, alarm, name_damaged, note, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.errors import InputError, StoreError
-from ifonly.files import write_text_atomically
+from ifonly.files import check_writable, names_in, write_text_atomically
+from ifonly.journal import damaged_lines
 from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def init(
     if others and source.is_dir():
         raise typer.BadParameter(f"{others[0]}: further tables are joined to a table, not to a folder.")
     schema = out.with_name(SCHEMA_FILE) if source.is_file() else None
-    require_free(out, schema, force=force)
+    require_free(out, force=force)
+    if schema is not None:
+        check_writable(schema)
     from ifonly.data.drafts import draft_text
     from ifonly.study.templates import DEFAULT_FEATURE, source_text, study_text
 
@@ -85,12 +88,14 @@ def init(
         draft = _draft(source, others, hints, schema.parent)
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
-        write_text_atomically(schema, draft_text(draft, source.name))
+        _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     elif not (source / "metadata.json").is_file():
+        from ifonly.clinical.meds import meds_files
         from ifonly.clinical.sources import find_source
 
-        find_source(source)  # refuses a folder that is not MIMIC's, and says what is missing
+        if not meds_files(source):
+            find_source(source)  # refuses a folder that is not MIMIC's, and says what is missing
     data = source_text(source, out.parent, schema=None if schema is None else schema.name)
     write_text_atomically(out, study_text(data, name=out.name, feature=feature))
     output = Output()
@@ -138,6 +143,13 @@ def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], fol
         return replace(draft, columns=replace(draft.columns, join=tuple(joins)))
     except InputError as error:
         raise InputError(f"{table}: {error}") from None
+
+
+def _write_draft(schema: Path, text: str, *, force: bool) -> None:
+    """Write a first schema file, unless it stands there already, from a time when the study was not yet written."""
+    if not schema.is_file() or schema.read_bytes() != text.encode():
+        require_free(schema, force=force)
+        write_text_atomically(schema, text)
 
 
 def _show_draft(draft: Draft, output: Output) -> None:
@@ -234,7 +246,11 @@ AFTER_CHECK = ("cohort", "summary", "report")
 def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCode:
     """Do what is to be done, and show what came out; that the model failed its check is not to be overlooked."""
     from ifonly.study import plan, run_study
+    from ifonly.study.run import LOG
+    from ifonly.study.stages import recipes_journal
 
+    for journal in (study.folder / LOG, recipes_journal(study.folder / "fit")):
+        name_damaged(journal, damaged_lines(journal))
     with study_progress() as watch:
         done = run_study(study, until=until, watch=watch)
     output.document(
@@ -275,8 +291,10 @@ def _show_answers(study: Study, output: Output) -> None:
     """The answers, as far as they fit, with what speaks for each and against it."""
     from ifonly.report.tables import results_table
     from ifonly.result.table import FAILED
+    from ifonly.runs.folder import ROWS
 
     found = ifonly.load_run(study.folder / "cohort")
+    name_damaged(found.folder / ROWS, found.damaged_lines)
     table = found.table()
     answered = table.filter(table["status"] != FAILED)["episode"].to_list()
     if len(answered) <= MOST_SHOWN:
@@ -307,7 +325,7 @@ def demo(
     """
     file = out / STUDY_FILE
     if not file.exists():
-        if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        if out.is_file() or names_in(out):
             raise StoreError(f"{out} holds other things, and no {STUDY_FILE}; choose an empty or a new folder.")
         _write_demo(file)
     from ifonly.study import load_study

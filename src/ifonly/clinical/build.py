@@ -38,6 +38,8 @@ class BuildOptions:
 
     selection: Selection = field(default_factory=Selection)
     levels: LevelChoice = field(default_factory=LevelChoice)
+    codes: Path | None = None
+    """The code map of a MEDS dataset, or further items of MIMIC."""
     memory: str = "4GB"
     """The most memory for reading tables."""
     threads: int | None = None
@@ -75,9 +77,9 @@ def build_cohort(
 ) -> Build:
     """Build a cohort and store it in the folder `out`, completely or not at all.
 
-    `source` is a folder as PhysioNet ships it (MIMIC-III or MIMIC-IV), or the table (a file) that the AI Clinician's
-    code exports. What was read from a folder is kept in a working folder until the cohort is stored, so that a build
-    that was interrupted goes on where it stopped.
+    `source` is a folder as PhysioNet ships it (MIMIC-III or MIMIC-IV), a MEDS dataset, or the table (a file) that the
+    AI Clinician's code exports. What was read from a folder is kept in a working folder until the cohort is stored, so
+    that a build that was interrupted goes on where it stopped.
     """
     chosen = options or BuildOptions()
     target = Path(out)
@@ -85,7 +87,8 @@ def build_cohort(
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
     if not Path(source).exists():
         raise StoreError(
-            f"{source} does not exist; expected a folder with MIMIC's tables, or the AI Clinician's table."
+            f"{source} does not exist; expected a folder with MIMIC's tables or a MEDS dataset, or the AI Clinician's "
+            "table."
         )
     check_writable(target, folder=True)
     require_only(target, {*FILES, *(PICTURES if finish is not None else ())})  # before hours of reading
@@ -108,7 +111,9 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
 
 
 def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
-    events = read_events(source, work, memory=options.memory, threads=options.threads, progress=progress)
+    events = read_events(
+        source, work, codes=options.codes, memory=options.memory, threads=options.threads, progress=progress
+    )
     selected = select_once(events.folder, options.selection, listed=events.listed, progress=progress)
     origin = {"source": events.release, "events": events.counts}
     return _finished(replace(selected, remarks=events.notes), origin, options)
@@ -139,7 +144,7 @@ def _finished(selected: SelectedStays, origin: Mapping[str, Any], options: Build
 
 def _store(build: Build, target: Path, *, overwrite: bool, finish: Finish | None) -> None:
     with atomic_folder(target, overwrite=overwrite) as folder:
-        provenance = {"made by": "ifonly mimic build", "source": build.origin["source"], **build.origin["settings"]}
+        provenance = {"made by": "ifonly build", "source": build.origin["source"], **build.origin["settings"]}
         # Into the fresh folder, which is empty: the cohort's own files are written first.
         save_cohort(build.cohort, folder, provenance=provenance, overwrite=True)
         build.grid.write_parquet(folder / "grid.parquet")

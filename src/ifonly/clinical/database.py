@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +42,11 @@ def csv_relation(table: Table) -> str:
 def parquet_relation(path: Path) -> str:
     """The rows of a Parquet file."""
     return f"read_parquet({quoted(_literal(path))})"
+
+
+def parquet_relations(paths: Iterable[Path]) -> str:
+    """The rows of several Parquet files that have the same columns."""
+    return f"read_parquet([{', '.join(quoted(_literal(path)) for path in paths)}], union_by_name = true)"
 
 
 def _literal(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""From the files of a MIMIC release to canonical event tables, one streaming pass per file.
+"""From the files of a MIMIC release or a MEDS dataset to canonical event tables, one streaming pass per file.
 
 Every pass and every event table is a stage: written whole or not at all, and not made again while the file and the
 rules that it comes from are the same.
@@ -6,20 +6,23 @@ rules that it comes from are the same.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ifonly.clinical.cache import Counts, TableCache, code_of
+from ifonly.clinical.code_map import with_items
 from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
 from ifonly.clinical.inclusion import TABLES, FlowStep
 from ifonly.clinical.items import differing_labels
+from ifonly.clinical.meds import MedsSource, find_meds, meds_files, meds_notes, meds_stages
 from ifonly.clinical.passes import Pass, make_passes, pass_recipe, run_pass
 from ifonly.clinical.rules import EventRule, check_losses, loss_notes, read_rules
-from ifonly.clinical.sources import Source, find_source
+from ifonly.clinical.sources import Source, Table, find_source
 from ifonly.clinical.treatments import DEFAULT_WEIGHT
+from ifonly.data.plain import read_mapping
 from ifonly.errors import InputError
 from ifonly.files import write_text_atomically
 from ifonly.progress import Progress, Tick, silent
@@ -58,16 +61,19 @@ def read_events(
     source: str | Path,
     work: str | Path,
     *,
+    codes: Path | None = None,
     memory: str = "4GB",
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Events:
-    """Read a folder of MIMIC-III or MIMIC-IV tables into event tables under `work`/stages.
+    """Read a folder of MIMIC-III or MIMIC-IV tables, or a MEDS dataset, into event tables under `work`/stages.
+
+    `codes` is a file: the code map of a MEDS dataset, or items of MIMIC to read besides the packaged ones.
 
     `memory` limits what the database holds (the rest waits in temporary files under `work`, removed at the end);
     `threads` is by default the number of cores. Progress comes per file, in bytes, then per event table.
     """
-    found = find_source(source)
+    found = recognise(source, codes)
     work = Path(work)
     reader = _Reader(found, TableCache(work / "stages"), TableCache(work / "stages" / "passes"), progress)
     with open_database(work / "temporary", memory=memory, threads=threads) as database:
@@ -80,11 +86,19 @@ def read_events(
     return Events(work / "stages", found.release, counts, tuple(notes), tuple(made))
 
 
+def recognise(folder: str | Path, codes: Path | None = None) -> Source | MedsSource:
+    """What a folder holds: a MEDS dataset, or a release of MIMIC, with further items where a file names some."""
+    if meds_files(Path(folder)):
+        return find_meds(Path(folder), codes)
+    found = find_source(folder)
+    return found if codes is None else replace(found, items=with_items(found.items, read_mapping(codes)))
+
+
 @dataclass
 class _Reader:
     """One build of event tables."""
 
-    source: Source
+    source: Source | MedsSource
     stages: TableCache
     passes: TableCache
     """The passes' rows and what only rules read, apart from the event tables."""
@@ -92,15 +106,25 @@ class _Reader:
 
     def make_passes(self, database: Database) -> Iterator[str]:
         """Make each pass that is not there; yield the names of those that were made."""
-        passes = make_passes(self.source)
+        if isinstance(self.source, MedsSource):
+            yield from self._make_meds(database, self.source)
+            return
+        passes, tables = make_passes(self.source), self.source.tables
         # Small files first: what is wrong with them shows before the hours that the largest ones take.
-        for name in sorted(passes, key=lambda name: self.source.tables[name].size):
-            if self._make_pass(database, name, passes[name]):
+        for name in sorted(passes, key=lambda name: tables[name].size):
+            if self._make_pass(database, tables[name], name, passes[name]):
                 yield name
             database.view(f"raw_{name}", f"SELECT * FROM {parquet_relation(self.passes.path(name))}")
 
-    def _make_pass(self, database: Database, name: str, chosen: Pass) -> bool:
-        table = self.source.tables[name]
+    def _make_meds(self, database: Database, source: MedsSource) -> Iterator[str]:
+        for stage in meds_stages(source, database):
+            self.progress(Tick(stage.name, 0, 1))
+            if self.passes.make(stage.name, stage.recipe, stage.write):
+                yield stage.name
+            self.progress(Tick(stage.name, 1, 1))
+            database.view(f"raw_{stage.name}", f"SELECT * FROM {parquet_relation(self.passes.path(stage.name))}")
+
+    def _make_pass(self, database: Database, table: Table, name: str, chosen: Pass) -> bool:
         stage, total = table.path.name.split(".")[0], table.size
 
         def report(fraction: float) -> None:
@@ -115,7 +139,7 @@ class _Reader:
 
     def make_tables(self, database: Database) -> Iterator[str]:
         """Make each event table that is not there; yield the names of those that were made."""
-        for rule in read_rules(self.source):
+        for rule in read_rules(self.source.release, self.source.tables, self.source.items):
             stages = self.passes if rule.intermediate else self.stages
             self.progress(Tick(rule.name, 0, 1))
             if self._make_table(database, rule, stages):
@@ -143,6 +167,8 @@ class _Reader:
     def notes(self) -> Iterator[str]:
         """What the counts say that a reader should not overlook."""
         counted = self.counts()
+        if isinstance(self.source, MedsSource):
+            yield from meds_notes(self.source, counted["files"])
         for counts in counted["files"].values():
             for column, found in counts.get("text", {}).items():
                 yield (
@@ -176,10 +202,10 @@ def _apply(database: Database, rule: EventRule, path: Path) -> Counts:
     return counts
 
 
-def _label_notes(database: Database, source: Source) -> Iterator[str]:
+def _label_notes(database: Database, source: Source | MedsSource) -> Iterator[str]:
     """Items that the release's own dictionaries describe otherwise than expected."""
     for name, laboratory in (("items", False), ("lab_items", True)):
-        if name not in source.tables:
+        if isinstance(source, MedsSource) or name not in source.tables:
             continue
         table = source.tables[name]
         rows = database.rows(

@@ -24,12 +24,12 @@ def ids_of(*groups: Mapping[str, Any]) -> list[int]:
     return sorted({int(item) for group in groups for item in group})
 
 
-def items_of(table: str) -> dict[int, Any]:
+def items_of(table: str, items: Mapping[str, Any] | None = None) -> dict[int, Any]:
     """Every item that is read from one of the tables charted, labs, outputs, inputs and procedures, by its id.
 
-    The value is the item's label, or an entry with a `label`.
+    The value is the item's label, or an entry with a `label`. `items` is the packaged list unless another is given.
     """
-    items = mimic_items()
+    items = mimic_items() if items is None else items
     groups = {
         "charted": (
             *(group for name in ("charted", "gcs", "weight") for group in items[name].values()),
@@ -60,5 +60,7 @@ def differing_labels(found: Mapping[int, str], *, laboratory: bool) -> list[int]
     def plain(label: str) -> str:
         return " ".join(label.split()).casefold()
 
-    expected = labels(laboratory=laboratory)
-    return sorted(item for item, label in found.items() if item in expected and plain(label) != plain(expected[item]))
+    also = mimic_items()["other_labels"]
+    own = labels(laboratory=laboratory)
+    expected = {item: {plain(one) for one in (label, *also.get(str(item), ()))} for item, label in own.items()}
+    return sorted(item for item, label in found.items() if item in expected and plain(label) not in expected[item])

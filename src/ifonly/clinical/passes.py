@@ -4,14 +4,14 @@ Columns are read as text and cast here, so that what cannot be cast is counted, 
 row, instead of ending the pass somewhere in the middle with a row of data in the message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
-from ifonly.clinical.items import items_of, mimic_items
+from ifonly.clinical.items import items_of
 from ifonly.clinical.sources import LAYOUTS, Layout, Source, Table
 from ifonly.errors import InputError
 
@@ -74,10 +74,14 @@ def _uncastable(typed: Typed) -> str:
 def make_passes(source: Source) -> dict[str, Pass]:
     """The pass over every event table of this source, as its layout says; dictionaries have none."""
     layouts = LAYOUTS[source.release]
-    return {name: _pass(name, layouts[name], table) for name, table in source.tables.items() if layouts[name].reads}
+    return {
+        name: _pass(name, layouts[name], table, source.items)
+        for name, table in source.tables.items()
+        if layouts[name].reads
+    }
 
 
-def _pass(name: str, layout: Layout, table: Table) -> Pass:
+def _pass(name: str, layout: Layout, table: Table, items: Mapping[str, Any]) -> Pass:
     typed: list[Typed] = []
     expressions: list[tuple[str, str]] = []
     for ours, uses in layout.reads.items():
@@ -88,17 +92,16 @@ def _pass(name: str, layout: Layout, table: Table) -> Pass:
             there = [use for use in uses if not use.column or table.has(use.column)]
             known = [EXPRESSIONS[use.kind].format(column=use.column) for use in there]
             expressions.append((ours, " OR ".join(known) or "false"))
-    where = _is_systemic_antibiotic() if name == "prescriptions" else "true"
+    where = _is_systemic_antibiotic(items) if name == "prescriptions" else "true"
     if layout.items is not None:
-        wanted = ", ".join(map(str, sorted(items_of(layout.items))))
+        wanted = ", ".join(map(str, sorted(items_of(layout.items, items))))
         item = next(one for one in typed if one.name == "item")
         where = f"TRY_CAST({item.column} AS {item.type}) IN ({wanted}) OR {_uncastable(item)}"
     return Pass(tuple(typed), tuple(expressions), where)
 
 
-def _is_systemic_antibiotic() -> str:
+def _is_systemic_antibiotic(items: Mapping[str, Any]) -> str:
     """Prescriptions of antibiotics by name that are not for eyes, ears, skin, lungs alone or the like."""
-    items = mimic_items()
     names = "|".join(items["antibiotics"])
     words = "|".join(items["not_systemic"]["words"])
     routes = ", ".join(quoted(route) for route in items["not_systemic"]["routes"])

@@ -7,7 +7,7 @@ of their kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ifonly.clinical.database import quoted
-from ifonly.clinical.items import ids_of, mimic_items
-from ifonly.clinical.sources import Source
+from ifonly.clinical.items import ids_of
 from ifonly.clinical.treatments import DEFAULT_WEIGHT, MOST_FLUID, MOST_RATE, PLAUSIBLE_WEIGHT
 from ifonly.errors import InputError
 
@@ -45,8 +44,8 @@ class EventRule:
     """Whether only other rules read it."""
 
 
-def read_rules(source: Source) -> Iterator[EventRule]:
-    """The rules for the tables of this source."""
+def read_rules(release: str, tables: Collection[str], items: Mapping[str, Any]) -> Iterator[EventRule]:
+    """The rules for a source with these tables and items."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "sql"),
         undefined=StrictUndefined,
@@ -55,7 +54,7 @@ def read_rules(source: Source) -> Iterator[EventRule]:
     )
     environment.globals |= {
         **{helper.__name__: helper for helper in (by_item, ids_of, quoted, values)},
-        "items": mimic_items(),
+        "items": items,
         "DEFAULT_WEIGHT": DEFAULT_WEIGHT,
         "MOST_FLUID": MOST_FLUID,
         "MOST_RATE": MOST_RATE,
@@ -64,7 +63,7 @@ def read_rules(source: Source) -> Iterator[EventRule]:
     for name in RULES:
         file = "infection" if name in ("antibiotics", "cultures") else name
         template: Any = environment.get_template(f"{file}.sql")
-        said = template.make_module({"name": name, "release": source.release, "tables": source.tables})
+        said = template.make_module({"name": name, "release": release, "tables": tables})
         yield EventRule(
             name,
             rows=said.rows(),
@@ -132,7 +131,7 @@ def check_losses(table: str, kinds: Kinds, *, files: str) -> None:
             raise InputError(
                 f"{files}: {lost:,} of {lost + counts.get('kept', 0):,} rows for {table} ({kind}) cannot be used; "
                 f"{doubtful[worst]:,} of them {DOUBTFUL[worst]}. Are columns swapped, or are units others than "
-                "MIMIC's? Read the file as it was shipped."
+                "expected? Read the file as it was shipped."
             )
 
 

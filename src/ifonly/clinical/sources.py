@@ -11,11 +11,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from ifonly.clinical.items import mimic_items
 from ifonly.errors import InputError, StoreError
 
 Release = Literal["MIMIC-III", "MIMIC-IV"]
@@ -85,6 +86,8 @@ class Source:
     folder: Path
     release: Release
     tables: Mapping[str, Table]
+    items: Mapping[str, Any] = field(default_factory=mimic_items)
+    """Which items are read; the packaged list, with those that a user has added."""
 
 
 def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
@@ -119,6 +122,9 @@ def find_source(folder: str | Path) -> Source:
     root = Path(folder)
     if not root.is_dir():
         raise StoreError(f"{root} is not a folder; point at the folder with MIMIC's tables as PhysioNet ships them.")
+    around = root.resolve().parent
+    if root.resolve().name.casefold() == "icu" and _find_file(around, LAYOUTS["MIMIC-IV"]["patients"].file) is not None:
+        root = around  # who points at MIMIC-IV's folder of stays means the release
     release = _release(root)
     tables: dict[str, Table] = {}
     for name, layout in LAYOUTS[release].items():

@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from ifonly.data.control_logs import log_episodes
 from ifonly.data.episode import (
     Episode,
     FloatArray,
@@ -27,9 +28,12 @@ from ifonly.data.episode import (
     count_implausible,
     warn_implausible,
 )
+from ifonly.data.minari import load_minari, store_in_minari
 from ifonly.data.plain import did_you_mean, repeated
 from ifonly.data.schema import Schema
+from ifonly.data.summary import CohortSummary
 from ifonly.errors import InputError
+from ifonly.markup import html_text
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,29 @@ class Cohort:
                 [np.zeros_like(part.states) if part.origins is None else part.origins for part in parts]
             ),
         )
+
+    @classmethod
+    def from_logs(cls, log: Any, schema: Schema | None = None) -> Cohort:
+        """A cohort of logged control episodes, each with `observations` [T + 1, D] and `actions` [T].
+
+        `log` is any iterable of episodes, which have these as attributes or as keys; or a dataset of Minari, or of
+        d3rlpy, which then need no schema. With a schema, observations are its features in their order. Rewards are
+        left aside: a query says what counts.
+        """
+        return cls.from_episodes(log_episodes(log, schema))
+
+    @classmethod
+    def from_minari(cls, dataset: Any, schema: Schema | None = None) -> Cohort:
+        """A cohort of a dataset of Minari, or of its name (extra `ifonly[minari]`); see `from_logs`."""
+        return cls.from_episodes(log_episodes(load_minari(dataset), schema))
+
+    def to_minari(self, name: str, rewards: Callable[[Episode], Sequence[float]] | None = None) -> Any:
+        """Store the cohort as a dataset of Minari, and give that back (extra `ifonly[minari]`).
+
+        Observations are all features in the order of the schema. The last action, of which no effect is recorded, is
+        left out; `rewards` gives the rewards [T - 1] of an episode's other actions, which are zero without it.
+        """
+        return store_in_minari(self, self.schema, name, rewards)
 
     def with_prefix(self, prefix: str) -> Cohort:
         """The same cohort, with this text before the ids of episodes and subjects."""
@@ -297,6 +324,9 @@ class Cohort:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
+    def _repr_html_(self) -> str:
+        return html_text(repr(self)) + self.schema._repr_html_()
+
     def __repr__(self) -> str:
         return f"Cohort({len(self)} episodes, {len(set(self.subjects))} subjects, {len(self.actions)} steps)"
 
@@ -316,75 +346,6 @@ def shuffled_subjects(subjects: Iterable[str], seed: int) -> list[str]:
     """Every subject once, in random order."""
     unique = sorted(set(subjects))
     return [unique[i] for i in np.random.default_rng(seed).permutation(len(unique))]
-
-
-@dataclass(frozen=True)
-class FeatureSummary:
-    """Figures of one feature over all steps, in its unit."""
-
-    name: str
-    kind: str
-    unit: str
-    mean: float
-    deviation: float
-    minimum: float
-    maximum: float
-    implausible: int
-
-
-@dataclass(frozen=True)
-class CohortSummary:
-    """What a cohort holds."""
-
-    episodes: int
-    subjects: int
-    steps: int
-    shortest: int
-    longest: int
-    features: tuple[FeatureSummary, ...]
-    action_counts: tuple[int, ...]
-
-    @classmethod
-    def of(cls, cohort: Cohort) -> CohortSummary:
-        """Summarise a cohort."""
-        columns = cohort.columns()
-        features = tuple(
-            FeatureSummary(
-                name=feature.name,
-                kind=feature.kind,
-                unit=feature.unit,
-                mean=float(values.mean()),
-                deviation=float(values.std()),
-                minimum=float(values.min()),
-                maximum=float(values.max()),
-                implausible=cohort.implausible.get(feature.name, 0),
-            )
-            for feature, values in zip(cohort.schema.features, columns.values(), strict=True)
-        )
-        counts = np.bincount(cohort.actions, minlength=len(cohort.schema.actions))
-        return cls(
-            episodes=len(cohort),
-            subjects=len(set(cohort.subjects)),
-            steps=len(cohort.actions),
-            shortest=int(cohort.lengths.min()),
-            longest=int(cohort.lengths.max()),
-            features=features,
-            action_counts=tuple(int(count) for count in counts),
-        )
-
-    def __str__(self) -> str:
-        used = sum(count > 0 for count in self.action_counts)
-        lines = [
-            f"{self.episodes} episodes of {self.subjects} subjects, {self.steps} steps "
-            f"(horizons {self.shortest} to {self.longest}), {used} of {len(self.action_counts)} actions used"
-        ]
-        lines += [
-            f"  {f.name:<24} {f.kind:<10} mean {f.mean:10.4g}  sd {f.deviation:10.4g}  "
-            f"range {f.minimum:.4g} to {f.maximum:.4g} {f.unit}".rstrip()
-            + (f"  ({f.implausible} implausible)" if f.implausible else "")
-            for f in self.features
-        ]
-        return "\n".join(lines)
 
 
 def _check_layout(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ifonly.data.parsing import MOST_BYTES_OF_YAML, UnfitError, parse_json, parse_yaml
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, require_ordinary
+from ifonly.files import MOST_BYTES, bring_back, require_ordinary
 from ifonly.version import __version__
 
 MOST_NUMBERS = 1_000_000
@@ -32,6 +32,7 @@ def json_text(content: Mapping[str, Any], *, what: str = "document") -> str:
 
 def read_document(file: Path, format: str, version: int, *, kind: str, expected: str) -> dict[str, Any]:
     """The mapping in a file of this format and version; `kind` and what was `expected` are for messages."""
+    bring_back(file.parent)
     content = read_plain(file, expected=expected, folder=file.parent)
     check_version(file, content, format, version, kind=kind)
     return dict(content)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from ifonly.data.differences import differences
 from ifonly.data.plain import (
     as_list,
     as_number,
@@ -25,6 +26,7 @@ from ifonly.data.plain import (
 )
 from ifonly.data.scores import Score
 from ifonly.errors import InputError, SchemaMismatchError
+from ifonly.markup import html_table
 from ifonly.records import to_plain
 
 Kind = Literal["static", "contextual", "dynamic"]
@@ -334,37 +336,23 @@ class Schema:
         if self.fingerprint == other.fingerprint:
             return
         lines = [f"{here} and {there} have different schemas ({self.fingerprint} and {other.fingerprint}):"]
-        differences = _differences(self, other)
-        for name, mine, yours in differences[:SHOWN_DIFFERENCES]:
+        found = differences(self, other)
+        for name, mine, yours in found[:SHOWN_DIFFERENCES]:
             lines += [f"  {name}", f"    {here}: {mine}", f"    {there}: {yours}"]
-        if len(differences) > SHOWN_DIFFERENCES:
-            lines.append(f"  and {len(differences) - SHOWN_DIFFERENCES} more differences")
+        if len(found) > SHOWN_DIFFERENCES:
+            lines.append(f"  and {len(found) - SHOWN_DIFFERENCES} more differences")
         lines.append(advice)
         raise SchemaMismatchError("\n".join(lines))
 
+    def _repr_html_(self) -> str:
+        title = f"{len(self.actions)} actions; a step is {self.step_length:g} {self.step_unit}".rstrip()
+        features = [(one.name, one.kind, one.unit, one.scaling, _shown(one.plausible)) for one in self.features]
+        axes = [(one.name, "action", one.unit, "", ", ".join(map(one.show, one.levels))) for one in self.actions.axes]
+        return html_table(title, ("name", "kind", "unit", "scaling", "range or levels"), [*features, *axes])
 
-def _differences(one: Schema, two: Schema) -> list[tuple[str, str, str]]:
-    left, right = _described(one), _described(two)
-    names = [*left, *(name for name in right if name not in left)]
-    pairs = [(name, left.get(name, "absent"), right.get(name, "absent")) for name in names]
-    return [(name, mine, yours) for name, mine, yours in pairs if mine != yours]
 
-
-def _described(schema: Schema) -> dict[str, str]:
-    """Everything that the fingerprint depends on, part by part, in words."""
-    parts = {}
-    for feature in schema.features:
-        unused = {"name"} if feature.scaling == "bounded" else {"name", "plausible"}
-        content = {k: v for k, v in _feature_to_dict(feature).items() if k not in unused}
-        parts[f"feature {feature.name!r}"] = ", ".join(f"{key} {value}" for key, value in content.items())
-    parts["feature order"] = ", ".join(feature.name for feature in schema.features)
-    parts["step"] = f"{schema.step_length} {schema.step_unit}"
-    parts["number of actions"] = str(len(schema.actions))
-    axes = [f"{axis.name} {list(axis.levels)} {axis.unit}".rstrip() for axis in schema.actions.axes]
-    parts["action axes"] = " x ".join(axes) or "none"
-    for index, (label, vector) in enumerate(zip(schema.actions.labels, schema.actions.vectors, strict=True)):
-        parts[f"action {index}"] = f"{label!r} {list(vector)}"
-    return parts
+def _shown(limits: tuple[float, float] | None) -> str:
+    return "" if limits is None else f"{limits[0]:g} to {limits[1]:g}"
 
 
 def _combinations(axes: Sequence[Axis]) -> tuple[tuple[tuple[float, ...], ...], tuple[str, ...]]:

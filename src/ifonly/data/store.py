@@ -25,7 +25,7 @@ from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_
 from ifonly.data.text_tables import TextForm, parse_text
 from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_folder, require_ordinary, sha256_of, write_text_atomically
+from ifonly.files import atomic_folder, bring_back, require_ordinary, sha256_of, write_text_atomically
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
@@ -99,6 +99,7 @@ load = load_cohort
 def load_metadata(path: str | Path) -> dict[str, Any]:
     """The metadata of a cohort folder: counts, provenance, schema; the table itself is not read."""
     folder = Path(path)
+    bring_back(folder)
     if folder.is_file():
         raise StoreError(f"{folder} is a file, not a cohort folder; read_table reads a CSV or Parquet table.")
     if not folder.is_dir():

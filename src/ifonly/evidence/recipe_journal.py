@@ -71,9 +71,15 @@ class RecipeJournal:
 
 
 def forget_recipes(path: Path) -> None:
-    """Remove the journal at `path` and the models beside it, if there are any."""
+    """Remove the journal at `path`, and models and training beside it, if there are any."""
     path.unlink(missing_ok=True)
+    training_beside(path).unlink(missing_ok=True)
     shutil.rmtree(_models_beside(path), ignore_errors=True)
+
+
+def training_beside(path: Path) -> Path:
+    """Where the training of refits stands, for whoever keeps a comparison of recipes at `path`."""
+    return path.with_name(f"{path.name}.training")
 
 
 def _models_beside(path: Path) -> Path:

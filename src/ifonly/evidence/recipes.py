@@ -18,7 +18,7 @@ from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.kinds import EXTRA_KINDS, Halves, strengths_of
-from ifonly.evidence.recipe_journal import Pair, RecipeJournal
+from ifonly.evidence.recipe_journal import Pair, RecipeJournal, training_beside
 from ifonly.evidence.recipe_losses import Losses, horizons_of, losses_of, speed_of
 from ifonly.models.base import TrainableModel
 from ifonly.models.effect_choice import SubjectEffect, fit_as_chosen
@@ -75,7 +75,8 @@ def fit_recipe(
     With `subject_effect` the recipe, compared without, is fitted with an effect of each subject (`fit_with_effects`);
     "auto" does so where that pays on subjects held out (`choose_effects`). Members of kinds are then fitted once more,
     with the same effects.
-    With a `journal` what is finished is kept, and an interrupted comparison goes on. A recipe with one strength needs
+    With a `journal` what is finished is kept, and an interrupted comparison goes on, as does the training of refits
+    (`training_beside` the journal). A recipe with one strength needs
     no comparison, and with fewer than ten subjects there is none, and no members of kinds: a residual location with a
     penalty of 0.1 is taken.
 
@@ -109,7 +110,14 @@ def fit_recipe(
     members = 0 if refits == KINDS else refits
     own = replace(own, threads=1) if refits == KINDS else own  # threads train groups of models
     fitted = fit_as_chosen(
-        model, cohort, subject_effect=subject_effect, members=members, settings=own, seed=seed, progress=progress
+        model,
+        cohort,
+        subject_effect=subject_effect,
+        members=members,
+        settings=own,
+        seed=seed,
+        journal=None if journal is None else training_beside(journal),
+        progress=progress,
     )
     for member in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):
         assert member.fit_report is not None, "it was just fitted"

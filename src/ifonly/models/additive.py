@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -45,6 +45,19 @@ class Additive(NetworkModel):
         self.limit = None if lipschitz is None else float(lipschitz)
         self.location = self.make_network(self.limit)
         self.finish()
+
+    @classmethod
+    def from_weights(
+        cls,
+        schema: Schema,
+        *,
+        location: Mapping[str, Any],
+        covariance: Any,
+        scaler: Scaler | None = None,
+        activation: str = "tanh",
+    ) -> Self:
+        """A float64 model from explicit arrays, as `LocationScale.from_weights` takes them."""
+        return cls.of_networks(schema, {"location": location}, covariance, scaler=scaler, activation=activation)
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments."""

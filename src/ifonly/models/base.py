@@ -259,4 +259,4 @@ def registered_kinds() -> tuple[str, ...]:
 
 def class_of(kind: str) -> type[TransitionModel] | None:
     """The class registered under this name; None if there is none."""
-    return _KINDS.get(kind)
+    return _KINDS.get(kind) if isinstance(kind, str) else None

@@ -1,4 +1,4 @@
-"""Models on disk: a folder with `model.safetensors` (weights) and `model.json` (everything else)."""
+"""Models on disk: a folder with `model.safetensors` (weights), `model.json` (everything else) and a card for people."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ifonly.files import MOST_BYTES, atomic_folder, require_ordinary, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
+from ifonly.models.card import model_card
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.flow import MonotoneFlow
@@ -34,6 +35,7 @@ FORMAT = "ifonly.model"
 VERSION = 1
 WEIGHTS = "model.safetensors"
 METADATA = "model.json"
+CARD = "README.md"
 CHECK = "check.json"
 """What a check of the model found (`ifonly.evidence.check`), kept in the same folder."""
 
@@ -47,7 +49,7 @@ def save_model(
     provenance: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the model as the folder `path`, completely or not at all.
+    """Write the model as the folder `path`, with a model card (README.md), completely or not at all.
 
     `provenance` (seed, settings of the fit, name of the cohort, ...) is kept as it is; it must be JSON.
     """
@@ -78,6 +80,7 @@ def save_model(
             "fit_report": model.describe_fit() if isinstance(model, TrainableModel) else None,
         }
         (folder / METADATA).write_text(json_text(content, what="save_model"), encoding="utf-8")
+        (folder / CARD).write_text(model_card(content, model.schema), encoding="utf-8")
 
 
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:
@@ -134,7 +137,7 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
             content["verdict"], levels, int(content["episodes"]), str(content["cohort"]), hidden
         )
         return found if content["model"] == fingerprint else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(
             f"{file}: this check of the model cannot be read ({type(error).__name__}: {error}); delete the file, and "
             "check the model again (ifonly check)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -38,10 +39,12 @@ def fit_as_chosen(
     members: int = 0,
     settings: FitSettings | None = None,
     seed: int = 0,
+    journal: Path | None = None,
     progress: Progress = silent,
 ) -> TrainableModel:
     """A model like `model`, fitted with subject effects or without, as an `Ensemble` where there are `members`.
 
+    With a `journal`, members without effects that were being trained when it was stopped go on (`fit_ensemble`).
     Where `subject_effect` is "auto", `fit_report.effect_choice` tells how it was decided.
     """
     settings = settings or FitSettings()
@@ -52,7 +55,9 @@ def fit_as_chosen(
     if subject_effect is True or (choice is not None and choice.chosen):
         fitted = fit_with_effects(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
     elif members:
-        fitted = fit_ensemble(model, cohort, members=members, settings=settings, seed=seed, progress=progress)
+        fitted = fit_ensemble(
+            model, cohort, members=members, settings=settings, seed=seed, journal=journal, progress=progress
+        )
     else:
         fitted = fit(model, cohort, settings=settings, seed=seed, progress=progress)
     for one in (fitted.centre, *fitted.members) if isinstance(fitted, Ensemble) else (fitted,):

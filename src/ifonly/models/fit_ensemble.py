@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ from ifonly.models.fit import (
 from ifonly.models.fit_report import FitReport, FitSettings
 from ifonly.models.networks import NetworkModel
 from ifonly.models.stacked import STACKABLE, StackedModel, seen_weights, set_weights, weights_of
+from ifonly.models.training_state import TrainingState
 from ifonly.progress import Progress, Tick, silent
 
 MEMBERS = 20
@@ -52,6 +54,7 @@ def fit_ensemble(
     settings: FitSettings | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    journal: Path | None = None,
     progress: Progress = silent,
 ) -> Ensemble:
     """An `Ensemble` of models like `model`: one fitted to everyone, and `members` bootstrap refits.
@@ -66,7 +69,8 @@ def fit_ensemble(
     without settings there are as many as cores. `ensemble.notes` says what limits what the members' agreement can mean.
 
     Models of the package's own classes are trained together; those of another class, or with frozen weights, one after
-    the other.
+    the other. With a `journal`, a file that whoever is done with it removes, the training together is written down
+    every now and then, and goes on from there, to the same weights, if it was stopped.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
@@ -91,7 +95,9 @@ def fit_ensemble(
     learners = [_Learner(*parts, settings.curvature) for parts in zip(models, samples, generators, strict=True)]
     rows = EncodedTransitions.of(models[0], cohort)
     if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
-        losses = _train_together(learners, rows, settings, progress)
+        request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, members)
+        state = None if journal is None else TrainingState(journal, *request)
+        losses = _train_together(learners, rows, settings, progress, state)
     else:
         losses = _train_one_by_one(learners, rows, settings, progress)
     for learner in learners:
@@ -117,11 +123,13 @@ def fit_strengths(
     *,
     settings: FitSettings | None = None,
     seed: int = 0,
+    journal: Path | None = None,
     progress: Progress = silent,
 ) -> list[TrainableModel]:
     """Models like `model`, one for each strength of the curvature penalty, trained together.
 
-    Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches.
+    Each is what `fit` gives with that strength, up to rounding: the same subjects, initial weights and batches. With a
+    `journal` a training that was stopped goes on, as that of `fit_ensemble`.
     """
     settings = settings or FitSettings()
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
@@ -129,7 +137,9 @@ def fit_strengths(
     sample = subjects.everyone(settings, seed)
     scaler = Scaler.fit(cohort.filter(subjects.trained_on(sample)))
     wanted = [Wanted(sample, strength) for strength in strengths]
-    return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, progress=progress)
+    request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, tuple(strengths))
+    state = None if journal is None else TrainingState(journal, *request)
+    return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, state=state, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -150,6 +160,7 @@ def fit_samples(
     *,
     scaler: Scaler,
     settings: FitSettings,
+    state: TrainingState | None = None,
     progress: Progress = silent,
 ) -> list[TrainableModel]:
     """Models like `model`, of a class of the package, one for each of `wanted`; trained together, in one scaling.
@@ -169,7 +180,7 @@ def fit_samples(
             set_weights(fresh, weights_of(fresh) * seen)
         learners.append(_Learner(fresh, one.sample, generator, one.curvature, seen))
     rows = EncodedTransitions.of(learners[0].model, cohort)
-    losses = _train_together(learners, rows, settings, progress)
+    losses = _train_together(learners, rows, settings, progress, state)
     for learner in learners:
         correlate(learner.model, rows.take(learner.sample.rows), settings)
     for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
@@ -219,17 +230,22 @@ def _train_one_by_one(
 
 
 def _train_together(
-    learners: Sequence[_Learner], rows: EncodedTransitions, settings: FitSettings, progress: Progress
+    learners: Sequence[_Learner],
+    rows: EncodedTransitions,
+    settings: FitSettings,
+    progress: Progress,
+    state: TrainingState | None = None,
 ) -> list[_Losses]:
-    """Train all models epoch by epoch, in as many groups as there are threads."""
+    """Train all models epoch by epoch, in as many groups as there are threads; what `state` tells is not done again."""
     # Longest first: in the last batches of an epoch those that still have rows are then the first ones.
     order = sorted(range(len(learners)), key=lambda number: -len(learners[number].sample.rows))
     count = min(settings.threads, len(learners))
     places = [order[start::count] for start in range(count)]
     groups = [_Group([learners[place] for place in group], rows, settings) for group in places]
-    losses: list[_Losses] = [([], []) for _ in learners]
+    kept = None if state is None else state.read()
+    losses: list[_Losses] = [([], []) for _ in learners] if kept is None else _resumed(groups, kept)
     with torch_threads(1), ThreadPoolExecutor(count) as pool:
-        for epoch in range(1, settings.epochs + 1):
+        for epoch in range(len(losses[0][0]) + 1, settings.epochs + 1):
             found = list(pool.map(_Group.train_epoch, groups, [settings.rate(epoch)] * count))
             figures = torch.empty(len(learners), 2, dtype=torch.float64)
             for group, values in zip(places, found, strict=True):
@@ -245,9 +261,27 @@ def _train_together(
                     validation_loss.append(validation)
             shown = dict(zip(("training loss", "validation loss"), means[: 1 + held_out], strict=False))
             progress(Tick("fit", epoch, settings.epochs, shown))
+            if state is not None:
+                state.keep(lambda: _state_of(groups, losses), last=epoch == settings.epochs)
     for trained in groups:
         trained.hand_out_weights()
     return losses
+
+
+def _state_of(groups: Sequence[_Group], losses: Sequence[_Losses]) -> dict[str, Tensor]:
+    """All that the rest of a training depends on."""
+    kinds = {"training": 0, "validation": 1}
+    found = {name: torch.tensor([loss[kind] for loss in losses], dtype=torch.float64) for name, kind in kinds.items()}
+    for number, group in enumerate(groups):
+        found |= {f"{number} {name}": tensor for name, tensor in group.state().items()}
+    return found
+
+
+def _resumed(groups: Sequence[_Group], kept: Mapping[str, Tensor]) -> list[_Losses]:
+    """Put the groups where they were; the losses of the epochs until then."""
+    for number, group in enumerate(groups):
+        group.resume({name: kept[f"{number} {name}"] for name in group.state()})
+    return list(zip(kept["training"].tolist(), kept["validation"].tolist(), strict=True))
 
 
 class _Group:
@@ -285,6 +319,20 @@ class _Group:
             self._lowest[better] = losses[better, 1]
             self._best[better] = self._weights[better]
         return losses
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next epochs depend on, the random numbers of each model included."""
+        drawn = {f"generator {number}": learner.generator.get_state() for number, learner in enumerate(self._learners)}
+        own = {"weights": self._weights, "best": self._best, "lowest": self._lowest}
+        return own | self._optimizer.state() | drawn
+
+    def resume(self, kept: Mapping[str, Tensor]) -> None:
+        """Take up a state again; what it is has the shape of what `state` gives."""
+        for number, learner in enumerate(self._learners):
+            learner.generator.set_state(kept[f"generator {number}"])
+        for name, tensor in self.state().items():
+            if not name.startswith("generator"):
+                tensor.copy_(kept[name])
 
     def hand_out_weights(self) -> None:
         """Give every model the weights to keep."""
@@ -367,6 +415,10 @@ class _Adam:
         self.rate = 0.0
         self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
         self._steps = torch.zeros(len(weights), 1, dtype=torch.float64, device=weights.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next steps depend on, beside the weights."""
+        return {"mean": self._mean, "square": self._square, "steps": self._steps}
 
     @torch.no_grad()
     def step(self, gradient: Tensor, betas: tuple[float, float] = (0.9, 0.999), tiny: float = 1e-8) -> None:

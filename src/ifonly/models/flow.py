@@ -95,6 +95,27 @@ class MonotoneFlow(NetworkModel):
         self.finish()
 
     @classmethod
+    def from_weights(
+        cls,
+        schema: Schema,
+        *,
+        networks: Mapping[str, Mapping[str, Any]],
+        covariance: Any,
+        ranges: FlowRanges | None = None,
+        scaler: Scaler | None = None,
+        activation: str = "tanh",
+    ) -> Self:
+        """A float64 model from explicit arrays of `location`, `scale`, `skewness` and `tails`.
+
+        Each is a mapping as `LocationScale.from_weights` takes them; the last three are what the sigmoid squashes into
+        `ranges`.
+        """
+        wanted = ("location", "scale", "skewness", "tails")
+        if set(networks) != set(wanted):
+            raise InputError(f"from_weights: a flow has the networks {', '.join(wanted)}; found {sorted(networks)}.")
+        return cls.of_networks(schema, networks, covariance, ranges=ranges, scaler=scaler, activation=activation)
+
+    @classmethod
     def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
         """The model that `settings` described."""
         return cls(schema, scaler=scaler, **{**settings, "ranges": FlowRanges(**settings["ranges"])})

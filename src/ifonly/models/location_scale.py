@@ -9,10 +9,8 @@ from torch import Tensor
 
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
-from ifonly.errors import InputError
-from ifonly.models.layers import as_array, softplus
+from ifonly.models.layers import softplus
 from ifonly.models.networks import NetworkModel, Residual, broadcast_constants, read_limits, write_limits
-from ifonly.models.noise import Gaussian
 from ifonly.models.smooth import Part, SmoothStep
 
 SCALE_PENALTY = 20.0
@@ -69,19 +67,8 @@ class LocationScale(NetworkModel):
         and `output_bias` [D]: effective weights, any Lipschitz factor multiplied in. They act on the coordinates of
         `scaler`; by default those are original units (the logarithm of log-scaled features) and plain action vectors.
         """
-        shapes = {
-            tuple(as_array(f"{name}: bias", weights["bias"]).shape) if "bias" in weights else ()
-            for name, weights in (("location", location), ("scale", scale))
-        }
-        if len(shapes) != 1 or any(len(shape) != 1 for shape in shapes):
-            raise InputError("from_weights: both networks need a 'bias' [H], a list of numbers of the same length H.")
-        model = cls(schema, hidden=shapes.pop(), activation=activation, scaler=scaler).double()
-        model.set_scaler(model.scaler)
-        model.location.load_weights("location", location)
-        model.scale.load_weights("scale", scale)
-        assert isinstance(model.prior, Gaussian)
-        model.prior.set_covariance(as_array("covariance", covariance))
-        return model
+        networks = {"location": location, "scale": scale}
+        return cls.of_networks(schema, networks, covariance, scaler=scaler, activation=activation)
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.base import TrainableModel
-from ifonly.models.layers import Network
-from ifonly.models.noise import make_prior
+from ifonly.models.layers import Network, as_array
+from ifonly.models.noise import Gaussian, make_prior
 
 Residual = Literal["none", "identity", "diagonal"]
 """What a location adds to its network: nothing, the state itself, or the state times a learned factor per feature."""
@@ -77,6 +77,28 @@ class NetworkModel(TrainableModel):
         self.skip = Skip(self.state_size, residual)
         self.prior_name = prior
         self.prior = make_prior(prior, self.state_size)
+
+    @classmethod
+    def of_networks(
+        cls, schema: Schema, networks: Mapping[str, Mapping[str, Any]], covariance: Any, **settings: Any
+    ) -> Self:
+        """A float64 model with these weights of its networks, each by its attribute; `settings` are the constructor's.
+
+        Arrays are those of `Network.load_weights`, of one hidden layer; the prior is Gaussian with this covariance.
+        """
+        shapes = {
+            tuple(as_array(f"{name}: bias", weights["bias"]).shape) if "bias" in weights else ()
+            for name, weights in networks.items()
+        }
+        if len(shapes) != 1 or any(len(shape) != 1 for shape in shapes):
+            raise InputError("from_weights: networks need a 'bias' [H], a list of numbers of the same length H.")
+        model = cls(schema, hidden=shapes.pop(), **settings).double()
+        model.set_scaler(model.scaler)
+        for name, weights in networks.items():
+            getattr(model, name).load_weights(name, weights)
+        assert isinstance(model.prior, Gaussian)
+        model.prior.set_covariance(as_array("covariance", covariance))
+        return model
 
     def make_network(self, limit: float | None) -> Network:
         """A network with one output per dynamic feature and the Lipschitz constant `limit`."""

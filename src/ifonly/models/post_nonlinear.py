@@ -15,7 +15,7 @@ from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
-from ifonly.models.layers import ROUNDING
+from ifonly.models.layers import ROUNDING, as_array
 from ifonly.models.networks import NetworkModel, Residual, same_constant
 
 _CELLS = 64
@@ -78,6 +78,29 @@ class PostNonlinear(NetworkModel):
         self.finish()
 
     @classmethod
+    def from_weights(
+        cls,
+        schema: Schema,
+        *,
+        location: Mapping[str, Any],
+        distortion: Mapping[str, Any],
+        covariance: Any,
+        form: Spline | None = None,
+        scaler: Scaler | None = None,
+        activation: str = "tanh",
+    ) -> Self:
+        """A float64 model from explicit arrays: the network's, as `LocationScale.from_weights` takes them, and splines.
+
+        `distortion` has `widths` and `heights` [D, bins] and `slopes` [D, bins - 1], before they are normalised; all
+        zero is the identity.
+        """
+        networks = {"location": location}
+        settings = {"distortion": form, "scaler": scaler, "activation": activation}
+        model = cls.of_networks(schema, networks, covariance, **settings)
+        model.distortion.load_weights(distortion)
+        return model
+
+    @classmethod
     def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:
         """The model that `settings` described."""
         return cls(schema, scaler=scaler, **{**settings, "distortion": Spline(**settings["distortion"])})
@@ -130,6 +153,18 @@ class Distortion(nn.Module):
         """Return to the identity."""
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Any]) -> None:
+        """Take over explicit arrays; errors name the array and both shapes."""
+        targets = dict(self.named_parameters())
+        if set(weights) != set(targets):
+            raise InputError(f"distortion: needs the arrays {', '.join(targets)}; found {sorted(weights)}.")
+        for name, target in targets.items():
+            values = as_array(f"distortion: {name}", weights[name]).to(target)
+            if values.shape != target.shape:
+                raise InputError(f"distortion: {name} has shape {list(values.shape)}; expected {list(target.shape)}.")
+            target.copy_(values)
 
     def transform(self) -> MonotonicRQSTransform:
         """The spline that the parameters describe."""

@@ -72,7 +72,9 @@ class Record:
         except FileNotFoundError:
             raise StoreError(f"{path}: there is no such file.") from None
         except _UNREADABLE as error:
-            raise StoreError(f"{path}: no log of a search, or one that is cut off or damaged ({error}).") from None
+            raise StoreError(
+                f"{path}: no log of a search, or one that is cut off or damaged ({str(error)[:200]})."
+            ) from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise StoreError(f"{path}: no log of a search; expected the format {FORMAT!r}.")
         if header.get("version") not in READABLE:

@@ -15,7 +15,11 @@ from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
+<<<<<<< HEAD
 from ifonly.report.patterns import pattern_rows
+=======
+from ifonly.report.deidentify import Deidentifier
+>>>>>>> main
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result import Result, Status, Verdict
 from ifonly.result.table import with_results
@@ -46,6 +50,8 @@ class ReportSettings:
     """Episodes that improve by at least this are interesting cases."""
     abstain: bool = True
     """Whether answers that are not to be believed are kept out of figures, and shown after all others."""
+    deidentify: Deidentifier | None = None
+    """Replaces ids by codes, rounds values and leaves small groups out; None: everything is shown as it is."""
 
     def __post_init__(self) -> None:
         check_whole("report: cases", self.cases, least=1)
@@ -98,6 +104,8 @@ def write_report(
     if better := _proven_meanwhile(table, cases):  # the summary must say what the pages say
         table = with_results(table, better)
         summary = _summary(opened, table, settings)
+    if settings.deidentify is not None:
+        summary, cases = settings.deidentify.summary(summary), [settings.deidentify.case(case) for case in cases]
     write_text_atomically(target, report_html(summary, cases))
     return Report(target, summary, tuple(cases))
 

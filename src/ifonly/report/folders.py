@@ -20,7 +20,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
 from ifonly.evidence.check.remedies import Trial
-from ifonly.files import atomic_folder, file_reason
+from ifonly.files import atomic_folder, file_reason, names_in
 from ifonly.models import save_model
 from ifonly.models.checkpoint import CHECK
 from ifonly.report import card, cohort_plots, summary
@@ -71,8 +71,7 @@ class FolderKind:
     def check(self, path: str | Path) -> None:
         """Refuse a folder that holds anything else than an earlier one, which writing would replace."""
         folder = Path(path)
-        names = {item.name for item in folder.iterdir()} if folder.is_dir() else set()
-        if strangers := sorted(names - set(self.files_in(folder))):
+        if strangers := sorted(set(names_in(folder)) - set(self.files_in(folder))):
             raise StoreError(
                 f"{folder} holds {strangers[:5]}, which no earlier {self.noun} wrote there; move them away, or choose "
                 "an empty or a new folder."

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ifonly.errors import IfonlyError, InputError, ReplayError
+from ifonly.markup import html_table
 from ifonly.models.standing import Standing
 from ifonly.records import KnownNumber, MaybeNumber
 from ifonly.result.agreement import Agreement
@@ -277,6 +278,15 @@ class Evidence:
     """Those in force when the answer was examined."""
     rule: str | None = None
     """The fingerprint of the rule that was in force then; verdicts are by the rule of the package that reads them."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("verdict", self.verdict.value),
+            ("model check", "not known" if self.check is None else self.check.verdict),
+            ("warnings", ", ".join(warning.code.value for warning in self.warnings) or "none"),
+            ("parts that failed", ", ".join(failure.part for failure in self.failures) or "none"),
+        ]
+        return html_table("evidence", ("part", "what it says"), rows)
 
     @property
     def examined(self) -> bool:

@@ -20,6 +20,7 @@ from ifonly.data.plain import check_keys
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
 from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
+from ifonly.markup import html_text
 from ifonly.query import Query
 from ifonly.records import Integers, KnownNumber, Outcomes, Settings, States, UpperBound, from_plain, to_plain
 from ifonly.result.evidence import Evidence
@@ -163,6 +164,9 @@ class Result:
 
     def __str__(self) -> str:
         return result_lines(self)
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON; infinities become null."""

@@ -13,6 +13,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import polars as pl
 
 from ifonly.data.episode import Episode
+from ifonly.data.parsing import parse_json
+from ifonly.errors import StoreError
 from ifonly.models.standing import Standing
 from ifonly.records import (
     Integers,
@@ -111,7 +113,12 @@ def to_row(result: Result) -> dict[str, Any]:
 def from_row(row: Mapping[str, Any], provenance: Provenance) -> Result:
     """The result that a row holds."""
     own = {name: row[name] for name in OWN}
-    own["certificate"] = own["certificate"] | {"details": json.loads(own["certificate"]["details"])}
+    try:
+        own["certificate"] = own["certificate"] | {"details": parse_json(own["certificate"]["details"])}
+    except (TypeError, KeyError, ValueError) as error:
+        raise StoreError(
+            f"a row of a run: its certificate is broken or incomplete ({error}); solve it again."
+        ) from None
     return Result.from_parts(own, provenance)
 
 

@@ -82,6 +82,8 @@ def _single_parts(reward: Reward) -> list[Reward]:
 
 def reward_from_dict(content: Mapping[str, Any]) -> Reward:
     """The reward that `to_dict` described; a custom one must be handed over by whoever wrote it."""
+    if not isinstance(content, Mapping):
+        raise InputError(f"reward: expected a mapping with its kind, found {type(content).__name__}.")
     kind = content.get("kind")
     try:
         if kind == "linear":
@@ -99,7 +101,9 @@ def reward_from_dict(content: Mapping[str, Any]) -> Reward:
             return Goal(**{**own, "reward": reward_from_dict(content["reward"])})
         if kind in KINDS:
             return KINDS[kind](**own)
-    except (KeyError, TypeError) as error:
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"reward of kind {kind!r}: incomplete ({type(error).__name__}: {error}).") from None
     if kind == "custom":
         return NotStored(dict(content))

@@ -152,8 +152,8 @@ class Within(Reward):
         return {"kind": "within", **asdict(self)}
 
     def show(self, outcome: float) -> Shown:
-        """The penalty, lower being better."""
-        return Shown(f"cumulative penalty for {self.feature} {_outside(self)}", -outcome, False, self.feature)
+        """The penalty, lower being better; none is 0, never -0."""
+        return Shown(f"cumulative penalty for {self.feature} {_outside(self)}", 0.0 - outcome, False, self.feature)
 
 
 @dataclass(frozen=True)

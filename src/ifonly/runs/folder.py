@@ -13,7 +13,7 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.errors import StoreError
-from ifonly.files import require_ordinary, sha256_of
+from ifonly.files import names_in, require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
 from ifonly.result.table import COLUMNS
 from ifonly.runs.manifest import (
@@ -112,7 +112,7 @@ def _check_place(folder: Path, *, force: bool) -> None:
         return
     rows = folder / ROWS
     begun = rows.is_file() and not rows.stat().st_size  # and stopped before a manifest was written
-    strangers = [item.name for item in folder.iterdir() if not _is_scratch(item) and not (begun and item == rows)]
+    strangers = [name for name in names_in(folder) if not _is_scratch(Path(name)) and not (begun and name == ROWS)]
     if strangers:
         raise StoreError(
             f"{folder} holds {', '.join(sorted(strangers)[:5])} and no {MANIFEST}, so it is no run; choose an empty or "

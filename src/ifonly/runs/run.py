@@ -14,6 +14,7 @@ from ifonly.data.schema import Schema
 from ifonly.data.store import parse_parquet
 from ifonly.errors import InputError, StoreError
 from ifonly.files import require_ordinary, sha256_of
+from ifonly.markup import html_table
 from ifonly.models.standing import Standing
 from ifonly.query import Query
 from ifonly.records import from_plain
@@ -102,6 +103,10 @@ class Run:
         if frame.schema != COLUMNS:
             raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
         return frame
+
+    def _repr_html_(self) -> str:
+        title = f"{self.manifest['cohort']['episodes']} episodes in {self.folder}"
+        return html_table(title, ("status", "episodes"), list(self.counts.items()))
 
     def __repr__(self) -> str:
         done = ", ".join(f"{count} {status}" for status, count in self.counts.items()) or "nothing yet"

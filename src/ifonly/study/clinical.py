@@ -24,6 +24,7 @@ def build_options(data: ClinicalData, *, overwrite: bool = False) -> BuildOption
     return BuildOptions(
         selection=Selection(cohort=data.cohort, window=Window(shortest=shortest, longest=longest)),  # type: ignore[arg-type]
         levels=LevelChoice(levels=data.levels, min_uses=data.min_uses, seed=data.seed, **split),
+        codes=data.codes,
         memory=data.memory,
         threads=data.threads,
         work=data.work,

@@ -72,7 +72,7 @@ class TableData:
 
 @dataclass(frozen=True)
 class ClinicalData:
-    """MIMIC's tables as PhysioNet ships them, a folder, or the table (a file) of the AI Clinician."""
+    """MIMIC's tables as PhysioNet ships them or a MEDS dataset, a folder, or the table (a file) of the AI Clinician."""
 
     source: Path
     cohort: str = "sepsis3"
@@ -80,6 +80,8 @@ class ClinicalData:
     horizon: Horizon = (10, 20)
     levels: str = "learned"
     """Levels of doses: "learned", "paper", or the name of a file."""
+    codes: Path | None = None
+    """The code map of a MEDS dataset, or further items of MIMIC."""
     min_uses: int = 0
     """Merge levels that fewer training steps use."""
     test: float | None = None
@@ -384,7 +386,7 @@ def _section(kind: type[Section], content: Any, name: str, folder: Path) -> Sect
 
 def _data(content: Mapping[str, Any], folder: Path) -> Data:
     given, schema = content["data"], content.get("schema")
-    kinds = ("simulate", "table", "mimic", "cohort")
+    kinds = ("simulate", "table", "mimic", "meds", "cohort")
     check_keys("study: data", given, required=set(), optional=set(kinds))
     named = [name for name in kinds if given.get(name) is not None]
     if len(named) != 1:
@@ -394,8 +396,9 @@ def _data(content: Mapping[str, Any], folder: Path) -> Data:
     value = given[named[0]]
     if named[0] == "simulate":
         return _section(SimulatedData, value if isinstance(value, Mapping) else {}, "data: simulate", folder)
-    if named[0] == "mimic":
-        clinical = _section(ClinicalData, {"source": value} if isinstance(value, str) else value, "data: mimic", folder)
+    if named[0] in ("mimic", "meds"):
+        given = {"source": value} if isinstance(value, str) else value
+        clinical = _section(ClinicalData, given, f"data: {named[0]}", folder)
         beside = folder / clinical.levels
         return replace(clinical, levels=str(beside)) if beside.is_file() else clinical
     if not isinstance(value, str):

@@ -100,6 +100,7 @@ def run_study(study: Study, *, until: str | None = None, watch: Watch = lambda t
     stages = _stages(study, until)
     study.folder.mkdir(parents=True, exist_ok=True)
     with alone(study.folder / LOG, work="this study"):
+        _log(study).cut_unended()
         clock = _Clock(study, stages, plan(study, until=until), watch)
         seconds: dict[str, float] = {}
         for stage in stages:
@@ -144,11 +145,15 @@ def _do(stage: Stage, study: Study, why: str, clock: _Clock) -> float:
         "outputs": {name: sha256_of(study.folder / name) for name in _written(stage, study)},
         "seconds": seconds,
     }
-    write_text_atomically(stage.folder(study) / RECORD, json.dumps(record, indent=2) + "\n")
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "stage": stage.name, "why": why}
-    log = Journal(study.folder / LOG, "study", "move it away")
-    log.append([json.dumps({**line, "seconds": seconds})])
+    # Before the record: killed in between, a stage is done twice and the log says so, rather than done without a line.
+    _log(study).append([json.dumps({**line, "seconds": seconds})])
+    write_text_atomically(stage.folder(study) / RECORD, json.dumps(record, indent=2) + "\n")
     return seconds
+
+
+def _log(study: Study) -> Journal:
+    return Journal(study.folder / LOG, "study", "move it away")
 
 
 def _written(stage: Stage, study: Study) -> list[str]:

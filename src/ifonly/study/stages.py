@@ -21,7 +21,7 @@ from ifonly.evidence.behaviour import BehaviourModel, fit_behaviour, load_behavi
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.model_check import stored_check
 from ifonly.evidence.check.thresholds import load_thresholds
-from ifonly.evidence.recipe_journal import forget_recipes
+from ifonly.evidence.recipe_journal import forget_recipes, training_beside
 from ifonly.evidence.recipes import fit_recipe
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models import load_model, save_model
@@ -126,7 +126,7 @@ def store_model(
 ) -> TrainableModel:
     """Fit one model, or an ensemble, to a stored cohort, and store it."""
     cohort = load_cohort(source)
-    journal = out.with_name(f"{out.name}.recipes")
+    journal = recipes_journal(out)
     made: TrainableModel
     if chosen.recipe != OWN_RECIPE:
         made = fit_recipe(
@@ -141,13 +141,18 @@ def store_model(
             progress=progress,
         )
     else:
-        made = _own_model(cohort, chosen, progress)
+        made = _own_model(cohort, chosen, training_beside(journal), progress)
     save_model(made, out, provenance={"made by": "ifonly fit", "cohort": origin_of(source)}, overwrite=overwrite)
     forget_recipes(journal)
     return made
 
 
-def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> TrainableModel:
+def recipes_journal(out: Path) -> Path:
+    """Where a comparison of recipes for the model at `out` is written down until the model is stored."""
+    return out.with_name(f"{out.name}.recipes")
+
+
+def _own_model(cohort: Cohort, chosen: FitPlan, journal: Path, progress: Progress) -> TrainableModel:
     """The model that the plan describes itself, without a recipe."""
     assert isinstance(chosen.refits, int), "there are no kinds of one's own model"
     return fit_as_chosen(
@@ -157,6 +162,7 @@ def _own_model(cohort: Cohort, chosen: FitPlan, progress: Progress) -> Trainable
         members=chosen.refits,
         settings=chosen.settings(cohort),
         seed=chosen.seed,
+        journal=journal,
         progress=progress,
     )
 

@@ -227,8 +227,9 @@ def _explained(path: Path) -> Iterator[None]:
     """What SQLite says, as an error of ours; its messages hold no content."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, sqlite3.Error) else "it holds what is no text"
         raise StoreError(
-            f"notes {path}: cannot be read or written ({error}); see that it is a file of notes, that its place can be "
-            "written to and that the disk is not full."
+            f"notes {path}: cannot be read or written ({reason}); see that it is a file of notes, that its place can "
+            "be written to and that the disk is not full."
         ) from None

@@ -14,6 +14,7 @@ from ifonly.errors import StoreError
 from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
 from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
+from ifonly.markup import html_text
 from ifonly.models.checkpoint import CHECK, read_metadata
 from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.records import KnownNumber, from_plain, to_plain
@@ -126,6 +127,9 @@ class ModelCheck:
 
     def __str__(self) -> str:
         return "\n".join(check_lines(self))
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def details(self) -> str:
         """Every finding, with all places where it holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,13 +79,15 @@ def try_remedies(
     by: Groupings | Sequence[str] | None = None,
     settings: FitSettings | None = None,
     most: int = MOST,
+    journal: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[Trial, ...]:
     """Fit the recipes that a check asks for most to `training`, and check them on the episodes of the check.
 
     `check` is that of `model` on `held_out`; recipes have the model's widths. Of every recipe the strength of the
     curvature penalty is taken that subjects held out of `training` prefer, so that the episodes of the check choose
-    nothing but between the recipes. Empty where no finding asks for another recipe.
+    nothing but between the recipes. Empty where no finding asks for another recipe. With a `journal`, files with that
+    name and more, which `forget_trials` removes, trials that were stopped go on.
     """
     training.schema.require_same(held_out.schema, here="the training cohort", there="the episodes of the check")
     if shared := _shared_episodes(training, held_out):
@@ -97,7 +100,8 @@ def try_remedies(
     found = []
     for number, recipe in enumerate(recipes):
         done = _part_of(progress, number, len(recipes), settings.epochs)
-        fitted = _fitted(recipe, model, training, settings, check.seed, done)
+        kept = None if journal is None else journal.with_name(f"{journal.name}.{recipe.name}")
+        fitted = _fitted(recipe, model, training, settings, check.seed, kept, done)
         again = check_model(fitted, held_out, thresholds=check.thresholds, by=by, seed=check.seed)
         strength = fitted.fit_report.settings.curvature if fitted.fit_report is not None else 0.0
         found.append(Trial(recipe.name, strength, fitted, again, _in_coordinates_of(model, fitted, again)))
@@ -120,8 +124,20 @@ def _part_of(progress: Progress, number: int, count: int, epochs: int) -> Progre
     return report
 
 
+def forget_trials(journal: Path) -> None:
+    """Remove what trials with this journal have kept."""
+    for name in RECIPES:
+        journal.with_name(f"{journal.name}.{name}").unlink(missing_ok=True)
+
+
 def _fitted(
-    recipe: Recipe, model: TransitionModel, training: Cohort, settings: FitSettings, seed: int, progress: Progress
+    recipe: Recipe,
+    model: TransitionModel,
+    training: Cohort,
+    settings: FitSettings,
+    seed: int,
+    journal: Path | None,
+    progress: Progress,
 ) -> TrainableModel:
     """The recipe with the strength of its penalty that the fit's own held-out subjects prefer."""
     centre = network_model(model)
@@ -132,6 +148,7 @@ def _fitted(
         recipe.strengths,
         settings=settings,
         seed=seed,
+        journal=journal,
         progress=progress,
     )
     return min(models, key=_own_loss)

@@ -1,4 +1,4 @@
-"""`mimic build`: from invented tables to a cohort that the other commands take, and bad input told in words."""
+"""`build`: from invented tables to a cohort that the other commands take, and bad input told in words."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(run, release: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("built") / "sepsis"
-    result = run("mimic", "build", "--source", release, "--out", folder, "--set", "threads=1", "--json")
+    result = run("build", "--source", release, "--out", folder, "--set", "threads=1", "--json")
     assert result.exit_code == 0, result.output
     return folder, json.loads(result.stdout)
 
@@ -56,7 +56,7 @@ def test_ranges_rest_on_enough_subjects(built: tuple[Path, dict]) -> None:
 
 
 def test_what_people_are_told(run, release: Path, tmp_path: Path) -> None:
-    command = ("mimic", "build", "--source", release, "--out", tmp_path / "all", "--cohort", "all-adults")
+    command = ("build", "--source", release, "--out", tmp_path / "all", "--cohort", "all-adults")
     result = run(*command, "--horizon", "4-8", "--levels", "paper", "--set", "threads=1")
     assert result.exit_code == 0, result.output
     assert "adults (18 years or older)" in result.stdout
@@ -82,7 +82,7 @@ def test_the_other_commands_take_it(run, built: tuple[Path, dict], tmp_path: Pat
 
 def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
     pl.concat([rows_of(stay, list(range(1, 13))) for stay in range(6)]).write_csv(tmp_path / "mimic-table.csv")
-    command = ("mimic", "build", "--source", tmp_path / "mimic-table.csv", "--out", tmp_path / "cohort")
+    command = ("build", "--source", tmp_path / "mimic-table.csv", "--out", tmp_path / "cohort")
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert "subject of its own" in result.stderr
@@ -95,13 +95,13 @@ def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
 
 def test_no_sepsis_at_all(run, tmp_path: Path) -> None:
     folder = invented_patients(2, hours=50, infected=False).write(tmp_path / "release")
-    result = run("mimic", "build", "--source", folder, "--out", tmp_path / "sepsis", "--set", "threads=1")
+    result = run("build", "--source", folder, "--out", tmp_path / "sepsis", "--set", "threads=1")
     assert result.exit_code == 3
     assert "'suspected infection (antibiotic and culture close in time)' removed the last 2" in result.stderr
     assert "--cohort all-adults" in result.stderr
     assert not (tmp_path / "sepsis").exists()
     assert "what was read is kept in" in result.stderr
-    again = run("mimic", "build", "--source", folder, "--out", tmp_path / "sepsis", "--cohort", "all-adults")
+    again = run("build", "--source", folder, "--out", tmp_path / "sepsis", "--cohort", "all-adults")
     assert again.exit_code == 0, again.output
     assert {path.name for path in tmp_path.iterdir()} == {"release", "sepsis"}
 
@@ -123,7 +123,7 @@ def test_wrong_calls(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("mimic", "build", *arguments, "--out", "cohort")
+    result = run("build", *arguments, "--out", "cohort")
     assert result.exit_code == code, result.output
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ def test_wrong_calls(
 def test_an_existing_cohort_is_left_alone(run, release: Path, built: tuple[Path, dict]) -> None:
     folder, _ = built
     before = load_cohort(folder).fingerprint()
-    result = run("mimic", "build", "--source", release, "--out", folder)
+    result = run("build", "--source", release, "--out", folder)
     assert result.exit_code == 3
     assert "--force" in result.stderr
     assert load_cohort(folder).fingerprint() == before

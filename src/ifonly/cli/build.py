@@ -1,4 +1,4 @@
-"""The command that makes a cohort out of clinical tables: `mimic build`."""
+"""The command that makes a cohort out of clinical tables: `build`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import typer
 from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_extra, require_free
-from ifonly.cli.options import argument, option
+from ifonly.cli.options import option
 from ifonly.errors import StoreError
 
 if TYPE_CHECKING:
     from ifonly.clinical.build import Build
     from ifonly.report.card import Card
 
-SETTINGS = {"min_uses": int, "test": float, "seed": int, "memory": str, "threads": int, "work": Path}
+SETTINGS = {"min_uses": int, "test": float, "seed": int, "memory": str, "threads": int, "work": Path, "codes": Path}
 
 
 class CohortName(StrEnum):
@@ -31,19 +31,13 @@ class CohortName(StrEnum):
     ALL_ADULTS = "all-adults"
 
 
-class MimicTask(StrEnum):
-    """What to do with MIMIC."""
-
-    BUILD = "build"
-
-
-def mimic(
-    task: Annotated[MimicTask, argument("build", "Build a cohort out of its tables.")],
+def build(
     source: Annotated[
         Path,
         option(
             "FOLDER|FILE",
-            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; or mimic-table.csv, as the AI Clinician exports it.",
+            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; a MEDS dataset; or mimic-table.csv, as the AI Clinician "
+            "exports it.",
             default=False,
         ),
     ],
@@ -79,21 +73,28 @@ def mimic(
     A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
     the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
     share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
+    `codes` names a file: what the codes of a MEDS dataset stand for, or items of MIMIC to read besides those known.
 
     Examples:
-    ifonly mimic build --source mimic-iii-clinical-database-1.4 --out data/sepsis
-    ifonly mimic build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
+    ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
+    ifonly build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
         --set work=scratch/mimiciv
-    ifonly mimic build --source mimic-table.csv --out data/ai-clinician --levels paper
+    ifonly build --source meds/our-hospital --set codes=codes.yaml --out data/ours
+    ifonly build --source mimic-table.csv --out data/ai-clinician --levels paper
     """
     steps, more = options.horizon(horizon), options.settings(settings, SETTINGS)
     if not source.exists():
-        raise StoreError(f"{source} does not exist; --source takes MIMIC's folder, or the AI Clinician's table.")
-    if source.is_file() and cohort is not None:
-        raise typer.BadParameter("--cohort goes with MIMIC's tables: the AI Clinician has chosen who is in its table.")
+        raise StoreError(
+            f"{source} does not exist; --source takes MIMIC's folder, a MEDS dataset, or the AI Clinician's table."
+        )
+    if source.is_file() and (cohort is not None or "codes" in more):
+        raise typer.BadParameter(
+            "--cohort goes with MIMIC's tables and MEDS datasets, as codes do: the AI Clinician has chosen who is in "
+            "its table."
+        )
     require_free(folder=out, force=force)
     if source.is_dir():
-        require_extra("clinical", "duckdb", what="reading MIMIC's tables")
+        require_extra("clinical", "duckdb", what="reading clinical tables")
     from ifonly.clinical.build import working_folder
     from ifonly.study.clinical import build_options, build_with_pictures
     from ifonly.study.plan import ClinicalData

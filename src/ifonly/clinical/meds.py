@@ -1,0 +1,224 @@
+"""MEDS datasets of any hospital as the typed rows that rules read.
+
+A MEDS dataset is a folder with data/*.parquet: subject_id, time, code and numeric_value (or value), one row per event.
+It has neither stays nor intervals, so both are made of codes of starts and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ifonly.clinical.cache import Counts, code_of
+from ifonly.clinical.code_map import CodeMap, Part, read_code_map
+from ifonly.clinical.database import Database, parquet_relation, parquet_relations
+from ifonly.clinical.rules import values
+from ifonly.errors import InputError
+
+SUBJECTS = ("subject_id", "patient_id")
+NUMBERS = ("numeric_value", "value")
+EVENTS = "meds_events"
+TABLES = (
+    *("stays", "patients", "admissions", "charted", "labs", "outputs", "inputs_metavision", "procedures"),
+    *("prescriptions", "microbiology"),
+)
+"""The typed rows that are made of events, in this order, by the names that rules know."""
+PAIRED = ("stays", "vasopressors", "fluids")
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class MedsSource:
+    """A MEDS dataset, recognised, and what its codes stand for."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    codes: CodeMap
+    subject: str
+    number: str
+    release: str = "MEDS"
+    tables: tuple[str, ...] = (EVENTS, *TABLES)
+    items: Any = field(default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "items", self.codes.items)
+
+    @property
+    def relation(self) -> str:
+        """All rows, as SQL."""
+        chosen = f"SELECT {self.subject} AS subject, time, code, {self.number} AS number"
+        return f"({chosen} FROM {parquet_relations(self.files)})"
+
+
+@dataclass(frozen=True)
+class MedsStage:
+    """Something to make: a table's name, what it depends on, and how it is written."""
+
+    name: str
+    recipe: dict[str, Any]
+    write: Callable[[Path], Counts]
+
+
+def meds_files(folder: Path) -> list[Path]:
+    """The data files of a MEDS dataset; none where the folder is something else."""
+    files = sorted((folder / "data").rglob("*.parquet")) if (folder / "data").is_dir() else []
+    return files if files and {"time", "code"} <= set(_schema(files[0])) else []
+
+
+def find_meds(folder: Path, codes: Path | None) -> MedsSource:
+    """A MEDS dataset with its code map, checked."""
+    files = meds_files(folder)
+    if codes is None:
+        raise InputError(
+            f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, "
+            "and give it with --set codes=FILE (docs/clinical-data.md has one to begin with)."
+        )
+    subject, number = (_one_of(names, files) for names in (SUBJECTS, NUMBERS))
+    wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}
+    for file in files:
+        found = _schema(file)
+        for column, kind in wanted.items():
+            if column not in found or not _is(kind, found[column]):
+                raise InputError(f"{file}: the column {column!r} of a MEDS dataset must be there and hold {kind}.")
+    return MedsSource(folder, tuple(files), read_code_map(codes), subject, number)
+
+
+def meds_stages(source: MedsSource, database: Database) -> Iterator[MedsStage]:
+    """One pass over all files for the events of known codes, then the typed rows that are made of these."""
+    counted: dict[str | None, int] = dict(database.rows(f"SELECT code, count(*) FROM {source.relation} GROUP BY code"))
+    found = source.codes.resolve(code for code in counted if code is not None)
+    if not found:
+        raise InputError(f"{source.folder}: no code of the dataset is in the code map; is it the map of another one?")
+    query = _events_query(source, found)
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
+    code = code_of("meds", "code_map", "database")
+
+    def write_events(path: Path) -> Counts:
+        database.write(query, path)
+        ((kept,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
+        others = [rows for code, rows in counted.items() if code not in found]
+        unmatched = len(source.codes.entries) - len({item for item, _ in found.values()})
+        return {
+            "file": "data/*.parquet",
+            "rows": sum(counted.values()),
+            "needed": kept,
+            "codes not in the map": len(others),
+            "rows of codes not in the map": sum(others),
+            "entries of the map without a code in the data": unmatched,
+        }
+
+    asked = _events_query(source, found, names=True)
+    yield MedsStage(EVENTS, {"files": stats, "query": asked, "code": code}, write_events)
+    said = _template(source)
+    for name in TABLES:
+        sql = getattr(said, name)()
+
+        def write(path: Path, sql: str = sql, name: str = name) -> Counts:
+            database.write(sql, path)
+            ((rows,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
+            return {"file": "data/*.parquet", "rows": rows, **_pair_counts(database, said, name)}
+
+        yield MedsStage(name, {"files": stats, "query": sql, "events": asked, "code": code}, write)
+
+
+def meds_notes(source: MedsSource, counts: dict[str, Counts]) -> Iterator[str]:
+    """What a reader should know: what the map leaves out, what cannot be known, and what was ambiguous."""
+    events = counts[EVENTS]
+    yield (
+        f"{events['needed']:,} of {events['rows']:,} rows have codes of the map; {events['codes not in the map']:,} "
+        f"other codes, with {events['rows of codes not in the map']:,} rows, are not read."
+    )
+    if idle := events["entries of the map without a code in the data"]:
+        yield f"{idle:,} entries of the code map match no code of the dataset; are they spelt as there?"
+    if lacking := source.codes.missing():
+        yield f"the code map names no code for {', '.join(lacking)}: these are taken as never measured and never given."
+    if not any(entry.purpose == "died_in_hospital" for entry in source.codes.entries):
+        yield "the code map names no code for deaths in hospital: whether patients died is not known."
+    for name, pairs in ((name, pairs) for one in counts.values() for name, pairs in one.get("pairs", {}).items()):
+        if pairs["ambiguous"]:
+            yield (
+                f"{name}: {pairs['ambiguous']:,} of {pairs['paired']:,} intervals overlap others of the same codes, so "
+                "that it cannot be known which end belongs to which start; they are paired in the order of their times."
+            )
+        for words in ("starts without an end", "ends without a start"):
+            if pairs[words]:
+                yield f"{name}: {pairs[words]:,} {words} are left out."
+
+
+def _events_query(source: MedsSource, found: Mapping[str, tuple[int, Part]], *, names: bool = False) -> str:
+    """Events of known codes, each distinct one once, with a number of its own; `names`: without paths, for recipes."""
+    rows = [
+        (code, item, part, source.codes.entries[item - 1].purpose, source.codes.entries[item - 1].factor)
+        for code, (item, part) in sorted(found.items())
+    ]
+    relation = "data" if names else source.relation
+    distinct = "SELECT DISTINCT r.subject, r.time::TIMESTAMP AS time, c.item, c.part, c.purpose, "
+    return (
+        f"SELECT row_number() OVER () AS id, * FROM ({distinct} r.number::DOUBLE * c.factor AS number "
+        f"FROM {relation} r JOIN {values(rows, 'c', 'code', 'item', 'part', 'purpose', 'factor')} USING (code))"
+    )
+
+
+def _template(source: MedsSource) -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "sql"), undefined=StrictUndefined, trim_blocks=True
+    )
+    treated = [
+        (number, entry.purpose, entry.unit or "ml", entry.number_at)
+        for number, entry in enumerate(source.codes.entries, 1)
+        if entry.purpose in ("vasopressors", "fluids")
+    ]
+    environment.globals |= {
+        "treated": values(treated or [(-1, "fluids", "ml", "at")], "t", "item", "purpose", "unit", "number_at"),
+        "knows_deaths": any(entry.purpose == "died_in_hospital" for entry in source.codes.entries),
+    }
+    template: Any = environment.get_template("meds.sql")
+    return template.make_module({})
+
+
+def _pair_counts(database: Database, said: Any, name: str) -> Counts:
+    """How intervals were paired, for the tables that are made of intervals."""
+    purposes = {"stays": ("stays",), "inputs_metavision": ("vasopressors", "fluids")}.get(name, ())
+    pairs = {}
+    for purpose in purposes:
+        ((paired, ambiguous, starts, ends),) = database.rows(
+            "SELECT count_if(start IS NOT NULL AND stop IS NOT NULL), count_if(ambiguous AND stop IS NOT NULL), "
+            f"count_if(stop IS NULL), count_if(start IS NULL) FROM ({said.paired(purpose)})"
+        )
+        words = ("paired", "ambiguous", "starts without an end", "ends without a start")
+        # Of no rows at all DuckDB counts nothing, not zero.
+        pairs[purpose] = {
+            word: count or 0 for word, count in zip(words, (paired, ambiguous, starts, ends), strict=True)
+        }
+    return {"pairs": pairs} if pairs else {}
+
+
+def _schema(file: Path) -> dict[str, pl.DataType]:
+    try:
+        return dict(pl.read_parquet_schema(file))
+    except (pl.exceptions.PolarsError, OSError):
+        raise InputError(f"{file}: not a Parquet file, or cut off; get it again.") from None
+
+
+def _one_of(names: tuple[str, ...], files: list[Path]) -> str:
+    found = _schema(files[0])
+    for name in names:
+        if name in found:
+            return name
+    wanted = " or ".join(map(repr, names))
+    raise InputError(f"{files[0]}: a MEDS dataset has the column {wanted}; found {list(found)[:SHOWN]}.")
+
+
+def _is(kind: str, found: pl.DataType) -> bool:
+    if kind == "integer":
+        return found.is_integer()
+    if kind == "number":
+        return found.is_numeric()
+    if kind == "text":
+        return isinstance(found, pl.String | pl.Categorical | pl.Enum)
+    return isinstance(found, pl.Datetime) and found.time_zone is None

@@ -1,0 +1,1 @@
+"""Solvers, the one verb that uses them, and what checks their answers again."""

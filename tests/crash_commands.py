@@ -1,0 +1,163 @@
+"""The commands that write, each on a small world of its own, and what their products say whatever the clock says."""
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+from typer.testing import CliRunner
+
+from ifonly.cli import app
+from ifonly.data.tables import cohort_to_frame
+from ifonly.simulate import simulate_cohort
+
+Arguments = Callable[[Path], list[Any]]
+ALREADY_DONE = "exists already"
+"""What a command says that was killed after its very last write."""
+STUDY = {
+    "format": "ifonly.study",
+    "version": 1,
+    "data": {"cohort": "whole"},
+    "split": {"test": 0.3},
+    "fit": {"recipe": "paper", "hidden": [2], "epochs": 1, "refits": 1},
+    "query": {"minimize": "SOFA", "max_changes": 1, "allow_failed_model": True},
+    "evidence": {"behaviour": {"hidden": [2], "epochs": 1}},
+    "cohort": {"first": 2, "workers": 1},
+    "outputs": {"cases": 1},
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line, and what it needs of the world before it."""
+
+    name: str
+    needs: tuple[str, ...]
+    """Folders and files of the world."""
+    arguments: Arguments
+    moments: int
+    """To be tried in the ordinary run; 0: only in the long one."""
+
+
+COMMANDS = (
+    Command("init", ("table.csv",), lambda f: ["init", f / "table.csv", "--out", f / "out" / "study.yaml"], 3),
+    Command(
+        "import",
+        ("table.csv", "schema.yaml"),
+        lambda f: ["import", f / "table.csv", "--schema", f / "schema.yaml", "--out", f / "cohort"],
+        6,
+    ),
+    Command("split", ("whole",), lambda f: ["split", "--episodes", f / "whole", "--out", f / "parts"], 6),
+    Command(
+        "split --force",
+        ("whole", "old"),
+        lambda f: ["split", "--episodes", f / "whole", "--out", f / "old", "--force"],
+        8,
+    ),
+    Command("fit", ("whole",), lambda f: ["fit", *_FIT, "--episodes", f / "whole", "--out", f / "model"], 5),
+    Command(
+        "fit --force",
+        ("whole", "fitted"),
+        lambda f: ["fit", *_FIT, "--episodes", f / "whole", "--out", f / "fitted", "--force", "--seed", 1],
+        5,
+    ),
+    Command(
+        "check",
+        ("whole", "fitted"),
+        lambda f: ["check", "--episodes", f / "whole", "--model", f / "fitted", "--out", f / "check"],
+        1,
+    ),
+    Command("cohort", ("whole", "fitted"), lambda f: _cohort(f, "asked"), 5),
+    Command("cohort --force", ("whole", "fitted", "run"), lambda f: [*_cohort(f, "run"), "--force"], 2),
+    Command("summarize", ("whole", "fitted", "run"), lambda f: ["summarize", f / "run"], 1),
+    Command("report", ("whole", "fitted", "run"), lambda f: ["report", f / "run", "--cases", 1], 1),
+    Command("run --until split", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml", "--until", "split"], 3),
+    Command("run", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml"], 0),
+)
+_FIT = ["--recipe", "paper", "--hidden", 2, "--epochs", 1, "--ensemble", 1]
+
+
+def _cohort(folder: Path, out: str) -> list[Any]:
+    asked = ["--only", "patient-00001", "--only", "patient-00003", "--only", "patient-00005"]
+    sources = ["--episodes", folder / "whole", "--model", folder / "fitted"]
+    return ["cohort", *sources, "-k", 1, *asked, "--workers", 1, "--allow-failed-model", "--out", folder / out]
+
+
+def invoke(arguments: list[Any]) -> tuple[int, str]:
+    """The exit code and the output of a command, in this process; bugs show their traceback."""
+    done = CliRunner().invoke(app, [str(part) for part in arguments], catch_exceptions=False)
+    return done.exit_code, done.output
+
+
+def make_world(folder: Path) -> None:
+    """All that the commands start from."""
+    folder.mkdir(parents=True)
+    cohort = simulate_cohort(8, seed=3, horizon=3)
+    from ifonly.data.store import save_cohort, save_schema
+
+    save_cohort(cohort, folder / "whole")
+    save_schema(cohort.schema, folder / "schema.yaml")
+    cohort_to_frame(cohort).write_csv(folder / "table.csv")
+    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY))
+    made = [
+        ["split", "--episodes", folder / "whole", "--out", folder / "old", "--seed", 5],
+        ["fit", *_FIT, "--episodes", folder / "whole", "--out", folder / "fitted"],
+        ["check", "--episodes", folder / "whole", "--model", folder / "fitted"],
+        _cohort(folder, "run"),
+    ]
+    for arguments in made:
+        code, output = invoke(arguments)
+        assert code in (0, 6), output
+
+
+def start(command: Command, world: Path, folder: Path) -> None:
+    """Copy what a command needs of the world."""
+    folder.mkdir(parents=True)
+    for name in command.needs:
+        source = world / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+
+
+def products(folder: Path) -> dict[str, Any]:
+    """What all files of a folder say, but for what the clock says, and the log, where work done twice stands twice."""
+    return {
+        path.relative_to(folder).as_posix(): _content(path, folder)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "study.log.jsonl"
+    }
+
+
+def _content(path: Path, folder: Path) -> Any:
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        return _timeless(json.loads(data), checksums=path.name == "stage.json")
+    if path.suffix == ".jsonl":
+        return [_timeless(json.loads(line)) for line in data.splitlines()]
+    if path.suffix == ".parquet":
+        return [_timeless(row) for row in pl.read_parquet(io.BytesIO(data)).to_dicts()]
+    if path.suffix == ".html":
+        return re.sub(r'"seconds\w*": ?[0-9.e-]+|[0-9.]+ s\b', "", data.decode())
+    return data
+
+
+_OF_THE_CLOCK = re.compile(r".*seconds.*|answers_per_second|checksum|bytes|sha256")
+"""Entries that tell time, or are about files that do."""
+
+
+def _timeless(value: Any, *, checksums: bool = False) -> Any:
+    """Without what the clock says; with `checksums`, without those of files in which the clock says something."""
+    if isinstance(value, dict):
+        return {
+            key: _timeless(entry, checksums=checksums)
+            for key, entry in value.items()
+            if not _OF_THE_CLOCK.fullmatch(str(key)) or isinstance(entry, dict | list)
+        }
+    if isinstance(value, list):
+        return [_timeless(entry, checksums=checksums) for entry in value]
+    return "checksum" if checksums and re.fullmatch("[0-9a-f]{16,64}", str(value)) else value

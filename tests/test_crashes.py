@@ -1,0 +1,110 @@
+"""Killed at any write, by kill -9 or by a power cut, a command that is given again ends as if nothing had happened."""
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crash_commands import ALREADY_DONE, COMMANDS, Command, invoke, make_world, products, start
+from effort import LONG, long, some
+from moments import Disk
+from study.standins import without_drawing
+from unpainted_figures import leave_unpainted
+
+from ifonly.web.notes import Note, Notes
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("crashes") / "world"
+    with pytest.MonkeyPatch.context() as patch:
+        leave_unpainted(patch)
+        make_world(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, id=one.name, marks=() if one.moments else long) for one in COMMANDS],
+)
+@pytest.mark.usefixtures("unpainted")
+def test_a_command_that_was_killed_ends_as_if_it_were_not(
+    command: Command, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command.name.startswith("run") and not LONG:
+        without_drawing(monkeypatch)
+    start(command, world, tmp_path / "world")
+    with monkeypatch.context() as patch:
+        disk = Disk(
+            tmp_path / "world", tmp_path / "shelf", 10 * (command.moments or 1) if LONG else command.moments, 7, patch
+        )
+        code, output = invoke(command.arguments(tmp_path / "world"))
+    assert code in (0, 6), output
+    assert disk.seen > len(disk.copies) > 0
+    expected = products(tmp_path / "world")
+    (tmp_path / "world").rename(tmp_path / "done")
+    for copy in disk.copies:
+        copy.rename(tmp_path / "world")
+        again, said = invoke(command.arguments(tmp_path / "world"))
+        assert again == code or ALREADY_DONE in said, said
+        found = products(tmp_path / "world")
+        assert found.keys() == expected.keys(), copy.name
+        assert [name for name in found if found[name] != expected[name]] == [], copy.name
+        (tmp_path / "world").rename(copy)
+
+
+def test_notes_cut_off_anywhere_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """Copies of the files are what a kill leaves; SQLite's log is cut at any byte, as by a power cut."""
+    place = tmp_path / "notes"
+    place.mkdir()
+    notes = Notes(place / "notes.sqlite", cohort="c", model="m")
+    log = place / "notes.sqlite-wal"
+    sizes = [log.stat().st_size]
+    for number in range(6):
+        notes.save(Note(f"e{number}", note=f"note {number}"))
+        sizes.append(log.stat().st_size)
+    draw = random.Random(3)
+    cuts = [draw.randint(sizes[0], sizes[-1]) for _ in range(some(60))]
+    for cut in (*cuts, *sizes):
+        copy = tmp_path / "copy"
+        shutil.copytree(place, copy)
+        (copy / "notes.sqlite-shm").unlink()  # memory that processes share: a power cut takes it along
+        with (copy / log.name).open("ab") as file:
+            file.truncate(cut)
+        found = Notes(copy / "notes.sqlite", cohort="c", model="m")
+        saved = max(number for number, size in enumerate(sizes) if size <= cut)
+        assert {name: note.note for name, note in found.latest().items()} == {
+            f"e{number}": f"note {number}" for number in range(saved)
+        }
+        found.save(Note("e9", note="after it"))
+        found.close()
+        shutil.rmtree(copy)
+    notes.close()
+
+
+def test_the_harness_finds_what_is_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written in place is lost in some moments, and a name that is not synced in others."""
+    place = tmp_path / "world"
+    place.mkdir()
+    (place / "a.txt").write_text("old")
+    with monkeypatch.context() as patch:
+        disk = Disk(place, tmp_path / "shelf", 20, 0, patch)
+        for _ in range(10):
+            (place / "a.txt").write_text("new")
+            (place / ".a.txt-new").write_text("newer")
+            (place / ".a.txt-new").replace(place / "b.txt")
+    left = {(copy / "a.txt").read_text() for copy in disk.copies}
+    assert {"", "n", "new"} <= left
+    assert any(not (copy / "b.txt").exists() for copy in disk.copies)
+
+
+@long
+def test_real_kills_are_survived() -> None:
+    """A few, for the harness of `make crash` itself."""
+    tool = Path(__file__).parents[1] / "tools" / "crash.py"
+    command = [sys.executable, str(tool), "--moments", "50", "--only", "notes", "--only", "split"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ", 0 not survived" in done.stdout

@@ -1,0 +1,101 @@
+"""Files that were changed in any way are read, or refused with an error of ours; and what such changes found before."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from effort import LONG
+
+from ifonly.errors import IfonlyError
+from ifonly.journal import line_of
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tools"))
+
+import fuzz_readers  # noqa: E402
+
+COUNT = 2000 if LONG else 120
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fuzz_readers.prepare(tmp_path_factory.mktemp("corpus") / "ready")
+
+
+@pytest.mark.parametrize("reader", fuzz_readers.READERS, ids=lambda reader: reader.name)
+def test_the_corpus_is_read(reader: fuzz_readers.Reader, ready: Path) -> None:
+    """Else mutations would try nothing: after a change of a format, write it anew (tools/fuzz_readers.py --write)."""
+    reader.read(ready)
+
+
+def test_only_errors_of_ours_come_of_mutations(ready: Path, tmp_path: Path) -> None:
+    shutil.copytree(ready, tmp_path / "now")
+    found = [fuzz_readers.try_one(seed, ready, tmp_path / "now")[1] for seed in range(COUNT)]
+    assert [wrong for wrong in found if wrong is not None] == []
+
+
+def entry(name: str, place: str, value: object):
+    """A change of one entry of a JSON document."""
+
+    def change(folder: Path) -> None:
+        content = json.loads((folder / name).read_bytes())
+        *way, last = place.split(".")
+        holder = content
+        for key in way:
+            holder = holder[int(key) if isinstance(holder, list) else key]
+        holder[last] = value
+        (folder / name).write_text(json.dumps(content))
+
+    return change
+
+
+def garbled_notes(folder: Path) -> None:
+    data = (folder / "notes.sqlite").read_bytes()
+    (folder / "notes.sqlite").write_bytes(data.replace(b"CREATE TABLE about", b"CREATE TABLE ab\xc5ut"))
+
+
+def row_without_certificate(folder: Path) -> None:
+    lines = (folder / "run" / "rows.jsonl").read_bytes().splitlines()
+    rows = [json.loads(line) | {"certificate": None} for line in lines]
+    texts = [json.dumps({key: value for key, value in row.items() if key != "checksum"}) for row in rows]
+    (folder / "run" / "rows.jsonl").write_bytes(b"".join(map(line_of, texts)))
+
+
+FOUND = {
+    "infinite action": ("result", entry("result.json", "actions", [1e999, 0, 0, 0])),
+    "number for states": ("result", entry("result.json", "states", 1.5)),
+    "rows of states that are none": ("result", entry("result.json", "states", [True, None])),
+    "kind that is no name": ("model", entry("model/model.json", "kind", {})),
+    "figures that are none": ("model", entry("model/check.json", "figures.features", [[]])),
+    "reward with words": ("run", entry("run/run.json", "query.reward.constant", "../..")),
+    "reward that is none": ("run", entry("run/run.json", "query.reward", {"kind": "total", "parts": [[]]})),
+    "row without certificate": ("journal", row_without_certificate),
+    "notes that are no text": ("notes", garbled_notes),
+}
+"""Changes that ended in a traceback once."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_before(ready: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(ready, tmp_path / "now")
+    reader, change = FOUND[name]
+    change(tmp_path / "now")
+    with pytest.raises(IfonlyError):
+        next(one for one in fuzz_readers.READERS if one.name == reader).read(tmp_path / "now")
+
+
+def test_a_bad_reader_is_found(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(folder: Path) -> None:
+        fuzz_readers.json.loads((folder / "result.json").read_bytes())["status"].lower()
+
+    wrong = fuzz_readers.Reader("result", ("result.json",), careless)
+    monkeypatch.setattr(fuzz_readers, "READERS", (wrong,))
+    shutil.copytree(ready, tmp_path / "now")
+    found = []
+    for seed in range(40):
+        shutil.rmtree(tmp_path / "now")
+        shutil.copytree(ready, tmp_path / "now")
+        found.append(fuzz_readers.try_one(seed, ready, tmp_path / "now")[1])
+    assert any(found)

@@ -15,11 +15,8 @@ from ifonly.files import check_writable, write_text_atomically
 from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
-<<<<<<< HEAD
-from ifonly.report.patterns import pattern_rows
-=======
 from ifonly.report.deidentify import Deidentifier
->>>>>>> main
+from ifonly.report.patterns import pattern_rows
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result import Result, Status, Verdict
 from ifonly.result.table import with_results

@@ -34,6 +34,7 @@ TABLES = {
     "changes_used.csv",
     "change_times.csv",
     "failures.csv",
+    "patterns.csv",
 }
 FIGURES = {
     "improvement_distribution.png",

@@ -314,3 +314,39 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
     assert printed == {"cases": 4, "controls": 0, "warnings": 3, "wide": 0}
     assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"
+
+
+def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
+    page.goto(page.url.partition("#")[0] + "#summary")
+    shown = page.locator(".report-summary")
+    expect(shown.locator(".cohort tbody .tag.good").first).to_have_text("Holds on all four counts")
+    expect(shown.locator(".cohort tbody .tag.reserved").first).to_have_text("With reservations: evidence uncertain")
+    shown.locator(".patterns summary").click()
+    expect(shown.locator(".patterns tbody tr")).to_have_count(2)
+    shown.get_by_role("link", name="Fluids lowered by two levels or more, hour 0 to 8").click()
+    expect(shown.locator("#pattern")).to_have_value("fluids|lowered|2|0")
+    expect(shown.locator(".list-state")).to_contain_text("37 cases")
+    shown.locator(".cohort tbody th a").first.click()
+    back = page.locator(".report-case:visible .case-nav").get_by_role("link", name="fluids lowered")
+    expect(back).to_have_text("fluids lowered by two levels or more, hour 0 to 8 (12 of 30)")
+    back.click()
+    expect(shown.locator(".list-state")).to_contain_text("37 cases")
+    shown.locator("#pattern").select_option("")
+    expect(shown.locator(".list-state")).to_contain_text("74 cases")
+    page.goto(page.url.partition("#")[0] + "#summary")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_follow_the_readers_scheme_and_fit_a_narrow_window(browser: Any, report: str, scheme: str) -> None:
+    ground, ink = {"light": ("rgb(255, 255, 255)", "#1c2127"), "dark": ("rgb(20, 24, 29)", "#e6e9ec")}[scheme]
+    page = browser.new_page(viewport={"width": 320, "height": 700}, color_scheme=scheme)
+    page.goto(report)
+    page.locator(".patterns summary").click()
+    expect(page.locator("body")).to_have_css("background-color", ground)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    drawn = "document.querySelector('.report-summary .js-plotly-plot').layout.font.color"
+    assert page.evaluate(drawn) == ink
+    other = "dark" if scheme == "light" else "light"
+    page.emulate_media(color_scheme=other)
+    page.wait_for_function(f"{drawn} !== '{ink}'")
+    page.close()

@@ -73,6 +73,29 @@ def test_the_list_agrees_with_the_cases(review: Review, notes: Notes) -> None:
             assert (row["best"], row["improvement"]) == pytest.approx((best.outcome, best.improvement))
             assert row["changes"] == len(best.changes)
             assert row["proven"] == case.answer.claim.proven
+            badge = case.answer.badge
+            assert row["badge"] == badge.level
+            assert [f"badge.{code}" for code in row["doubts"]] == [p.said.code for p in badge.parts if not p.holds]
+        else:
+            assert (row["badge"], row["doubts"]) == (None, None)
+
+
+def test_patterns_lead_to_their_cases_and_cases_back(review: Review, notes: Notes, place: Any) -> None:
+    rows = everything(review.listing, notes)
+    named = {one for row in rows for one in row["patterns"] or ()}
+    assert named
+    for pattern in sorted(named):
+        wanted = [row["episode"] for row in rows if pattern in (row["patterns"] or ())]
+        assert [row["episode"] for row in rows_of(review.listing, notes, pattern=pattern, order="episode")] == wanted
+        assert all(pattern in review.listing.patterns_of(episode) for episode in wanted)
+    shown = review.patterns.patterns
+    assert {one.pattern for one in shown} <= named
+    assert all(one.subjects >= review.patterns.smallest_cell for one in shown)
+    for row in rows:
+        assert [one.pattern for one in review.patterns.among(row["patterns"] or [])] == [
+            one.pattern for one in shown if one.pattern in (row["patterns"] or ())
+        ]
+    assert review.listing.patterns_of("nobody") == []
 
 
 queries = st.builds(
@@ -111,7 +134,8 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
     assert len(whole) == len(wanted)
     assert page["rows"] == whole[(query.page - 1) * query.size : query.page * query.size]
     order, descending = (query.order, query.descending) if query.order else ("improvement", True)
-    known = [row[order] for row in whole if row[order] is not None]
+    place = {"good": 0, "reserved": 1, "bad": 2}
+    known = [place[row[order]] if order == "badge" else row[order] for row in whole if row[order] is not None]
     assert known == sorted(known, reverse=descending)
     assert all(row[order] is None for row in whole[len(known) :])
 

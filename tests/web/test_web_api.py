@@ -253,6 +253,7 @@ def test_the_description_is_complete(client: Any) -> None:
     assert set(described["paths"]) == {
         "/api/about",
         "/api/episodes",
+        "/api/patterns",
         "/api/case",
         "/api/course",
         "/api/jobs",

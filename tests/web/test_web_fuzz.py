@@ -20,6 +20,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 OPERATIONS = [
     "GET /api/about",
     "GET /api/episodes",
+    "GET /api/patterns",
     "GET /api/case",
     "POST /api/course",
     "POST /api/jobs",
@@ -30,7 +31,7 @@ OPERATIONS = [
     "GET /api/notes.csv",
     "GET /api/export",
 ]
-NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/notes.csv")
+NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/patterns", "GET /api/notes.csv")
 REQUEST = {
     "method": "method",
     "url": "url",

@@ -48,6 +48,7 @@ def test_the_list_page(client: Any) -> None:
     assert found.data["first-data"] == client.get("/api/episodes?status=optimal&size=3").json()
     assert found.data["about-data"] == client.get("/api/about").json()
     assert found.data["query-data"]["status"] == "optimal"
+    assert found.data["patterns-data"] == client.get("/api/patterns").json()
 
 
 def test_the_case_page(quiet_client: Any, place: Any) -> None:
@@ -57,6 +58,9 @@ def test_the_case_page(quiet_client: Any, place: Any) -> None:
     found = Embedded(page.text)
     assert found.data["case-data"] == quiet_client.get("/api/case", params={"episode": episode}).json()
     assert found.data["note-data"]["note"] == "</script><b>"
+    (row,) = quiet_client.get("/api/episodes", params={"search": episode}).json()["rows"]
+    shown = [one["pattern"] for one in quiet_client.get("/api/patterns").json()["patterns"]]
+    assert ("Changes of this case that recur" in page.text) == any(one in shown for one in row["patterns"] or ())
     for address in found.loaded:
         assert quiet_client.get(address).status_code == 200, address
 

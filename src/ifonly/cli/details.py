@@ -110,6 +110,8 @@ def _alternatives_heading(result: ifonly.Result) -> str:
     details = result.certificate.details
     count = len(result.alternatives)
     which = say("alternatives.one" if count == 1 else "alternatives.many", count=count)
+    if (apart := result.provenance.solver.get("apart", 1)) > 1:
+        which = say("alternatives.apart", which=which, apart=apart)
     if not details.get("alternatives_proven", False):
         return say("alternatives.not proven", which=which)
     return say("alternatives.more", which=which) if details.get("alternatives_cut", False) else which

@@ -16,6 +16,7 @@ from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
 from ifonly.report.deidentify import Deidentifier
+from ifonly.report.patterns import pattern_rows
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result import Result, Status, Verdict
 from ifonly.result.table import with_results
@@ -107,7 +108,11 @@ def write_report(
 
 
 def _summary(opened: OpenedRun, table: pl.DataFrame, settings: ReportSettings) -> RunSummary:
-    chosen: dict[str, Any] = {"threshold": settings.threshold, "abstain": settings.abstain}
+    chosen: dict[str, Any] = {
+        "schema": opened.cohort.schema,
+        "threshold": settings.threshold,
+        "abstain": settings.abstain,
+    }
     return summarize(table, opened.query, expected=table.height, **chosen)
 
 
@@ -143,7 +148,18 @@ def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
     first, episodes = cases[0], summary.episodes
     most = max(case.question.max_changes or 0 for case in cases)
     rows = episodes.select(
-        *("episode", "observed", "improvement", "changes", "status", "refits_agree", "refits"),
+        *(
+            "episode",
+            "observed",
+            "improvement",
+            "changes",
+            "status",
+            "badge",
+            "doubts",
+            "patterns",
+            "refits_agree",
+            "refits",
+        ),
         steps="horizon",
         best="counterfactual",
         proven=pl.col("status") == Status.OPTIMAL.value,
@@ -158,6 +174,8 @@ def summary_page(summary: RunSummary, cases: Sequence[Case]) -> dict[str, Any]:
         "rows": rows.to_dicts(),
         "notes": statement_messages(summary),
         "model": first.model,
+        "patterns": pattern_rows(summary.patterns),
+        "smallest_cell": summary.smallest_cell,
         "evidence": _evidence(summary) if summary.evidence.examined else None,
     }
 

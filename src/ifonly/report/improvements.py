@@ -233,7 +233,7 @@ def by_group(
     labels = {}
     groupings = by if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
     for name, edges in groupings.items():
-        groups = make_groups(name, answers["episode"].to_list(), _source(name, answers, values), edges)
+        groups = make_groups(name, answers["episode"].to_list(), source_of_groups(name, answers, values), edges)
         labels[name] = groups.label
         grouped = answers.with_columns(group=pl.Series(groups.of_episode, dtype=pl.String))
         part = statistics_by(grouped, "group", groups.order, threshold)
@@ -241,7 +241,7 @@ def by_group(
     return pl.concat(frames), labels
 
 
-def _source(name: str, answers: pl.DataFrame, values: Cohort | pl.DataFrame | None) -> Cohort | pl.DataFrame:
+def source_of_groups(name: str, answers: pl.DataFrame, values: Cohort | pl.DataFrame | None) -> Cohort | pl.DataFrame:
     """Where a grouping's values are: in what was passed, or in the run's own table."""
     own = answers.select(COLUMNS.names())
     if values is None:

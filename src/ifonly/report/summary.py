@@ -13,10 +13,13 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.query import Query
 from ifonly.records import finite, from_plain
 from ifonly.report import improvements as figures
+from ifonly.report import patterns as recurring
+from ifonly.report.cases.badge import LEVELS, with_badges
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Evidence, Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
@@ -24,7 +27,7 @@ from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
 
 FORMAT = "ifonly.summary"
-VERSION = 4
+VERSION = 5
 
 INTERESTING = 0.15
 """The paper's threshold: cases that improve by at least this much deserve an expert's look."""
@@ -32,11 +35,12 @@ INTERESTING = 0.15
 ALL = "all answers"
 _EPISODE_COLUMNS = (
     *("episode", "subject", "horizon", "status", "observed", "counterfactual", "improvement", "upper_improvement"),
-    *("changes", "changed_steps", "verdict", "refits_agree", "refits", "warnings"),
+    *("changes", "changed_steps", "verdict", "badge", "doubts", "refits_agree", "refits", "warnings"),
+    "patterns",
 )
 _LISTED = (
     *("histogram", "by_horizon", "by_budget", "by_group", "changes_used", "change_times"),
-    *("by_examination", "warnings", "agreement", "failures"),
+    *("by_examination", "warnings", "agreement", "failures", "patterns"),
 )
 
 
@@ -149,7 +153,9 @@ class RunSummary:
     """Each grouping's name with its unit."""
     episodes: pl.DataFrame
     """One row per answer: who, status, outcomes as shown, improvement, upper_improvement, changes, changed_steps, and
-    the evidence: verdict, refits_agree (of so many refits), warnings (codes; null where it was not examined)."""
+    the evidence: verdict, badge (good, reserved or bad) and doubts (codes of what keeps it from being good; both null
+    without a schema), refits_agree (of so many refits), warnings (codes; null where it was not examined), and the
+    patterns that its changes belong to (null without a schema)."""
     cases: pl.DataFrame
     """The rows of `episodes` that improve by at least the threshold, best first."""
     histogram: pl.DataFrame
@@ -172,6 +178,10 @@ class RunSummary:
     """low, high, episodes: bins of the share of refits under which an answer helps; empty where none were asked."""
     failures: pl.DataFrame
     """reason (without ids and numbers), episodes, example (an id)."""
+    patterns: pl.DataFrame
+    """Which changes recur, and in whom (`cohort_patterns`), with small cells kept back; empty without a schema."""
+    smallest_cell: int
+    """Fewer subjects than this are not shown in `patterns`."""
 
     @property
     def believed(self) -> pl.DataFrame:
@@ -203,6 +213,7 @@ class RunSummary:
             **{name: asdict(getattr(self, name)) for name in parts},
             "abstained": self.abstained,
             "possible_cases": self.possible_cases,
+            "smallest_cell": self.smallest_cell,
             "cases": self.cases.to_dicts(),
             **{name: getattr(self, name).to_dicts() for name in _LISTED},
         }
@@ -216,15 +227,19 @@ def summarize(
     table: pl.DataFrame,
     query: Query | None = None,
     *,
+    schema: Schema | None = None,
     threshold: float = INTERESTING,
     by: By = (),
     values: Cohort | pl.DataFrame | None = None,
     expected: int | None = None,
     abstain: bool = True,
+    smallest_cell: int = recurring.SMALLEST_CELL,
 ) -> RunSummary:
     """Summarise a run's table (`run.table()`) with what the run was asked (`run.query`).
 
-    The query says how outcomes are shown and what changes cost; without it, outcomes are shown as they are. `by` names
+    The query says how outcomes are shown and what changes cost; without it, outcomes are shown as they are. The
+    `schema` (`run.provenance.schema`) says which values are plausible, which badges need, and how doses are
+    ordered, which patterns need: of these, cells of fewer than `smallest_cell` subjects are not shown. `by` names
     features of `values` (a cohort: their values at the first step; or a table with a column `episode`), or columns of
     `table`, to group by; as a mapping, it also says at which edges to cut each, None for quartiles. `expected` is how
     many episodes the finished run has. Answers whose verdict is "not believable" are kept out of all figures about
@@ -236,7 +251,7 @@ def summarize(
     failures = figures.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
-    episodes, believed = _shown(answers, query), answers
+    episodes, believed = _shown(answers, query, schema), answers
     if abstain:
         believed = answers.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
     listed = episodes.filter(pl.col("episode").is_in(believed["episode"].implode()))
@@ -273,6 +288,10 @@ def summarize(
         warnings=_warnings(answers),
         agreement=figures.histogram(agreement, np.round(np.linspace(0, 1, 11), 12)),
         failures=failures,
+        patterns=pl.DataFrame(schema=recurring.COLUMNS)
+        if schema is None
+        else recurring.cohort_patterns(believed, schema, by=by, values=values, smallest_cell=smallest_cell),
+        smallest_cell=smallest_cell,
     )
 
 
@@ -304,8 +323,14 @@ def _counts(table: pl.DataFrame, answers: pl.DataFrame, expected: int | None) ->
     )
 
 
-def _shown(answers: pl.DataFrame, query: Query | None) -> pl.DataFrame:
-    """Every episode, with its outcomes as people read them."""
+def _shown(answers: pl.DataFrame, query: Query | None, schema: Schema | None) -> pl.DataFrame:
+    """Every episode, with its outcomes as people read them, and its badge where the schema is known."""
+    if schema is None:
+        words = pl.lit(None, pl.List(pl.String))
+        judged = answers.with_columns(badge=pl.lit(None, LEVELS), doubts=words, patterns=words)
+    else:
+        belongs = recurring.patterns_by_episode(answers, schema)
+        judged = with_badges(answers, schema.dynamic).with_columns(belongs["patterns"])
     show = as_it_is if query is None else query.reward.show
     outcomes = answers.select("observed_clipped_outcome", "clipped_outcome").cast(pl.Float64).fill_null(math.nan)
     found = [improvement_between(show, *pair) for pair in outcomes.iter_rows()]
@@ -313,7 +338,7 @@ def _shown(answers: pl.DataFrame, query: Query | None) -> pl.DataFrame:
         {name: [finite(getattr(one, name).value) for one in found] for name in ("observed", "counterfactual")},
         schema={"observed": pl.Float64, "counterfactual": pl.Float64},
     )
-    return pl.concat([answers, shown], how="horizontal").select(_EPISODE_COLUMNS)
+    return pl.concat([judged, shown], how="horizontal").select(_EPISODE_COLUMNS)
 
 
 def _outcomes(episodes: pl.DataFrame, query: Query | None) -> OutcomeAverages:
@@ -392,5 +417,5 @@ def _warnings(answers: pl.DataFrame) -> pl.DataFrame:
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
-    between = {"warnings": "; "}
+    between = {"warnings": "; ", "doubts": "; ", "patterns": "; "}
     return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(between.get(name, " ")) for name in lists)

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from ifonly.data.episode import IntArray
 from ifonly.report.improvements import ROUNDING
+from ifonly.report.patterns import ALL
 from ifonly.result import Budget, Result, Status
 from ifonly.result.improvement import Improvement
 from ifonly.search.contributions import Contributions
 from ifonly.text.catalogue import say
 from ifonly.text.numbers import NOT_SHOWN, percent
+from ifonly.text.summaries import pattern_message
 
 if TYPE_CHECKING:
     from ifonly.report.summary import RunSummary
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 STATUS_STYLES = {Status.OPTIMAL: "green", Status.GAP_REACHED: "green", Status.HEURISTIC: "yellow"}
 """Colours of the status; limits are red. The words say the same without colour."""
 
+SHOWN_PATTERNS = 8
+"""Of the changes that recur only the most frequent are shown."""
 SHOWN_CASES = 10
 """Of the interesting cases of a run only the best are shown."""
 
@@ -106,6 +110,8 @@ def summary_tables(summary: RunSummary) -> Iterator[Table]:
         for code, count, share in summary.warnings.iter_rows():
             table.add_row(Text(say(f"warned.{code}")), f"{count:,}", percent(share))
         yield table
+    if summary.patterns.height:
+        yield _patterns(summary)
     if summary.cases.height:
         yield _cases(summary)
 
@@ -209,6 +215,22 @@ def _average(value: float | None, upper: float | None) -> str:
     is_known = value is None or (upper is not None and upper - value <= ROUNDING)
     shown = percent(value, unknown=NOT_SHOWN)
     return shown if is_known else f"{say('table.at least')}{shown}"
+
+
+def _patterns(summary: RunSummary) -> Table:
+    """The most frequent patterns, each with its groups below it."""
+    table = _empty_table(say("pattern.title").lower())
+    table.caption_justify = "left"
+    table.caption = say("pattern.means", smallest=summary.smallest_cell)
+    _add_figures(table, *(say(f"pattern.{name}") for name in ("subjects", "share", "supported")))
+    shown = summary.patterns["pattern"].unique(maintain_order=True).head(SHOWN_PATTERNS)
+    for row in summary.patterns.filter(pl.col("pattern").is_in(shown.implode())).iter_rows(named=True):
+        is_all = row["by"] == ALL
+        words = str(pattern_message(row)) if is_all else f"  {say('pattern.by', by=row['by'], group=row['group'])}"
+        ends = {name: percent(row[name], 0) for name in ("share", "low", "high")}
+        supported = NOT_SHOWN if row["supported"] is None else f"{row['supported']:,}"
+        table.add_row(Text(words), f"{row['subjects']:,} of {row['of']:,}", say("pattern.interval", **ends), supported)
+    return table
 
 
 def _cases(summary: RunSummary) -> Table:

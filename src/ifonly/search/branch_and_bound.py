@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, get_args
 
@@ -26,10 +26,10 @@ from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Paths, ProblemBatch, changed, ranks_within
 from ifonly.progress import clock
-from ifonly.result import Status
+from ifonly.result import Alternative, Stats, Status
 from ifonly.search.base import LimitReached, Monitor, Solution, Solver
 from ifonly.search.finalize import finalize
-from ifonly.search.incumbents import Ranking
+from ifonly.search.incumbents import Apart, Ranking
 from ifonly.search.lookahead import one_step_bounds, replay_or_fathom
 from ifonly.search.open_list import OpenNodes
 from ifonly.search.prefix_cache import PrefixCache
@@ -42,6 +42,7 @@ from ifonly.search.tree import (
     drop,
     exceed_cutoffs,
     fathom,
+    granted,
     new_tree,
     nodes_are_spent,
     offer,
@@ -63,8 +64,9 @@ class BranchAndBound(Solver):
 
     `batch` nodes are expanded together, at most; it hardly changes the answer (which of equals is found).
     `alternatives` asks for so many of the best sequences, `within` for all whose outcome lies so close to the best
-    (at most `alternatives` of them, or 1000 if that is 1). A change of the last step that changes no reward is left
-    out of all of it.
+    (at most `alternatives` of them, or 1000 if that is 1). With `apart` above 1, each alternative is the best of the
+    sequences that differ in at least so many steps from every one before it, each proven by a search of its own. A
+    change of the last step that changes no reward is left out of all of it.
     `bound` says what leads the search: "taylor" (expansions; needs a smooth model and a reward without upward kinks),
     "lipschitz" (the paper's anchors; needs finite constants) or "none" (enumerates); "auto" takes what suits.
     """
@@ -72,16 +74,19 @@ class BranchAndBound(Solver):
     batch: int = 2048
     alternatives: int = 1
     within: float = 0.0
+    apart: int = 1
     bound: BoundName = "auto"
 
     name: ClassVar[str] = "branch-and-bound"
     exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("batch", "alternatives"):
+        for name in ("batch", "alternatives", "apart"):
             check_whole(f"branch and bound: {name}", getattr(self, name), least=1)
         if not 0 <= self.within < math.inf:
             raise InputError(f"branch and bound: within={self.within} must be zero or positive (units of the outcome).")
+        if self.within > 0 and self.apart > 1:
+            raise InputError("branch and bound: within and apart exclude each other; leave out one of them.")
         if self.bound not in get_args(BoundName):
             raise InputError(f"branch and bound: bound {self.bound!r}; choose from {list(get_args(BoundName))}.")
 
@@ -106,22 +111,74 @@ def branch_and_bound(
     each problem comes back, and the tree that was searched.
     """
     batch = ProblemBatch(problems)
-    wants_more = settings.alternatives > 1 or settings.within > 0
+    wants_more = settings.apart == 1 and (settings.alternatives > 1 or settings.within > 0)
     ranking = Ranking(batch, alternatives=settings.alternatives, within=settings.within) if wants_more else None
     tree = new_tree(batch, monitor, ranking=ranking, bound=bound)
     offer_given(tree, known)
+    stopped = run(tree, settings, bounded or problems)
+    if tree.proof is not None:
+        tree.proof.complete = stopped is None and not bool(tree.at_node_limit.any())
+    solutions = finalize(tree, stopped)
+    if settings.apart > 1 and settings.alternatives > 1:
+        solutions = [find_apart(tree, settings, number, solution) for number, solution in enumerate(solutions)]
+        update_stats(tree)
+    return solutions, tree
+
+
+def find_apart(tree: Tree, settings: BranchAndBound, number: int, first: Solution) -> Solution:
+    """The solution with alternatives that differ from each other in at least `settings.apart` steps.
+
+    The first is the answer; each further one is the best of all sequences that are far enough from those before. It is
+    searched for anew, since what is best there depends on which ones came before. The list is proven if all of these
+    searches end, and shorter than asked for where nothing is far enough.
+    """
+    problem = tree.batch.problems[number]
+    batch = tree.batch if tree.batch.count == 1 else ProblemBatch([problem])
+    bound = tree.bound if tree.batch.count == 1 else None
+    outcome = float(batch.rollout(torch.zeros(1, dtype=torch.int64, device=batch.device), first.actions[None]).outcomes)
+    found, proven = [Alternative(first.actions.cpu().numpy(), outcome)], first.status is Status.OPTIMAL
+    chosen = first.actions[None].to(torch.int64)
+    while proven and len(found) < settings.alternatives:
+        apart = Apart(chosen, settings.apart)
+        if not apart.leaves_any(batch):
+            break
+        part = new_tree(batch, _rest_of(tree.monitor), apart=apart, bound=bound)
+        offer_given(part, None)
+        proven = run(part, settings, [problem]) is None and not bool(part.at_node_limit.any())
+        proven &= bool((granted(part) <= problem.tolerance).all())
+        for counter in ("expanded", "generated", "model_steps"):
+            getattr(tree, counter)[number] += getattr(part, counter)[0]
+        update_stats(tree)
+        bound, best = part.bound, part.incumbents.best[0].max()
+        if best == -torch.inf:
+            break
+        sequence = part.incumbents.sequences[0, part.incumbents.simplest()[0, -1]].to(torch.int64)
+        chosen = torch.cat([chosen, sequence[None]])
+        found.append(Alternative(sequence.cpu().numpy(), float(problem.outcome(sequence))))
+    details = {**first.certificate.details, "alternatives_proven": proven, "alternatives_cut": False}
+    return replace(first, alternatives=tuple(found), certificate=replace(first.certificate, details=details))
+
+
+def _rest_of(monitor: Monitor) -> Monitor:
+    """For a further search within the same limits; it is no part of the log of a proof."""
+    limits, stats = monitor.limits, monitor.stats
+    if limits.nodes is not None:
+        limits = replace(limits, nodes=max(0, limits.nodes - stats.nodes_expanded))
+    return replace(monitor, limits=limits, proof=None, stats=Stats())
+
+
+def run(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem]) -> Status | None:
+    """Search until done; what stopped it, or None."""
     stopped = None
     try:
         with clock(partial(stop_at_seconds, tree)):
-            search(tree, settings, bounded or problems)
+            search(tree, settings, bounded)
     except LimitReached as limit:
         stopped = limit.status
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     update_stats(tree)
-    if tree.proof is not None:
-        tree.proof.complete = stopped is None and not bool(tree.at_node_limit.any())
-    return finalize(tree, stopped), tree
+    return stopped
 
 
 def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -60,6 +62,24 @@ class Incumbents:
         where = torch.as_tensor(kept, device=slots.device)
         self.sequences.flatten(0, 1)[where] = sequences[chosen]
         self._held.flatten()[where] = values[chosen]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Sequences from each of which every further one must differ in at least so many steps."""
+
+    chosen: Tensor  # [n, T] int64
+    steps: int
+
+    def allows(self, sequences: Tensor) -> Tensor:
+        """Whether sequences [N, T] differ from each chosen one in enough steps [N]."""
+        differing = (sequences.to(torch.int64).unsqueeze(1) != self.chosen).sum(2)
+        return (differing >= self.steps).all(1)
+
+    def leaves_any(self, batch: ProblemBatch) -> bool:
+        """False where no sequence of a single problem can be far enough, for too few steps may be changed."""
+        changes = (self.chosen != batch.observed[0]).sum(1)
+        return bool((changes + batch.budget >= self.steps).all()) and self.steps <= batch.horizon
 
 
 class Ranking:

@@ -18,7 +18,7 @@ SAMPLES = 2000
 """Random sequences whose states become anchors, as in the paper's experiments; also the random baseline's."""
 
 SOLVERS: Mapping[str, tuple[type[Solver], tuple[str, ...]]] = {
-    "branch-and-bound": (BranchAndBound, ("alternatives", "within", "bound")),
+    "branch-and-bound": (BranchAndBound, ("alternatives", "within", "apart", "bound")),
     "anchor-astar": (AnchorAStar, ("samples", "anchors", "strategy", "shared", "seed")),
     "exhaustive": (Exhaustive, ()),
     "greedy": (Greedy, ()),

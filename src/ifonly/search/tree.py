@@ -16,7 +16,7 @@ from ifonly.bounds.base import ChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
 from ifonly.search.base import LimitReached, Monitor, if_useful
-from ifonly.search.incumbents import Incumbents, Ranking
+from ifonly.search.incumbents import Apart, Incumbents, Ranking
 from ifonly.search.open_list import OpenList, OpenNodes
 from ifonly.search.proof import ProofLog
 
@@ -45,6 +45,8 @@ class Tree:
     incumbents: Incumbents
     ranking: Ranking | None
     """The best sequences of the full budget; None where only the best is asked for."""
+    apart: Apart | None
+    """What incumbents must differ from; None: from nothing."""
     open_list: OpenList
     active: Tensor  # [P], the budget that is being proven; 0 before the search begins
     infeasible: Tensor  # [P, K+1] bool, budgets too small for the changes that rules require
@@ -103,7 +105,12 @@ class ChildNodes:
 
 
 def new_tree(
-    batch: ProblemBatch, monitor: Monitor, *, ranking: Ranking | None = None, bound: ChildBound | None = None
+    batch: ProblemBatch,
+    monitor: Monitor,
+    *,
+    ranking: Ranking | None = None,
+    apart: Apart | None = None,
+    bound: ChildBound | None = None,
 ) -> Tree:
     """Trees of which nothing is known yet."""
     limits, device = monitor.limits, batch.device
@@ -117,6 +124,7 @@ def new_tree(
         bound=bound,
         incumbents=Incumbents(batch),
         ranking=ranking,
+        apart=apart,
         open_list=OpenList(batch.count, memory=memory * 2**20),
         active=zeros.clone(),
         infeasible=torch.arange(batch.budget + 1, device=device) < required.unsqueeze(1),
@@ -131,7 +139,15 @@ def new_tree(
 
 
 def offer(tree: Tree, problem: Tensor, sequences: Tensor, outcomes: Tensor, *, ranked: bool = True) -> None:
-    """Consider admissible sequences [N, T] as incumbents and, if `ranked`, as alternatives; prune the open list."""
+    """Consider admissible sequences [N, T] as incumbents and, if `ranked`, as alternatives; prune the open list.
+
+    Those that are not `ranked` may end with an idle change, with which none may count as far apart from others.
+    """
+    if tree.apart is not None:
+        fine = tree.apart.allows(sequences)
+        if not ranked:
+            fine &= sequences[:, -1] == tree.batch.observed[problem, -1]
+        problem, sequences, outcomes = problem[fine], sequences[fine], outcomes[fine]
     if not len(problem):
         return
     finite = outcomes < torch.inf  # false for NaN; minus infinity is merely bad

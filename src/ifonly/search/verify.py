@@ -345,8 +345,12 @@ def _alternatives(result: Result, problem: BaseProblem, exhaustive_up_to: int) -
     yield Check("alternatives: outcomes", error <= tolerance, f"replayed to {error:.2g}")
     ordered = bool((claimed.diff() <= tolerance).all()) and abs(float(claimed[0]) - result.outcome) <= tolerance
     yield Check("alternatives: order", ordered, "best first, and none better than the answer")
+    apart, asked = (int(result.provenance.solver.get(name, 1)) for name in ("apart", "alternatives"))
+    if apart > 1:
+        near = int((rows.unsqueeze(0) != rows.unsqueeze(1)).sum(2).fill_diagonal_(problem.horizon).min())
+        yield Check("alternatives: apart", len(rows) < 2 or near >= apart, f"they differ in at least {near} steps")
     if proven and problem.sequence_count() <= exhaustive_up_to:
-        yield _completeness(result, problem)
+        yield _completeness(result, problem) if apart == 1 else _best_apart(problem, rows, claimed, asked, apart)
 
 
 def _completeness(result: Result, problem: BaseProblem) -> Check:
@@ -367,6 +371,19 @@ def _completeness(result: Result, problem: BaseProblem) -> Check:
         best = max([best, *found[absent].tolist()])
     finding = f"{missing:,} missing, the best of them {best:.10g}" if missing else f"none missing of {len(outcomes)}"
     return Check("alternatives against all sequences", not missing, finding)
+
+
+def _best_apart(problem: BaseProblem, rows: Tensor, claimed: Tensor, asked: int, apart: int) -> Check:
+    """No sequence that is far enough from the first i may be better than the next, nor be left where the list ends."""
+    following = [*claimed.tolist()[1:], *([-math.inf] if len(rows) < asked else [])]
+    missed = 0
+    for sequences, found in every_sequence(problem):
+        far = ((sequences.unsqueeze(1) != rows).sum(2) >= apart).cumprod(1).bool()  # from the first 1, 2, ...
+        for place, outcome in enumerate(following):
+            better = (far[:, place] & (found > outcome + SLACK * problem.tolerance)).nonzero().squeeze(-1)
+            missed += int((~_is_idle_at_the_end(problem, sequences[better])).sum()) if len(better) else 0
+    finding = f"{missed:,} better ones are far enough" if missed else f"each of {len(rows)} is the best far enough"
+    return Check("alternatives against all sequences", not missed, finding)
 
 
 def _is_idle_at_the_end(problem: BaseProblem, sequences: Tensor) -> Tensor:

@@ -334,7 +334,13 @@ def summarized(
 
     settings: dict[str, Any] = {"threshold": threshold, "by": dict(by), "values": values, "abstain": abstain}
     try:
-        return summarize(run.table(), run.query, expected=run.manifest["cohort"]["episodes"], **settings)
+        return summarize(
+            run.table(),
+            run.query,
+            schema=run.provenance.schema,
+            expected=run.manifest["cohort"]["episodes"],
+            **settings,
+        )
     except InputError as error:
         raise InputError(f"{run.folder}: {error}") from None
 

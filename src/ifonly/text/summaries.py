@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ifonly.text.catalogue import Message, say
@@ -55,6 +55,13 @@ def statement_messages(summary: RunSummary) -> list[Message]:
         values = {"number": f"{summary.evidence.not_borne_out:,}", "answers": counted(found, "answer")}
         parts.append(Message("summary.organs", values))
     return parts
+
+
+def pattern_message(row: Mapping[str, Any]) -> Message:
+    """A row of the table of patterns in words: what is changed, how, and when."""
+    when = {"unit": row["unit"], "since": f"{row['since']:g}", "until": f"{row['until']:g}"}
+    code = f"pattern.{row['direction']}.{row['levels']}"
+    return Message(code, {"axis": row["axis"], "when": Message("pattern.when", when)})
 
 
 def _proven(summary: RunSummary) -> Message:

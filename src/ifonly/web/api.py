@@ -24,6 +24,7 @@ from ifonly.web.guard import ErrorAnswer, RefusalError, json_response
 from ifonly.web.jobs import JobAnswer, JobDesk
 from ifonly.web.listing import LONGEST_ID, STATUSES, ListPage, ListQuery
 from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, ConflictError, Judgement, Note, Notes
+from ifonly.web.recurring import Patterns
 from ifonly.web.review import Review
 from ifonly.web.worker import Work
 
@@ -90,6 +91,10 @@ class JobRequest(Body):
     max_changes: Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)]
     constraints: Annotated[RuleSet | None, Field(description="Null: the rules of the query itself.")] = None
     alternatives: Annotated[int, Field(strict=True, ge=1, le=MOST_ALTERNATIVES)] = 5
+    apart: Annotated[
+        int | None,
+        Field(strict=True, ge=1, le=MOST_STEPS, description="In how many steps they differ; null: as the query says."),
+    ] = None
     seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60.0
 
 
@@ -221,7 +226,7 @@ class Desk:
             self.review.cohort[body.episode],
             replace(
                 query,
-                solver=_exact(query.solver) | {"alternatives": body.alternatives},
+                solver=_exact(query.solver) | {"alternatives": body.alternatives} | _apart(body.apart),
                 limits=replace(query.limits, seconds=min(body.seconds, self.seconds)),
             ),
         )
@@ -230,6 +235,11 @@ class Desk:
 def _exact(solver: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a query's solver where that is branch and bound, which live searches use."""
     return dict(solver) if solver["name"] == BRANCH_AND_BOUND else {"name": BRANCH_AND_BOUND}
+
+
+def _apart(steps: int | None) -> dict[str, Any]:
+    """The setting of the solver by which alternatives differ; sequences within a distance are then not asked for."""
+    return {} if steps is None else {"apart": steps} | ({"within": 0.0} if steps > 1 else {})
 
 
 def _constraints(rules: RuleSet) -> Constraints:
@@ -256,6 +266,11 @@ def api_router(desk: Desk) -> APIRouter:
     def list_episodes(query: Annotated[ListQuery, Query()]) -> Response:
         """A page of the list of cases, searched, filtered and sorted."""
         return json_response(desk.review.listing.page(query, desk.notes))
+
+    @router.get("/patterns", response_model=Patterns, responses=_errors(*_ALWAYS))
+    def list_patterns() -> Response:
+        """The changes that recur over the answers of the run, in whom, and how often evidence supports them."""
+        return json_response(desk.review.patterns)
 
     @router.get("/case", response_model=Case, responses=_errors(*_ALWAYS, 404))
     def show_case(episode: Episode) -> Response:

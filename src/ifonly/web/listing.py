@@ -18,6 +18,8 @@ from ifonly.data.scaling import within_ranges
 from ifonly.models.base import TransitionModel
 from ifonly.query import Query
 from ifonly.records import finite
+from ifonly.report.cases.badge import with_badges
+from ifonly.report.patterns import patterns_by_episode
 from ifonly.result import Status
 from ifonly.result.improvement import improvement_between
 from ifonly.result.table import COLUMNS, FAILED
@@ -31,7 +33,7 @@ WITHOUT_VERDICT = "none"
 WITHOUT_WARNINGS, WITH_WARNINGS = "none", "some"
 LONGEST_ID = 500
 ORDERS = (
-    *("episode", "steps", "observed", "best", "improvement", "changes", "status"),
+    *("episode", "steps", "observed", "best", "improvement", "changes", "status", "badge"),
     *("refits_agree", "warnings", "verdict"),
 )
 """The columns to sort by."""
@@ -76,6 +78,10 @@ class ListQuery(BaseModel):
         *_one_of((WITHOUT_WARNINGS, WITH_WARNINGS)),
         Field(description="Of the answers that were examined, those with no warning, or with some."),
     ] = None
+    pattern: Annotated[
+        str,
+        Field(max_length=LONGEST_ID, description="A pattern of /api/patterns: cases whose answer makes the change."),
+    ] = ""
     order: Annotated[
         str | None,
         *_one_of(ORDERS),
@@ -99,6 +105,12 @@ class ListRow:
     changes: int | None
     status: str
     proven: bool
+    badge: str | None
+    """How sure the answer is: good, reserved or bad, as the badge of its case; None: there is no answer."""
+    doubts: list[str] | None
+    """Codes of what keeps the badge from being good."""
+    patterns: list[str] | None
+    """The patterns that the answer's changes belong to."""
     refits_agree: float | None
     refits: int | None
     warnings: int | None
@@ -109,7 +121,7 @@ class ListRow:
 
 _OF_ANSWERS = (
     *("episode", "observed_clipped_outcome", "clipped_outcome", "changes", "status", "proven"),
-    *("refits_agree", "refits", "warnings", "examined"),
+    *("badge", "doubts", "patterns", "refits_agree", "refits", "warnings", "examined"),
 )
 _COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
 
@@ -149,6 +161,11 @@ class Listing:
         rows = tuple(ListRow(**row) for row in shown.select(*_COLUMNS, "verdict", "noted").iter_rows(named=True))
         return ListPage(found.height, query.page, query.size, rows)
 
+    def patterns_of(self, episode: str) -> list[str]:
+        """The patterns that the changes of an episode's answer belong to."""
+        found = self._rows.filter(pl.col("episode") == episode)["patterns"].to_list()
+        return found[0] or [] if found else []
+
     def _with_verdicts(self, notes: Notes) -> pl.DataFrame:
         """The rows with what reviewers say; made again only when they have said something more."""
         latest, kept = notes.latest(), self._noted
@@ -175,6 +192,8 @@ class Listing:
             conditions.append(pl.col("verdict") == query.verdict)
         if query.warnings is not None:
             conditions.append(pl.col("warnings") == 0 if query.warnings == WITHOUT_WARNINGS else pl.col("warnings") > 0)
+        if query.pattern:
+            conditions.append(pl.col("patterns").list.contains(query.pattern).fill_null(False))
         if query.at_least is not None:
             conditions.append(pl.col("improvement") >= query.at_least)
         return rows.filter(*conditions) if conditions else rows
@@ -190,7 +209,9 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
             "recorded": _recorded_outcomes(cohort, model, query.reward),
         }
     )
-    answers = _answers(pl.DataFrame(schema=COLUMNS) if table is None else table)
+    solved = pl.DataFrame(schema=COLUMNS) if table is None else table
+    judged = with_badges(solved, cohort.schema.dynamic)
+    answers = _answers(judged.with_columns(patterns_by_episode(solved, cohort.schema)["patterns"]))
     rows = everyone.join(answers, on="episode", how="left", maintain_order="left")
     known = rows.select(pl.coalesce("observed_clipped_outcome", "recorded"), "clipped_outcome").fill_null(math.nan)
     found = [improvement_between(query.reward.show, *pair) for pair in known.iter_rows()]

@@ -35,6 +35,7 @@ from ifonly.runs.task import refuse_failed
 from ifonly.text.catalogue import say
 from ifonly.web.guard import RefusalError
 from ifonly.web.listing import Listing, list_rows
+from ifonly.web.recurring import Patterns
 from ifonly.web.settings import ReviewSettings
 
 PROBLEMS_KEPT, CASES_KEPT = 512, 128
@@ -69,6 +70,7 @@ class Review:
         table = None if opened is None else opened.table
         self._statuses = {} if table is None else dict(table.select("episode", "status").iter_rows())
         self.listing = Listing(list_rows(cohort, model, query, table=table), solved=table is not None)
+        self.patterns = Patterns.of(table, cohort)
         self._problem = lru_cache(PROBLEMS_KEPT)(self._new_problem)
         self._case = lru_cache(CASES_KEPT)(self._new_case)
         self.example = self._first_example()

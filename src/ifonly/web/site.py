@@ -69,17 +69,20 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
     """The routes outside /api; they are not part of its description."""
     router = APIRouter(include_in_schema=False)
     files = {name: StaticFile(path) for name, path in pages.static_files().items()}
-    about = to_plain(desk.about())
+    about, recurring = to_plain(desk.about()), to_plain(desk.review.patterns)
 
     @router.get("/")
     def show_list(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         first = to_plain(desk.review.listing.page(query, desk.notes))
-        return HTMLResponse(pages.render("list.html", about=about, first=first, query=dict(request.query_params)))
+        return HTMLResponse(
+            pages.render("list.html", about=about, first=first, query=dict(request.query_params), recurring=recurring)
+        )
 
     @router.get("/case")
     def show_case(episode: Episode) -> Response:
         case, note = to_plain(desk.review.case(episode)), to_plain(desk.note(episode))
-        return HTMLResponse(pages.render("case.html", case=case, about=about, note=note))
+        here = to_plain(desk.review.patterns.among(desk.review.listing.patterns_of(episode)))
+        return HTMLResponse(pages.render("case.html", case=case, about=about, note=note, patterns=here))
 
     @router.get(STATIC + "{name}")
     def show_file(name: str, request: Request) -> Response:

@@ -3,16 +3,18 @@
 import itertools
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from dosed_problems import dosed
 
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.models.standing import VERDICTS, Standing
 from ifonly.report.cases import case_of
-from ifonly.report.cases.badge import Badge, badge_of
+from ifonly.report.cases.badge import Badge, badge_of, with_badges
 from ifonly.report.cases.build import _treatments
 from ifonly.report.cases.courses import Course, course_of
-from ifonly.result import Evidence, Result, Verdict
+from ifonly.result import Evidence, Result, Status, Verdict
+from ifonly.result.table import COLUMNS, failed_row, to_row
 from ifonly.search.solve import solve
 
 pytestmark = pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
@@ -42,6 +44,25 @@ def test_green_only_if_everything_holds(monkeypatch: pytest.MonkeyPatch) -> None
     assert levels["good"] == [(True, "pass", Verdict.SUPPORTED, True)]
     assert all(check == "fail" or verdict is Verdict.NOT_BELIEVABLE for _, check, verdict, _ in levels["bad"])
     assert not any(check == "fail" for _, check, _, _ in levels["reserved"])
+
+
+def test_a_table_has_the_badges_of_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [answer((-100.0, 100.0)), answer((0.0, 1.0)), answer(None)]
+    nothing = dosed(max_changes=0)
+    answers.append((solve(nothing), course_of(nothing, nothing.episode.actions)))
+    seen = set()
+    for (result, best), check, verdict, proven in itertools.product(answers, (None, *VERDICTS), Verdict, (True, False)):
+        monkeypatch.setattr(Evidence, "verdict", verdict)
+        status = Status.OPTIMAL if proven else Status.TIME_LIMIT
+        made = replace(result, status=status, evidence=replace(result.evidence, check=standing(check)))
+        rows = [to_row(made), failed_row(nothing.episode, ValueError("made up"))]
+        found, failed = with_badges(pl.DataFrame(rows, schema=COLUMNS), result.schema.dynamic).to_dicts()
+        expected = badge_of(made, best, standing(check), proven=proven)
+        doubts = [part.said.code for part in expected.parts if not part.holds]
+        assert (found["badge"], [f"badge.{code}" for code in found["doubts"]]) == (expected.level, doubts)
+        assert (failed["badge"], failed["doubts"]) == (None, None)
+        seen.add(expected.level)
+    assert seen == {"good", "reserved", "bad"}
 
 
 def said(badge: Badge) -> list[str]:

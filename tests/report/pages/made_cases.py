@@ -291,6 +291,13 @@ def message(code: str, **values: Any) -> dict[str, Any]:
     return {"code": code, "values": values}
 
 
+WHEN = {"unit": "hour", "since": "0", "until": "8"}
+PATTERN = {
+    **{"subjects": 12, "of": 30, "share": 0.4, "low": 0.25, "high": 0.58},
+    **{"supported": 6, "supported_share": 0.5, "supported_low": 0.25, "supported_high": 0.75},
+}
+
+
 def made_summary(cases: list[Case], others: int = 3) -> dict[str, Any]:
     """The summary of a report, in plain types."""
     rows = [
@@ -303,6 +310,9 @@ def made_summary(cases: list[Case], others: int = 3) -> dict[str, Any]:
             "changes": 2,
             "status": "optimal" if place % 2 == 0 else "time limit",
             "proven": place % 2 == 0,
+            "badge": ("good", "reserved", "bad")[place % 3],
+            "doubts": [] if place % 3 == 0 else ["evidence.uncertain"],
+            "patterns": ["fluids|lowered|2|0"] if place % 2 == 0 else None,
             "refits_agree": 0.8 if place < 4 else None,
             "refits": 5 if place < 4 else None,
             "warnings": place % 2 if place < 4 else None,
@@ -319,6 +329,15 @@ def made_summary(cases: list[Case], others: int = 3) -> dict[str, Any]:
             {"max_changes": k, "mean": 0.05 * k, "low": None, "high": None, "median": 0.04 * k} for k in range(3)
         ],
         "rows": rows,
+        "patterns": [
+            {
+                "pattern": "fluids|lowered|2|0",
+                "said": message("pattern.lowered.2", axis="fluids", when=message("pattern.when", **WHEN)),
+                **PATTERN,
+                "groups": [{"by": "severity", "group": "worst third", **PATTERN}],
+            }
+        ],
+        "smallest_cell": 5,
         "notes": [message("assumption.review")],
         "model": first["model"],
         "evidence": {

@@ -58,9 +58,12 @@ class Reader(HTMLParser):
 def made_pages(id: str) -> dict[str, str]:
     case = plain_case(id)
     first = {"total": 1, "page": 1, "size": 50, "rows": [ROW | {"episode": id}]}
+    recurring = {name: made_summary([made_case(id)])[name] for name in ("patterns", "smallest_cell")}
     return {
-        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}),
-        "case.html": pages.render("case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}),
+        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}, recurring=recurring),
+        "case.html": pages.render(
+            "case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}, patterns=recurring["patterns"]
+        ),
         "error.html": pages.render("error.html", status=404, what=f"There is no episode {id}.", do="Choose another."),
         "login.html": pages.render("login.html", failed=True, next=f"/case?episode={id}"),
         "report.html": pages.render("report.html", summary=made_summary([made_case(id)]), cases=[case]),
@@ -154,7 +157,7 @@ def test_what_json_does_not_have_is_refused() -> None:
     case = plain_case()
     case["observed"]["outcome"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
-        pages.render("case.html", case=case, about=ABOUT, note=None)
+        pages.render("case.html", case=case, about=ABOUT, note=None, patterns=[])
 
 
 CODE = re.compile(r"(?:\bsay|\bparagraph)\(\s*\"([^\"]+)\"")
@@ -192,9 +195,14 @@ def test_styles_of_maps_are_kept_out() -> None:
     assert pages.chart_style_ids(), "the charting library has changed: look for a refused style in the console"
 
 
-def colours() -> dict[str, str]:
-    found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", pages.asset("ifonly.css")))
-    assert len(found) > 10
+def palettes() -> dict[str, dict[str, str]]:
+    light, dark = pages.asset("palette.css").split("@media")
+    found = {
+        name: dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", text))
+        for name, text in (("light", light), ("dark", dark))
+    }
+    assert len(found["light"]) > 10
+    assert set(found["light"]) == set(found["dark"])
     return found
 
 
@@ -209,22 +217,29 @@ def contrast(first: str, second: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def test_text_can_be_read() -> None:
-    known = colours()
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(scheme: str) -> None:
+    known = palettes()[scheme]
     texts = ["ink", "muted", "accent", "own", "caution", "good"]
     grounds = ["paper", "faint", "accent-tint", "own-tint", "caution-tint", "good-tint"]
     for text, ground in itertools.product(texts, grounds):
         assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
-    assert contrast("#ffffff", known["accent"]) >= 4.5
-    assert contrast("#6d757d", known["paper"]) >= 4.5, "what is switched off"
+    for text, ground in (("on-accent", "accent"), ("on-accent", "accent-deep"), ("off", "paper"), ("bad", "bad-tint")):
+        assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
+    for text, ground in (("accent-ink", "accent-tint"), ("own-ink", "own-tint"), ("idle-ink", "idle")):
+        assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
+
+
+@pytest.mark.parametrize("name", ["ifonly.css", "charts.js", "lanes.js", "case.js"])
+def test_colours_are_those_of_the_palette(name: str) -> None:
+    assert not re.findall(r"#[0-9a-fA-F]{3,6}\b", pages.asset(name))
 
 
 def test_courses_differ_without_colour() -> None:
     script = pages.asset("charts.js")
-    styles = script[script.index("const STYLES") : script.index("const MARKS")]
+    styles = script[script.index("const styles") : script.index("const marksOf")]
     for kind in ("dash", "symbol"):
         used: list[Any] = re.findall(rf'{kind}: "([^"]+)"', styles)
         assert len(used) == len(set(used)) == 3
-    dark = [contrast(colour, "#ffffff") for colour in re.findall(r'const (?:INK|ACCENT|OWN) = "(#\w+)"', script)]
-    assert len(dark) == 3
-    assert min(dark) >= 4.5
+    for known in palettes().values():
+        assert min(contrast(known[name], known["paper"]) for name in ("ink", "accent", "own")) >= 4.5

@@ -12,7 +12,7 @@ from ifonly.errors import InputError
 from ifonly.objective import Objective
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.records import finite
-from ifonly.report.cases.badge import badge_of
+from ifonly.report.cases.badge import badge_of, is_closed
 from ifonly.report.cases.case import (
     BudgetCourse,
     Case,
@@ -54,9 +54,6 @@ ORIGINS: dict[Origin, Literal["measured", "carried", "assumed"]] = {
     Origin.ASSUMED: "assumed",
 }
 """What pages call the origins of values."""
-
-ROUNDING = 1e-7
-"""Gaps of at most this size, relative to the outcome, are none."""
 
 
 def observed_case(problem: BaseProblem, *, failed: bool = False) -> Case:
@@ -217,12 +214,7 @@ def _gap_of(result: Result) -> tuple[float, bool]:
     """How much better, at most, another sequence could be, infinite where that is not known; and whether it is proven
     that none is."""
     gap = result.gap if result.certificate.proven else math.inf
-    return gap, result.proven and _is_closed(gap, result.outcome)
-
-
-def _is_closed(gap: float, outcome: float) -> bool:
-    """Whether a gap is mere rounding: of the search, of replaying, of leaving out changes that bring nothing."""
-    return gap <= ROUNDING * max(1.0, abs(outcome))
+    return gap, result.proven and is_closed(gap, result.outcome)
 
 
 def _claim(
@@ -252,7 +244,7 @@ def _budgets(problem: BaseProblem, result: Result, courses: Sequence[Course]) ->
             continue
         course = next(remaining)
         gap = max(0.0, budget.upper_bound - budget.outcome)
-        proven = _is_closed(gap, budget.outcome)
+        proven = is_closed(gap, budget.outcome)
         if most == problem.max_changes:  # of which no more is said than of the answer itself
             gap, proven = _gap_of(result)
         claim = _claim(problem, result.status, course, gap=gap, proven=proven, max_changes=most)

@@ -114,12 +114,20 @@ def _scores(episode: Episode, states: FloatArray, actions: IntArray) -> tuple[Sc
     )
 
 
+def plausible_limits(feature: Feature) -> tuple[float, float]:
+    """The smallest and the largest value that count as plausible, with room for rounding."""
+    if feature.plausible is None:
+        return -math.inf, math.inf
+    low, high = feature.plausible
+    slack = ROUNDING * (high - low)
+    return low - slack, high + slack
+
+
 def _implausible(features: Sequence[Feature], states: FloatArray) -> tuple[Implausible, ...]:
     found = []
     for feature, values in zip(features, states.T, strict=True):
-        low, high = feature.plausible or (-math.inf, math.inf)
-        slack = ROUNDING * (high - low) if feature.plausible else 0.0
-        outside = ~np.isfinite(values) | (values < low - slack) | (values > high + slack)
+        low, high = plausible_limits(feature)
+        outside = ~np.isfinite(values) | (values < low) | (values > high)
         if outside.any():
             found.append(Implausible(feature.name, tuple(np.flatnonzero(outside).tolist())))
     return tuple(found)

@@ -191,7 +191,8 @@ def cases_of_run(
     if twice := repeated(list(ids)):
         raise InputError(f"episode {twice[0]!r} is asked for more than once.")
     results = [opened.result(id) for id in ids]  # refuses ids without an answer before anything is solved
-    solver, limits = BranchAndBound(alternatives=alternatives), Limits(seconds=seconds)
+    apart = int(opened.query.solver.get("apart", 1))
+    solver, limits = BranchAndBound(alternatives=alternatives, apart=apart), Limits(seconds=seconds)
     cases = []
     progress(Tick(STAGE, 0, len(ids)))
     with one_thread():
@@ -217,6 +218,8 @@ def _with_alternatives(
     if not result.proven:
         return replace(found, evidence=_examined(opened, problem, found))
     listed = list(found.alternatives)
+    if solver.apart > 1 and not np.array_equal(found.actions, result.actions):
+        return result  # they lie apart from another one of equals
     if not any(np.array_equal(one.actions, result.actions) for one in listed):  # between equals
         listed = [Alternative(result.actions, result.outcome, result.member_outcomes), *listed[:-1]]
     details = {**result.certificate.details, "alternatives_proven": True}

@@ -36,7 +36,7 @@ STATIC = FOLDER / "static"
 PLOTLY = "plotly.min.js"
 """The charting library, which ships in the Python package plotly."""
 
-REPORT_STYLES = ("ifonly.css",)
+REPORT_STYLES = ("palette.css", "ifonly.css")
 REPORT_SCRIPTS = (
     PLOTLY,
     "words.js",

@@ -78,6 +78,7 @@
       this.slots = {};
       this.build();
       new ResizeObserver(() => this.resized()).observe(root);
+      ifonly.onColours(() => this.draw());
     }
 
     heading(extra, ...children) {
@@ -518,7 +519,9 @@
         );
       }
       const count = answer.alternatives.length;
-      ifonly.setText(parts.title, ifonly.say(answer.alternatives_proven ? "view.best sequences" : "view.best sequences found", { count }));
+      const apart = answer.result.provenance.solver.apart || 1;
+      const title = ifonly.say(answer.alternatives_proven ? "view.best sequences" : "view.best sequences found", { count });
+      ifonly.setText(parts.title, apart > 1 ? ifonly.say("view.sequences apart", { title, apart }) : title);
       parts.alternatives.replaceChildren(ifonly.alternativesTable(case_, view.alternative, (index) => this.page(index)));
     }
 

@@ -2,57 +2,72 @@
 (function (ifonly) {
   "use strict";
 
-  const INK = "#1c2127";
-  const MUTED = "#50575f";
-  const GRID = "#e6e9ec";
-  const ACCENT = "#0b5394";
-  const OWN = "#9a4a00";
   const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
   const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, showTips: false };
 
-  const STYLES = {
-    observed: { line: { color: INK, width: 2, dash: "solid" }, marker: { symbol: "circle", size: 6, color: INK } },
+  const NAMES = ["ink", "muted", "grid", "accent", "own", "paper", "edge", "bars"];
+  const DARK = matchMedia("screen and (prefers-color-scheme: dark)");
+  let known = {};
+
+  /** The page's colours by name, read anew where light turns to dark or paper. */
+  function colours() {
+    const root = document.documentElement;
+    const now = `${DARK.matches} ${root.classList.contains("printing")}`;
+    if (known.now !== now) {
+      const style = getComputedStyle(root);
+      known = { now, ...Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])) };
+    }
+    return known;
+  }
+
+  /** Have charts drawn again when light turns to dark, or back. */
+  function onColours(draw) {
+    DARK.addEventListener("change", draw);
+  }
+
+  const styles = () => ({
+    observed: { line: { color: colours().ink, width: 2, dash: "solid" }, marker: { symbol: "circle", size: 6, color: colours().ink } },
     best: {
-      line: { color: ACCENT, width: 2, dash: "6px,4px" },
-      marker: { symbol: "circle-open", size: 8, color: ACCENT, line: { width: 1.6 } },
+      line: { color: colours().accent, width: 2, dash: "6px,4px" },
+      marker: { symbol: "circle-open", size: 8, color: colours().accent, line: { width: 1.6 } },
     },
     own: {
-      line: { color: OWN, width: 2, dash: "2px,3px" },
-      marker: { symbol: "diamond-open", size: 9, color: OWN, line: { width: 1.6 } },
+      line: { color: colours().own, width: 2, dash: "2px,3px" },
+      marker: { symbol: "diamond-open", size: 9, color: colours().own, line: { width: 1.6 } },
     },
-  };
+  });
 
   // Recorded values by where they come from: filled where measured, hollow where carried forward, a cross where assumed.
-  const MARKS = {
-    measured: { symbol: "circle", size: 6, color: INK, width: 0 },
-    carried: { symbol: "circle", size: 6, color: "#ffffff", width: 1.3 },
-    assumed: { symbol: "x-thin", size: 6, color: INK, width: 1.3 },
-  };
+  const marksOf = () => ({
+    measured: { symbol: "circle", size: 6, color: colours().ink, width: 0 },
+    carried: { symbol: "circle", size: 6, color: colours().paper, width: 1.3 },
+    assumed: { symbol: "x-thin", size: 6, color: colours().ink, width: 1.3 },
+  });
 
   function originMarker(origins) {
-    const all = (name) => origins.map((origin) => MARKS[origin][name]);
-    return { symbol: all("symbol"), size: all("size"), color: all("color"), opacity: 1, line: { color: INK, width: all("width") } };
+    const all = (name) => origins.map((origin) => marksOf()[origin][name]);
+    return { symbol: all("symbol"), size: all("size"), color: all("color"), opacity: 1, line: { color: colours().ink, width: all("width") } };
   }
 
   /** How a course is drawn; `thin` for a score that is made of its organs, without markers. */
   function lookOf({ kind, thin, origins }, crowded) {
-    const style = STYLES[kind];
+    const style = styles()[kind];
     if (thin) return { mode: "lines", opacity: 0.8, line: { ...style.line, width: 1 } };
     return { mode: crowded ? "lines" : "lines+markers", ...style, ...(origins ? { marker: originMarker(origins) } : {}) };
   }
 
   function axis(extra) {
     return {
-      fixedrange: true, showline: false, zeroline: false, gridcolor: GRID, tickcolor: GRID, ticks: "",
-      tickfont: { size: 11, color: MUTED }, automargin: false, ...extra,
+      fixedrange: true, showline: false, zeroline: false, gridcolor: colours().grid, tickcolor: colours().grid, ticks: "",
+      tickfont: { size: 11, color: colours().muted }, automargin: false, ...extra,
     };
   }
 
   function layout(extra) {
     return {
-      font: { family: FONT, size: 12, color: INK }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: FONT, size: 12, color: colours().ink }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       showlegend: false, dragmode: false, hovermode: "x unified",
-      hoverlabel: { bgcolor: "#ffffff", bordercolor: "#b9c0c7", font: { family: FONT, size: 12, color: INK } },
+      hoverlabel: { bgcolor: colours().paper, bordercolor: colours().edge, font: { family: FONT, size: 12, color: colours().ink } },
       ...extra,
     };
   }
@@ -98,12 +113,12 @@
     const crowded = width < 10 * times.length; // dashes tell courses apart without markers, which would hide them
     const shapes = (changed || []).map((at) => ({
       type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, layer: "below",
-      line: { color: ACCENT, width: 1, dash: "1px,3px" },
+      line: { color: colours().accent, width: 1, dash: "1px,3px" },
     }));
     for (const limit of (limits || []).filter((value) => value > low && value < high)) {
       shapes.push({
         type: "line", xref: "paper", yref: "y", x0: 0, x1: 1, y0: limit, y1: limit, layer: "below",
-        line: { color: MUTED, width: 1, dash: "dot" },
+        line: { color: colours().muted, width: 1, dash: "dot" },
       });
     }
     const ending = unit ? ` ${unit.replace(/[<>&]/g, "")}` : "";
@@ -144,23 +159,23 @@
     const traces = [
       {
         type: "scatter", mode: "lines+markers", name: ifonly.say("view.best series"), x: known.map((budget) => budget.max_changes), y: values,
-        line: STYLES.best.line,
+        line: styles().best.line,
         marker: {
           symbol: known.map((budget) => (budget.max_changes === chosen ? "circle" : "circle-open")),
-          size: known.map((budget) => (budget.max_changes === chosen ? 11 : 9)), color: ACCENT, line: { width: 1.6 },
+          size: known.map((budget) => (budget.max_changes === chosen ? 11 : 9)), color: colours().accent, line: { width: 1.6 },
         },
         customdata: values.map(ifonly.outcome), hovertemplate: "%{customdata}",
       },
     ];
     const shapes = open.map((budget) => ({
       type: "line", x0: budget.max_changes, x1: budget.max_changes, y0: budget.course.outcome, y1: budget.claim.best_possible,
-      line: { color: MUTED, width: 2 },
+      line: { color: colours().muted, width: 2 },
     }));
     if (open.length) {
       traces.push({
         type: "scatter", mode: "markers", name: ifonly.say("view.best possible series"), x: open.map((budget) => budget.max_changes),
         y: open.map((budget) => budget.claim.best_possible),
-        marker: { symbol: "line-ew", size: 16, line: { color: MUTED, width: 2 } },
+        marker: { symbol: "line-ew", size: 16, line: { color: colours().muted, width: 2 } },
         customdata: open.map((budget) => ifonly.bestPossible(budget.claim, question)), hovertemplate: "%{customdata}",
       });
     }
@@ -171,7 +186,7 @@
         width, height, shapes, margin: { l: 52, r: 14, t: 8, b: 40 },
         xaxis: axis({
           range: [-0.4, budgets.length - 0.6], dtick: Math.max(1, Math.ceil(budgets.length / 12)), showgrid: false,
-          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: colours().muted }, standoff: 8 },
         }),
         yaxis: axis({ range: span([...values, ...open.map((budget) => near(budget.claim.best_possible, values))]), nticks: 5 }),
       }),
@@ -202,22 +217,22 @@
     });
     const bar = improvements.length > 1 && median !== null && low !== null;
     const line = (x0, x1, y0, y1, look) => ({ type: "line", x0, x1, y0, y1, layer: "below", line: look });
-    const shapes = [line(0, 0, -2.4, top + 0.7, { color: INK, width: 1.2, dash: "6px,4px" })];
+    const shapes = [line(0, 0, -2.4, top + 0.7, { color: colours().ink, width: 1.2, dash: "6px,4px" })];
     if (bar) {
-      shapes.push(line(low, high, -1, -1, { color: MUTED, width: 2 }));
-      shapes.push(line(median, median, -1.35, -0.65, { color: MUTED, width: 3 }));
+      shapes.push(line(low, high, -1, -1, { color: colours().muted, width: 2 }));
+      shapes.push(line(median, median, -1.35, -0.65, { color: colours().muted, width: 3 }));
     }
-    const model = own === null ? [] : [marks(ifonly.say("evidence.series.counts"), [[own, -1.9]], { symbol: "diamond", size: 10, color: INK })];
+    const model = own === null ? [] : [marks(ifonly.say("evidence.series.counts"), [[own, -1.9]], { symbol: "diamond", size: 10, color: colours().ink })];
     return Plotly.react(
       place,
       [
-        marks(ifonly.say("evidence.series.helps"), points.filter(([x]) => x > 0), STYLES.best.marker),
-        marks(ifonly.say("evidence.series.does not help"), points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: OWN, width: 2 } }),
+        marks(ifonly.say("evidence.series.helps"), points.filter(([x]) => x > 0), styles().best.marker),
+        marks(ifonly.say("evidence.series.does not help"), points.filter(([x]) => x <= 0), { symbol: "x-thin", size: 9, line: { color: colours().own, width: 2 } }),
         ...model,
       ],
       layout({
         width, height: 96 + 11 * (top + 1), shapes, hovermode: "closest", margin: { l: 14, r: 14, t: 4, b: 40 },
-        xaxis: axis({ range: [start, end], nticks: 7, title: { text: title, font: { size: 12, color: MUTED }, standoff: 8 } }),
+        xaxis: axis({ range: [start, end], nticks: 7, title: { text: title, font: { size: 12, color: colours().muted }, standoff: 8 } }),
         yaxis: axis({ range: [-2.5, top + 0.8], showticklabels: false, showgrid: false }),
       }),
       CONFIG,
@@ -235,11 +250,11 @@
       const at = 100 * threshold;
       shapes.push({
         type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1,
-        line: { color: INK, width: 1.5, dash: "6px,4px" },
+        line: { color: colours().ink, width: 1.5, dash: "6px,4px" },
       });
       annotations.push({
         x: at, xref: "x", y: 1, yref: "paper", xanchor: at > 0.7 * top ? "right" : "left", yanchor: "bottom",
-        showarrow: false, text: ifonly.say("report.threshold", { percent: ifonly.percent(threshold) }), font: { size: 11, color: INK },
+        showarrow: false, text: ifonly.say("report.threshold", { percent: ifonly.percent(threshold) }), font: { size: 11, color: colours().ink },
       });
     }
     return Plotly.react(
@@ -249,7 +264,7 @@
           type: "histogram", x: shares, xbins: {
             start: Math.min(0, Math.floor(Math.min(0, ...shares) / size) * size), size,
           },
-          marker: { color: "#9fbfdf", line: { color: ACCENT, width: 1 } }, hovertemplate: ifonly.say("report.spread hover", { y: "%{y}", x: "%{x}" }),
+          marker: { color: colours().bars, line: { color: colours().accent, width: 1 } }, hovertemplate: ifonly.say("report.spread hover", { y: "%{y}", x: "%{x}" }),
           name: "",
         },
       ],
@@ -257,9 +272,9 @@
         width, height, shapes, annotations, hovermode: "closest", bargap: 0.04, margin: { l: 46, r: 14, t: 24, b: 44 },
         xaxis: axis({
           showgrid: false, ticksuffix: " %",
-          title: { text: ifonly.say("report.spread x"), font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("report.spread x"), font: { size: 12, color: colours().muted }, standoff: 8 },
         }),
-        yaxis: axis({ nticks: 5, rangemode: "tozero", title: { text: ifonly.say("report.spread y"), font: { size: 12, color: MUTED } } }),
+        yaxis: axis({ nticks: 5, rangemode: "tozero", title: { text: ifonly.say("report.spread y"), font: { size: 12, color: colours().muted } } }),
       }),
       CONFIG,
     );
@@ -280,14 +295,14 @@
       place,
       [
         {
-          type: "scatter", mode: "lines+markers", name: ifonly.say("report.mean"), x: at, y: mean, ...STYLES.observed,
+          type: "scatter", mode: "lines+markers", name: ifonly.say("report.mean"), x: at, y: mean, ...styles().observed,
           error_y: {
-            type: "data", symmetric: false, array: above, arrayminus: below, color: INK, thickness: 1.2, width: 4,
+            type: "data", symmetric: false, array: above, arrayminus: below, color: colours().ink, thickness: 1.2, width: 4,
           },
           customdata: shown(mean), hovertemplate: "%{customdata}",
         },
         {
-          type: "scatter", mode: "lines+markers", name: ifonly.say("report.median"), x: at, y: median, ...STYLES.best,
+          type: "scatter", mode: "lines+markers", name: ifonly.say("report.median"), x: at, y: median, ...styles().best,
           customdata: shown(median), hovertemplate: "%{customdata}",
         },
       ],
@@ -295,7 +310,7 @@
         width, height, margin: { l: 50, r: 14, t: 24, b: 44 },
         xaxis: axis({
           showgrid: false, dtick: Math.max(1, Math.ceil(at.length / 12)),
-          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: MUTED }, standoff: 8 },
+          title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: colours().muted }, standoff: 8 },
         }),
         yaxis: axis({ ticksuffix: " %", nticks: 5, range: [-0.05 * top, 1.08 * top] }),
       }),
@@ -336,5 +351,5 @@
     return picture;
   }
 
-  Object.assign(ifonly, { markSample, span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
+  Object.assign(ifonly, { onColours, markSample, span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
 })((window.ifonly = window.ifonly || {}));

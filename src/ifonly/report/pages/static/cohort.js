@@ -5,18 +5,19 @@
 
   const COLUMNS = [
     { order: "episode", text: true }, { order: "steps" }, { order: "observed" }, { order: "best" },
-    { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "status", text: true },
+    { order: "improvement", falls: true }, { order: "changes", falls: true }, { order: "badge", text: true },
   ];
   /** Where a run had its answers examined. */
   const EVIDENCE_COLUMNS = [{ order: "refits_agree", falls: true }, { order: "warnings" }];
 
-  /** A row's answer in words; "proven" only where the bound says so. */
-  function answerTag(row) {
-    if (row.proven) return el("span", { class: "tag proven" }, ifonly.say("answer.proven"));
-    const words = ifonly.say(row.status === "optimal" ? "answer.not proven" : `answer.${row.status}`);
-    return el(
-      "span", { class: `tag ${row.status === "failed" ? "failed" : row.status === "unsolved" ? "" : "open"}` }, words,
-    );
+  const LEVELS = ["good", "reserved", "bad"];
+
+  /** A row's answer in a word: the badge of its case, and what keeps it from being green; or why there is no answer. */
+  function answerTag({ badge, doubts, status }) {
+    if (!badge) return el("span", { class: `tag ${status === "failed" ? "failed" : ""}` }, ifonly.say(`answer.${status}`));
+    const why = doubts.map((code) => ifonly.say(`badge.${code}`)).join(", ");
+    return el("span", { class: `tag ${badge}`, title: why || null }, ifonly.say(`badge.${badge}`),
+      why && el("span", { class: "unseen" }, ifonly.say("badge.because", { why })));
   }
 
   function gain(row, largest) {
@@ -83,5 +84,30 @@
     });
   }
 
-  Object.assign(ifonly, { COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
+  /** The changes that recur, most frequent first, folded; `address` tells where the cases of a pattern are listed. */
+  function patternsPart({ patterns, smallest_cell: smallest }, address) {
+    const { say } = ifonly;
+    if (!patterns.length) return [];
+    const cells = ({ subjects, of, share, low, high, supported }) => [
+      el("td", {}, say("pattern.of", { subjects, of })),
+      el("td", {}, say("pattern.interval", { share: ifonly.percent(share), low: ifonly.percent(low), high: ifonly.percent(high) })),
+      el("td", {}, supported === null ? "\u2013" : say("pattern.of", { subjects: supported, of: subjects })),
+    ];
+    const rows = patterns.flatMap((one) => [
+      el("tr", {}, el("th", { scope: "row" }, el("a", { href: address(one) }, ifonly.capital(say(one.said)))), cells(one)),
+      ...one.groups.map((group) => el("tr", { class: "within" }, el("th", { scope: "row" }, say("pattern.by", group)), cells(group))),
+    ]);
+    const titles = ["change", "subjects", "share", "supported"].map((name) => ifonly.capital(say(`pattern.${name}`)));
+    return [el("details", { class: "patterns" }, el("summary", {}, say("pattern.title")),
+      el("p", { class: "note" }, say("pattern.means", { smallest })),
+      el("div", { class: "wide" }, el("table", { class: "figures" },
+        el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))))];
+  }
+
+  /** What rows are sorted by. */
+  function sortKey(row, order) {
+    return order === "badge" && row.badge ? LEVELS.indexOf(row.badge) : row[order];
+  }
+
+  Object.assign(ifonly, { patternsPart, sortKey, COLUMNS, EVIDENCE_COLUMNS, cohortRow, cohortHead, openRows });
 })((window.ifonly = window.ifonly || {}));

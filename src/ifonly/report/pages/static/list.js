@@ -6,8 +6,8 @@
   const PAUSE = 200;
   const SIZE = 50;
   const VERDICT = { order: "verdict", text: true };
-  const FILTERS = ["search", "status", "verdict", "at_least", "warnings"].filter(
-    (name) => document.getElementById(name), // warnings only where answers were examined
+  const FILTERS = ["search", "status", "verdict", "at_least", "warnings", "pattern"].filter(
+    (name) => document.getElementById(name), // warnings only where answers were examined, patterns where changes recur
   );
 
   class List {
@@ -22,6 +22,8 @@
       ].map((id) => [id, document.getElementById(id)]));
       this.about = about || {};
       ifonly.setText(this.parts.asked, asked(this.about));
+      const recurring = ifonly.embedded("patterns-data");
+      document.getElementById("patterns").replaceChildren(...ifonly.patternsPart(recurring, ({ pattern }) => `/?${ifonly.query({ pattern })}`));
       this.fillFilters();
       this.draw(first);
       this.listen();

@@ -4,12 +4,13 @@
   const { el } = ifonly;
 
   const SIZE = 50;
+  const NO_FILTERS = { search: "", status: "", least: 0, warnings: "", pattern: "" };
 
   class Report {
     constructor(root, { summary, cases }) {
       this.summary = summary;
       this.cases = cases;
-      this.query = { order: "improvement", descending: true, page: 1, search: "", status: "", least: 0, warnings: "" };
+      this.query = { order: "improvement", descending: true, page: 1, ...NO_FILTERS };
       this.pages = cases.map((case_) => el(
         "section", { class: "report-case", hidden: true, tabindex: "-1", "aria-label": ifonly.say("report.case", { episode: case_.episode }) },
       ));
@@ -22,10 +23,15 @@
         if (this.overview) this.drawSummary();
         return [...this.views.values()];
       });
+      ifonly.onColours(() => this.overview && !this.overview.hidden && this.drawSummary());
       new ResizeObserver(() => {
         if (this.overview && !this.overview.hidden && this.overview.clientWidth !== this.width) this.drawSummary();
       }).observe(root);
       this.route(false);
+    }
+
+    patternAddress({ pattern }) {
+      return `#pattern=${encodeURIComponent(pattern)}`;
     }
 
     address(index) {
@@ -40,7 +46,7 @@
       this.pages.forEach((page, at) => { page.hidden = at !== index; });
       if (this.overview) this.overview.hidden = index >= 0;
       if (index >= 0) this.view(index).draw();
-      else this.drawSummary();
+      else this.showSummary();
       document.title = ifonly.say("report.document", {
         title: index >= 0 ? this.cases[index].episode : ifonly.say("report.title"),
       });
@@ -48,6 +54,19 @@
         window.scrollTo(0, 0);
         (index >= 0 ? this.pages[index] : this.overview).focus({ preventScroll: true });
       }
+    }
+
+    /** The summary, with the cases of the pattern that the address names, and of nothing else. */
+    showSummary() {
+      const named = /^#pattern=(.*)$/.exec(location.hash);
+      if (named) {
+        this.overview.querySelector(".filters").reset();
+        Object.assign(this.query, NO_FILTERS, { pattern: decodeURIComponent(named[1]), page: 1 });
+        const field = this.overview.querySelector("#pattern");
+        if (field) field.value = this.query.pattern;
+      }
+      this.drawSummary();
+      if (named) this.overview.querySelector(".report-table").scrollIntoView();
     }
 
     /** The view of a case, made when it is first needed. */
@@ -65,7 +84,16 @@
       const link = (at, words) => (this.cases[at] ? el("a", { href: this.address(at) }, words) : null);
       return el("nav", { class: "case-nav", "aria-label": ifonly.say("report.nav") }, el("a", { href: "#summary" }, ifonly.say("report.summary")),
         link(index - 1, ifonly.say("report.previous")), link(index + 1, ifonly.say("report.next")),
-        el("span", { class: "unit" }, ifonly.say("report.case of", { number: index + 1, count: this.cases.length })));
+        el("span", { class: "unit" }, ifonly.say("report.case of", { number: index + 1, count: this.cases.length })),
+        this.patternsOf(this.cases[index].episode));
+    }
+
+    /** Links to the changes of a case that recur. */
+    patternsOf(episode) {
+      const named = this.summary.rows.find((row) => row.episode === episode)?.patterns || [];
+      const found = this.summary.patterns.filter((one) => named.includes(one.pattern));
+      return found.length > 0 && [el("span", {}, ifonly.say("pattern.here")), ...found.map((one) =>
+        el("a", { href: this.patternAddress(one) }, ifonly.say("pattern.link", { said: one.said, count: ifonly.say("pattern.of", one) })))];
     }
 
     buildSummary() {
@@ -99,6 +127,7 @@
         el("section", { class: "summary-words" }, el("h2", {}, ifonly.say("report.proven")),
           el("ul", {}, [...question.goals, ...summary.notes, ...question.rules].map((note) => el("li", {}, ifonly.sentence(note))))),
         evidenceSummary(summary),
+        el("section", { hidden: !summary.patterns.length }, ...ifonly.patternsPart(summary, (one) => this.patternAddress(one))),
         el("section", { class: "report-table" }, el("h2", {}, ifonly.say("report.cases")),
           this.filters(), el("div", { class: "list-state" }, this.count),
           el("div", { class: "wide" }, el("table", { class: "figures cohort" },
@@ -132,6 +161,10 @@
         field("least", ifonly.say("list.improvement"), el("select", { id: "least", on: { change: change("least", Number) } },
           [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5].map((share) =>
             el("option", { value: share }, share ? ifonly.say("list.at least", { percent: `${Math.round(100 * share)} %` }) : ifonly.say("page.any"))))),
+        this.summary.patterns.length > 0 && field("pattern", ifonly.say("pattern.filter"), el("select", {
+          id: "pattern", on: { change: change("pattern", String) },
+        }, el("option", { value: "" }, ifonly.say("page.all")),
+          this.summary.patterns.map((one) => el("option", { value: one.pattern }, ifonly.say(one.said))))),
         this.summary.evidence && field("warned", ifonly.say("list.warnings"), el("select", {
           id: "warned", on: { change: change("warnings", String) },
         }, ["all", "none", "some"].map((name) => el("option", { value: name === "all" ? "" : name }, ifonly.say(`page.${name}`))))));
@@ -160,14 +193,14 @@
     }
 
     found() {
-      const { search, status, least, warnings, order, descending } = this.query;
+      const { search, status, least, warnings, pattern, order, descending } = this.query;
       const warned = (row) => !warnings || (row.warnings !== null && (row.warnings > 0) === (warnings === "some"));
       const kept = this.summary.rows.filter((row) => row.episode.toLowerCase().includes(search) &&
-        (!status || row.status === status) && warned(row) && (!least || (row.improvement !== null && row.improvement >= least)));
+        (!status || row.status === status) && (!pattern || (row.patterns || []).includes(pattern)) && warned(row) && (!least || (row.improvement !== null && row.improvement >= least)));
       const sign = descending ? -1 : 1;
       const missing = (value) => value === null || value === undefined;
       return kept.sort((a, b) => {
-        const [left, right] = [a[order], b[order]];
+        const [left, right] = [ifonly.sortKey(a, order), ifonly.sortKey(b, order)];
         if (missing(left) || missing(right)) return Number(missing(left)) - Number(missing(right));
         return left === right ? 0 : sign * (left < right ? -1 : 1);
       });

@@ -71,6 +71,7 @@ FOUND = {
     "figures that are none": ("model", entry("model/check.json", "figures.features", [[]])),
     "reward with words": ("run", entry("run/run.json", "query.reward.constant", "../..")),
     "reward that is none": ("run", entry("run/run.json", "query.reward", {"kind": "total", "parts": [[]]})),
+    "table that is a number": ("run", entry("run/run.json", "table", 3.5)),
     "row without certificate": ("journal", row_without_certificate),
     "notes that are no text": ("notes", garbled_notes),
 }

@@ -73,7 +73,8 @@ class Journal:
         """Cut off a last line without its end; done on disk when this returns."""
         with self.path.open("rb") as file:
             size = sum(len(text) for text in file if text.endswith(b"\n"))
-        self.cut(size)
+        if size != self.path.stat().st_size:
+            self.cut(size)
 
     def cut(self, size: int) -> None:
         """Truncate the file to `size` bytes; done on disk when this returns."""

@@ -124,7 +124,10 @@ def load_run(folder: str | Path) -> Run:
 
 def has_table(folder: Path, manifest: dict[str, Any]) -> bool:
     """Whether a finished run's table is there, as it was written."""
-    table, expected = folder / TABLE, manifest.get("table", {})
+    table, expected = folder / TABLE, manifest.get("table")
     return (
-        table.is_file() and table.stat().st_size == expected.get("bytes") and sha256_of(table) == expected.get("sha256")
+        isinstance(expected, dict)
+        and table.is_file()
+        and table.stat().st_size == expected.get("bytes")
+        and sha256_of(table) == expected.get("sha256")
     )

@@ -36,10 +36,13 @@ EXPECTED = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "
 LONG_DOCUMENTS = {
     "docs/bring-your-own-data.md",
     "docs/cohort-runs.md",
+    "docs/data-cards.md",
     "docs/ensembles.md",
     "docs/evidence.md",
     "docs/model-checks.md",
     "docs/recipes.md",
+    "docs/studies.md",
+    "docs/summaries.md",
 }
 """Those that fit many models or start many processes: run by `make test-long`, and by `make docs`."""
 LANGUAGES = {"python", "bash", "output", "text", "json", "yaml", "csv", "bibtex"}

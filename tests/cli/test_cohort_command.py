@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from effort import long
 from test_processes import on_a_terminal, read_until
 
 import ifonly
@@ -157,6 +158,7 @@ def test_what_is_wrong_is_said(cohort, tmp_path: Path, args: tuple[object, ...],
     assert not (tmp_path / "run").exists()
 
 
+@long
 def test_ctrl_c_says_how_to_go_on(cohort, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     asked = ("-k", 3, "--workers", 1, "--out", out)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from effort import long
 
 from ifonly.cli.frame import ExitCode
 from ifonly.models import load_model
@@ -105,6 +106,7 @@ def test_it_serves_and_ends_with_ctrl_c(server_arguments: list[object], tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["n.sqlite"]  # closed, nothing left to be written
 
 
+@long
 def test_killed_it_leaves_nobody_behind(server_arguments: list[object], tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)

@@ -252,6 +252,7 @@ def test_kinds_share_the_subject_effects_of_the_model_that_speaks(with_effects: 
         np.testing.assert_allclose(member.scaler.states.decode(states.squeeze().numpy()), episode.states, atol=1e-6)
 
 
+@long
 def test_kinds_with_effects_are_stored_and_asked_like_others(
     with_effects: Ensemble, lasting: Cohort, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from effort import long
 from lasting_worlds import SCHEMA, TREATED, lasting_cohort
 
 from ifonly import (
@@ -137,6 +138,7 @@ class LinearTruth(LocationScale):
         return next_states - location, torch.zeros_like(states)
 
 
+@long
 def test_confounding_by_what_lasts_is_removed() -> None:
     """Those who are pulled up are treated more: without effects treatment seems to do less than it does."""
     cohort, _ = lasting_cohort(400, pull=PULL, insight=1.5, seed=5)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from effort import long
 from paper.catalogue import EXPERIMENTS
 
 from ifonly.cli.frame import ExitCode
@@ -136,6 +137,7 @@ def test_mistakes_are_told(run, arguments, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@long
 def test_killed_at_any_moment_it_goes_on(run, arguments, tmp_path: Path) -> None:
     """Begun as it is called from a clone, in a process of its own."""
     journal = tmp_path / "runs" / "cells.jsonl"

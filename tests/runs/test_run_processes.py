@@ -99,6 +99,7 @@ def test_workers_that_die_cost_nothing_but_time(tmp_path: Path, monkeypatch: pyt
     assert without_seconds(run)[fine].equals(without_seconds(clean)[fine])
 
 
+@long
 def test_killed_parent_while_workers_are_deep_in_a_search(whole, tmp_path: Path, script: Path) -> None:
     out, diary = tmp_path / "run", tmp_path / "diary"
     # The fifth and the sixth episode take longer than this test: workers would look up only when they are done.

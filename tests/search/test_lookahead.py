@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import long
 from shared_problems import best_by_budget, random_ensemble, random_problem
 from torch import Tensor
 
@@ -266,6 +267,7 @@ def test_a_gap_covers_what_was_fathomed() -> None:
     assert reached >= 2
 
 
+@long
 def test_alternatives_are_all_listed() -> None:
     """The best few, and all within a distance, as without bounds."""
     for problem in ensembles_and_problems(300):

@@ -315,6 +315,7 @@ run_study(load_study({file!r}), watch=lambda tick: print(tick.stage, flush=True)
 """
 
 
+@long
 @pytest.mark.parametrize(
     ("stage", "entry"),
     [pytest.param("fit", {**TINY["fit"], "recipe": "auto"}, marks=long), ("cohort", {"workers": 1})],

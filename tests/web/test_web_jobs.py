@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import long
 
 import ifonly
 from ifonly.records import to_plain
@@ -292,6 +293,7 @@ def test_to_stop_again_gives_no_more_time(setup: Setup, work: Work) -> None:
     assert job.deadline == until
 
 
+@long
 def test_stopped_while_its_worker_is_replaced(
     setup: Setup, work: Work, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +319,7 @@ def test_stopped_while_its_worker_is_replaced(
         desk.close()
 
 
+@long
 def test_a_worker_that_cannot_be_started_at_first(setup: Setup, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, failures = _Worker.begin, [OSError("no memory"), OSError("no memory")]
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from effort import long
 
 from ifonly import ActionSpace, Cohort, Feature, LinearModel, LocationScale, Schema, save_model, simulate
 from ifonly.errors import InputError, SchemaMismatchError, StoreError
@@ -221,6 +222,7 @@ ONE_STEP = (
 )
 
 
+@long
 def test_a_model_that_drifts_on_its_own_cannot_pass() -> None:
     """It is right one step ahead of whatever was recorded; only courses show what is wrong."""
     cohort = worlds.record(300, seed=2, steps=13)

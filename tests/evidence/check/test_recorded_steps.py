@@ -7,6 +7,7 @@ import made_worlds as worlds
 import numpy as np
 import pytest
 import torch
+from effort import long
 
 from ifonly import Cohort, Feature, LinearModel, Schema
 from ifonly.evidence.check.ahead import run_ahead
@@ -103,6 +104,7 @@ def test_ranks_are_those_of_the_cells_by_hand(sample: NoiseSample) -> None:
     assert from_uniform(np.clip(places, 0, 1)) < 1.63
 
 
+@long
 def test_a_right_model_passes_and_wrong_ones_do_not(cohort: Cohort) -> None:
     assert not ABOUT_WIDTH & set(doubts(model(), cohort))
     for factor in (0.5, 2.0):

@@ -1,11 +1,12 @@
 # `make demo` and `make test` work from a fresh clone; both set up .venv first.
-# Tests run in two processes, so one thread each: threads that wait for each other would only slow them down.
+# Tests run in three processes, one more than the two cores of CI, as some wait for others that they start; one thread
+# each: threads that wait for each other would only slow them down.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FIGURES := runs/bench
 # Modules are kept as bytecode, whatever the surroundings say: tests start dozens of processes that import them.
-TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 

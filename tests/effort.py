@@ -25,7 +25,7 @@ def few(values: list[Any], shorter: int) -> list[Any]:
     return [value if number < shorter else pytest.param(value, marks=long) for number, value in enumerate(values)]
 
 
-THINNED = {"bounds": 3, "models": 3, "search": 3, "clinical": 2, "evidence": 2, "paper": 2, "report": 2, "study": 2}
+THINNED = {"bounds": 3, "models": 3, "search": 3, "evidence": 3, "paper": 3, "report": 3, "clinical": 2, "study": 2}
 """Folders in which the ordinary run tries one in so many of a test's parameters."""
 
 

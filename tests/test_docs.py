@@ -35,14 +35,18 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 EXPECTED = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/index.md", "docs/theory.md"}
 LONG_DOCUMENTS = {
     "docs/bring-your-own-data.md",
+    "docs/choosing-a-solver.md",
     "docs/cohort-runs.md",
     "docs/data-cards.md",
     "docs/ensembles.md",
     "docs/evidence.md",
+    "docs/experiments.md",
     "docs/model-checks.md",
     "docs/recipes.md",
+    "docs/sensitivity.md",
     "docs/studies.md",
     "docs/summaries.md",
+    "docs/support.md",
 }
 """Those that fit many models or start many processes: run by `make test-long`, and by `make docs`."""
 LANGUAGES = {"python", "bash", "output", "text", "json", "yaml", "csv", "bibtex"}

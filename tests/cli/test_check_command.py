@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from effort import long
 
 import ifonly
 from ifonly.errors import FitError
@@ -137,6 +138,7 @@ def test_a_good_one_passes_and_nothing_is_kept_unless_wanted(run, tmp_path: Path
     assert stored_check(truth) is None
 
 
+@long
 def test_remedies_are_told_tried_and_kept_only_if_asked(
     run, own: Path, others: Path, cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from effort import long
 
 import ifonly
 from ifonly.cli.frame import ExitCode
@@ -91,6 +92,7 @@ def test_ctrl_c_during_fit_leaves_nothing(long_cohort: Path, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@long
 def test_ctrl_c_during_solve_gives_the_bracket(
     long_cohort: Path, model_folder: Path, workplace: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_ctrl_c_during_solve_gives_the_bracket(
     assert json.loads((tmp_path / "r.json").read_text()) == json.loads(stdout)
 
 
+@long
 def test_json_is_all_there_is_on_stdout(cohort_folder: Path, tmp_path: Path) -> None:
     args = (
         "fit",

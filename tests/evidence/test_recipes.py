@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import long
 
 from ifonly import FitSettings, LocationScale, fit, simulate
 from ifonly.errors import InputError
@@ -76,6 +77,7 @@ def count_fits(monkeypatch: pytest.MonkeyPatch) -> list[TrainableModel]:
     return fitted
 
 
+@long
 def test_the_same_seed_gives_the_same_table_and_an_interrupted_comparison_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_workers_that_never_come_to_life_end_the_run_and_blame_no_episode(
     assert load_run(tmp_path).counts == {}
 
 
+@long
 def test_full_disk(whole, tmp_path: Path, script: Path) -> None:
     out = tmp_path / "run"
 

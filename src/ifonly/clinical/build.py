@@ -16,6 +16,7 @@ from ifonly.clinical.extract import read_events
 from ifonly.clinical.grid import DOSE_COLUMNS, FLUIDS, VASOPRESSORS, add_origins, clinical_schema
 from ifonly.clinical.inclusion import Flow, SelectedStays, Selection, select_once
 from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_levels, keep_plausible, levels_to_dict
+from ifonly.clinical.stages import ClinicalSource
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import json_text
 from ifonly.data.store import save_cohort
@@ -39,7 +40,7 @@ class BuildOptions:
     selection: Selection = field(default_factory=Selection)
     levels: LevelChoice = field(default_factory=LevelChoice)
     codes: Path | None = None
-    """The code map of a MEDS dataset, or further items of MIMIC."""
+    """The code map of a MEDS dataset, or what to read of MIMIC or eICU besides the packaged lists."""
     memory: str = "4GB"
     """The most memory for reading tables."""
     threads: int | None = None
@@ -68,7 +69,7 @@ Finish = Callable[[Build, Path], None]
 
 
 def build_cohort(
-    source: str | Path,
+    source: str | Path | ClinicalSource,
     out: str | Path,
     options: BuildOptions | None = None,
     *,
@@ -77,27 +78,27 @@ def build_cohort(
 ) -> Build:
     """Build a cohort and store it in the folder `out`, completely or not at all.
 
-    `source` is a folder as PhysioNet ships it (MIMIC-III or MIMIC-IV), a MEDS dataset, or the table (a file) that the
-    AI Clinician's code exports. What was read from a folder is kept in a working folder until the cohort is stored, so
-    that a build that was interrupted goes on where it stopped.
+    `source` is a folder as PhysioNet ships it (MIMIC-III, MIMIC-IV, eICU), a MEDS dataset, or the table (a file) that
+    the AI Clinician's code exports, or a `ClinicalSource` of your own. What was read from a folder is kept in a
+    working folder until the cohort is stored, so that a build that was interrupted goes on where it stopped.
     """
     chosen = options or BuildOptions()
     target = Path(out)
     if target.exists() and not chosen.overwrite:
         raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
-    if not Path(source).exists():
+    if isinstance(source, str | Path) and not Path(source).exists():
         raise StoreError(
-            f"{source} does not exist; expected a folder with MIMIC's tables or a MEDS dataset, or the AI Clinician's "
-            "table."
+            f"{source} does not exist; expected a folder with the tables of MIMIC or eICU, a MEDS dataset, or the AI "
+            "Clinician's table."
         )
     check_writable(target, folder=True)
     require_only(target, {*FILES, *(PICTURES if finish is not None else ())})  # before hours of reading
     check_limits(memory=chosen.memory, threads=chosen.threads)
     chosen.levels.check()
-    if Path(source).is_dir():
-        build = _from_release(Path(source), working_folder(target, chosen), chosen, progress)
-    else:
+    if isinstance(source, str | Path) and not Path(source).is_dir():
         build = _from_table(Path(source), chosen)
+    else:
+        build = _from_events(source, working_folder(target, chosen), chosen, progress)
     _store(build, target, overwrite=chosen.overwrite, finish=finish)
     if chosen.work is None:
         shutil.rmtree(working_folder(target, chosen), ignore_errors=True)
@@ -110,7 +111,7 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
     return options.work or target.parent / f".{target.name}-work"
 
 
-def _from_release(source: Path, work: Path, options: BuildOptions, progress: Progress) -> Build:
+def _from_events(source: str | Path | ClinicalSource, work: Path, options: BuildOptions, progress: Progress) -> Build:
     events = read_events(
         source, work, codes=options.codes, memory=options.memory, threads=options.threads, progress=progress
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ifonly.data.parsing import parse_json
 from ifonly.files import atomic_file, write_text_atomically
 
 FORMAT = "ifonly-clinical-stage"
@@ -65,7 +66,7 @@ class TableCache:
     def _known(self, name: str, key: str) -> Counts | None:
         """The counts of a finished stage of this recipe; None if there is none."""
         try:
-            content = json.loads(self._record(name).read_text(encoding="utf-8"))
+            content = parse_json(self._record(name).read_text(encoding="utf-8"))
             same = content["key"] == key and self.path(name).stat().st_size == content["bytes"]
             counts: Counts = content["counts"]
         except (OSError, ValueError, KeyError, TypeError):

@@ -55,9 +55,10 @@ class Entry:
     drug: str = ""
 
     @property
-    def lasts(self) -> bool:
-        """Whether it has a start and an end."""
-        return any(part != "at" for _, part in self.codes)
+    def ends_by_itself(self) -> bool:
+        """Whether its rows have a start and, in a column of their own, an end."""
+        parts = {part for _, part in self.codes}
+        return parts == {"start"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class CodeMap:
     """All entries of a file; their numbers, from 1, are the items that rules know."""
 
     entries: tuple[Entry, ...]
+    ends: str = ""
+    """A column of the dataset with the ends of rows, for entries that name no codes of ends."""
     items: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class CodeMap:
         for number, entry in enumerate(self.entries, 1):
             for code, part in entry.codes:
                 if "*" in code:
-                    patterns.append((re.compile(".*".join(map(re.escape, code.split("*")))), (number, part)))
+                    patterns.append((_pattern(code), (number, part)))
                 else:
                     exact.setdefault(code, set()).add((number, part))
         found = {}
@@ -102,15 +105,19 @@ class CodeMap:
 def read_code_map(path: Path) -> CodeMap:
     """The code map in a YAML or JSON file."""
     content = read_document(path, FORMAT, VERSION, kind="code map", expected="expected a code map")
+    ends = content.get("ends", "")
     try:
-        return CodeMap(tuple(_entries(content)))
+        if ends:
+            check_name("code map", "ends", ends)
+        return CodeMap(tuple(_entries(content)), ends)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def _entries(content: Mapping[str, Any]) -> Iterator[Entry]:
-    check_keys("code map", content, required={"format", "version", "stays", "people"}, optional=set(SECTIONS))
-    yield _lasting("stays", content["stays"], "stays", {"start", "end"})
+    check_keys("code map", content, required={"format", "version", "stays", "people"}, optional={*SECTIONS, "ends"})
+    ended = {"end"} if "ends" not in content else set()
+    yield _lasting("stays", content["stays"], "stays", {"start", *ended})
     people = content["people"]
     check_keys("people", people, required={"birth", "female", "male"}, optional=set(PEOPLE))
     for name in people:
@@ -138,18 +145,26 @@ def _measurements(content: Any) -> Iterator[Entry]:
 
 def _treatments(content: Mapping[str, Any]) -> Iterator[Entry]:
     drugs = mimic_items()["norepinephrine_equivalent"]
+    ended = {"end"} if "ends" not in content else set()
     vasopressors = content.get("vasopressors", {})
     check_keys("vasopressors", vasopressors, required=set(), optional=set(drugs))
     for drug, given in vasopressors.items():
         for one in as_list(f"vasopressors: {drug}", "infusions", given):
             where = f"vasopressors: {drug}"
-            entry = _lasting("vasopressors", one, where, {"start", "end", "number", "unit"}, {"factor"})
+            entry = _lasting("vasopressors", one, where, {"start", *ended, "number", "unit"}, {"factor"})
             yield Entry(**{**vars(entry), "drug": drug})
     for one in as_list("code map", "fluids", content.get("fluids", [])):
         if isinstance(one, Mapping) and "code" not in one:
-            yield _lasting("fluids", one, "fluids", {"start", "end", "number"}, {"factor", "tonicity"})
+            yield _lasting("fluids", one, "fluids", {"start", *ended, "number"}, {"factor", "tonicity"})
         else:
             yield _momentary("fluids", one, "fluids", {"tonicity"})
+
+
+def _pattern(code: str) -> re.Pattern[str]:
+    """A code with stars, each for any characters. What stands between two of them is looked for once and not again, so
+    that many stars take no longer than a few: a later place could match no more than the first."""
+    first, *middle, last = map(re.escape, code.split("*"))
+    return re.compile("".join((first, *(f"(?>.*?{part})" for part in middle), ".*", last)), re.DOTALL)
 
 
 def _momentary(purpose: str, given: Any, where: str, more: set[str]) -> Entry:
@@ -160,11 +175,15 @@ def _momentary(purpose: str, given: Any, where: str, more: set[str]) -> Entry:
 
 
 def _lasting(purpose: str, given: Any, where: str, required: set[str], optional: Collection[str] = ()) -> Entry:
-    check_keys(where, given, required=required, optional=set(optional))
+    check_keys(where, given, required=required, optional={*optional, "end"})
     number: Part = given.get("number", "at")
     if "number" in required and number not in ("start", "end"):
         raise InputError(f"{where}: number {number!r}: say with which it stands, 'start' or 'end'.")
-    codes = (*_codes(where, given["start"], "start"), *_codes(where, given["end"], "end"))
+    if number == "end" and "end" not in given:
+        raise InputError(f"{where}: number 'end', but no code ends it; the number of a row stands with its start.")
+    codes = _codes(where, given["start"], "start")
+    if "end" in given:
+        codes = (*codes, *_codes(where, given["end"], "end"))
     unit = given.get("unit", "")
     if "unit" in required:
         check_name(where, "unit", unit)

@@ -29,6 +29,11 @@ def quoted(text: str | Path) -> str:
     return "'" + str(text).replace("'", "''") + "'"
 
 
+def quoted_name(name: str) -> str:
+    """A column's name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def csv_relation(table: Table) -> str:
     """The rows of a table's file, every column as text: dialect and columns are given, not inferred."""
     columns = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in table.columns)

@@ -1,4 +1,4 @@
-"""From the files of a MIMIC release or a MEDS dataset to canonical event tables, one streaming pass per file.
+"""From the files of a clinical source - MIMIC, eICU, MEDS - to canonical event tables, one streaming pass per file.
 
 Every pass and every event table is a stage: written whole or not at all, and not made again while the file and the
 rules that it comes from are the same.
@@ -6,7 +6,7 @@ rules that it comes from are the same.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import polars as pl
 
 from ifonly.clinical.cache import Counts, TableCache, code_of
 from ifonly.clinical.code_map import with_items
-from ifonly.clinical.database import Database, csv_relation, open_database, parquet_relation
+from ifonly.clinical.database import Database, open_database, parquet_relation
+from ifonly.clinical.eicu import Eicu
 from ifonly.clinical.inclusion import TABLES, FlowStep
-from ifonly.clinical.items import differing_labels
-from ifonly.clinical.meds import MedsSource, find_meds, meds_files, meds_notes, meds_stages
-from ifonly.clinical.passes import Pass, make_passes, pass_recipe, run_pass
+from ifonly.clinical.meds import find_meds, meds_files
+from ifonly.clinical.mimic import Mimic
 from ifonly.clinical.rules import EventRule, check_losses, loss_notes, read_rules
-from ifonly.clinical.sources import Source, Table, find_source
+from ifonly.clinical.sources import find_source
+from ifonly.clinical.stages import ClinicalSource, ExtractStage
 from ifonly.clinical.treatments import DEFAULT_WEIGHT
 from ifonly.data.plain import read_mapping
 from ifonly.errors import InputError
@@ -58,7 +59,7 @@ class Events:
 
 
 def read_events(
-    source: str | Path,
+    source: str | Path | ClinicalSource,
     work: str | Path,
     *,
     codes: Path | None = None,
@@ -66,80 +67,69 @@ def read_events(
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Events:
-    """Read a folder of MIMIC-III or MIMIC-IV tables, or a MEDS dataset, into event tables under `work`/stages.
+    """Read the tables of MIMIC-III, MIMIC-IV or eICU, or a MEDS dataset, into event tables under `work`/stages.
 
-    `codes` is a file: the code map of a MEDS dataset, or items of MIMIC to read besides the packaged ones.
+    `source` is a folder, or a source of your own. `codes` is a file: the code map of a MEDS dataset, or what to read of
+    the others besides the packaged lists.
 
     `memory` limits what the database holds (the rest waits in temporary files under `work`, removed at the end);
     `threads` is by default the number of cores. Progress comes per file, in bytes, then per event table.
     """
-    found = recognise(source, codes)
+    found = recognise(source, codes) if isinstance(source, str | Path) else source
     work = Path(work)
     reader = _Reader(found, TableCache(work / "stages"), TableCache(work / "stages" / "passes"), progress)
     with open_database(work / "temporary", memory=memory, threads=threads) as database:
         # Only now: limits that are refused leave no folder behind.
         (work / "stages" / "passes").mkdir(parents=True, exist_ok=True)
         made = [*reader.make_passes(database), *reader.make_tables(database)]
-        notes = [*_label_notes(database, found), *reader.notes()]
+        notes = [*found.notes(database, reader.counts()["files"]), *reader.notes()]
     counts = {"release": found.release, **reader.counts()}
     write_text_atomically(work / "stages" / "counts.json", json.dumps({**counts, "notes": notes}, indent=1) + "\n")
     return Events(work / "stages", found.release, counts, tuple(notes), tuple(made))
 
 
-def recognise(folder: str | Path, codes: Path | None = None) -> Source | MedsSource:
-    """What a folder holds: a MEDS dataset, or a release of MIMIC, with further items where a file names some."""
+def recognise(folder: str | Path, codes: Path | None = None) -> ClinicalSource:
+    """What a folder holds: a MEDS dataset, or a database's tables, with more to read where a file names it."""
     if meds_files(Path(folder)):
         return find_meds(Path(folder), codes)
     found = find_source(folder)
-    return found if codes is None else replace(found, items=with_items(found.items, read_mapping(codes)))
+    if codes is not None:
+        found = replace(found, items=with_items(found.items, read_mapping(codes)))
+    return Eicu(found) if found.release == "eICU" else Mimic(found)
 
 
 @dataclass
 class _Reader:
     """One build of event tables."""
 
-    source: Source | MedsSource
+    source: ClinicalSource
     stages: TableCache
     passes: TableCache
     """The passes' rows and what only rules read, apart from the event tables."""
     progress: Progress
+    read: list[str] = field(default_factory=list)
+    """The names of the source's stages."""
 
     def make_passes(self, database: Database) -> Iterator[str]:
-        """Make each pass that is not there; yield the names of those that were made."""
-        if isinstance(self.source, MedsSource):
-            yield from self._make_meds(database, self.source)
-            return
-        passes, tables = make_passes(self.source), self.source.tables
-        # Small files first: what is wrong with them shows before the hours that the largest ones take.
-        for name in sorted(passes, key=lambda name: tables[name].size):
-            if self._make_pass(database, tables[name], name, passes[name]):
-                yield name
-            database.view(f"raw_{name}", f"SELECT * FROM {parquet_relation(self.passes.path(name))}")
-
-    def _make_meds(self, database: Database, source: MedsSource) -> Iterator[str]:
-        for stage in meds_stages(source, database):
-            self.progress(Tick(stage.name, 0, 1))
-            if self.passes.make(stage.name, stage.recipe, stage.write):
+        """Make the source's rows where they are not there; yield the names of those that were made."""
+        for stage in self.source.stages(database):
+            self.read.append(stage.name)
+            if self._make_pass(stage):
                 yield stage.name
-            self.progress(Tick(stage.name, 1, 1))
             database.view(f"raw_{stage.name}", f"SELECT * FROM {parquet_relation(self.passes.path(stage.name))}")
 
-    def _make_pass(self, database: Database, table: Table, name: str, chosen: Pass) -> bool:
-        stage, total = table.path.name.split(".")[0], table.size
-
+    def _make_pass(self, stage: ExtractStage) -> bool:
         def report(fraction: float) -> None:
-            self.progress(Tick(stage, min(int(fraction * total), total), total))
+            self.progress(Tick(stage.shown, min(int(fraction * stage.size), stage.size), stage.size))
 
         report(0.0)
-        made = self.passes.make(
-            name, pass_recipe(table, chosen), lambda path: run_pass(database, table, chosen, path, report=report)
-        )
+        made = self.passes.make(stage.name, stage.recipe, lambda path: stage.write(path, report))
         report(1.0)
         return made
 
     def make_tables(self, database: Database) -> Iterator[str]:
         """Make each event table that is not there; yield the names of those that were made."""
-        for rule in read_rules(self.source.release, self.source.tables, self.source.items):
+        for rule in read_rules(self.source.release, self.source.rows, self.source.items):
             stages = self.passes if rule.intermediate else self.stages
             self.progress(Tick(rule.name, 0, 1))
             if self._make_table(database, rule, stages):
@@ -160,15 +150,13 @@ class _Reader:
     def counts(self) -> dict[str, dict[str, Counts]]:
         """What each pass read, and what each rule kept and removed."""
         passed = self.passes.counts
-        files = {name: counts for name, counts in passed.items() if name in self.source.tables}
+        files = {name: counts for name, counts in passed.items() if name in self.read}
         rules = {name: counts for name, counts in passed.items() if name not in files}
         return {"files": files, "tables": rules | self.stages.counts}
 
     def notes(self) -> Iterator[str]:
         """What the counts say that a reader should not overlook."""
         counted = self.counts()
-        if isinstance(self.source, MedsSource):
-            yield from meds_notes(self.source, counted["files"])
         for counts in counted["files"].values():
             for column, found in counts.get("text", {}).items():
                 yield (
@@ -177,6 +165,11 @@ class _Reader:
                 )
         for name, counts in counted["tables"].items():
             yield from loss_notes(name, counts["kinds"])
+        if alone := self.stages.counts["vasopressors"].get("charted rates that nothing follows in time"):
+            yield (
+                f"vasopressors: after {alone:,} charted rates nothing says for 4 hours how they went on; they count "
+                "for one hour."
+            )
         without = self.stages.counts["stays"]["kinds"].get("no weight", {}).get("kept", 0)
         if without:
             rates = self.stages.counts["vasopressors"]["rates with an assumed weight"]
@@ -200,20 +193,3 @@ def _apply(database: Database, rule: EventRule, path: Path) -> Counts:
     for words, query in rule.figures:
         ((counts[words],),) = database.rows(query)
     return counts
-
-
-def _label_notes(database: Database, source: Source | MedsSource) -> Iterator[str]:
-    """Items that the release's own dictionaries describe otherwise than expected."""
-    for name, laboratory in (("items", False), ("lab_items", True)):
-        if isinstance(source, MedsSource) or name not in source.tables:
-            continue
-        table = source.tables[name]
-        rows = database.rows(
-            f"SELECT TRY_CAST(itemid AS INTEGER), label FROM {csv_relation(table)} "
-            "WHERE TRY_CAST(itemid AS INTEGER) IS NOT NULL AND label IS NOT NULL",
-            reading=table,
-        )
-        different = differing_labels(dict(rows), laboratory=laboratory)
-        if different:
-            listed = ", ".join(map(str, different[:10])) + (" and others" if len(different) > 10 else "")
-            yield f"{table.path.name}: {len(different)} items have other labels than expected ({listed}); check them."

@@ -17,6 +17,7 @@ import polars as pl
 from ifonly.clinical.sofa import COMPONENTS, add_sofa
 from ifonly.clinical.treatments import MOST_FLUID, MOST_RATE, Floats, amount_per_step, maximum_rate
 from ifonly.data.episode import Origin
+from ifonly.data.field_words import CLINICAL
 from ifonly.data.organs import SOFA
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.data.scores import Score
@@ -68,6 +69,7 @@ def clinical_schema(vasopressors: Sequence[float], fluids: Sequence[float]) -> S
         step_length=STEP_HOURS,
         step_unit="h",
         scores=SCORES,
+        words=CLINICAL,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which items of MIMIC's dictionaries are read, and what they stand for."""
+"""Which items of MIMIC's dictionaries, and which labels and texts of eICU, are read, and what they stand for."""
 
 import json
 from collections.abc import Mapping
@@ -14,8 +14,21 @@ def mimic_items() -> Mapping[str, Any]:
     >>> mimic_items()["charted"]["mean_bp"]["220052"]
     'Arterial Blood Pressure mean'
     """
-    text = resources.files("ifonly.clinical").joinpath("mimic_items.json").read_text(encoding="utf-8")
-    items: dict[str, Any] = json.loads(text)
+    return _packaged("mimic_items.json")
+
+
+@cache
+def eicu_items() -> Mapping[str, Any]:
+    """The packaged list of eICU: labels by purpose, and patterns for its free texts.
+
+    >>> eicu_items()["labs"]["platelets x 1000"]
+    'platelets'
+    """
+    return _packaged("eicu_items.json")
+
+
+def _packaged(name: str) -> Mapping[str, Any]:
+    items: dict[str, Any] = json.loads(resources.files("ifonly.clinical").joinpath(name).read_text(encoding="utf-8"))
     return items
 
 

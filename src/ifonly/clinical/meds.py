@@ -6,7 +6,7 @@ It has neither stays nor intervals, so both are made of codes of starts and ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.code_map import CodeMap, Part, read_code_map
-from ifonly.clinical.database import Database, parquet_relation, parquet_relations
+from ifonly.clinical.database import Database, parquet_relation, parquet_relations, quoted_name
 from ifonly.clinical.rules import values
+from ifonly.clinical.stages import ExtractStage, Report
 from ifonly.errors import InputError
 
 SUBJECTS = ("subject_id", "patient_id")
@@ -28,7 +29,6 @@ TABLES = (
     *("prescriptions", "microbiology"),
 )
 """The typed rows that are made of events, in this order, by the names that rules know."""
-PAIRED = ("stays", "vasopressors", "fluids")
 SHOWN = 8
 
 
@@ -42,7 +42,7 @@ class MedsSource:
     subject: str
     number: str
     release: str = "MEDS"
-    tables: tuple[str, ...] = (EVENTS, *TABLES)
+    rows: tuple[str, ...] = TABLES
     items: Any = field(default=None)
 
     def __post_init__(self) -> None:
@@ -51,17 +51,74 @@ class MedsSource:
     @property
     def relation(self) -> str:
         """All rows, as SQL."""
-        chosen = f"SELECT {self.subject} AS subject, time, code, {self.number} AS number"
+        ends = quoted_name(self.codes.ends) if self.codes.ends else "NULL"
+        chosen = f"SELECT {self.subject} AS subject, time, code, {self.number} AS number, {ends}::TIMESTAMP AS stop"
         return f"({chosen} FROM {parquet_relations(self.files)})"
 
+    def stages(self, database: Database) -> Iterator[ExtractStage]:
+        """One pass over all files for the events of known codes, then the typed rows that are made of these."""
+        counted: dict[str | None, int] = dict(
+            database.rows(f"SELECT code, count(*) FROM {self.relation} GROUP BY code")
+        )
+        found = self.codes.resolve(code for code in counted if code is not None)
+        if not found:
+            raise InputError(f"{self.folder}: no code of the dataset is in the code map; is it the map of another one?")
+        query = _events_query(self, found)
+        stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in self.files]
+        code = code_of("meds", "code_map", "database")
 
-@dataclass(frozen=True)
-class MedsStage:
-    """Something to make: a table's name, what it depends on, and how it is written."""
+        def write_events(path: Path, report: Report) -> Counts:
+            database.write(query, path)
+            ((kept,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
+            others = [rows for code, rows in counted.items() if code not in found]
+            unmatched = len(self.codes.entries) - len({item for item, _ in found.values()})
+            return {
+                "file": "data/*.parquet",
+                "rows": sum(counted.values()),
+                "needed": kept,
+                "codes not in the map": len(others),
+                "rows of codes not in the map": sum(others),
+                "entries of the map without a code in the data": unmatched,
+            }
 
-    name: str
-    recipe: dict[str, Any]
-    write: Callable[[Path], Counts]
+        asked = _events_query(self, found, names=True)
+        yield ExtractStage(EVENTS, {"files": stats, "query": asked, "code": code}, write_events, EVENTS)
+        said = _template(self)
+        for name in TABLES:
+            sql = getattr(said, name)()
+
+            def write(path: Path, report: Report, sql: str = sql, name: str = name) -> Counts:
+                database.write(sql, path)
+                ((rows,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
+                return {"file": "data/*.parquet", "rows": rows, **_pair_counts(database, said, name)}
+
+            yield ExtractStage(name, {"files": stats, "query": sql, "events": asked, "code": code}, write, name)
+
+    def notes(self, database: Database, counts: Mapping[str, Counts]) -> Iterator[str]:
+        """What a reader should know: what the map leaves out, what cannot be known, and what was ambiguous."""
+        events = counts[EVENTS]
+        yield (
+            f"{events['needed']:,} of {events['rows']:,} rows have codes of the map; "
+            f"{events['codes not in the map']:,} other codes, with {events['rows of codes not in the map']:,} rows, "
+            "are not read."
+        )
+        if idle := events["entries of the map without a code in the data"]:
+            yield f"{idle:,} entries of the code map match no code of the dataset; are they spelt as there?"
+        if lacking := self.codes.missing():
+            named = ", ".join(lacking)
+            yield f"the code map names no code for {named}: these are taken as never measured and never given."
+        if not any(entry.purpose == "died_in_hospital" for entry in self.codes.entries):
+            yield "the code map names no code for deaths in hospital: whether patients died is not known."
+        for name, pairs in ((name, pairs) for one in counts.values() for name, pairs in one.get("pairs", {}).items()):
+            if pairs["ambiguous"]:
+                yield (
+                    f"{name}: {pairs['ambiguous']:,} of {pairs['paired']:,} intervals overlap others of the same "
+                    "codes, so that it cannot be known which end belongs to which start; they are paired in the order "
+                    "of their times."
+                )
+            for words in ("starts without an end", "ends without a start"):
+                if pairs[words]:
+                    yield f"{name}: {pairs[words]:,} {words} are left out."
 
 
 def meds_files(folder: Path) -> list[Path]:
@@ -76,78 +133,19 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
     if codes is None:
         raise InputError(
             f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, "
-            "and give it with --set codes=FILE (docs/clinical-data.md has one to begin with)."
+            "and give it with --set codes=FILE (docs/meds.md has one to begin with)."
         )
     subject, number = (_one_of(names, files) for names in (SUBJECTS, NUMBERS))
+    known = read_code_map(codes)
     wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}
+    if known.ends:
+        wanted[known.ends] = "time without a zone"
     for file in files:
         found = _schema(file)
         for column, kind in wanted.items():
             if column not in found or not _is(kind, found[column]):
                 raise InputError(f"{file}: the column {column!r} of a MEDS dataset must be there and hold {kind}.")
-    return MedsSource(folder, tuple(files), read_code_map(codes), subject, number)
-
-
-def meds_stages(source: MedsSource, database: Database) -> Iterator[MedsStage]:
-    """One pass over all files for the events of known codes, then the typed rows that are made of these."""
-    counted: dict[str | None, int] = dict(database.rows(f"SELECT code, count(*) FROM {source.relation} GROUP BY code"))
-    found = source.codes.resolve(code for code in counted if code is not None)
-    if not found:
-        raise InputError(f"{source.folder}: no code of the dataset is in the code map; is it the map of another one?")
-    query = _events_query(source, found)
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
-    code = code_of("meds", "code_map", "database")
-
-    def write_events(path: Path) -> Counts:
-        database.write(query, path)
-        ((kept,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
-        others = [rows for code, rows in counted.items() if code not in found]
-        unmatched = len(source.codes.entries) - len({item for item, _ in found.values()})
-        return {
-            "file": "data/*.parquet",
-            "rows": sum(counted.values()),
-            "needed": kept,
-            "codes not in the map": len(others),
-            "rows of codes not in the map": sum(others),
-            "entries of the map without a code in the data": unmatched,
-        }
-
-    asked = _events_query(source, found, names=True)
-    yield MedsStage(EVENTS, {"files": stats, "query": asked, "code": code}, write_events)
-    said = _template(source)
-    for name in TABLES:
-        sql = getattr(said, name)()
-
-        def write(path: Path, sql: str = sql, name: str = name) -> Counts:
-            database.write(sql, path)
-            ((rows,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
-            return {"file": "data/*.parquet", "rows": rows, **_pair_counts(database, said, name)}
-
-        yield MedsStage(name, {"files": stats, "query": sql, "events": asked, "code": code}, write)
-
-
-def meds_notes(source: MedsSource, counts: dict[str, Counts]) -> Iterator[str]:
-    """What a reader should know: what the map leaves out, what cannot be known, and what was ambiguous."""
-    events = counts[EVENTS]
-    yield (
-        f"{events['needed']:,} of {events['rows']:,} rows have codes of the map; {events['codes not in the map']:,} "
-        f"other codes, with {events['rows of codes not in the map']:,} rows, are not read."
-    )
-    if idle := events["entries of the map without a code in the data"]:
-        yield f"{idle:,} entries of the code map match no code of the dataset; are they spelt as there?"
-    if lacking := source.codes.missing():
-        yield f"the code map names no code for {', '.join(lacking)}: these are taken as never measured and never given."
-    if not any(entry.purpose == "died_in_hospital" for entry in source.codes.entries):
-        yield "the code map names no code for deaths in hospital: whether patients died is not known."
-    for name, pairs in ((name, pairs) for one in counts.values() for name, pairs in one.get("pairs", {}).items()):
-        if pairs["ambiguous"]:
-            yield (
-                f"{name}: {pairs['ambiguous']:,} of {pairs['paired']:,} intervals overlap others of the same codes, so "
-                "that it cannot be known which end belongs to which start; they are paired in the order of their times."
-            )
-        for words in ("starts without an end", "ends without a start"):
-            if pairs[words]:
-                yield f"{name}: {pairs[words]:,} {words} are left out."
+    return MedsSource(folder, tuple(files), known, subject, number)
 
 
 def _events_query(source: MedsSource, found: Mapping[str, tuple[int, Part]], *, names: bool = False) -> str:
@@ -159,7 +157,7 @@ def _events_query(source: MedsSource, found: Mapping[str, tuple[int, Part]], *, 
     relation = "data" if names else source.relation
     distinct = "SELECT DISTINCT r.subject, r.time::TIMESTAMP AS time, c.item, c.part, c.purpose, "
     return (
-        f"SELECT row_number() OVER () AS id, * FROM ({distinct} r.number::DOUBLE * c.factor AS number "
+        f"SELECT row_number() OVER () AS id, * FROM ({distinct} r.number::DOUBLE * c.factor AS number, r.stop "
         f"FROM {relation} r JOIN {values(rows, 'c', 'code', 'item', 'part', 'purpose', 'factor')} USING (code))"
     )
 
@@ -175,6 +173,7 @@ def _template(source: MedsSource) -> Any:
     ]
     environment.globals |= {
         "treated": values(treated or [(-1, "fluids", "ml", "at")], "t", "item", "purpose", "unit", "number_at"),
+        "ending": [number for number, entry in enumerate(source.codes.entries, 1) if entry.ends_by_itself] or [-1],
         "knows_deaths": any(entry.purpose == "died_in_hospital" for entry in source.codes.entries),
     }
     template: Any = environment.get_template("meds.sql")

@@ -4,7 +4,7 @@ Columns are read as text and cast here, so that what cannot be cast is counted, 
 row, instead of ending the pass somewhere in the middle with a row of data in the message.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ifonly.clinical.cache import Counts, code_of
 from ifonly.clinical.database import Database, csv_relation, parquet_relation, quoted
 from ifonly.clinical.items import items_of
 from ifonly.clinical.sources import LAYOUTS, Layout, Source, Table
+from ifonly.clinical.stages import ExtractStage, Report
 from ifonly.errors import InputError
 
 MOST_TEXT = 0.05
@@ -71,17 +72,25 @@ def _uncastable(typed: Typed) -> str:
     return f"({typed.column} IS NOT NULL AND TRY_CAST({typed.column} AS {typed.type}) IS NULL)"
 
 
-def make_passes(source: Source) -> dict[str, Pass]:
-    """The pass over every event table of this source, as its layout says; dictionaries have none."""
+def pass_stages(source: Source, database: Database, wanted: Mapping[str, str]) -> Iterator[ExtractStage]:
+    """The pass over every event table of this source, as its layout says; dictionaries have none.
+
+    `wanted` says in SQL which rows of a table count, by its name. Small files come first: what is wrong with them shows
+    before the hours that the largest ones take.
+    """
     layouts = LAYOUTS[source.release]
-    return {
-        name: _pass(name, layouts[name], table, source.items)
-        for name, table in source.tables.items()
-        if layouts[name].reads
-    }
+    for name, table in sorted(source.tables.items(), key=lambda item: item[1].size):
+        if not layouts[name].reads:
+            continue
+        chosen = _pass(layouts[name], table, source.items, wanted.get(name, "true"))
+
+        def write(path: Path, report: Report, table: Table = table, chosen: Pass = chosen) -> Counts:
+            return run_pass(database, table, chosen, path, report=report)
+
+        yield ExtractStage(name, pass_recipe(table, chosen), write, table.path.name.split(".")[0], table.size)
 
 
-def _pass(name: str, layout: Layout, table: Table, items: Mapping[str, Any]) -> Pass:
+def _pass(layout: Layout, table: Table, items: Mapping[str, Any], where: str) -> Pass:
     typed: list[Typed] = []
     expressions: list[tuple[str, str]] = []
     for ours, uses in layout.reads.items():
@@ -92,26 +101,28 @@ def _pass(name: str, layout: Layout, table: Table, items: Mapping[str, Any]) -> 
             there = [use for use in uses if not use.column or table.has(use.column)]
             known = [EXPRESSIONS[use.kind].format(column=use.column) for use in there]
             expressions.append((ours, " OR ".join(known) or "false"))
-    where = _is_systemic_antibiotic(items) if name == "prescriptions" else "true"
     if layout.items is not None:
-        wanted = ", ".join(map(str, sorted(items_of(layout.items, items))))
+        ids = ", ".join(map(str, sorted(items_of(layout.items, items))))
         item = next(one for one in typed if one.name == "item")
-        where = f"TRY_CAST({item.column} AS {item.type}) IN ({wanted}) OR {_uncastable(item)}"
+        where = f"TRY_CAST({item.column} AS {item.type}) IN ({ids}) OR {_uncastable(item)}"
     return Pass(tuple(typed), tuple(expressions), where)
 
 
-def _is_systemic_antibiotic(items: Mapping[str, Any]) -> str:
-    """Prescriptions of antibiotics by name that are not for eyes, ears, skin, lungs alone or the like."""
+def antibiotics_of(items: Mapping[str, Any], drug: str, route: str) -> str:
+    """Prescriptions of antibiotics by name that are not for eyes, ears, skin, lungs alone or the like.
+
+    `drug` and `route` are the columns that say so.
+    """
     names = "|".join(items["antibiotics"])
     words = "|".join(items["not_systemic"]["words"])
     routes = ", ".join(quoted(route) for route in items["not_systemic"]["routes"])
     return (
-        f"regexp_matches(lower(drug), '{names}') AND NOT regexp_matches(lower(drug), '\\b({words})\\b') "
-        f"AND coalesce(upper(trim(route)) NOT IN ({routes}), true)"
+        f"regexp_matches(lower({drug}), '{names}') AND NOT regexp_matches(lower({drug}), '\\b({words})\\b') "
+        f"AND coalesce(upper(trim({route})) NOT IN ({routes}), true)"
     )
 
 
-def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, report: Callable[[float], None]) -> Counts:
+def run_pass(database: Database, table: Table, chosen: Pass, path: Path, *, report: Report) -> Counts:
     """Make one pass, write its rows to `path`, and count: rows, those kept, and what was no number."""
     rows = database.write(chosen.query(table), path, reading=table, report=report)
     found = parquet_relation(path)

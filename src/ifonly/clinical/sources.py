@@ -1,4 +1,4 @@
-"""Which release of MIMIC a folder holds, where its tables are, and how their files are written.
+"""Which database a folder holds - MIMIC-III, MIMIC-IV, eICU -, where its tables are, and how their files are written.
 
 Headers are read here, before any database opens a file: a missing table or column or a wrong delimiter is then
 reported in words, and dialect and columns are passed to the reader instead of being inferred from a sample.
@@ -11,15 +11,15 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from ifonly.clinical.items import mimic_items
+from ifonly.clinical.items import eicu_items, mimic_items
 from ifonly.errors import InputError, StoreError
 
-Release = Literal["MIMIC-III", "MIMIC-IV"]
+Release = Literal["MIMIC-III", "MIMIC-IV", "eICU"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -81,17 +81,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of MIMIC tables, recognised; `tables` by the names of `LAYOUTS`."""
+    """A folder of a database's tables, recognised; `tables` by the names of `LAYOUTS`."""
 
     folder: Path
     release: Release
     tables: Mapping[str, Table]
-    items: Mapping[str, Any] = field(default_factory=mimic_items)
-    """Which items are read; the packaged list, with those that a user has added."""
+    items: Mapping[str, Any]
+    """Which items are read; the packaged list, with what a user has added."""
 
 
 def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
-    text = resources.files("ifonly.clinical").joinpath("mimic_tables.json").read_text(encoding="utf-8")
+    text = resources.files("ifonly.clinical").joinpath("tables.json").read_text(encoding="utf-8")
     return {
         release: {
             name: Layout(
@@ -112,16 +112,18 @@ def _layouts() -> Mapping[Release, Mapping[str, Layout]]:
 
 LAYOUTS = _layouts()
 """Every table that is read, per release, with what is read of it; what may be absent is marked as such."""
+STAYS: Mapping[Release, str] = {"MIMIC-IV": "stays", "MIMIC-III": "stays", "eICU": "patient"}
+"""The table of stays, by which a release is recognised."""
 
 
 def find_source(folder: str | Path) -> Source:
-    """Recognise MIMIC-III or MIMIC-IV in `folder`, and check its tables' headers.
+    """Recognise MIMIC-III, MIMIC-IV or eICU in `folder`, and check its tables' headers.
 
     File names count in any case, as `.csv` or `.csv.gz`; of both, the packed one, as PhysioNet ships it, is read.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise StoreError(f"{root} is not a folder; point at the folder with MIMIC's tables as PhysioNet ships them.")
+        raise StoreError(f"{root} is not a folder; point at the folder with the tables as PhysioNet ships them.")
     around = root.resolve().parent
     if root.resolve().name.casefold() == "icu" and _find_file(around, LAYOUTS["MIMIC-IV"]["patients"].file) is not None:
         root = around  # who points at MIMIC-IV's folder of stays means the release
@@ -136,25 +138,29 @@ def find_source(folder: str | Path) -> Source:
                 f"{root} looks like {release}, but the table {layout.file}.csv.gz (or .csv) is missing; "
                 "get the release as a whole."
             )
-    return Source(root, release, tables)
+    return Source(root, release, tables, eicu_items() if release == "eICU" else mimic_items())
 
 
 def _release(root: Path) -> Release:
     """The release whose table of ICU stays is there."""
-    releases: tuple[Release, ...] = ("MIMIC-IV", "MIMIC-III")
-    for release in releases:
-        if _find_file(root, LAYOUTS[release]["stays"].file) is not None:
+    for release, stays in STAYS.items():
+        if _find_file(root, LAYOUTS[release][stays].file) is not None:
             return release
-    names = {item.name.casefold() for item in root.iterdir()}
-    for release, mark in (("MIMIC-IV", "hosp"), ("MIMIC-III", "chartevents.csv.gz"), ("MIMIC-III", "chartevents.csv")):
+    names = {item.name.casefold().removesuffix(".gz") for item in root.iterdir()}
+    marks: tuple[tuple[Release, str], ...] = (
+        ("MIMIC-IV", "hosp"),
+        ("MIMIC-III", "chartevents.csv"),
+        ("eICU", "vitalperiodic.csv"),
+    )
+    for release, mark in marks:
         if mark in names:
-            missing = LAYOUTS[release]["stays"].file
+            missing = LAYOUTS[release][STAYS[release]].file
             raise StoreError(
                 f"{root} looks like {release}, but its table of ICU stays, {missing}.csv.gz (or .csv), is missing."
             )
     raise StoreError(
         f"{root} holds neither MIMIC-III (ICUSTAYS.csv.gz and others, side by side) nor MIMIC-IV (the folders hosp and "
-        "icu); point at the folder that holds them directly."
+        "icu) nor eICU (patient.csv.gz, vitalPeriodic.csv.gz and others); point at the folder that holds them directly."
     )
 
 
@@ -177,8 +183,8 @@ def _open_table(path: Path, layout: Layout, release: Release) -> Table:
         for delimiter, word in WRONG_DELIMITERS.items():
             if delimiter in columns[0]:
                 raise InputError(
-                    f"{path}: the columns are separated by {word}; MIMIC's tables have commas. Read the file as it was "
-                    "shipped, or write it anew with commas."
+                    f"{path}: the columns are separated by {word}; tables of {release} have commas. Read the file as "
+                    "it was shipped, or write it anew with commas."
                 )
     if missing:
         raise InputError(

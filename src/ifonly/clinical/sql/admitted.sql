@@ -6,11 +6,13 @@
     "subjects listed": "SELECT count(DISTINCT subject) FROM raw_stays",
 } %}
 
-{# MIMIC hides higher ages; this is their median. #}
+{# MIMIC and eICU hide higher ages; this is their median in MIMIC-III. #}
 {% set AGE_OVER_89 = 91.4 %}
 
 {% macro age() %}
-{% if release == "MIMIC-IV" %}
+{% if release == "eICU" %}
+CASE WHEN trim(i.said_age) LIKE '>%' THEN {{ AGE_OVER_89 }} ELSE TRY_CAST(i.said_age AS DOUBLE) END
+{% elif release == "MIMIC-IV" %}
 CASE WHEN p.anchor_age >= 90 THEN {{ AGE_OVER_89 }} ELSE p.anchor_age + year(i.intime) - p.anchor_year END
 {% else %}
 {% set years = "(epoch(i.intime) - epoch(p.born)) / (365.2425 * 86400)" %}
@@ -30,7 +32,7 @@ FROM (
     SELECT i.*, {{ "'metavision'" if release == "MIMIC-IV" else "lower(i.source)" }} AS origin, {{ age() }} AS age,
         p.gender = 'F' AS female, a.died = 1 AS died_in_hospital,
         row_number() OVER (PARTITION BY i.stay ORDER BY i.intime, i.outtime) AS copy,
-        min(i.intime) OVER (PARTITION BY i.subject) < i.intime AS readmission
+        {{ "i.earlier" if release == "eICU" else "min(i.intime) OVER (PARTITION BY i.subject) < i.intime" }} AS readmission
     FROM raw_stays i
     LEFT JOIN (SELECT DISTINCT ON (subject) * FROM raw_patients ORDER BY ALL) p USING (subject)
     LEFT JOIN (SELECT DISTINCT ON (admission) * FROM raw_admissions ORDER BY ALL) a USING (admission)

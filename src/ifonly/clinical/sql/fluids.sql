@@ -16,7 +16,7 @@ r.amount * CASE {% for name, factor in UNITS.items() %}WHEN {{ unit }} = '{{ nam
 {% endmacro %}
 
 {% macro volumes(name, start, stop, cancelled) %}
-SELECT r.stay, {{ hour(start) }} AS start, {{ hour(stop) }} AS stop, {{ ml() }} * f.tonicity AS ml, '{{ name }}' AS kind,
+SELECT r.stay, {{ hour(start) }} AS start, {{ hour(stop) }} AS stop, {{ ml() }} * f.tonicity AS ml, '{{ "eicu" if release == "eICU" else name }}' AS kind,
     CASE {{ no_stay() }}
         WHEN {{ start }} IS NULL THEN 'no time'
         WHEN {{ cancelled }} THEN 'cancelled or rewritten'

@@ -1,11 +1,12 @@
 {# Events of a MEDS dataset as the typed rows that rules read. #}
 
 {# Intervals: each start with the end that closes it, first in, first out, of the same subject and entry. At the same
-   moment ends come first, as when a rate is changed. `level` is how many are open, `below` how many ends had none. #}
+   moment ends come first, as when a rate is changed. `level` is how many are open, `below` how many ends had none. Rows of
+   entries without codes of ends know their own. #}
 {% macro paired(purpose) %}
 WITH marked AS (
     SELECT *, CASE part WHEN 'start' THEN 1 ELSE -1 END AS change FROM raw_meds_events
-    WHERE purpose = '{{ purpose }}' AND part <> 'at' AND time IS NOT NULL
+    WHERE purpose = '{{ purpose }}' AND part <> 'at' AND time IS NOT NULL AND item NOT IN ({{ ending | join(", ") }})
 ), counted AS (
     SELECT *, sum(change) OVER (PARTITION BY subject, item ORDER BY time, change, number, id ROWS UNBOUNDED PRECEDING) AS total FROM marked
 ), floored AS (
@@ -22,6 +23,9 @@ FROM (SELECT * FROM numbered WHERE part = 'start') s
 LEFT JOIN (SELECT * FROM numbered WHERE part = 'end') e USING (subject, item, place)
 UNION ALL
 SELECT subject, item, id, NULL, time, NULL, number, false FROM flagged WHERE alone
+UNION ALL
+SELECT subject, item, id, time, stop, number, NULL, false FROM raw_meds_events
+WHERE purpose = '{{ purpose }}' AND time IS NOT NULL AND item IN ({{ ending | join(", ") }})
 {% endmacro %}
 
 {# Rows with the stay that they fall into: the first that is not over, from 24 hours before it. #}

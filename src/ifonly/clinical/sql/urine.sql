@@ -7,7 +7,9 @@
 {% set MOST = 10000 %}
 {% set KINDS = {"urine": items.urine, "irrigant in": items.irrigant_in} %}
 {% set SIGNS = {"urine": 1, "irrigant in": -1} %}
-{% set copies = "row_number() OVER (PARTITION BY r.stay, r.time, r.item, r.number, r.flagged)" %}
+{# In eICU all urine is one item; the cell of the chart says from which outlet it came. #}
+{% set outlet = "r.item, r.cell" if release == "eICU" else "r.item" %}
+{% set copies = "row_number() OVER (PARTITION BY r.stay, r.time, " ~ outlet ~ ", r.number, r.flagged)" %}
 
 {% macro rows() %}
 SELECT r.stay, {{ hour("r.time") }} AS hour, v.sign * r.number AS ml, v.kind,

@@ -8,6 +8,8 @@
 {% set MOST_VASOPRESSIN = 0.2 %}
 {# Hours within which the next chart of a drug ends a charted rate, and those that it lasts if none follows. #}
 {% set CAREVUE_HOLD, CAREVUE_ALONE = 4.0, 1.0 %}
+{# Rates at moments are charted by CareVue and in eICU, which knows the weight of the moment, too. #}
+{% set charts, charted_weight = ("eicu", "r.weight") if release == "eICU" else ("carevue", "NULL") %}
 
 {# Charted units (as `plain_unit` writes them): what they measure, and the factor to mcg/min or units/min. #}
 {% set UNITS = [
@@ -64,7 +66,7 @@ FROM ({{ in_equivalents("raw_inputs_metavision", "r.weight", times) }}) r LEFT J
 {% set copies = "row_number() OVER (PARTITION BY r.stay, r.time, r.item, r.rate, r.stopped, r.amount IS NULL)" %}
 {% set times = hour("r.time") ~ " AS hour, " ~ copies ~ " AS copy" %}
 SELECT r.stay, r.hour, NULL, r.item, r.drug, true, r.stopped, coalesce(r.equivalent, 0),
-    r.drug || ', carevue', r.default_weight, r.taken_per_hour,
+    r.drug || ', {{ charts }}', r.default_weight, r.taken_per_hour,
     CASE {{ no_stay() }}
         WHEN r.time IS NULL THEN 'no time'
         WHEN r.rate IS NULL AND NOT r.stopped AND r.amount IS NOT NULL THEN 'amount without a rate'
@@ -74,7 +76,7 @@ SELECT r.stay, r.hour, NULL, r.item, r.drug, true, r.stopped, coalesce(r.equival
         WHEN r.equivalent > {{ MOST_RATE }} THEN 'implausible'
         {{ outside("r.hour", "r.hour") }}
         WHEN r.copy > 1 THEN 'duplicate' END
-FROM ({{ in_equivalents("raw_inputs_carevue", "NULL", times) }}) r LEFT JOIN admitted s USING (stay)
+FROM ({{ in_equivalents("raw_inputs_carevue", charted_weight, times) }}) r LEFT JOIN admitted s USING (stay)
 {% endmacro %}
 
 {% macro rows() %}
@@ -104,7 +106,17 @@ ORDER BY every.stay, start, stop, drug, rate
 SELECT count(*) FROM vasopressors_rows WHERE reason IS NULL AND {{ condition }}
 {% endmacro %}
 
+{# Charted rates that no chart of the drug follows in time: how long they ran is not known. #}
+{% macro unfollowed() %}
+SELECT count(*) FROM (
+    SELECT start, rate, lead(start) OVER (PARTITION BY stay, drug ORDER BY start) AS next FROM (
+        SELECT stay, drug, start, max(rate) AS rate FROM vasopressors_rows WHERE reason IS NULL AND charted GROUP BY ALL
+    )
+) WHERE rate > 0 AND (next IS NULL OR next - start > {{ CAREVUE_HOLD }})
+{% endmacro %}
+
 {% set figures = {
     "rates with an assumed weight": kept_where("default_weight"),
     "vasopressin per minute taken as per hour": kept_where("taken_per_hour"),
 } %}
+{% set figures = dict(figures, **{"charted rates that nothing follows in time": unfollowed()}) if release == "eICU" else figures %}

@@ -21,7 +21,7 @@ from ifonly.errors import InputError, SettingError, StoreError
 from ifonly.files import file_reason, require_ordinary, write_text_atomically
 from ifonly.objective import Objective
 from ifonly.rewards import Reward
-from ifonly.rewards.stated import COSTS, REWARDS, reward_stated, with_costs
+from ifonly.rewards.stated import COSTS, REWARDS, refuse_misplaced, reward_stated, with_costs
 
 BRANCH_AND_BOUND = "branch-and-bound"
 
@@ -162,6 +162,7 @@ class Query:
         costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
+        refuse_misplaced(content)
         check_keys("query", content, required=set(), optional=known | set(REWARDS) | set(COSTS))
         values = {name: value for name, value in content.items() if name in known}
         values["reward"] = with_costs(reward_stated(content) if reward is None else reward, content)

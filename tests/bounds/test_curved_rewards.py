@@ -120,7 +120,7 @@ def test_bounds_are_finite_and_close(scaling: str) -> None:
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_branch_and_bound_equals_enumeration(scaling: str) -> None:
     """With rules and without, under the Taylor bound: the same outcome, never above what the ranges allow."""
-    for seed in range(some(30)):
+    for seed in range(some(240, one_in=40)):
         problem = curved_problem(seed, scaling, max_changes=3, actions=3, rules=(False, None)[seed % 2])
         bound = "taylor" if can_expand(problem) else "auto"
         found, truth = solve(problem, solver=BranchAndBound(bound=bound)), solve(problem, solver=Exhaustive())

@@ -173,8 +173,11 @@ def test_infinite_constants_are_refused() -> None:
     problem = random_problem(0)
     steep = Custom(lambda states, actions: states.sum(-1), lipschitz=1e308, space="scaled")
     problem = Problem.from_episode(problem.episode, problem.model, Query(steep, 1))
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match=r"of the model, multiplied .* not finite.*a Lipschitz limit"):
         value_constants(problem)
+    curved = random_problem(0, scaling="log", reward_kind="linear", constrained=True)
+    with pytest.raises(InputError, match=r"the reward has no finite .*logarithmic scale.*use branch and bound"):
+        value_constants(curved)
 
 
 def test_a_reward_that_understates_its_constant_is_caught() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from effort import long
+from effort import long, some
 from lasting_worlds import SCHEMA, TREATED, lasting_cohort
 
 from ifonly import (
@@ -225,7 +225,7 @@ def test_a_fitted_model_keeps_the_contract(model) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_branch_and_bound_finds_what_enumeration_finds(kind: str) -> None:
-    check_solver(BranchAndBound(), [problem_with_effects(seed, kind) for seed in range(10)])
+    check_solver(BranchAndBound(), [problem_with_effects(seed, kind) for seed in range(some(50))])
 
 
 def problem_with_effects(seed: int, kind: str) -> Problem:

@@ -22,7 +22,7 @@ from ifonly.models import (
 )
 from ifonly.models.bootstrap import SubjectIndex
 from ifonly.models.fit import EncodedTransitions, FitSettings, evaluate, fit, objective
-from ifonly.models.fit_ensemble import fit_ensemble
+from ifonly.models.fit_ensemble import fit_ensemble, fit_limits
 from ifonly.models.layers import Network
 from ifonly.models.stacked import StackedModel, set_weights, weights_of
 from ifonly.models.standing import MemberLabel
@@ -99,6 +99,18 @@ def _constructor(model) -> dict:
     settings.pop("distortion", None)
     settings.pop("ranges", None)
     return settings
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.1])
+def test_models_with_limits_of_their_own_are_what_fit_gives(cohort, curvature):
+    limits = [(0.5, 0.1), (1.0, None), None, (1.5, 0.01)]
+    models = [LocationScale(cohort.schema, hidden=(8,), lipschitz=limit) for limit in limits]
+    settings = replace(SETTINGS, epochs=3, threads=1, curvature=curvature)
+    together = fit_limits(models, cohort, settings=settings, seed=2)
+    for model, one in zip(models, together, strict=True):
+        assert alike(one, fit(model, cohort, settings=settings, seed=2))
+        assert one.settings() == model.settings()
+    assert not alike(together[0], together[3])
 
 
 # --- members

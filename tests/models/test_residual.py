@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ifonly.models import Additive, LocationScale, MonotoneFlow, PostNonlinear
 from ifonly.models.fit import EncodedTransitions, FitSettings, objective
 from ifonly.models.noise import PRIORS, make_prior
 from ifonly.models.smooth import Part
+from ifonly.problem import Problem
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.testing import check_child_bound, check_transition_model
@@ -87,15 +89,18 @@ def test_the_bound_takes_the_linear_part_exactly() -> None:
 
 
 def test_branch_and_bound_equals_enumeration() -> None:
+    """Hundreds in the long run; what was measured is carried along, and changes no answer."""
     checked = 0
-    for seed in range(some(45, one_in=3)):
+    for seed in range(some(240, one_in=16)):
         problem = random_problem(seed, residual=None, max_changes=3, rules=(False, None)[seed % 2])
-        found, truth = solve(problem, solver=BranchAndBound()), solve(problem, solver=Exhaustive())
+        origins = np.random.default_rng(seed).integers(3, size=problem.episode.states.shape, dtype=np.uint8)
+        masked = Problem.from_episode(replace(problem.episode, origins=origins), problem.model, problem.query)
+        found, truth = solve(masked, solver=BranchAndBound()), solve(problem, solver=Exhaustive())
         assert found.outcome == pytest.approx(truth.outcome, rel=1e-9, abs=2 * problem.tolerance), seed
         if can_expand(problem) and seed % 3 == 0:
             check_child_bound(TaylorChildBound([problem]), [problem])
             checked += 1
-    assert checked >= some(3, one_in=3)
+    assert checked >= some(16, one_in=16)
 
 
 @pytest.mark.parametrize("hidden", [(8,), (8, 6)])

@@ -29,6 +29,7 @@ from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
+from ifonly.testing.fuzz import drawn_problem
 from ifonly.testing.instances import random_ensemble, random_problem
 
 
@@ -289,6 +290,36 @@ def test_a_forged_optimum_is_found_below_its_cut(tmp_path: Path) -> None:
                 check_proof(path)
             below += "lies below it" in str(refusal.value)
     assert below >= some(6)
+
+
+def test_what_counts_as_equal_is_told(tmp_path: Path) -> None:
+    """A log states what is lost by rounding; one that states much proves little, and shows it."""
+    path = tmp_path / "log.npz"
+    problem = random_problem(7, model_kind="linear", reward_kind="linear", horizon=4)
+    log_of(problem, path)
+    found = check_proof(path)
+    assert 0 < found.rounding <= 10 * problem.tolerance + 1e-12 * max(abs(one) for one in found.bounds)
+    headed(Log.read(path), tolerance=2.0).write(path, signed=True)
+    lax = check_proof(path)
+    assert lax.rounding >= 20
+    assert "outcomes less than 2e+01 better count as equal" in str(lax)
+
+
+@pytest.mark.parametrize("seed", [2430, 2959])
+def test_large_outcomes_are_known_by_their_size(seed: int, tmp_path: Path) -> None:
+    """On a logarithmic scale, tens of millions: up to the share (R4) of themselves and no further."""
+    problem, path = drawn_problem(seed), tmp_path / "log.npz"
+    assert isinstance(problem, Problem)
+    log_of(problem, path)
+    log, found = Log.read(path), check_proof(path)
+    budget = int(np.nan_to_num(found.bounds, neginf=0.0).argmax())
+    size = found.bounds[budget]
+    assert 10 * problem.tolerance < 1e-12 * size <= found.rounding
+    for by in (-3e-12, 3e-12):
+        told = log.arrays["best/outcomes"][budget] + by * size
+        altered(log, "best/outcomes", budget, told).write(path, signed=True)
+        with pytest.raises(VerificationError, match="is claimed; its replay gives"):
+            check_proof(path)
 
 
 def test_without_work_cuts_rest_on_the_search_and_the_words_say_so(tmp_path: Path) -> None:

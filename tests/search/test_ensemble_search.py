@@ -17,9 +17,10 @@ from shared_problems import random_ensemble, random_problem
 from ifonly.bounds.factory import make_child_bound
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
 from ifonly.constraints import Constraints
-from ifonly.data import ActionSpace, Episode, Feature, Schema
+from ifonly.data import ActionSpace, Episode, Feature, Scaler, Schema
 from ifonly.errors import InputError, StoreError, VerificationError
-from ifonly.models import LinearModel, TransitionModel
+from ifonly.models import Additive, LinearModel, LocationScale, TransitionModel
+from ifonly.models.effects import Shrinkage, SubjectEffectModel, with_effects
 from ifonly.objective import Objective
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Limits, Query
@@ -111,6 +112,31 @@ def test_weighted_members_of_any_kinds_equal_enumeration(bound: str) -> None:
         check_answer(solve(ensemble, BranchAndBound(bound=bound, batch=1 + number % 5)), ensemble, every)
         if bound == "none":
             check_answer(solve(ensemble, Exhaustive(batch=7)), ensemble, every)
+
+
+def with_shared_effects(plain: EnsembleProblem, seed: int) -> EnsembleProblem:
+    """The same question put to four members of two kinds, which infer the same subject effects from the record."""
+    generator = torch.Generator().manual_seed(seed)
+    wide = with_effects(plain.episode.schema)
+    kinds = [LocationScale(wide, hidden=(3,)), Additive(wide, hidden=(3,))] * 2 + [LocationScale(wide, hidden=(2,))]
+    made = [kind.from_settings(wide, kind.settings(), Scaler.identity(wide)).double() for kind in kinds]
+    for model in made:
+        model.initialize(generator)
+    numbers = torch.rand(4, plain.observed_states.shape[1], generator=generator, dtype=torch.float64)
+    shrinkage = Shrinkage(*(tuple((0.3 + row).tolist()) for row in numbers))
+    *seconds, first = made
+    members = [SubjectEffectModel(first, second, shrinkage).eval() for second in seconds]
+    for member in members:
+        member.set_scaler(plain.models[0].scaler)
+    query = plain.query.with_changes(allow_failed_model=True)
+    return EnsembleProblem.from_episode(plain.episode, members, query)
+
+
+def test_members_of_kinds_with_subject_effects_equal_enumeration() -> None:
+    for number, plain in enumerate(ensembles(some(200, one_in=20), 5000, model_kind="linear", rules=False)):
+        ensemble = weighted(with_shared_effects(plain, number), number)
+        assert ensemble.context.shape[1] > len(ensemble.episode.schema.context)
+        check_answer(solve(ensemble, BranchAndBound(batch=1 + number % 5)), ensemble, truth(ensemble))
 
 
 @pytest.mark.parametrize("goal", GOALS)

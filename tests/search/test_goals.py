@@ -243,7 +243,7 @@ def test_what_is_proven_harmless_knows_which_steps_count() -> None:
         if not best.changes:
             continue
         steps = list(course.uncertain)
-        sizes = at_steps(course, steps)
+        sizes = at_steps(course.alone, *course.alone.uncertain)
         for step, size in zip(steps, sizes.tolist(), strict=True):
             directions = torch.tensor(rng.normal(size=(50, problem.noise.shape[1])))
             shifts = torch.zeros(50, *problem.noise.shape, dtype=torch.float64)

@@ -189,7 +189,7 @@ def _stored() -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(version=99), "version 99; this ifonly reads version 6"),
+        (lambda c: c.update(version=99), "version 99; this ifonly reads version 7"),
         (lambda c: c.update(format="something"), "expected format 'ifonly.result', found 'something'"),
         (lambda c: c.update(status="splendid"), "broken or incomplete.*status"),
         (lambda c: c.update(outcome="good"), "broken or incomplete"),

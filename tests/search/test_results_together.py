@@ -45,6 +45,25 @@ def test_replayed_together_as_alone(kind: str) -> None:
             assert getattr(many, name) == pytest.approx(getattr(alone, name), rel=1e-12, abs=problem.tolerance)
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_a_sequence_has_one_outcome_wherever_it_is_listed(ensemble: bool) -> None:
+    unchanged = 0
+    for seed in range(some(60)):
+        problem = random_ensemble(seed) if ensemble else random_problem(seed)
+        result = solve(problem, BranchAndBound(alternatives=3))
+        seen = {result.observed_actions.tobytes(): (result.observed_outcome, result.observed_clipped_outcome)}
+        chosen = (result.outcome, result.clipped_outcome)
+        assert seen.setdefault(result.actions.tobytes(), chosen) == chosen
+        for budget in result.frontier:
+            if budget.actions is not None:
+                listed = (budget.outcome, budget.clipped_outcome)
+                unchanged += budget.actions.tobytes() == result.observed_actions.tobytes()
+                assert seen.setdefault(budget.actions.tobytes(), listed) == listed
+        for other in result.alternatives:
+            assert other.outcome == seen.setdefault(other.actions.tobytes(), (other.outcome, None))[0]
+    assert unchanged >= some(60) / 2
+
+
 @pytest.mark.parametrize("kind", [MODEL_KINDS[0], "ensemble"])
 def test_moved_together_as_alone(kind: str) -> None:
     problems = [*alike(kind, 3), *alike(kind, 2)]

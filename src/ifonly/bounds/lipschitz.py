@@ -42,10 +42,17 @@ def value_constants(problem: Problem) -> Tensor:
     for slope, reward in zip(slopes.flip(0), rewards[:-1].flip(0), strict=True):
         constants.append((reward + constants[-1] * slope) * (1 + ROUNDING))  # (L2)
     values = torch.stack(constants).flip(0)
+    if not torch.isfinite(rewards).all():
+        raise InputError(
+            f"episode {problem.episode.id!r}: the reward has no finite Lipschitz constant in the model's coordinates, "
+            "as where it counts a feature on a logarithmic scale, so that the anchor bound says nothing; use branch "
+            "and bound, whose other bounds need none."
+        )
     if not torch.isfinite(values).all():
         raise InputError(
-            f"episode {problem.episode.id!r}: the Lipschitz constants of the model or the reward are not finite, so "
-            "the anchor bound says nothing; fit with a Lipschitz limit, or use another solver."
+            f"episode {problem.episode.id!r}: the Lipschitz constants of the model, multiplied along the episode, are "
+            "not finite, so that the anchor bound says nothing; fit with a Lipschitz limit, or use branch and bound, "
+            "whose other bounds need none."
         )
     return values
 

@@ -45,3 +45,29 @@ class Adam:
                 eps=1e-8,
                 maximize=False,
             )
+
+
+class StackedAdam:
+    """Adam as torch has it, for weights [K, P] of models of which some take fewer steps than others."""
+
+    def __init__(self, weights: Tensor) -> None:
+        self._weights = weights
+        self.rate = 0.0
+        self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
+        self._steps = torch.zeros(len(weights), 1, dtype=torch.float64, device=weights.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next steps depend on, beside the weights."""
+        return {"mean": self._mean, "square": self._square, "steps": self._steps}
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, betas: tuple[float, float] = (0.9, 0.999), tiny: float = 1e-8) -> None:
+        """Move the weights of the first K models, against their gradient [K, P]."""
+        active = len(gradient)
+        mean, square, steps = self._mean[:active], self._square[:active], self._steps[:active]
+        steps += 1
+        mean.lerp_(gradient, 1 - betas[0])
+        square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        root = square.sqrt().div_((1 - betas[1] ** steps).sqrt().to(square)).add_(tiny)
+        rates = (-self.rate / (1 - betas[0] ** steps)).to(mean)
+        self._weights[:active].addcdiv_(mean * rates, root)

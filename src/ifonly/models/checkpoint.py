@@ -39,6 +39,8 @@ CARD = "README.md"
 CHECK = "check.json"
 """What a check of the model found (`ifonly.evidence.check`), kept in the same folder."""
 
+MOST_BYTES_OF_TENSORS = 2**32
+"""Of a file of tensors: a file of holes can be larger than any disk, and takes hours to be checked."""
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -112,7 +114,7 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
         model.load_state_dict(weights)
         if report is not None and isinstance(model, TrainableModel):
             model.recall_fit(report)
-    except (KeyError, TypeError, ValueError, RuntimeError, StoreError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, StoreError) as error:
         raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({error}).") from None
     if model.fingerprint() != expected:
         raise StoreError(
@@ -152,7 +154,7 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
 
 def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, all finite, whose checksum must be the recorded one."""
-    require_ordinary(file, folder=file.parent)
+    require_ordinary(file, most=MOST_BYTES_OF_TENSORS, folder=file.parent)
     try:
         found = sha256_of(file)
         if found != checksum:

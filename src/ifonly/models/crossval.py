@@ -383,6 +383,8 @@ class CellJournal:
         _check_header(file, file.checked(lines[0], {"format"}), header)
         for line in lines[1:]:
             entry = file.checked(line, {"cell", "log_likelihood"})
+            if not (isinstance(entry["cell"], str) and isinstance(entry["log_likelihood"], int | float)):
+                raise file.broken(line.number)
             self.finished[entry["cell"]] = float(entry["log_likelihood"])
         file.cut_unended()
 

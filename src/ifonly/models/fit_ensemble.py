@@ -22,6 +22,7 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.plain import check_whole
 from ifonly.data.scaling import Scaler
 from ifonly.files import available_cores
+from ifonly.models.adam import StackedAdam
 from ifonly.models.base import TrainableModel
 from ifonly.models.bootstrap import BootstrapSample, SubjectIndex, notes_on
 from ifonly.models.ensemble import Ensemble
@@ -38,7 +39,7 @@ from ifonly.models.fit import (
 )
 from ifonly.models.fit_report import FitReport, FitSettings
 from ifonly.models.networks import NetworkModel
-from ifonly.models.stacked import STACKABLE, StackedModel, seen_weights, set_weights, weights_of
+from ifonly.models.stacked import STACKABLE, Members, StackedModel, seen_weights, set_weights, weights_of
 from ifonly.models.training_state import TrainingState
 from ifonly.progress import Progress, Tick, silent
 
@@ -132,14 +133,36 @@ def fit_strengths(
     `journal` a training that was stopped goes on, as that of `fit_ensemble`.
     """
     settings = settings or FitSettings()
-    model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    subjects = SubjectIndex.of(cohort)
-    sample = subjects.everyone(settings, seed)
-    scaler = Scaler.fit(cohort.filter(subjects.trained_on(sample)))
+    sample, scaler = _everyone(model, cohort, settings, seed)
     wanted = [Wanted(sample, strength) for strength in strengths]
     request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, tuple(strengths))
     state = None if journal is None else TrainingState(journal, *request)
     return fit_samples(model, cohort, wanted, scaler=scaler, settings=settings, state=state, progress=progress)
+
+
+def fit_limits(
+    models: Sequence[TrainableModel],
+    cohort: Cohort,
+    *,
+    settings: FitSettings | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[TrainableModel]:
+    """Models that differ in Lipschitz limits alone, trained together: each is what `fit` gives, up to rounding."""
+    settings = settings or FitSettings()
+    sample, scaler = _everyone(models[0], cohort, settings, seed)
+    wanted = [Wanted(sample, settings.curvature, like=model) for model in models]
+    return fit_samples(models[0], cohort, wanted, scaler=scaler, settings=settings, progress=progress)
+
+
+def _everyone(
+    model: TrainableModel, cohort: Cohort, settings: FitSettings, seed: int
+) -> tuple[BootstrapSample, Scaler]:
+    """Whom `fit` trains on, and the scaling that it learns from them."""
+    model.schema.require_same(cohort.schema, here="the model", there="the cohort")
+    subjects = SubjectIndex.of(cohort)
+    sample = subjects.everyone(settings, seed)
+    return sample, Scaler.fit(cohort.filter(subjects.trained_on(sample)))
 
 
 @dataclass(frozen=True)
@@ -151,6 +174,8 @@ class Wanted:
     """The strength of its curvature penalty."""
     left_out: tuple[int, ...] = ()
     """Inputs that its networks do not see: columns of the state, then of the context."""
+    like: TrainableModel | None = None
+    """A model with the limits that it is to have, where they differ; None: those of all others."""
 
 
 def fit_samples(
@@ -172,7 +197,7 @@ def fit_samples(
     learners = []
     for one in wanted:
         generator = torch.Generator().manual_seed(one.sample.seed)
-        fresh = fresh_copy(model, scaler, generator).to(chosen_device(settings))
+        fresh = fresh_copy(one.like or model, scaler, generator).to(chosen_device(settings))
         seen = None
         if one.left_out:
             assert isinstance(fresh, NetworkModel), "others have no inputs to leave out"
@@ -294,10 +319,10 @@ class _Group:
         self._drawn = [learner.sample.rows.to(rows.actions.device) for learner in learners]
         self._held_out = [learner.sample.held_out.to(rows.actions.device) for learner in learners]
         self._validates = learners[0].sample.validation is not None
-        self._stacked = StackedModel(learners[0].model)
+        self._stacked = StackedModel(*(learner.model for learner in learners))
         self._weights = torch.stack([weights_of(learner.model) for learner in learners])
         self._seen = _stacked_seen(learners, self._weights)
-        self._optimizer = _Adam(self._weights)
+        self._optimizer = StackedAdam(self._weights)
         self._best = self._weights.clone()
         self._lowest = torch.full((len(learners),), math.inf, dtype=torch.float64)
 
@@ -349,7 +374,7 @@ class _Group:
         for batch in _batches(shuffled, self._settings.batch_size):
             active = len(batch.positions)
             weights = self._weights[:active].detach().requires_grad_()
-            losses = -(self._log_prob(weights, batch) * batch.counts).sum(1) / batch.sizes
+            losses = -(self._log_prob(weights, batch, slice(active)) * batch.counts).sum(1) / batch.sizes
             penalty = self._penalties(weights)
             (losses if penalty is None else losses + penalty).sum().backward()
             assert weights.grad is not None
@@ -359,8 +384,10 @@ class _Group:
 
     def _penalties(self, weights: Tensor) -> Tensor | None:
         """Curvature penalties [K] of the first K models, given their weights; None where nobody has any."""
+        if not any(learner.curvature for learner in self._learners[: len(weights)]):
+            return None
         strengths = weights.new_tensor([learner.curvature for learner in self._learners[: len(weights)]])
-        return strengths * self._stacked.curvature(weights) if bool((strengths > 0).any()) else None
+        return strengths * self._stacked.curvature(weights, slice(len(weights)))
 
     @torch.no_grad()
     def _validation_losses(self) -> Tensor:
@@ -370,12 +397,12 @@ class _Group:
         totals = torch.zeros(len(held_out), dtype=torch.float64)
         for batch in _batches([held_out[number] for number in order], max(1, EVALUATION_ROWS // len(held_out))):
             places = order[: len(batch.positions)]
-            densities = self._log_prob(self._weights[places], batch).double() * batch.counts
+            densities = self._log_prob(self._weights[places], batch, places).double() * batch.counts
             totals[places] -= densities.sum(1).cpu()
         return totals / torch.tensor([len(rows) for rows in held_out])
 
-    def _log_prob(self, weights: Tensor, batch: _Batch) -> Tensor:
-        return self._stacked.objective(weights, self._rows.take(batch.positions), self._settings)
+    def _log_prob(self, weights: Tensor, batch: _Batch, members: Members) -> Tensor:
+        return self._stacked.objective(weights, self._rows.take(batch.positions), self._settings, members)
 
 
 def _stacked_seen(learners: Sequence[_Learner], weights: Tensor) -> Tensor | None:
@@ -405,29 +432,3 @@ def _batches(rows: Sequence[Tensor], size: int) -> list[_Batch]:
         counts = torch.arange(width, device=sizes.device) < sizes.unsqueeze(1)
         batches.append(_Batch(positions, counts, sizes))
     return batches
-
-
-class _Adam:
-    """Adam as torch has it, for weights [K, P] of models of which some take fewer steps than others."""
-
-    def __init__(self, weights: Tensor) -> None:
-        self._weights = weights
-        self.rate = 0.0
-        self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._steps = torch.zeros(len(weights), 1, dtype=torch.float64, device=weights.device)
-
-    def state(self) -> dict[str, Tensor]:
-        """What the next steps depend on, beside the weights."""
-        return {"mean": self._mean, "square": self._square, "steps": self._steps}
-
-    @torch.no_grad()
-    def step(self, gradient: Tensor, betas: tuple[float, float] = (0.9, 0.999), tiny: float = 1e-8) -> None:
-        """Move the weights of the first K models, against their gradient [K, P]."""
-        active = len(gradient)
-        mean, square, steps = self._mean[:active], self._square[:active], self._steps[:active]
-        steps += 1
-        mean.lerp_(gradient, 1 - betas[0])
-        square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
-        root = square.sqrt().div_((1 - betas[1] ** steps).sqrt().to(square)).add_(tiny)
-        rates = (-self.rate / (1 - betas[0] ** steps)).to(mean)
-        self._weights[:active].addcdiv_(mean * rates, root)

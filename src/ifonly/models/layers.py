@@ -115,6 +115,15 @@ def _forget_baked(matrix: nn.Module, _: object) -> None:
     matrix.baked = None
 
 
+def check_widths(widths: Sequence[int]) -> None:
+    """Refuse a network of these widths, inputs and outputs included, before memory is taken for it."""
+    weights = sum(a * b for a, b in itertools.pairwise(widths))
+    if len(widths) - 2 > MOST_LAYERS or weights > MOST_WEIGHTS:
+        raise InputError(
+            f"hidden: {len(widths) - 2:,} layers with {weights:,} weights; at most {MOST_LAYERS} and {MOST_WEIGHTS:,}."
+        )
+
+
 class Network(nn.Module):
     """A perceptron of state, context and action whose Lipschitz constant in the STATE can be limited.
 
@@ -140,11 +149,7 @@ class Network(nn.Module):
             raise InputError(f"activation {activation!r} is unknown; choose from {sorted(ACTIVATIONS)}.")
         if not hidden or any(not isinstance(width, int | np.integer) or width < 1 for width in hidden):
             raise InputError(f"hidden={tuple(hidden)}: at least one hidden layer, each a whole number of units.")
-        weights = sum(a * b for a, b in itertools.pairwise([sum(sizes), *hidden, outputs]))
-        if len(hidden) > MOST_LAYERS or weights > MOST_WEIGHTS:
-            raise InputError(
-                f"hidden: {len(hidden):,} layers with {weights:,} weights; at most {MOST_LAYERS} and {MOST_WEIGHTS:,}."
-            )
+        check_widths([sum(sizes), *hidden, outputs])
         if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz > 0):
             raise InputError(f"lipschitz={lipschitz}: a limit must be positive and finite, or None.")
         self.activate, self.slope = ACTIVATIONS[activation]

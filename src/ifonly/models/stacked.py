@@ -42,7 +42,8 @@ from ifonly.models.noise import (
 from ifonly.models.post_nonlinear import Distortion, PostNonlinear
 
 CHUNK = 6
-"""Networks worked on at a time: with batches of 256 and 200 hidden units their values stay in a processor's cache."""
+"""Networks worked on at a time: with batches of 256 and 200 hidden units their values stay in a processor's cache. A
+GPU works on all at once."""
 
 
 class Perceptrons:
@@ -57,11 +58,9 @@ class Perceptrons:
         """Layers after the first."""
         self.is_tanh = first.activate is tanh
         self.curve = _CURVES[first.activate]
-        # For each matrix that may be limited, the state's and those of the later layers: the norms in each network.
-        self.norms = [
-            [matrix.norm for matrix in matrices]
-            for matrices in zip(*(_limited_matrices(network) for network in networks), strict=True)
-        ]
+        self._networks = networks
+        limited = zip(*(network.__dict__[_LIMITED] for network in networks), strict=True)
+        self._limited = [any(of_networks) for of_networks in limited]
         self._buffers: dict[int, Tensor] = {}
 
     def __call__(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, ...]:
@@ -79,12 +78,15 @@ class Perceptrons:
         return _Pieces(views[0], views[1], views[2], views[3 : 3 + self.depth], views[3 + self.depth :])
 
     def wanted_norms(self, number: int, matrices: Tensor) -> Tensor | None:
-        """The norm of each of `matrices` [N K, ...], NaN where it is free; None where all are."""
-        norms = self.norms[number]
-        if all(norm is None for norm in norms):
+        """The norm wanted of each of `matrices` [N K, ...], NaN where it is free; None where all are.
+
+        Matrices that may be limited are numbered: the state's, then those of the later layers.
+        """
+        if not self._limited[number]:
             return None
-        wanted = matrices.new_tensor([math.nan if norm is None else norm for norm in norms])
-        return wanted.repeat_interleave(len(matrices) // len(norms)).view(-1, 1, 1)
+        members = len(matrices) // self.networks
+        wanted = [network.__dict__[_NORMS][number].expand(members) for network in self._networks]
+        return torch.cat(wanted).view(-1, 1, 1)
 
     def memory(self, number: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Uninitialised memory, reused from batch to batch: allocating fresh pages costs more."""
@@ -169,7 +171,7 @@ class _Evaluation(torch.autograd.Function):
         widths = [first.shape[1], *(matrix.shape[1] for matrix in matrices[:-1])]
         hidden = [plan.memory(n, (*every.shape[:2], width), every) for n, width in enumerate(widths)]
         outputs = every.new_empty(len(every), matrices[-1].shape[1], every.shape[1])
-        for part in _parts(len(every)):
+        for part in _parts(every):
             values = plan.curve.apply(torch.bmm(every[part], first[part].mT, out=hidden[0][part]))
             for matrix, bias, following in zip(matrices, biases, hidden[1:], strict=False):
                 torch.baddbmm(bias[part].unsqueeze(1), values, matrix[part].mT, out=following[part])
@@ -187,7 +189,7 @@ class _Evaluation(torch.autograd.Function):
         of_first = every.new_empty(len(every), every.shape[2], hidden[0].shape[2])
         of_matrices = [torch.empty_like(matrix) for matrix in matrices]
         of_biases = [matrix.new_empty(matrix.shape[:2]) for matrix in matrices]
-        for part in _parts(len(every)):
+        for part in _parts(every):
             gradient = outer[part]
             for n in reversed(range(len(matrices))):
                 values = hidden[n][part]
@@ -222,8 +224,10 @@ def _folds(plan: Perceptrons) -> list[int]:
     return [2] * (plan.depth - 1) + [1]
 
 
-def _parts(count: int) -> list[slice]:
-    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+def _parts(networks: Tensor) -> list[slice]:
+    count = len(networks)
+    together = CHUNK if networks.device.type == "cpu" else count
+    return [slice(start, start + together) for start in range(0, count, together)]
 
 
 class _Curve(NamedTuple):
@@ -250,15 +254,21 @@ _CURVES: dict[Callable[[Tensor], Tensor], _Curve] = {
 }
 
 
+Members = Tensor | slice | list[int]
+"""Some of K models: by their numbers."""
+EVERYONE = slice(None)
+
 STACKABLE: tuple[type[TrainableModel], ...] = (LocationScale, Additive, PostNonlinear, MonotoneFlow)
 """The classes whose models can be stacked; not their subclasses, which may compute something else."""
 
 
 class StackedModel:
-    """The log density of K models like `model`, as a function of their weights [K, P]; for one thread at a time."""
+    """The log density of K models that differ in weights and limits alone, as a function of their weights [K, P]; for
+    one thread at a time. A single one stands for any number of others like it."""
 
-    def __init__(self, model: TrainableModel) -> None:
-        self._twin = _twin_of(model)
+    def __init__(self, *models: TrainableModel) -> None:
+        self._twin = _twin_of(models[0])
+        self._norms = _wanted_norms(self._twin, models)
         # Where the weights go: networks get theirs in a row, other parts each of theirs by name.
         self._places: list[tuple[nn.Module, str, torch.Size]] = []
         for module in self._twin.modules():
@@ -271,32 +281,55 @@ class StackedModel:
                 self._places += [(module, name, torch.Size([*more, *part.shape])) for name, part in parameters]
         self._sizes = [shape.numel() for _, _, shape in self._places]
 
-    def curvature(self, weights: Tensor) -> Tensor:
+    def curvature(self, weights: Tensor, members: Members = EVERYONE) -> Tensor:
         """What a curvature penalty multiplies [K], as `NetworkModel.curvature`."""
         total = weights.new_zeros(len(weights))
+        self._limit(members)
         for part, (module, _, _) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
             if isinstance(module, Network):
                 pieces = Perceptrons([module]).pieces(part)
+                norms = zip(
+                    (pieces.state, *pieces.layers), module.__dict__[_NORMS], module.__dict__[_LIMITED], strict=True
+                )
                 state, *layers = (
-                    matrix if limited.norm is None else matrix * (limited.norm / _largest_singular_values(matrix))
-                    for matrix, limited in zip((pieces.state, *pieces.layers), _limited_matrices(module), strict=True)
+                    _with_norms(matrix, wanted) if limited else matrix for matrix, wanted, limited in norms
                 )
                 others = torch.cat((pieces.context, pieces.action), dim=2)
                 total = total + bending(state, others, layers, module.state_penalty)
         return total
 
-    def objective(self, weights: Tensor, rows: EncodedTransitions, settings: FitSettings) -> Tensor:
-        """What a fit maximises [K, B], for transitions [K, B, ...]."""
+    def objective(
+        self, weights: Tensor, rows: EncodedTransitions, settings: FitSettings, members: Members = EVERYONE
+    ) -> Tensor:
+        """What a fit maximises [K, B], for transitions [K, B, ...]; `members` says whose weights these are."""
+        self._limit(members)
         for part, (module, name, shape) in zip(weights.split(self._sizes, dim=1), self._places, strict=True):
             # Instance attributes shadow the parameter of that name.
             module.__dict__[name] = part.unflatten(1, shape)
         return objective(self._twin, rows, settings)
 
+    def _limit(self, members: Members) -> None:
+        for network, norms in self._norms.items():
+            network.__dict__[_NORMS] = norms[:, members]
 
-def _largest_singular_values(matrices: Tensor) -> Tensor:
-    """[K, 1, 1] of matrices [K, out, in], differentiable."""
-    values: Tensor = torch.linalg.matrix_norm(matrices, ord=2, keepdim=True)
-    return values
+
+def _wanted_norms(twin: TrainableModel, models: Sequence[TrainableModel]) -> dict[Network, Tensor]:
+    """For each network of the twin, the norms [M, K] that the models want of its M matrices; NaN where one is free."""
+    networks = [[module for module in model.modules() if isinstance(module, Network)] for model in (twin, *models)]
+    wanted = {}
+    for own, *theirs in zip(*networks, strict=True):
+        norms = [[limited.norm for limited in _limited_matrices(network)] for network in theirs]
+        own.__dict__[_LIMITED] = [any(norm is not None for norm in of_models) for of_models in zip(*norms, strict=True)]
+        numbers = [[math.nan if norm is None else norm for norm in of_model] for of_model in norms]
+        wanted[own] = torch.tensor(numbers, device=own.biases[0].device, dtype=own.biases[0].dtype).mT
+    return wanted
+
+
+def _with_norms(matrices: Tensor, wanted: Tensor) -> Tensor:
+    """Matrices [K, out, in] scaled to the norms wanted [K], where these are not NaN; differentiable."""
+    free, largest = wanted.isnan(), torch.linalg.matrix_norm(matrices, ord=2)
+    factors = torch.where(free, 1.0, torch.where(free, 1.0, wanted) / largest)
+    return matrices * factors.view(-1, 1, 1)
 
 
 def weights_of(model: TrainableModel) -> Tensor:
@@ -325,7 +358,8 @@ def seen_weights(model: NetworkModel, left_out: Sequence[int]) -> Tensor:
     return torch.cat([factors[id(parameter)].flatten() for parameter in model.parameters()])
 
 
-_WEIGHTS = "stacked_weights"
+_WEIGHTS, _NORMS, _LIMITED = "stacked_weights", "stacked_norms", "stacked_limits"
+"""Attributes of the twin's networks: weights; the norms wanted of each matrix [M, K]; whether any member limits it."""
 
 
 def _twin_of(model: TrainableModel) -> TrainableModel:

@@ -14,14 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from ifonly.progress import Progress, silent
-from ifonly.proofs.coverage import Family, Nodes, Rules, Tree, check_coverage, last_changes
-from ifonly.proofs.examination import ROWS, Changed, Examination
+from ifonly.proofs.coverage import Family, LoggedNodes, LoggedTree, Rules, check_coverage, last_changes
+from ifonly.proofs.examination import ROWS, Changed, Examiner
 from ifonly.proofs.question import Array, Bools, Ints, Question, Record, refusals_about, refuse
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
 RELATIVE = 1e-9
 """So may those of leaves, as a share: on a logarithmic scale bad ones may be of any size."""
+CLAIMED = 1e-12
+"""And those that are claimed to be best, as a share (R4)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Checked:
     cuts: int
     confirmed: int
     """Cuts below which nothing better lies by the checker's own reckoning; the others rest on the search's word."""
+    rounding: float
+    """Outcomes above a bound by no more than this count as equal to it: what the log says that rounding does."""
 
     @property
     def complete(self) -> bool:
@@ -55,6 +59,7 @@ class Checked:
             [
                 first,
                 f"  best outcome with at most {changes} changes: {best:.10g}{gap}",
+                f"  outcomes less than {self.rounding:.1g} better count as equal",
                 f"  covered, for every number of changes: all {self.sequences:,} sequences that the rules admit, "
                 "each once",
                 f"  replayed: {self.replayed:,} sequences of the log",
@@ -74,7 +79,12 @@ class Claims:
     @property
     def limits(self) -> Array:
         """What no sequence with at most so many changes may exceed [K+1]."""
-        return self.bounds + SLACK * self.tolerance
+        return self.bounds + self.rounding
+
+    @property
+    def rounding(self) -> Array:
+        """What replays of one sequence may differ by, as the log says, and by the size of its outcomes (R4) [K+1]."""
+        return SLACK * self.tolerance + CLAIMED * np.abs(np.where(np.isfinite(self.bounds), self.bounds, 0.0))
 
 
 def check_proof(path: str | Path, *, work: int = 20_000_000, progress: Progress = silent) -> Checked:
@@ -89,10 +99,10 @@ def check_proof(path: str | Path, *, work: int = 20_000_000, progress: Progress 
             refuse("the search was stopped before its end, so that it proves nothing; solve again without limits")
         question = Question.read(record)
         claims = read_claims(record, question)
-        examination = Examination(question, work, progress, total=len(record.arrays.get("cuts", ())))
+        examiner = Examiner(question, work, progress, total=len(record.arrays.get("cuts", ())))
         parts = [
             _check_budget(
-                replace(question, max_changes=budget), Tree.read(record, question, budget), claims, examination
+                replace(question, max_changes=budget), LoggedTree.read(record, question, budget), claims, examiner
             )
             for budget in range(question.max_changes + 1)
         ]
@@ -105,6 +115,7 @@ def check_proof(path: str | Path, *, work: int = 20_000_000, progress: Progress 
         replayed=int(replayed.sum()),
         cuts=int(cuts.sum()),
         confirmed=int(confirmed.sum()),
+        rounding=float(claims.rounding.max()),
     )
 
 
@@ -124,13 +135,13 @@ def read_claims(record: Record, question: Question) -> Claims:
     for budget in np.flatnonzero(known):
         if not fine[budget]:
             refuse(f"best, budget {budget}: the sequence breaks the rules or has more changes")
-        if not abs(found[budget] - outcomes[budget]) <= SLACK * tolerance:
+        if not abs(found[budget] - outcomes[budget]) <= SLACK * tolerance + CLAIMED * abs(found[budget]):
             refuse(f"best, budget {budget}: {outcomes[budget]:.10g} is claimed; its replay gives {found[budget]:.10g}")
     return Claims(np.where(known, outcomes, -np.inf), np.where(known, bounds, -np.inf), tolerance)
 
 
 def _check_budget(
-    question: Question, tree: Tree, claims: Claims, examination: Examination
+    question: Question, tree: LoggedTree, claims: Claims, examiner: Examiner
 ) -> tuple[int, int, int, int]:
     """Check the tree of one budget: sequences covered, sequences replayed, cuts, and cuts confirmed."""
     budget, rules = question.max_changes, Rules(question)
@@ -139,7 +150,7 @@ def _check_budget(
         walk = _Walk(rules, tree, family, float(claims.limits[budget]), SLACK * claims.tolerance)
         walk.check_thresholds()
         walk.check_leaves()
-        confirmed = sum(examination.confirmed(rules, below, cuts, walk.limit) for cuts, below in walk.cuts_by_parent())
+        confirmed = sum(examiner.confirmed(rules, below, cuts, walk.limit) for cuts, below in walk.cuts_by_parent())
     replayed = len(tree.leaves) + int(rules.admissible(family.nodes).sum())
     return family.sequences, replayed, len(tree.cuts), confirmed
 
@@ -149,7 +160,7 @@ class _Walk:
     """A tree that is gone through, with what no outcome may exceed and by how much outcomes may differ."""
 
     rules: Rules
-    tree: Tree
+    tree: LoggedTree
     family: Family
     limit: float
     slack: float
@@ -190,7 +201,7 @@ class _Walk:
                 cuts = order[part : min(part + ROWS, int(end))]
                 yield cuts, self._changed(cuts, parents[cuts] - start, states, earned)
 
-    def _compare(self, nodes: Nodes, rows: Ints, found: Array) -> None:
+    def _compare(self, nodes: LoggedNodes, rows: Ints, found: Array) -> None:
         told = nodes.values[rows]
         for wrong, what in (
             (~(np.abs(told - found) <= self.slack + RELATIVE * np.abs(found)), "has another outcome when replayed"),

@@ -99,7 +99,7 @@ def last_changes(changed: Bools) -> Ints:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class LoggedNodes:
     """Sequences [N, T] of one kind, and a number for each [N]: its outcome, or a bound on all that lies below it."""
 
     kind: str
@@ -107,7 +107,7 @@ class Nodes:
     values: Array
 
     @classmethod
-    def read(cls, record: Record, kind: str, question: Question, budget: int) -> Nodes:
+    def read(cls, record: Record, kind: str, question: Question, budget: int) -> LoggedNodes:
         """Those that the log holds for a budget."""
         rows = record.whole(kind, (None, question.horizon), question.allowed.shape[1])
         mine = record.whole(f"{kind}/budgets", (len(rows),), question.max_changes + 1) == budget
@@ -119,18 +119,20 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Tree:
+class LoggedTree:
     """The search tree of one budget: what was expanded, the leaves replayed and the subtrees cut."""
 
-    expanded: Nodes  # the recorded sequence, which is always expanded, is not among them
-    leaves: Nodes
-    cuts: Nodes
+    expanded: LoggedNodes  # the recorded sequence, which is always expanded, is not among them
+    leaves: LoggedNodes
+    cuts: LoggedNodes
     thresholds: Array  # of the cuts [C]: what a bound had to exceed at that moment
 
     @classmethod
-    def read(cls, record: Record, question: Question, budget: int) -> Tree:
+    def read(cls, record: Record, question: Question, budget: int) -> LoggedTree:
         """What the log holds for a budget."""
-        expanded, leaves, cuts = (Nodes.read(record, kind, question, budget) for kind in ("expanded", "leaves", "cuts"))
+        expanded, leaves, cuts = (
+            LoggedNodes.read(record, kind, question, budget) for kind in ("expanded", "leaves", "cuts")
+        )
         budgets = record.whole("cuts/budgets", (None,), question.max_changes + 1)
         thresholds = record.array("cuts/thresholds", (len(budgets),), infinite=True)[budgets == budget]
         return cls(expanded, leaves, cuts, thresholds)
@@ -154,7 +156,7 @@ class Family:
     """How many admissible ones the tree holds: each of them once."""
 
 
-def check_coverage(rules: Rules, tree: Tree) -> Family:
+def check_coverage(rules: Rules, tree: LoggedTree) -> Family:
     """Refuse a tree that misses an admissible sequence or holds one twice."""
     question = rules.question
     rows = np.concatenate([tree.expanded.rows, tree.leaves.rows, tree.cuts.rows])
@@ -179,7 +181,7 @@ def check_coverage(rules: Rules, tree: Tree) -> Family:
     return Family(nodes, parents, total)
 
 
-def _parents(question: Question, tree: Tree, rows: Ints, nodes: Ints) -> Ints:
+def _parents(question: Question, tree: LoggedTree, rows: Ints, nodes: Ints) -> Ints:
     """The nodes that rows [N, T] continue [N]: the same without their last change."""
     last = last_changes(rows != question.observed)
     without = rows.copy()
@@ -193,7 +195,7 @@ def _parents(question: Question, tree: Tree, rows: Ints, nodes: Ints) -> Ints:
     return np.asarray(found)
 
 
-def _check_children(rules: Rules, tree: Tree, nodes: Ints, below: tuple[Ints, Ints, Ints]) -> None:
+def _check_children(rules: Rules, tree: LoggedTree, nodes: Ints, below: tuple[Ints, Ints, Ints]) -> None:
     """Every change that may follow a node is there, and no other one."""
     rows, parent, last = below
     actions = rows[np.arange(len(rows)), last]
@@ -213,7 +215,7 @@ def _check_children(rules: Rules, tree: Tree, nodes: Ints, below: tuple[Ints, In
             )
 
 
-def _sizes(rules: Rules, tree: Tree, rows: Ints, last: Ints) -> int:
+def _sizes(rules: Rules, tree: LoggedTree, rows: Ints, last: Ints) -> int:
     """How many admissible sequences the tree holds: its nodes', its leaves' and all below its cuts."""
     question = rules.question
     below = len(tree.expanded) + len(tree.leaves)

@@ -62,7 +62,7 @@ class _Open:
         return _Open(self.cut[rows], self.states[rows], self.earned[rows], self.before[rows], self.used[rows])
 
 
-class Examination:
+class Examiner:
     """Takes cuts apart, step by step, where the checker's own bound does not settle them."""
 
     def __init__(self, question: Question, work: int, progress: Progress, *, total: int) -> None:

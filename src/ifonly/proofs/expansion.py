@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ifonly.proofs.question import Array, Ints, Network, Question, Reward, sigmoid
+from ifonly.proofs.question import Array, Ints, LoggedNetwork, LoggedReward, Question, sigmoid
 
 CURVES = {"tanh": (1.0, 0.7699, 2.0), "softplus": (1.0, 0.25, 0.0963), "sigmoid": (0.25, 0.0963, 0.125)}
 """The largest absolute values of the first three derivatives of each kind of unit, rounded up."""
@@ -37,7 +37,7 @@ class Slopes:
     third: float
 
     @classmethod
-    def of(cls, network: Network) -> Slopes:
+    def of(cls, network: LoggedNetwork) -> Slopes:
         """Of a network with one hidden layer: (T15), and the same with fewer factors."""
         s1, s2, s3 = CURVES[network.activation]
         rows, columns = np.linalg.norm(network.state, axis=1), np.linalg.norm(network.matrices[0], axis=0)
@@ -96,7 +96,7 @@ class ValueTerms:
         return np.asarray((thirds * reach**3 / 6 + cuts) * UPWARD)
 
 
-def value_terms(reward: Reward, t: int, state: Array, action: int) -> ValueTerms | None:
+def value_terms(reward: LoggedReward, t: int, state: Array, action: int) -> ValueTerms | None:
     """The reward of step t at its recorded state and action; None where it bends upwards."""
     values, weights = reward.values(state[None])[0], np.zeros(len(state))
     for part in reward.parts:
@@ -123,7 +123,7 @@ def value_terms(reward: Reward, t: int, state: Array, action: int) -> ValueTerms
     )
 
 
-def _cuts(reward: Reward, linked: Array, weights: Array) -> tuple[Array, Array]:
+def _cuts(reward: LoggedReward, linked: Array, weights: Array) -> tuple[Array, Array]:
     """(T60): what cutting a value at an end of its range can add to the reward, where it raises it."""
     d = reward.decoder
     log, bounded = d["log"] > 0, d["bounded"] > 0

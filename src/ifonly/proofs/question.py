@@ -46,7 +46,7 @@ def digest(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) ->
 MOST_BYTES = 2**30
 _UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(RecursionError, MemoryError, TypeError, NotImplementedError),  # of forged ones
+    *(RuntimeError, MemoryError, TypeError),  # of forged ones, encrypted ones among them
 )
 
 
@@ -61,6 +61,8 @@ class Record:
     @classmethod
     def read(cls, path: str | Path) -> Record:
         """Refuses what is no whole log of this version."""
+        if Path(path).exists() and not Path(path).is_file():
+            raise StoreError(f"{path}: cannot be read, for it is no ordinary file.")
         try:
             with zipfile.ZipFile(path) as whole:
                 size = sum(part.file_size for part in whole.infolist())
@@ -162,7 +164,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclass(frozen=True)
-class Network:
+class LoggedNetwork:
     """A perceptron of state, context and action; `actions` [A, H] holds what each adds, with the first bias."""
 
     state: Array  # [H, D]
@@ -173,7 +175,7 @@ class Network:
     activation: str
 
     @classmethod
-    def read(cls, record: Record, name: str, sizes: tuple[int, int, int], activation: str) -> Network:
+    def read(cls, record: Record, name: str, sizes: tuple[int, int, int], activation: str) -> LoggedNetwork:
         """What the log holds under this name."""
         states, contexts, actions = sizes
         first = record.array(f"{name}/state", (None, states))
@@ -215,8 +217,8 @@ class Model:
     context: Array  # [D, C]
     noise_scale: Array  # [D]
     diagonal: Array  # [D]
-    location: Network | None
-    scale: Network | None
+    location: LoggedNetwork | None
+    scale: LoggedNetwork | None
 
     @classmethod
     def read(cls, record: Record, sizes: tuple[int, int, int]) -> Model:
@@ -242,8 +244,8 @@ class Model:
             context=zeros((states, contexts)),
             noise_scale=np.ones(states),
             diagonal=record.array("model/diagonal", (states,)),
-            location=Network.read(record, "model/location", sizes, activation),
-            scale=Network.read(record, "model/scale", sizes, activation) if kind == "location-scale" else None,
+            location=LoggedNetwork.read(record, "model/location", sizes, activation),
+            scale=LoggedNetwork.read(record, "model/scale", sizes, activation) if kind == "location-scale" else None,
         )
 
     def step(self, states: Array, context: Array, actions: Ints, noise: Array) -> Array:
@@ -270,14 +272,14 @@ class RewardPart:
 
 
 @dataclass(frozen=True)
-class Reward:
+class LoggedReward:
     """The sum of its parts, as a function of coordinates and action."""
 
     parts: tuple[RewardPart, ...]
     decoder: Mapping[str, Array]
 
     @classmethod
-    def read(cls, record: Record, states: int, actions: int, horizon: int) -> Reward:
+    def read(cls, record: Record, states: int, actions: int, horizon: int) -> LoggedReward:
         """What the log holds."""
         decoder = {name: record.array(f"decoder/{name}", (states,), infinite=True) for name in DECODER}
         parts = []
@@ -329,7 +331,7 @@ class Question:
     """Among all sequences that the rules admit with at most `max_changes` changes: which is best?"""
 
     model: Model
-    reward: Reward
+    reward: LoggedReward
     first_state: Array  # [D]
     context: Array  # [T, C]
     noise: Array  # [T-1, D]
@@ -354,7 +356,7 @@ class Question:
             refuse("header: 'max_changes' or 'change_cost' is out of range")
         return cls(
             model=Model.read(record, sizes),
-            reward=Reward.read(record, states, actions, horizon),
+            reward=LoggedReward.read(record, states, actions, horizon),
             first_state=first,
             context=context,
             noise=record.array("noise", (horizon - 1, states)),

@@ -139,19 +139,25 @@ class _Replayed:
 
 
 def _replayed(problems: Sequence[BaseProblem], solutions: Sequence[Solution]) -> list[_Replayed]:
-    """The sequences of every solution, replayed in one pass."""
+    """The sequences of every solution, replayed in one pass, each of a problem's once.
+
+    The last digits of a replay depend on its place in the pass. A sequence that is listed twice, such as the recorded
+    one as the best without changes, has one outcome all the same.
+    """
     first = problems[0]
     rows = [_sequences(problem, solution) for problem, solution in zip(problems, solutions, strict=True)]
-    counts = [len(one) for one in rows]
-    sequences = torch.as_tensor(np.concatenate(rows), device=first.device)
+    distinct, inverse = zip(*(np.unique(one, axis=0, return_inverse=True) for one in rows), strict=True)
+    places = [place.reshape(-1) for place in inverse]  # NumPy 2.0.0 alone gives columns
+    counts = [len(one) for one in distinct]
+    sequences = torch.as_tensor(np.concatenate(distinct), device=first.device)
     batch = first.as_batch if len(problems) == 1 else ProblemBatch(problems)
     owner = torch.arange(len(problems)).repeat_interleave(torch.tensor(counts)).to(first.device)
     paths = batch.rollout(owner, sequences)
     clipped = torch.tensor(clipped_outcomes(first, paths.states, sequences), dtype=torch.float64)
     parts = [values.cpu().split(counts) for values in (paths.states, paths.totals, paths.outcomes, clipped)]
     return [
-        _Replayed(sequences, states, totals, outcomes.tolist(), within.tolist())
-        for sequences, states, totals, outcomes, within in zip(rows, *parts, strict=True)
+        _Replayed(listed, states[place], totals[place], outcomes[place].tolist(), within[place].tolist())
+        for listed, place, states, totals, outcomes, within in zip(rows, places, *parts, strict=True)
     ]
 
 

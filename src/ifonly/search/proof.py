@@ -157,7 +157,7 @@ def question_of(problem: BaseProblem) -> tuple[dict[str, Any], Arrays]:
     return header, {name: values.detach().cpu().numpy() for name, values in arrays.items()}
 
 
-def differences(log: Record, problem: BaseProblem) -> list[str]:
+def question_differences(log: Record, problem: BaseProblem) -> list[str]:
     """In what the question of a log differs from a problem's, by the names of its entries."""
     header, arrays = question_of(problem)
     asked = [name for name in header if name != "ifonly" and log.header.get(name) != header[name]]

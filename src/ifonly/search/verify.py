@@ -29,7 +29,7 @@ from ifonly.search.build_result import clipped_outcomes
 from ifonly.search.exhaustive import Exhaustive, every_sequence, outcome_frontier
 from ifonly.search.heuristics import RandomSearch, greedy_actions
 from ifonly.search.incumbents import MOST_WITHIN
-from ifonly.search.proof import differences
+from ifonly.search.proof import question_differences
 
 SLACK = 10
 """Outcomes computed twice may differ by this many tolerances."""
@@ -155,7 +155,7 @@ def _rebuild(
 def _question_of_log(result: Result, problem: BaseProblem, path: str | Path) -> Iterator[Check]:
     """A log proves what is claimed only if it answers the same question in the same way."""
     claimed = Record.read(path)
-    differing = differences(claimed, problem)
+    differing = question_differences(claimed, problem)
     yield Check("log: question", not differing, f"another one: {', '.join(differing)}" if differing else "the same")
     outcomes, bounds = (claimed.array(f"best/{name}", (None,), infinite=True) for name in ("outcomes", "bounds"))
     tolerance = SLACK * problem.tolerance

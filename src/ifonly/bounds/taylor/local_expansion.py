@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from ifonly.bounds.taylor.norms import frobenius
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import (
     DERIVATIVE_BOUNDS,
@@ -21,6 +20,7 @@ from ifonly.models.smooth import (
     entry_weights,
     norm_bound,
     pairs,
+    spread,
     triples,
     unpacked,
 )
@@ -30,19 +30,24 @@ from ifonly.rewards.decoding import ValueCurve
 
 @dataclass(frozen=True)
 class ScaleExpansion:
-    """A part u * softplus(n(x)): what bounds its third and fourth derivatives (T19), (T20)."""
+    """A part u * softplus(n(x)): what bounds third and fourth derivatives of each of its O outputs (T19), (T20)."""
 
-    network_bounds: tuple[float, float, float, float]  # n1, ..., n4 of (T17)
+    network_bounds: Tensor  # [4, O], n1, ..., n4 of (T17), for each output by itself
     is_deep: bool  # then its third derivative is bounded, not known
-    jacobian_norm: Tensor  # [N, 1], |Dn|
-    hessian_norm: Tensor  # [N, 1], |D^2 n|
-    noise: Tensor  # [N, 1], max |u_i|
-    adjoint_noise: Tensor  # [N, 1], |lambda * u|
+    jacobian: Tensor  # [N, O, D], Dn_i
+    hessian_norm: Tensor  # [N, O], |D^2 n_i|
+    noise: Tensor  # [N, O], |u_i|
+    adjoint_noise: Tensor  # [N, O], |lambda_i u_i|
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> ScaleExpansion:
         """With `change` applied to every array: rows selected, or an axis added."""
-        arrays = (self.jacobian_norm, self.hessian_norm, self.noise, self.adjoint_noise)
+        arrays = (self.jacobian, self.hessian_norm, self.noise, self.adjoint_noise)
         return ScaleExpansion(self.network_bounds, self.is_deep, *(change(array) for array in arrays))
+
+    def together(self, bounds: Tensor) -> tuple[Tensor, Tensor]:
+        """From bounds [N, ..., O] on every output to those on the sum along the adjoint, and on the whole [N, ...]."""
+        whole: Tensor = torch.linalg.vector_norm(self.noise.unsqueeze(-2) * bounds, dim=-1)
+        return (self.adjoint_noise.unsqueeze(-2) * bounds).sum(-1), whole
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,10 @@ def expand_step(
         if part.top == "softplus":
             scales.append(_scale(part, jet, noise, adjoint))
             s1, s2, *_ = DERIVATIVE_BOUNDS["softplus"]
-            slope_bound = slope_bound + largest_noise * s1 * n1
-            curvature_bound = curvature_bound + largest_noise * (s2 * n1**2 + s1 * n2)
+            o1, o2, *_ = part.output_bounds
+            slope_bound = slope_bound + torch.minimum(largest_noise * s1 * n1, _length(noise * s1 * o1))
+            curved = torch.minimum(largest_noise * (s2 * n1**2 + s1 * n2), _length(noise * (s2 * o1**2 + s1 * o2)))
+            curvature_bound = curvature_bound + curved
         elif part.is_shallow:  # (T13)
             s4 = DERIVATIVE_BOUNDS[part.activation][3]
             rows = torch.cat((rows, part.state.mT), dim=1)
@@ -147,7 +154,7 @@ def expand_step(
         hessian=hessian,
         adjoint_hessian=unpacked((adjoint.unsqueeze(1) @ hessian).squeeze(1), size),  # (T4)
         adjoint_third=None if adjoint_third is None else adjoint_third.view(-1, size, size, size),
-        third=packed_third.index_select(-1, places).unflatten(2, (size, size, size)) if third else None,
+        third=spread(packed_third, places).unflatten(2, (size, size, size)) if third else None,
         unit_rows=rows.expand(count, -1, -1),
         adjoint_quartic=torch.cat(adjoint_quartic, dim=1),
         quartic=torch.cat(quartic).expand(count, -1),
@@ -219,7 +226,7 @@ def _hessian(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
     slope, curvature, _ = (table.unsqueeze(-1) for table in top)
     jacobian = jet.jacobian
     i, j = pairs(jacobian.shape[-1], jacobian.device)[0]
-    products = jacobian.index_select(-1, i).mul_(jacobian.index_select(-1, j))
+    products = spread(jacobian, i).mul_(spread(jacobian, j))
     return (slope * jet.hessian).addcmul_(curvature, products)
 
 
@@ -231,20 +238,27 @@ def _third(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
     size, jacobian, hessian = jet.jacobian.shape[-1], jet.jacobian, jet.hessian
     places = pairs(size, jacobian.device)[1].view(size, size)
     i, j, k = triples(size, jacobian.device)[0]
-    first, second, last = (jacobian.index_select(-1, each) for each in (i, j, k))
-    mixed = first * hessian.index_select(-1, places[j, k])
-    mixed.addcmul_(second, hessian.index_select(-1, places[i, k]))
-    mixed.addcmul_(last, hessian.index_select(-1, places[i, j]))
+    first, second, last = (spread(jacobian, each) for each in (i, j, k))
+    mixed = first * spread(hessian, places[j, k])
+    mixed.addcmul_(second, spread(hessian, places[i, k]))
+    mixed.addcmul_(last, spread(hessian, places[i, j]))
     return (slope * jet.third()).addcmul_(curvature, mixed).addcmul_(third, first * second * last)
 
 
 def _scale(part: Part, jet: Jet, noise: Tensor, adjoint: Tensor) -> ScaleExpansion:
     assert jet.hessian is not None
+    hessians = jet.hessian * entry_weights(noise.shape[1], noise.device)
     return ScaleExpansion(
-        part.derivative_bounds,
+        part.output_bounds,
         not part.is_shallow,
-        jacobian_norm=frobenius(jet.jacobian),
-        hessian_norm=frobenius(jet.hessian * entry_weights(noise.shape[1], noise.device)),
-        noise=noise.abs().amax(1, keepdim=True),
-        adjoint_noise=(adjoint * noise).norm(dim=1, keepdim=True) * (1 + ROUNDING),
+        jacobian=jet.jacobian,
+        hessian_norm=_length(hessians).squeeze(-1),
+        noise=noise.abs(),
+        adjoint_noise=(adjoint * noise).abs(),
     )
+
+
+def _length(vectors: Tensor) -> Tensor:
+    """Euclidean lengths [..., 1] of vectors [..., D]."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return lengths * (1 + ROUNDING)

@@ -102,6 +102,9 @@ def contract(tensors: Tensor, frames: Tensor) -> Tensor:
     return frames.mT @ tensors.mT
 
 
+UNDERFLOW = 1e-18
+"""More than the length of `SUMMED` numbers whose squares are not normal in float32: 8 times 2^-63."""
+
 PACKED_SIZE = 12
 """Numbers of features up to which the map between packed forms is small."""
 
@@ -165,7 +168,16 @@ def trace(matrices: Tensor) -> Tensor:
     return matrices.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
 
 
+SUMMED = 64
+"""Squares that are summed in float32, of maps in float32; the sums are added up in float64."""
+
+
 def frobenius(maps: Tensor) -> Tensor:
-    """Frobenius norms [N, 1] of maps [N, ...], summed in float64: upper bounds on their operator norms."""
-    norms: Tensor = torch.linalg.vector_norm(maps.flatten(1), dim=1, keepdim=True, dtype=torch.float64)
-    return norms * (1 + ROUNDING)
+    """Frobenius norms [N, 1] of maps [N, ...], float64: upper bounds on their operator norms."""
+    flat, margin = maps.flatten(1), ROUNDING
+    if flat.dtype == torch.float32 and flat.shape[1] % SUMMED == 0:
+        # Many times faster than converting every number; what underflows is covered by the constant.
+        flat = torch.linalg.vector_norm(flat.unflatten(1, (-1, SUMMED)), dim=2).double() + UNDERFLOW
+        margin = product_margin(SUMMED)  # (T54)
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True, dtype=torch.float64)
+    return norms * (1 + margin)

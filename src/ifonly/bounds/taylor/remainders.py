@@ -11,6 +11,8 @@ All results are float64; D^3 f is multiplied in float32, with the margin (T54).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from ifonly.bounds.taylor.norms import (
     quartic_seminorm,
     trace,
 )
+from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import DERIVATIVE_BOUNDS, norm_bound
 
 
@@ -52,11 +55,12 @@ def step_remainders(
     anywhere_adjoint = adjoint_third.thrice * radii**3 + adjoint_norm * anywhere
     for part in step.scales:
         scale = part.mapped(lambda array: array.unsqueeze(1))
-        by_third = scale_third(scale, reach) * cubes  # (T20)
-        by_fourth = by_third if scale.is_deep else scale_fourth(scale, reach) * cubes * reach / 4  # (T19)
-        near_adjoint, near = near_adjoint + scale.adjoint_noise * by_fourth, near + scale.noise * by_fourth
-        anywhere_adjoint = anywhere_adjoint + scale.adjoint_noise * by_third
-        anywhere = anywhere + scale.noise * by_third
+        bent = ScaleBounds.of(scale, frames, radii, first_remainder, reach)
+        along, whole = scale.together(bent.third())  # (T20)
+        anywhere_adjoint, anywhere = anywhere_adjoint + along, anywhere + whole
+        if not scale.is_deep:
+            along, whole = scale.together(bent.fourth() / 4)  # (T19)
+        near_adjoint, near = near_adjoint + along, near + whole
     if step.reward is not None:
         reward = step.reward.mapped(lambda array: array.unsqueeze(1))
         near_adjoint = near_adjoint + reward_fourth(reward, reach)
@@ -74,9 +78,12 @@ def step_remainders_anywhere(step: LocalExpansion, frames: Tensor, radii: Tensor
     adjoint_remainder = step.adjoint_norm * remainder.repeat_interleave(count, 0)
     reach = reach.repeat_interleave(count, 0)
     for scale in step.scales:
-        by_third = scale_third(scale, reach) * reach**3  # (T20)
-        adjoint_remainder = adjoint_remainder + scale.adjoint_noise * by_third
-        remainder = remainder + (scale.noise * by_third).unflatten(0, (len(frames), count)).amax(1)
+        own = frames.repeat_interleave(count, 0)
+        along, whole = scale.together(
+            ScaleBounds.of(scale, own, radii, torch.zeros_like(reach), reach).third()
+        )  # (T20)
+        adjoint_remainder = adjoint_remainder + along
+        remainder = remainder + whole.unflatten(0, (len(frames), count)).amax(1)
     if step.reward is not None:
         adjoint_remainder = adjoint_remainder + reward_third(step.reward, reach)
     return adjoint_remainder, remainder
@@ -92,23 +99,38 @@ def reward_fourth(reward: RewardRemainder, reach: Tensor) -> Tensor:
     return (reward.growing * (reward.growth * reach).exp() * reach / 4 + reward.cut) * reach**3
 
 
-def scale_third(scale: ScaleExpansion, reach: Tensor) -> Tensor:
-    """(T20): bounds [N, G] on |D^3 softplus(n)| within `reach` [N, G], for noise of length 1."""
-    v1, v2, n3 = _inner_bounds(scale, reach)
-    s1, s2, s3, _ = DERIVATIVE_BOUNDS["softplus"]
-    return s3 * v1**3 + 3 * s2 * v1 * v2 + s1 * n3
+@dataclass(frozen=True)
+class ScaleBounds:
+    """(T21): bounds on the derivatives of n_i within reach of the state, in direction z, for each of the O outputs of a
+    part under softplus."""
 
+    first: Tensor  # [N, ..., G, O], |Dn_i z|
+    second: Tensor  # [N, ..., G, O], |D^2 n_i[z, z]|
+    third_order: Tensor  # [N, ..., G, O], |D^3 n_i[z, z, z]|
+    fourth_order: Tensor  # [N, ..., G, O], |D^4 n_i[z, z, z, z]|
 
-def scale_fourth(scale: ScaleExpansion, reach: Tensor) -> Tensor:
-    """(T19): bounds [N, G] on |D^4 softplus(n)| within `reach` [N, G], for noise of length 1."""
-    v1, v2, n3 = _inner_bounds(scale, reach)
-    s1, s2, s3, s4 = DERIVATIVE_BOUNDS["softplus"]
-    mixed = 3 * v2**2 + 4 * v1 * n3
-    return s4 * v1**4 + 6 * s3 * v1**2 * v2 + s2 * mixed + s1 * scale.network_bounds[3]
+    @classmethod
+    def of(
+        cls, scale: ScaleExpansion, frames: Tensor, radii: Tensor, first_remainder: Tensor, reach: Tensor
+    ) -> ScaleBounds:
+        """For z = F y' + R1 as above: frames [N, ..., D, D], radii [G], first_remainder and reach [N, ..., G]."""
+        n1, n2, n3, n4 = scale.network_bounds
+        framed, rows = (
+            torch.linalg.vector_norm(one, dim=-1).unsqueeze(-2) * (1 + ROUNDING)
+            for one in (scale.jacobian @ frames, scale.jacobian)
+        )
+        far, off, bent = reach.unsqueeze(-1), first_remainder.unsqueeze(-1), scale.hessian_norm.unsqueeze(-2)
+        first = framed * radii.unsqueeze(-1) + rows * off + (bent + far * n3 / 2) * far**2
+        second = torch.minimum(bent + far * n3, n2) * far**2
+        return cls(torch.minimum(first, n1 * far), second, n3 * far**3, n4 * far**4)
 
+    def third(self) -> Tensor:
+        """(T20): bounds [N, ..., G, O] on |D^3 softplus(n_i)[z, z, z]|."""
+        s1, s2, s3, _ = DERIVATIVE_BOUNDS["softplus"]
+        return s3 * self.first**3 + 3 * s2 * self.first * self.second + s1 * self.third_order
 
-def _inner_bounds(scale: ScaleExpansion, reach: Tensor) -> tuple[Tensor, Tensor, float]:
-    """(T21): v1 and v2, bounds on |Dn| and |D^2 n| within `reach`, and n3."""
-    n1, n2, n3, _ = scale.network_bounds
-    v1 = (scale.jacobian_norm + reach * scale.hessian_norm + reach**2 / 2 * n3).clamp(max=n1)
-    return v1, (scale.hessian_norm + reach * n3).clamp(max=n2), n3
+    def fourth(self) -> Tensor:
+        """(T19): bounds [N, ..., G, O] on |D^4 softplus(n_i)[z, z, z, z]|."""
+        s1, s2, s3, s4 = DERIVATIVE_BOUNDS["softplus"]
+        mixed = 3 * self.second**2 + 4 * self.first * self.third_order
+        return s4 * self.first**4 + 6 * s3 * self.first**2 * self.second + s2 * mixed + s1 * self.fourth_order

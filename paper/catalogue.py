@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,8 @@ OPTIONS = {
     "epochs": "--epochs",
     "seed": "--seed",
     "patients": "--patients",
+    "astar_patients": "--astar-patients",
+    "astar_seconds": "--astar-seconds",
     "distribution": "--distribution",
     "seconds": "--seconds",
     "device": "--device",
@@ -76,8 +79,13 @@ def chosen(names: Sequence[str]) -> list[AnyExperiment]:
 
 
 def write_page(outcomes: Sequence[Outcome], header: Mapping[str, Any], page: Path) -> None:
-    """Write `page` (Markdown) and, in a folder `images` beside it, the figures."""
-    parts = [INTRODUCTION, _conditions(header)]
+    """Write `page` (Markdown) and, in a folder `images` beside it, the figures.
+
+    Of a page that is there the sections of these experiments are replaced, and nothing else: others may be of another
+    folder, and what people wrote between them is theirs. A section tells its conditions where the page's head does not.
+    """
+    text, own = page.read_text(encoding="utf-8") if page.exists() else "", _conditions(header)
+    text = text or f"{INTRODUCTION}\n{own}"
     for outcome in outcomes:
         images = []
         for figure in outcome.figures:
@@ -85,9 +93,24 @@ def write_page(outcomes: Sequence[Outcome], header: Mapping[str, Any], page: Pat
             with stored(page.parent / image), atomic_file(page.parent / image) as scratch:
                 shutil.copyfile(figure, scratch)
             images.append(image)
-        parts.append(section(outcome, header, images))
+        conditions = "" if own in text.partition("\n## ")[0] else own
+        text = _with_section(text, outcome.experiment.name, section(outcome, header, images, conditions))
     with stored(page):
-        write_text_atomically(page, "\n".join(parts))
+        write_text_atomically(page, text.rstrip("\n") + "\n")
+
+
+def _with_section(text: str, name: str, words: str) -> str:
+    """The page with the section of an experiment replaced or, where there is none, put in its place in the order."""
+    section_of = "^## {}: .*?(?=^##|\\Z)"
+    found = re.search(section_of.format(name), text, re.DOTALL | re.MULTILINE)
+    if found is not None:
+        return text[: found.start()] + words + text[found.end() :]
+    order = list(EXPERIMENTS)
+    later = "|".join(order[order.index(name) + 1 :]) or "$^"
+    following = re.search(section_of.format(f"(?:{later})"), text, re.DOTALL | re.MULTILINE)
+    at = len(text) if following is None else following.start()
+    before = text[:at].rstrip("\n")
+    return f"{before}\n\n{words}{text[at:]}"
 
 
 def finished_outcomes(folder: Path) -> list[Outcome]:
@@ -101,13 +124,14 @@ def finished_outcomes(folder: Path) -> list[Outcome]:
     ]
 
 
-def section(outcome: Outcome, header: Mapping[str, Any], images: Sequence[Path]) -> str:
-    """One experiment as Markdown."""
+def section(outcome: Outcome, header: Mapping[str, Any], images: Sequence[Path], conditions: str = "") -> str:
+    """One experiment as Markdown; `conditions`, in words, come first."""
     experiment = outcome.experiment
     return "\n".join(
         [
             f"## {experiment.name}: {experiment.title}",
             "",
+            *([conditions] if conditions else []),
             *(line for image in images for line in (f"![{experiment.title}]({image.as_posix()})", "")),
             f"`{command(experiment, outcome.record.settings, header)}`",
             "",
@@ -117,6 +141,7 @@ def section(outcome: Outcome, header: Mapping[str, Any], images: Sequence[Path])
             "",
             _item(f"The paper: {experiment.paper}"),
             *(_item(f"Here: {sentence}") for sentence in experiment.findings(outcome.table)),
+            "",
             "",
         ]
     )

@@ -16,6 +16,9 @@ def whole_number(*names: str, help: str, least: int = 1, default: str | bool = T
     return typer.Option(*names, metavar="N", min=least, help=help, show_default=default)
 
 
+Workers = Annotated[int | None, whole_number(help="Processes at work, of one thread each.", default="all cores")]
+
+
 def repeated(option: str, help: str, default: str = "all") -> Any:
     """An option that may be repeated."""
     return typer.Option(option, metavar="NAME", help=f"{help}; may be repeated.", show_default=default)

@@ -23,11 +23,14 @@ from ifonly.simulate import sepsis_schema
 from paper.accuracy_study import AccuracySettings, Examiner, accuracy_by_cohort_size
 from paper.bench import JOURNAL, Bench, read_header
 from paper.catalogue import ALL, chosen, finished_outcomes, write_page
-from paper.command_parts import Json, as_table, repeated, whole_number
+from paper.command_parts import Json, Workers, as_table, repeated, whole_number
 from paper.evidence_command import evidence
 from paper.experiment import RECORD, NothingToDrawError, Outcome, carry_out, draw_again
 from paper.laboratory import Conditions, Laboratory, SettingsT
-from paper.real_stays import RECIPES, RealSettings, measure_model, real_cohort
+from paper.objective_command import objectives
+from paper.real_stays import RECIPES, RealSettings, real_cohort
+from paper.real_stays import carry_out as carry_out_real
+from paper.real_stays import fill_page as fill_real_page
 from paper.real_stays import summary as real_summary
 from paper.worlds import WORLDS
 from paper.worlds_study import carry_out as carry_out_worlds
@@ -61,6 +64,10 @@ def reproduce(
     ] = Path("runs/reproduce"),
     quick: Annotated[bool, typer.Option("--quick", help="Little of everything: minutes, to see it work.")] = False,
     patients: Annotated[int | None, _size("N", "Patients that single solves are about.", "200", 1)] = None,
+    astar_patients: Annotated[
+        int | None, _size("N", "Of these, those that A* is asked about in fig2.", "all", 1)
+    ] = None,
+    astar_seconds: Annotated[float | None, _size("S", "Limit of A* in fig2.", "that of --seconds", 0)] = None,
     distribution: Annotated[int | None, _size("N", "Patients of fig3b and fig3c.", "all", 1)] = None,
     seconds: Annotated[
         float | None, _size("S", "Limit of a single solve; what reaches it is shown as a lower bound.", "60", 0)
@@ -89,7 +96,10 @@ def reproduce(
     ] = False,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a page (Markdown) of all that the folder holds."),
+        typer.Option(
+            metavar="FILE",
+            help="Also write a page (Markdown) of all that the folder holds; other parts of a page stay.",
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace tables and figures of other settings; measurements are kept.")
@@ -117,6 +127,8 @@ def reproduce(
         _refuse_settings(context)
     sizes: dict[str, Any] = {
         "patients": patients,
+        "astar_patients": astar_patients,
+        "astar_seconds": astar_seconds,
         "distribution": distribution,
         "seconds": seconds,
         "device": device,
@@ -225,6 +237,25 @@ def _shown(outcome: Outcome) -> list[Any]:
     ]
 
 
+def page(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Where `reproduce` kept experiments.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE", help="The page (Markdown); figures go to images/ beside.")
+    ],
+) -> ExitCode:
+    """Put the experiments of folders into a page: their sections are replaced, all else on it stays.
+
+    Needs their tables and figures alone, neither cohort nor models.
+
+    Examples:
+    python -m paper page runs/paper runs/grid --to docs/results.md
+    """
+    for folder in folders:
+        write_page(finished_outcomes(folder), read_header(folder), to)
+    Output().show(f"page written to {to}")
+    return ExitCode.DONE
+
+
 def accuracy(
     model: Annotated[
         Path | None,
@@ -301,6 +332,7 @@ def worlds(
         str, typer.Option(metavar="NAME", help="Of features with a hard range: linear or bounded.")
     ] = "linear",
     seed: options.Seed = 0,
+    workers: Workers = None,
     page: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write the tables of all that the folder holds into this page."),
@@ -321,7 +353,7 @@ def worlds(
     settings = {"episodes": episodes, "asked": asked, "max_changes": max_changes, "seconds": seconds, "seed": seed}
     cells = cells_of(world or (), variant or (), recipe or (), **settings, scaling=scaling)
     with progress_bars() as bars:
-        done = carry_out_worlds(cells, out, progress=bars)
+        done = carry_out_worlds(cells, out, workers=workers or available_cores(), progress=bars)
     if page is not None:
         fill_page(page, read_cells(out))
     Output.as_json = json
@@ -339,10 +371,18 @@ def real(
     source: Annotated[
         Path,
         typer.Option(
-            "--source", metavar="FOLDER|FILE", help="MIMIC's tables as PhysioNet ships them, or the AI Clinician's."
+            "--source",
+            metavar="FOLDER|FILE",
+            help="MIMIC's tables as PhysioNet ships them, the AI Clinician's, or a stored cohort.",
         ),
     ],
-    rules: Annotated[CohortName, typer.Option("--cohort", help="Which stays.")] = CohortName.ALL_ADULTS,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where rows are kept; those that it holds are not repeated."),
+    ],
+    rules: Annotated[
+        CohortName, typer.Option("--cohort", help="Which stays; a stored cohort is taken as it is.")
+    ] = CohortName.ALL_ADULTS,
     recipe: Annotated[list[str] | None, repeated("--recipe", "auto, what a fit chooses, or paper")] = None,
     seed: Annotated[
         list[int] | None, typer.Option(metavar="N", help="Of the split and the fit; may be repeated.", show_default="0")
@@ -354,24 +394,30 @@ def real(
     max_changes: Annotated[int, whole_number("--max-changes", "-k", help="Changes per question, at most.")] = 3,
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="Limit of a single search.")] = 20.0,
     epochs: Annotated[int, whole_number(help="Of every fit.")] = 100,
+    workers: Workers = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table into this page.")] = None,
     json: Json = False,
 ) -> ExitCode:
     """Real stays: whether models explain subjects held out, and whether their answers show anything impossible.
 
-    A cohort is built as `ifonly build` does and split by subject; a model is fitted to one part, checked on
-    measured values of the other, and asked about its stays. Nothing is stored.
+    A cohort is built as `ifonly build` does and split by subject; a model is fitted to one part as `ifonly fit` does,
+    checked on measured values of the other, and asked about its stays. Every row (a recipe, a seed) is kept as soon as
+    it is finished: figures of all stays together, nothing of a single one.
 
     Examples:
-    python -m paper real --source mimic-iii-demo
-    python -m paper real --source mimic-iii-demo --recipe auto --seed 1 --seed 2 --asked 20 --json
+    python -m paper real --source mimic-iii-demo --out runs/real
+    python -m paper real --source mimic-iii-demo --recipe auto --seed 1 --seed 2 --asked 20 --out runs/some --json
     """
-    rows = []
+    wanted = [
+        RealSettings(name, number, test, asked, max_changes, seconds, epochs)
+        for number in seed or [0]
+        for name in recipe or RECIPES
+    ]
     with progress_bars() as bars:
         cohort = real_cohort(source, rules.value)
-        for name in recipe or RECIPES:
-            for number in seed or [0]:
-                settings = RealSettings(name, number, test, asked, max_changes, seconds, epochs)
-                rows.append(measure_model(cohort, settings, progress=bars))
+        rows = carry_out_real(cohort, wanted, out, workers=workers or available_cores(), progress=bars)
+    if page is not None:
+        fill_real_page(page, rows)
     Output.as_json = json
     output = Output()
     output.document({"models": [row.to_dict() for row in rows]})
@@ -387,7 +433,9 @@ app = typer.Typer(
     help="The paper's experiments, and how far learned counterfactuals are from the truth.",
 )
 add_command(app, "reproduce", reproduce)
+add_command(app, "page", page)
 add_command(app, "accuracy", accuracy)
 add_command(app, "worlds", worlds)
 add_command(app, "evidence", evidence)
+add_command(app, "objectives", objectives)
 add_command(app, "real", real)

@@ -1,6 +1,7 @@
 """Whether subject effects are taken in a known world, and what they do to answers: `python -m paper.effect_choice`.
 
-A model is fitted without and with effects; `choose_effects` decides; the best sequences under both are carried out.
+A model is fitted without effects, with them, and with the hidden columns recorded, which is the best that effects can
+hope for; `choose_effects` decides; the best sequences under each are carried out.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import typer
 
-from ifonly import Cohort, FitSettings, Limits, Problem, Query, TransitionModel, solve
+from ifonly import Cohort, FitSettings, Limits, Problem, Query, TransitionModel, fit, solve
 from ifonly.data.episode import FloatArray
 from ifonly.models.effect_choice import HELD_OUT, choose_effects
-from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, with_columns
+from ifonly.models.fit_effects import ROUNDS, fit_with_effects, fit_without_effects, with_columns
 from ifonly.models.recipes import find_recipe
-from paper.worlds import WORLDS, Recording
+from paper.worlds import PLAIN, WORLDS, Recording
 from paper.worlds_study import NEGLIGIBLE
 
 
@@ -42,10 +43,12 @@ def main(
     asked: int = 25,
     episodes: int = 500,
     changes: int = 3,
+    rounds: list[int] = [ROUNDS],  # noqa: B006  # typer wants a list
 ) -> None:
-    """Print the choice, and without and with effects the share of answers that truly help.
+    """Print the choice, and the share of answers that truly help, without effects, with them, and with all recorded.
 
-    Models that answer are those that were compared: fitted to four fifths of the episodes.
+    Models that answer are like those that were compared: fitted to four fifths of the episodes. `--rounds` may be
+    repeated.
     """
     recording = WORLDS[world].record(episodes + 200, seed, variant)
     cohort = recording.cohort(variant, "bounded")
@@ -56,13 +59,20 @@ def main(
     typer.echo(f"{world} {variant} {seed}: {choose_effects(model, train, settings=settings, seed=seed)}")
     part = train.split(test=HELD_OUT, seed=seed)[0]
     without = fit_without_effects(model, part, settings=settings, seed=seed)
-    effects = fit_with_effects(model, part, begun=without, settings=settings, seed=seed)
     nobody = with_columns(others, np.zeros((len(others.actions), len(others.schema.dynamic))))
-    for name, one, episodes_asked in (("without", without, nobody), ("with", effects, others)):
-        found = gains(one, recording, episodes_asked, changes)
-        promised, true = found.mean(axis=0)
-        share = 100 * (found[:, 1] > NEGLIGIBLE).mean()
-        typer.echo(f"{name:<8} truly help {share:3.0f} % of {len(found)}  promised {promised:.1f}  true {true:.1f}")
+    asked_of: dict[str, tuple[TransitionModel, Cohort]] = {"without": (without, nobody)}
+    for count in rounds:
+        found = fit_with_effects(model, part, rounds=count, begun=without, settings=settings, seed=seed)
+        asked_of[f"with, {count} rounds"] = found, others
+    shown = recording.cohort(PLAIN, "bounded")
+    everything = chosen.untrained(shown.schema, (64,))
+    seen = fit(everything, shown[:episodes].split(test=HELD_OUT, seed=seed)[0], settings=settings, seed=seed)
+    asked_of["all recorded"] = seen, shown[episodes : episodes + asked]
+    for name, (one, episodes_asked) in asked_of.items():
+        gained = gains(one, recording, episodes_asked, changes)
+        promised, true = gained.mean(axis=0)
+        share = 100 * (gained[:, 1] > NEGLIGIBLE).mean()
+        typer.echo(f"{name:<15} truly help {share:3.0f} % of {len(gained)}  promised {promised:.1f}  true {true:.1f}")
 
 
 if __name__ == "__main__":

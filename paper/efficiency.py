@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import polars as pl
@@ -56,6 +56,10 @@ class EfficiencySettings(SolveSettings):
     samples: tuple[int, ...] = (2000,)
     """M, sequences from which A* takes its anchors."""
     max_changes: tuple[int, ...] = (3,)
+    astar_patients: int | None = None
+    """Of the patients, how many A* is asked about, at most; None: all."""
+    astar_seconds: float | None = None
+    """Limit of every search by A*; None: as for the others."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,18 @@ class Efficiency(Experiment[EfficiencyT]):
         """Where to measure."""
 
     def run(self, bench: Bench, settings: EfficiencyT) -> pl.DataFrame:
-        """Both solvers for every patient at every point; patient by patient, so that an unfinished run is balanced."""
-        points = self.points(settings, bench.laboratory)
+        """Branch and bound for every patient at every point, and A* for those that it is asked about.
+
+        Patient by patient, so that an unfinished run is balanced.
+        """
+        points, patients = self.points(settings, bench.laboratory), bench.laboratory.patients(settings.patients)
+        papers = len(patients) if settings.astar_patients is None else settings.astar_patients
+        slower = settings if settings.astar_seconds is None else replace(settings, seconds=settings.astar_seconds)
         wanted = [
-            (point, _cell(episode, point.limits, point.max_changes, plan, settings))
-            for episode in bench.laboratory.patients(settings.patients)
+            (point, _cell(episode, point.limits, point.max_changes, plan, slower if plan else settings))
+            for number, episode in enumerate(patients)
             for point in points
-            for plan in (AnchorPlan(samples=point.samples), None)
+            for plan in ((AnchorPlan(samples=point.samples), None) if number < papers else (None,))
         ]
         rows = bench.measure((cell for _, cell in wanted), self.name)
         require_agreement(rows)

@@ -10,7 +10,7 @@ import typer
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output
 from ifonly.files import available_cores
-from paper.command_parts import Json, as_table, repeated, whole_number
+from paper.command_parts import Json, Workers, as_table, repeated, whole_number
 from paper.evidence_page import all_tables, fill_page, findings
 from paper.evidence_study import carry_out, cells_of, read_cells
 from paper.evidence_tables import answers_table
@@ -18,8 +18,8 @@ from paper.verdicts import Judged, final_rule, write_rule
 from paper.worlds import PLAIN, WORLDS
 
 QUICK_WORLDS, QUICK_VARIANTS = ["tumour", "glucose"], [PLAIN, "constant"]
-QUICK: dict[str, Any] = {"asked": 5, "seconds": 1.0, "objectives": 0, "epochs": 5}
-USUAL: dict[str, Any] = {"asked": 25, "seconds": 2.0, "objectives": 0}
+QUICK: dict[str, Any] = {"asked": 5, "seconds": 1.0, "epochs": 5}
+USUAL: dict[str, Any] = {"asked": 25, "seconds": 2.0}
 QUICK_EPISODES, EPISODES = [60], [500]
 
 
@@ -47,13 +47,7 @@ def evidence(
     seconds: Annotated[
         float | None, typer.Option(metavar="S", min=0, help="Limit of a single search.", show_default="2")
     ] = None,
-    objectives: Annotated[
-        int | None,
-        whole_number(help="Of these, how many are also put to other objectives.", least=0, default="0"),
-    ] = None,
-    workers: Annotated[
-        int | None, whole_number(help="Processes at work, of one thread each.", default="all cores")
-    ] = None,
+    workers: Workers = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little of everything: minutes, to see it work.")] = False,
     page: Annotated[
         Path | None,
@@ -77,7 +71,7 @@ def evidence(
     python -m paper evidence --episodes 500 --episodes 150 --out runs/evidence --page docs/evidence-study.md
     python -m paper evidence --out runs/evidence --rule src/ifonly/result/verdict.yaml
     """
-    stated = {"asked": asked, "seconds": seconds, "objectives": objectives}
+    stated = {"asked": asked, "seconds": seconds}
     settings = (QUICK if quick else USUAL) | {name: value for name, value in stated.items() if value is not None}
     cells = cells_of(
         world or (QUICK_WORLDS if quick else ()),

@@ -22,10 +22,10 @@ from paper.evidence_tables import (
     RULE,
     RULE_AND_CHECK,
     answers_table,
+    by_the_package,
     caught,
     caught_by_cell,
     cost_table,
-    objective_table,
     percent,
     probability_table,
     share,
@@ -47,37 +47,59 @@ HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
 def all_tables(cells: Sequence[Cell], table: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """The tables that there is anything to say in, by title; `table` is that of the cells' answers."""
     found = {
+        "The rule as it is, on seeds that it was not fitted to": _own_table(table),
         "Verdicts, by the world left out": world_table(table),
         "How likely answers are said to help": probability_table(table),
         "Each signal alone, and the rule": signal_table(table),
         "Every cell": truth_table(cells, table),
         "Seconds for an answer (median)": cost_table(table),
-        "Other objectives, on the same episodes": objective_table(cells),
     }
     return {title: frame for title, frame in found.items() if len(frame)}
 
 
+def _own_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Verdicts of the package's rule, by world; empty where no answer is fresh to it."""
+    fresh = by_the_package(table)
+    return world_table(fresh, "world") if len(fresh) else fresh
+
+
 def findings(cells: Sequence[Cell], table: pl.DataFrame) -> list[str]:
-    """What was reached and what was not, in sentences; none where there is only one world."""
+    """What was reached and what was not, in sentences; none where there is only one world.
+
+    First by the package's rule as it is, on seeds that it was not fitted to; then by rules fitted to other worlds.
+    """
     known = table.filter(pl.col(RULE).is_not_null())
     if not len(known):
         return []
-    return [_help_among_supported(known), *_harmful_caught(known), _within_intervals(known), *_lasting(cells)]
+    fresh = by_the_package(known)
+    own = [f"*The rule as it is.* {text}" for text in _reached_by(fresh, OF_OTHER_SEEDS)] if len(fresh) else []
+    return [*own, *_reached_by(known, IN_OTHER_WORLDS), *_lasting(cells)]
+
+
+OF_OTHER_SEEDS = "in cells of seeds that the rule was not fitted to"
+IN_OTHER_WORLDS = "in worlds that the rule was not fitted to"
+
+
+def _reached_by(known: pl.DataFrame, where: str) -> Iterator[str]:
+    """What a rule reached, as far as there are such answers."""
+    yield _help_among_supported(known, where)
+    yield from _harmful_caught(known)
+    yield _within_intervals(known)
 
 
 def _is(table: pl.DataFrame, verdict: Verdict) -> pl.Series:
     return table["verdict"] == verdict.value
 
 
-def _help_among_supported(known: pl.DataFrame) -> str:
+def _help_among_supported(known: pl.DataFrame, where: str) -> str:
     supported, helps = _is(known, Verdict.SUPPORTED), known["helps"]
     places = np.unique(known["world"].to_numpy(), return_inverse=True)[1]
     if not supported.any():
         return f"**No answer is supported**; of all answers, {share(helps)} truly help."
     over = share_over_seeds(helps.to_numpy(), supported.to_numpy(), places)
     return (
-        f"**Of the supported answers {share(helps.filter(supported))} truly help**, in worlds that the rule was not "
-        f"fitted to; {percent(supported)} of all answers are supported. The goal, {HELP:.0%}, was "
+        f"**Of the supported answers {share(helps.filter(supported))} truly help**, {where}; {percent(supported)} of "
+        f"all answers are supported. The goal, {HELP:.0%}, was "
         f"{_reached(over.mean >= 100 * HELP)}. Answers of a world are alike: with worlds as what is drawn by chance, "
         f"the share in percent and its 95 % interval are {over.show('{:.0f}')}. Of all answers, {share(helps)} help."
     )
@@ -104,7 +126,7 @@ def _within_intervals(known: pl.DataFrame) -> str:
     covered = known["covered"].to_numpy()
     rates = [covered[known["world"] == name].mean() for name in known["world"].unique()]
     return (
-        f"**The 90 % interval of the gain holds {percent(covered)} of the true gains**; {min(rates):.0%} to "
+        f"**The 90 % interval of the gain holds {covered.mean():.1%} of the true gains**; {min(rates):.0%} to "
         f"{max(rates):.0%} by world. The goal, {low:.0%} to {high:.0%}, was "
         f"{_reached(low <= covered.mean() <= high)} over all, and in {sum(low <= rate <= high for rate in rates)} of "
         f"{len(rates)} worlds."
@@ -121,7 +143,7 @@ def _lasting(cells: Sequence[Cell]) -> Iterator[str]:
         chosen = [cell for cell in cells if cell.settings.variant == variant and cell.answers]
         if not chosen:
             continue
-        helps = [np.mean([one.helps for one in cell.answers if one.evidence]) for cell in chosen]
+        helps = [np.mean([one.helps for one in cell.answers]) for cell in chosen]
         ends = f"{min(helps):.0%} to {max(helps):.0%}" if len(helps) > 1 else f"{helps[0]:.0%}"
         yield (
             f"**Something that lasts is hidden, *{variant}***: subject effects were chosen in "

@@ -7,21 +7,18 @@ the world. The verdict is judged by world: the rule that judges a world was fitt
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from ifonly import (
     BehaviourSettings,
     Ensemble,
-    EnsembleProblem,
     Episode,
     Evidence,
     FitSettings,
@@ -40,13 +37,14 @@ from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.evidence.recipes import fit_recipe
 from ifonly.models.base import TrainableModel
 from ifonly.models.recipes import RECIPES, Recipe
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, silent
 from ifonly.records import from_plain, to_plain
 from paper.cells import CellFolder
-from paper.worlds import WORLDS, Recording
+from paper.effect_slope import effect_slope
+from paper.worlds import PLAIN, WORLDS, Recording
 from paper.worlds_study import NEGLIGIBLE, attainable, require_known, variants_of
 
-FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 1}
+FORMAT: dict[str, Any] = {"format": "paper.evidence", "version": 2}
 
 HELD_OUT = 200
 """Episodes, at least, on which a model is checked; those that are asked about are among them."""
@@ -54,11 +52,6 @@ HIDDEN = (64,)
 STRENGTHS = (0.003, 0.01, 0.03, 0.1)
 """Fewer units than by default, and fewer strengths of the penalty: there are many cells."""
 CHOICES = BehaviourSettings(epochs=10)
-OBJECTIVES: tuple[str | float, ...] = ("mean", "worst", 0.25)
-"""What else may be maximised, beside the outcome under the centre, where objectives are compared."""
-CENTRE, WITH_SUPPORT = "centre", "supported"
-LEAST_SUPPORT = 0.05
-"""The `min_support` that is compared with them."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +69,6 @@ class CellSettings:
     max_changes: int = 3
     seconds: float = 5.0
     """Limit of a single search."""
-    objectives: int = 0
-    """Of the episodes asked about, those for which other objectives are solved, too."""
 
     def __post_init__(self) -> None:
         if self.world not in WORLDS:
@@ -98,13 +89,10 @@ class Answer:
     """One answer: what was promised, what is told of it, and what is true. Gains are over the recorded outcome."""
 
     episode: str
-    objective: str
-    """"centre", another objective, or "supported": the centre's best among what clinicians do."""
     promised: float
     true: float
     attainable: float
-    evidence: Evidence | None
-    """None for other objectives than the centre's."""
+    evidence: Evidence
     seconds: float
     """Of the search."""
     examined: float
@@ -131,12 +119,16 @@ class Cell:
     """Whether the model has subject effects."""
     unchanged: int
     answers: tuple[Answer, ...]
+    effect_slope: float | None
+    """How much of the effects that the model claims is found again in other episodes (`effect_slope`)."""
+    effect_error: float | None
+    """Its standard error."""
     seconds: float
     fit_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
-        rows = [{**vars(one), "evidence": one.evidence and to_plain(one.evidence)} for one in self.answers]
+        rows = [{**vars(one), "evidence": to_plain(one.evidence)} for one in self.answers]
         return {**FORMAT, **vars(self), "settings": asdict(self.settings), "answers": rows}
 
     @classmethod
@@ -146,41 +138,49 @@ class Cell:
         values["settings"] = CellSettings(**content["settings"])
         values["kinds"], values["weights"] = tuple(content["kinds"]), tuple(content["weights"])
         values["answers"] = tuple(
-            Answer(**{**row, "evidence": row["evidence"] and from_plain(Evidence, row["evidence"], what="evidence")})
+            Answer(**{**row, "evidence": from_plain(Evidence, row["evidence"], what="evidence")})
             for row in content["answers"]
         )
         return cls(**values)
 
 
+def combinations(
+    worlds: Iterable[str], variants: Iterable[str], seeds: Iterable[int]
+) -> Iterator[tuple[str, str, int]]:
+    """Every world, variant and seed that there is; of no worlds or variants named, all.
+
+    Variant by variant, so that what is finished first is of all worlds.
+    """
+    names, wanted = list(worlds) or list(WORLDS), list(variants)
+    require_known("world", names, WORLDS)
+    known = [variants_of(WORLDS[name]) for name in names]
+    require_known("variant", wanted, [variant for of_world in known for variant in of_world])
+    for seed in seeds:
+        for together in itertools.zip_longest(*known):
+            pairs = zip(names, together, strict=True)
+            yield from ((name, one, seed) for name, one in pairs if one and (not wanted or one in wanted))
+
+
 def cells_of(
     worlds: Iterable[str], variants: Iterable[str], seeds: Iterable[int], sizes: Iterable[int], **settings: Any
 ) -> list[CellSettings]:
-    """Every combination; of no worlds or variants named, all. Little data is asked of plain variants alone."""
-    names, wanted = list(worlds) or list(WORLDS), list(variants)
-    require_known("world", names, WORLDS)
-    require_known("variant", wanted, [variant for name in names for variant in variants_of(WORLDS[name])])
-    largest = max(sizes := list(sizes))
+    """Every combination, seed by seed and the largest first; little data is asked of plain variants alone."""
+    places, largest = list(combinations(worlds, variants, seeds)), max(sizes := list(sizes))
     return [
         CellSettings(name, variant, seed, size, **settings)
-        for seed in seeds
-        for name in names
-        for variant in variants_of(WORLDS[name])
-        for size in sizes
-        if (not wanted or variant in wanted) and (size == largest or variant == "plain")
+        for now in dict.fromkeys(seed for *_, seed in places)
+        for size in sorted(sizes, reverse=True)
+        for name, variant, seed in places
+        if seed == now and (size == largest or variant == PLAIN)
     ]
 
 
 def carry_out(
     cells: Sequence[CellSettings], folder: Path, *, workers: int = 1, progress: Progress = silent
 ) -> list[Cell]:
-    """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them."""
-    kept = kept_in(folder)
-    missing = [settings for settings in cells if kept.find(settings) is None]  # refused before any work
-    done = len(cells) - len(missing)
-    progress(Tick("evidence", done, len(cells)))
-    for number, _ in enumerate(_kept(missing, folder, workers), start=done + 1):
-        progress(Tick("evidence", number, len(cells)))
-    return [cell for settings in cells if (cell := kept.find(settings)) is not None]
+    """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them, in order."""
+    found = kept_in(folder).carry_out(cells, measure, workers=workers, progress=progress)
+    return sorted(found, key=_order)
 
 
 def kept_in(folder: Path) -> CellFolder[Cell]:
@@ -188,33 +188,16 @@ def kept_in(folder: Path) -> CellFolder[Cell]:
     return CellFolder(folder, Cell, FORMAT)
 
 
-def _kept(missing: Sequence[CellSettings], folder: Path, workers: int) -> Iterator[None]:
-    """Measure and keep these cells; one item as soon as one is finished. A single worker is this very process."""
-    if workers == 1:
-        for settings in missing:
-            _keep(settings, folder)
-            yield
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from (finished.result() for finished in as_completed([pool.submit(_keep, s, folder) for s in missing]))
-
-
-def _keep(settings: CellSettings, folder: Path) -> None:
-    """Measure one cell and write it down."""
-    torch.set_num_threads(1)
-    kept_in(folder).keep(measure(settings))
-
-
 def read_cells(folder: Path) -> list[Cell]:
-    """All that a folder holds, in the order of worlds and variants, the larger cells first."""
-    names = list(WORLDS)
+    """All that a folder holds, in order."""
+    return sorted(kept_in(folder).all(), key=_order)
 
-    def order(cell: Cell) -> tuple[int, int, int, int]:
-        settings = cell.settings
-        variant = variants_of(WORLDS[settings.world]).index(settings.variant)
-        return names.index(settings.world), variant, -settings.episodes, settings.seed
 
-    return sorted(kept_in(folder).all(), key=order)
+def _order(cell: Cell) -> tuple[int, int, int, int]:
+    """By world and variant, the larger cells first."""
+    settings = cell.settings
+    variant = variants_of(WORLDS[settings.world]).index(settings.variant)
+    return list(WORLDS).index(settings.world), variant, -settings.episodes, settings.seed
 
 
 def measure(settings: CellSettings) -> Cell:
@@ -224,10 +207,9 @@ def measure(settings: CellSettings) -> Cell:
     recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, "bounded")
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
-    recipes = [_quicker(recipe) for recipe in RECIPES.values()]
     fitted = fit_recipe(
         train,
-        recipes=recipes,
+        recipes=usual_recipes(),
         hidden=HIDDEN,
         refits="kinds",
         subject_effect="auto",
@@ -238,10 +220,14 @@ def measure(settings: CellSettings) -> Cell:
     behaviour = fit_behaviour(train, settings=CHOICES, seed=settings.seed)
     fit_seconds = time.perf_counter() - started
     check = check_model(fitted, held_out, seed=settings.seed)
-    asker = _Asker(settings, recording, fitted.for_search(), behaviour)
+    frozen = fitted.for_search()
+    weights = np.array([-world.penalties.get(feature.name, 0.0) for feature in train.schema.dynamic])
+    effects = effect_slope(frozen, behaviour, held_out, weights)
+    asker = _Asker(settings, recording, frozen, behaviour)
     asked = held_out[: settings.asked]
     best = attainable(recording, asked.ids, settings.max_changes).tolist()
-    answers = [answer for number, pair in enumerate(zip(asked, best, strict=True)) for answer in asker(number, *pair)]
+    found = [asker(*pair) for pair in zip(asked, best, strict=True)]
+    answers = tuple(answer for answer in found if answer is not None)
     labels = fitted.labels if isinstance(fitted, Ensemble) else ()
     assert model.fit_report is not None, "it was just fitted"
     return Cell(
@@ -251,16 +237,19 @@ def measure(settings: CellSettings) -> Cell:
         weights=tuple(label.weight for label in labels),
         recipe=next((row.recipe for row in model.fit_report.recipes if row.chosen), ""),
         effects=bool(model.fit_report.effects),
-        unchanged=settings.asked - sum(one.objective == CENTRE for one in answers),
-        answers=tuple(answers),
+        unchanged=settings.asked - len(answers),
+        answers=answers,
+        effect_slope=None if effects is None else effects.slope,
+        effect_error=None if effects is None else effects.error,
         seconds=time.perf_counter() - started,
         fit_seconds=fit_seconds,
     )
 
 
-def _quicker(recipe: Recipe) -> Recipe:
-    """The recipe with fewer strengths to compare."""
-    return replace(recipe, strengths=STRENGTHS) if len(recipe.strengths) > 1 else recipe
+def usual_recipes() -> list[Recipe]:
+    """All recipes, with fewer strengths to compare."""
+    several = ((recipe, len(recipe.strengths) > 1) for recipe in RECIPES.values())
+    return [replace(recipe, strengths=STRENGTHS) if compared else recipe for recipe, compared in several]
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,11 +261,8 @@ class _Asker:
     model: TrainableModel
     behaviour: BehaviourModel
 
-    def __call__(self, number: int, episode: Episode, best: float) -> Iterator[Answer]:
-        """The centre's answer, examined; for the first few episodes also those of other objectives.
-
-        `best` is what is attainable.
-        """
+    def __call__(self, episode: Episode, best: float) -> Answer | None:
+        """The answer, examined; None where nothing is changed. `best` is what is attainable."""
         query = Query(
             self.recording.world.reward,
             self.settings.max_changes,
@@ -288,31 +274,22 @@ class _Asker:
         problem = Problem.from_episode(episode, self.model, query)
         result = solve(problem)
         if not result.changes:
-            return
+            return None
         started = time.perf_counter()
         evidence = examine(problem, result, behaviour=self.behaviour)
-        seconds = time.perf_counter() - started
-        yield replace(self._answer(CENTRE, result, best), evidence=evidence, examined=seconds)
-        if number < self.settings.objectives:
-            for objective in OBJECTIVES:
-                asked = query.with_changes(objective=objective, honest=False)
-                together = EnsembleProblem.from_episode(episode, self.model, asked)
-                yield self._answer(str(objective), solve(together), best)
-            least = query.with_changes(min_support=LEAST_SUPPORT, honest=False)
-            yield self._answer(
-                WITH_SUPPORT, solve(Problem.from_episode(episode, self.model, least, support=self.behaviour)), best
-            )
-
-    def _answer(self, objective: str, result: Result, best: float) -> Answer:
-        ids, actions = [result.episode], np.array([result.actions])
-        before: FloatArray = self.recording.outcomes[self.recording.places(ids)]
         return Answer(
             episode=result.episode,
-            objective=objective,
             promised=result.improvement,
-            true=float(self.recording.replay(ids, actions).outcomes[0] - before[0]),
+            true=true_gain(self.recording, result),
             attainable=best,
-            evidence=None,
+            evidence=evidence,
             seconds=result.stats.seconds,
-            examined=0.0,
+            examined=time.perf_counter() - started,
         )
+
+
+def true_gain(recording: Recording, result: Result) -> float:
+    """What an answer truly gains over the recorded outcome."""
+    ids, actions = [result.episode], np.array([result.actions])
+    before: FloatArray = recording.outcomes[recording.places(ids)]
+    return float(recording.replay(ids, actions).outcomes[0] - before[0])

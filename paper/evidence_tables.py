@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,13 +19,16 @@ from ifonly import Evidence, Verdict
 from ifonly.data.episode import FloatArray
 from ifonly.intervals import share_interval
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
-from paper.evidence_study import CENTRE, OBJECTIVES, WITH_SUPPORT, Answer, Cell
-from paper.verdicts import BELIEVABLE, SUPPORTED, BoolArray, Judged, left_out
+from paper.evidence_study import Answer, Cell
+from paper.verdicts import BELIEVABLE, RULE_SEEDS, SUPPORTED, BoolArray, Judged, left_out
 from paper.warning_tables import FALSE_ALARMS, limit_for
 
 ALL = "all"
 RULE = "the rule, of other worlds"
 RULE_AND_CHECK = "the same, failed models last"
+OWN = "by the package: "
+"""Before columns that are by the rule of the package as it is, whatever it was fitted to."""
+FOUND_AGAIN = "effects found again elsewhere"
 ENOUGH_HARMFUL = 10
 """Harmful answers that a world must have for a share of them to be told."""
 NOTHING = "-"
@@ -76,13 +80,12 @@ READINGS: dict[str, Reading] = {
 
 def answers_table(cells: Sequence[Cell]) -> pl.DataFrame:
     """A line for every examined answer, in the order of the cells; see `_line` for the columns."""
-    rows = [(number, cell, one) for number, cell in enumerate(cells) for one in cell.answers if one.evidence]
+    rows = [(number, cell, one) for number, cell in enumerate(cells) for one in cell.answers]
     judged = Judged.of(cells)
     several = len(set(judged.world)) > 1
     found: Iterator[tuple[float, bool]] = zip(*left_out(judged), strict=True) if several else iter(())
     lines = []
     for number, cell, answer in rows:
-        assert answer.evidence is not None, "others are not among them"
         full = several and signals_of(answer.evidence) is not None
         probability, covered = next(found) if full else (None, None)
         lines.append({"cell": number, **_line(cell, answer, answer.evidence, probability), "covered": covered})
@@ -98,6 +101,7 @@ def _line(cell: Cell, answer: Answer, evidence: Evidence, probability: float | N
         "world": settings.world,
         "variant": settings.variant,
         "episodes": settings.episodes,
+        "seed": settings.seed,
         "promised": answer.promised,
         "debiased": None if estimate is None else estimate.gain,
         "true": answer.true,
@@ -107,9 +111,29 @@ def _line(cell: Cell, answer: Answer, evidence: Evidence, probability: float | N
         RULE_AND_CHECK: None if known is None else known - failed,
         "seconds": answer.seconds,
         "examined": answer.examined,
+        **_of_package(answer, evidence),
         **{name: read(evidence) for name, read in READINGS.items()},
+        FOUND_AGAIN: cell.effect_slope,
         **{_of_rule(name.value): signals.get(name) for name in SIGNALS},
     }
+
+
+def _of_package(answer: Answer, evidence: Evidence) -> dict[str, Any]:
+    """What the package itself says of one answer."""
+    judgement, estimate = evidence.judgement, evidence.estimate
+    return {
+        OWN + "verdict": evidence.verdict.value,
+        OWN + RULE: None if judgement is None else judgement.probability,
+        OWN + "covered": None if estimate is None else estimate.low <= answer.true <= estimate.high,
+    }
+
+
+def by_the_package(table: pl.DataFrame) -> pl.DataFrame:
+    """The answers of seeds that the package's rule was not fitted to, with its verdicts, as it is, in place of those of
+    rules that were fitted to other worlds."""
+    fresh = table.filter(~pl.col("seed").is_in(RULE_SEEDS))
+    own = {name.removeprefix(OWN): pl.col(name) for name in table.columns if name.startswith(OWN)}
+    return fresh.with_columns(**own).with_columns((pl.col(RULE) + pl.col("check failed")).alias(RULE_AND_CHECK))
 
 
 def _of_rule(name: str) -> str:
@@ -118,11 +142,11 @@ def _of_rule(name: str) -> str:
 
 def truth_table(cells: Sequence[Cell], table: pl.DataFrame) -> pl.DataFrame:
     """For each cell, as text: what is true of its answers, and what was told of them."""
-    largest = max(cell.settings.episodes for cell in cells)
+    usual = statistics.mode(cell.settings.episodes for cell in cells)
     lines = []
     for number, cell in enumerate(cells):
         part, settings = table.filter(pl.col("cell") == number), cell.settings
-        size = "" if settings.episodes == largest else f", {settings.episodes} episodes"
+        size = "" if settings.episodes == usual else f", {settings.episodes} episodes"
         seed = f", seed {settings.seed}" if settings.seed else ""
         lines.append(
             {
@@ -149,13 +173,13 @@ def _verdicts(part: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def world_table(table: pl.DataFrame) -> pl.DataFrame:
+def world_table(table: pl.DataFrame, first: str = "world left out") -> pl.DataFrame:
     """For each world and for all, as text: verdicts by a rule that was fitted to the other worlds."""
     parts = [(str(name), table.filter(pl.col("world") == name)) for name in table["world"].unique(maintain_order=True)]
     return pl.DataFrame(
         [
             {
-                "world left out": name,
+                first: name,
                 "answers": f"{len(part)}",
                 "truly help": share(part["helps"]),
                 **_verdicts(part),
@@ -181,7 +205,7 @@ def probability_table(table: pl.DataFrame) -> pl.DataFrame:
 
 def signal_table(table: pl.DataFrame) -> pl.DataFrame:
     """For each signal alone and for the rule, as text: how well it tells harmful answers from those that help."""
-    names = [*READINGS, *(_of_rule(name.value) for name in SIGNALS), RULE, RULE_AND_CHECK]
+    names = [*READINGS, FOUND_AGAIN, *(_of_rule(name.value) for name in SIGNALS), RULE, RULE_AND_CHECK]
     known = table.filter(pl.col(RULE).is_not_null())
     helps, worlds = known["helps"].to_numpy(), known["world"].to_numpy()
     return pl.DataFrame([_signal(name, _scores(known, name), helps, worlds) for name in names if len(known)])
@@ -260,31 +284,6 @@ def cost_table(table: pl.DataFrame) -> pl.DataFrame:
         search, evidence = np.median(part["seconds"].to_numpy()), np.median(part["examined"].to_numpy())
         ratio = f"{evidence / search:.1f}" if search > 0 else NOTHING
         lines.append({"cells": name, "search": f"{search:.2f}", "evidence": f"{evidence:.2f}", "ratio": ratio})
-    return pl.DataFrame(lines)
-
-
-def objective_table(cells: Sequence[Cell]) -> pl.DataFrame:
-    """For each objective, as text: what its answers promise and what is true, on the same episodes; empty if none."""
-    wanted = [CENTRE, *map(str, OBJECTIVES), WITH_SUPPORT]
-    found: dict[tuple[int, str], dict[str, Answer]] = {}
-    for number, cell in enumerate(cells):
-        for answer in cell.answers:
-            found.setdefault((number, answer.episode), {})[answer.objective] = answer
-    complete = {key: one for key, one in found.items() if len(one) == len(wanted)}
-    lines = []
-    for number in dict.fromkeys(number for number, _ in complete):
-        for objective in wanted:
-            answers = [one[objective] for (place, _), one in complete.items() if place == number]
-            lines.append(
-                {
-                    "cell": cells[number].settings.file.removesuffix(".json"),
-                    "objective": objective,
-                    "truly help": f"{sum(one.helps for one in answers)} of {len(answers)}",
-                    "promised": _number(float(np.mean([one.promised for one in answers]))),
-                    "true": _number(float(np.mean([one.true for one in answers]))),
-                    "median seconds": f"{np.median([one.seconds for one in answers]):.2f}",
-                }
-            )
     return pl.DataFrame(lines)
 
 

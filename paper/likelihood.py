@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import matplotlib as mpl
@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from ifonly import LocationScale, Scaler, fit
+from ifonly import LocationScale, Scaler
 from ifonly.models.crossval import CrossValidationRow
 from ifonly.models.fit import evaluate
+from ifonly.models.fit_ensemble import fit_limits
 from paper.bench import Bench, Cell, Row
 from paper.experiment import Experiment
 from paper.laboratory import Laboratory, Limits, Settings
@@ -26,27 +27,29 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.1, 1.2, 1.5)
 
 @dataclass(frozen=True)
 class FoldCell(Cell):
-    """The log-likelihood of one fold under a model fitted to the others."""
+    """The log-likelihoods of one fold under models fitted to the others, which differ in their limits alone."""
 
-    limits: Limits | None
+    limits: tuple[Limits | None, ...]
     """None: unconstrained."""
     fold: int
     folds: int
+    device: str = "cpu"
 
-    kind: ClassVar[str] = "fold"
+    kind: ClassVar[str] = "folds of limits"
 
     def measure(self, laboratory: Laboratory) -> Row:
-        """Fit and evaluate, as `ifonly.cross_validate` does."""
+        """Fit and evaluate, as `ifonly.cross_validate` does, but all models together."""
         started = time.perf_counter()
         conditions, cohort = laboratory.conditions, laboratory.cohort()
         train, held_out = cohort.folds(self.folds, seed=conditions.seed)[self.fold]
-        model = LocationScale(cohort.schema, hidden=conditions.hidden, lipschitz=self.limits)
-        fitted = fit(model, train, settings=laboratory.fit_settings(), seed=conditions.seed + self.fold)
-        value = evaluate(fitted, held_out, coordinates=Scaler.fit(cohort))
+        models = [LocationScale(cohort.schema, hidden=conditions.hidden, lipschitz=limits) for limits in self.limits]
+        settings = replace(laboratory.fit_settings(), device=self.device)
+        fitted = fit_limits(models, train, settings=settings, seed=conditions.seed + self.fold)
+        coordinates = Scaler.fit(cohort)
         return {
             "status": "done",
             "reason": None,
-            "log_likelihood": value,
+            "log_likelihoods": [evaluate(model, held_out, coordinates=coordinates) for model in fitted],
             "seconds": time.perf_counter() - started,
         }
 
@@ -58,10 +61,12 @@ class GridSettings(Settings):
     location: tuple[float, ...] = GRID
     scale: tuple[float, ...] = GRID
     folds: int = 5
+    device: str = "cpu"
 
 
 class LikelihoodLoss(Experiment[GridSettings]):
-    """A cross-validation by patient over the grid, and of the unconstrained model; each fit is one cell."""
+    """A cross-validation by patient over the grid, and of the unconstrained model; the fits of some limits on a
+    fold are one cell."""
 
     name = "fig5"
     title = "Loss of log-likelihood under Lipschitz limits"
@@ -75,15 +80,26 @@ class LikelihoodLoss(Experiment[GridSettings]):
     def run(self, bench: Bench, settings: GridSettings) -> pl.DataFrame:
         """One row per pair of limits, the unconstrained model (null) first; only those with every fold finished."""
         grid: list[Limits | None] = [None, *((one, two) for one in settings.location for two in settings.scale)]
+        # On a GPU all limits of a fold are trained together; on processors, which have several folds to do at once,
+        # those of one L_h.
+        groups = [tuple(grid)]
+        if settings.device == "cpu":
+            groups = [(None,), *(tuple((one, two) for two in settings.scale) for one in settings.location)]
         # Fold by fold, so that an unfinished run has few folds of all limits rather than all folds of a few.
-        cells = {
-            (limits, fold): FoldCell(limits, fold, settings.folds) for fold in range(settings.folds) for limits in grid
+        cells = [
+            FoldCell(group, fold, settings.folds, settings.device) for fold in range(settings.folds) for group in groups
+        ]
+        rows = bench.measure(cells, self.name)
+        found = {
+            (limits, cell.fold): float(value)
+            for cell in cells
+            if cell in rows
+            for limits, value in zip(cell.limits, rows[cell]["log_likelihoods"], strict=True)
         }
-        rows = bench.measure(cells.values(), self.name)
-        complete = [fold for fold in range(settings.folds) if all(cells[limits, fold] in rows for limits in grid)]
+        complete = [fold for fold in range(settings.folds) if all((limits, fold) in found for limits in grid)]
         if len(complete) < 2:
             return pl.DataFrame()
-        values = {limits: [float(rows[cells[limits, fold]]["log_likelihood"]) for fold in complete] for limits in grid}
+        values = {limits: [found[limits, fold] for fold in complete] for limits in grid}
         compared = [CrossValidationRow.of(limits, values[limits], values[None]) for limits in grid]
         return pl.DataFrame(
             {

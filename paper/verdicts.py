@@ -34,6 +34,8 @@ CLEAR = {"choice": 0.002, "earlier": 0.01}
 """Signs of something hidden that keep an answer from being supported: those of which a model's check warns, too. They
 were not fitted: other signals are about the model's errors, and say nothing about what all records share."""
 INTERVAL = (0.05, 0.95)
+RULE_SEEDS = (0,)
+"""Seeds of the cells that the package's rule was fitted to; cells of others are fresh to it."""
 HEADER = """\
 # How signals of evidence become a verdict (ifonly.result.verdict), fitted on known worlds by
 # `python -m paper evidence --rule`; docs/evidence-study.md has what it was fitted to and how often it is wrong.
@@ -55,18 +57,17 @@ class Judged:
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Judged:
-        """The centre's answers of all cells, as far as they were examined in full."""
-        rows = [(cell.settings, one) for cell in cells for one in cell.answers if one.evidence is not None]
-        known = [(*row, signals_of(row[1].evidence)) for row in rows if row[1].evidence is not None]
-        full = [(settings, one, found) for settings, one, found in known if found is not None]
+        """The answers of all cells, as far as they were examined in full."""
+        rows = [(cell.settings, one, signals_of(one.evidence)) for cell in cells for one in cell.answers]
+        full = [(settings, one, found) for settings, one, found in rows if found is not None]
         return cls(
             np.array([[found[name] for name in SIGNALS] for _, _, found in full]),
             np.array([one.helps for _, one, _ in full]),
             np.array([settings.world for settings, _, _ in full]),
             np.array([settings.variant for settings, _, _ in full]),
             np.array([_surplus(one) for _, one, _ in full]),
-            np.array([bool(one.evidence and one.evidence.check and one.evidence.check.failed) for _, one, _ in full]),
-            np.array([bool(one.evidence and one.evidence.hidden_clearly) for _, one, _ in full]),
+            np.array([bool(one.evidence.check and one.evidence.check.failed) for _, one, _ in full]),
+            np.array([one.evidence.hidden_clearly for _, one, _ in full]),
         )
 
     def take(self, rows: BoolArray) -> Judged:
@@ -75,7 +76,6 @@ class Judged:
 
 
 def _surplus(answer: Answer) -> float:
-    assert answer.evidence is not None, "only examined answers are judged"
     estimate = estimate_of(answer.evidence)
     assert estimate is not None, "it has signals"
     return (answer.true - estimate.gain) / estimate.scale

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 
-from ifonly import Cohort, FitSettings, LocationScale, ModelCheck, Result, Status, check_model, fit
+from ifonly import Cohort, ModelCheck, Result, Status, check_model
 from ifonly.data.episode import FloatArray
 from ifonly.data.plain import did_you_mean
 from ifonly.errors import InputError
-from ifonly.evidence.recipes import fit_recipe
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import evaluate
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, silent
 from ifonly.records import finite
+from ifonly.study.plan import FitPlan
 from paper import asking
 from paper.accuracy import random_changes
 from paper.cells import CellFolder
+from paper.fitting import fit_as_planned
 from paper.worlds import PLAIN, WORLDS, Recording, Scaling, World
 
 FORMAT: dict[str, Any] = {"format": "paper.worlds", "version": 1}
-Recipe = Callable[[Cohort, int, Progress], TrainableModel]
-"""Makes a fitted model of a cohort and a seed."""
 
 HELD_OUT = 200
 """Episodes, at least, on which a model is checked; those that are asked about are among them."""
@@ -38,26 +36,13 @@ NEGLIGIBLE = 1e-9
 """Gains up to this size are none."""
 
 
-def _location_scale(
-    cohort: Cohort, seed: int, progress: Progress, *, limits: tuple[float, float] | None
-) -> TrainableModel:
-    return fit(LocationScale(cohort.schema, lipschitz=limits), cohort, settings=FIT, seed=seed, progress=progress)
-
-
-FIT = FitSettings(batch_size=512, learning_rate=2e-3)
-"""Twice the default batch and rate, so half the steps: there are many cells."""
-
-
-def _compared(cohort: Cohort, seed: int, progress: Progress) -> TrainableModel:
-    return fit_recipe(cohort, settings=FIT, seed=seed, progress=progress)
-
-
-RECIPES: dict[str, Recipe] = {
-    "paper": partial(_location_scale, limits=(1.0, 0.1)),
-    "free": partial(_location_scale, limits=None),
-    "auto": _compared,
+RECIPES: dict[str, FitPlan] = {
+    "paper": FitPlan(recipe="paper"),
+    "free": FitPlan(lipschitz=(None, None)),
+    "auto": FitPlan(refits=0),
 }
-"""How a model is made, by name: the paper's limits L_h = 1 and L_phi = 0.1, none, and what `ifonly fit` chooses."""
+"""How a model is made, by name: the paper's limits L_h = 1 and L_phi = 0.1, none, and `ifonly fit` without options, but
+for the members beside its model, which change no answer."""
 
 
 @dataclass(frozen=True)
@@ -158,19 +143,11 @@ class WorldCell:
         return cls(**values)
 
 
-def carry_out(cells: Sequence[CellSettings], folder: Path, *, progress: Progress = silent) -> list[WorldCell]:
+def carry_out(
+    cells: Sequence[CellSettings], folder: Path, *, workers: int = 1, progress: Progress = silent
+) -> list[WorldCell]:
     """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them."""
-    kept = kept_in(folder)
-    stored = [kept.find(settings) for settings in cells]  # what does not fit is refused before any work
-    done = []
-    for number, (settings, known) in enumerate(zip(cells, stored, strict=True)):
-        progress(Tick("worlds", number, len(cells)))
-        cell = known or measure(settings, progress=progress)
-        if known is None:
-            kept.keep(cell)
-        done.append(cell)
-    progress(Tick("worlds", len(cells), len(cells)))
-    return done
+    return kept_in(folder).carry_out(cells, measure, workers=workers, progress=progress)
 
 
 def kept_in(folder: Path) -> CellFolder[WorldCell]:
@@ -196,15 +173,15 @@ def variants_of(world: World) -> list[str]:
     return [PLAIN, *(variant.name for variant in world.variants)]
 
 
-def measure(settings: CellSettings, *, progress: Progress = silent) -> WorldCell:
+def measure(settings: CellSettings) -> WorldCell:
     """Record, fit, check, ask, and replay every answer in the world, with the noise that the episode truly had."""
     started = time.perf_counter()
     world = WORLDS[settings.world]
     recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, settings.scaling)
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
-    model = RECIPES[settings.recipe](train, settings.seed, progress)
-    check = check_model(model, held_out, seed=settings.seed, progress=progress)
+    model = fit_as_planned(train, replace(RECIPES[settings.recipe], seed=settings.seed))
+    check = check_model(model, held_out, seed=settings.seed)
     signals = asking.check_signals(check)
     likelihood = evaluate(model, held_out, coordinates="original") + float(np.log(train.states.std(axis=0)).sum())
     asked = held_out[: settings.asked]
@@ -218,7 +195,7 @@ def measure(settings: CellSettings, *, progress: Progress = silent) -> WorldCell
         random_sequences=RANDOM_SEQUENCES * len(asked),
         random_helped=helped,
         random_gain=gain,
-        answers=tuple(_answers(recording, asked, model, settings, progress)),
+        answers=tuple(_answers(recording, asked, model, settings)),
         seconds=time.perf_counter() - started,
     )
 
@@ -265,16 +242,14 @@ def attainable(recording: Recording, ids: Sequence[str], max_changes: int) -> Fl
 
 
 @torch.no_grad()
-def _answers(
-    recording: Recording, asked: Cohort, model: TrainableModel, settings: CellSettings, progress: Progress
-) -> Iterator[Answer]:
+def _answers(recording: Recording, asked: Cohort, model: TrainableModel, settings: CellSettings) -> Iterator[Answer]:
     searched = model.for_search()
     question = asking.Question(
         settings.max_changes, recording.world.reward, allow_failed_model=True, seconds=settings.seconds
     )
     best = attainable(recording, asked.ids, settings.max_changes)
     deviations = asked.states.std(axis=0)
-    for number, episode in enumerate(asked):
+    for episode, most in zip(asked, best, strict=True):
         result = asking.answer(question.problem(episode, searched))
         course = recording.replay([episode.id], np.array([result.actions]))
         shown = [recording.world.columns("dynamic").index(feature.name) for feature in asked.schema.dynamic]
@@ -289,11 +264,10 @@ def _answers(
             if result.clipped_outcome is None or observed is None
             else finite(result.clipped_outcome - observed),
             true=float(course.outcomes[0] - _recorded(recording, [episode.id])[0]),
-            attainable=float(best[number]),
+            attainable=float(most),
             **judged,
             seconds=result.stats.seconds,
         )
-        progress(Tick("answers", number + 1, len(asked)))
 
 
 def _judged(world: World, result: Result, truth: FloatArray, deviations: FloatArray) -> dict[str, Any]:

@@ -12,11 +12,50 @@ import polars as pl
 
 from ifonly.intervals import share_interval
 from paper.catalogue import WIDTH, fill_between, markdown_table
-from paper.worlds import WORLDS
+from paper.worlds import PLAIN, WORLDS
 from paper.worlds_study import Answer, WorldCell, is_proven
 
 BEGIN, END = "<!-- tables: python -m paper worlds --page -->", "<!-- end of tables -->"
 """Between these lines of a page the command writes its tables."""
+
+
+def overview(cells: Sequence[WorldCell]) -> pl.DataFrame:
+    """One row per recipe, cells with everything recorded and those that hide something apart, as text."""
+    groups: dict[tuple[str, bool], list[WorldCell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.settings.variant != PLAIN):
+        groups.setdefault((_named(cell)["recipe"], cell.settings.variant == PLAIN), []).append(cell)
+    return pl.DataFrame([_together(members, recipe, plain) for (recipe, plain), members in groups.items()])
+
+
+def _together(cells: Sequence[WorldCell], recipe: str, plain: bool) -> dict[str, str]:
+    given, verdicts = [cell for cell in cells if cell.given], [cell.verdict for cell in cells]
+    return {
+        "recorded": "everything" if plain else "something hidden",
+        "recipe": recipe,
+        "cells": str(len(cells)),
+        "truly help": _share(sum(cell.helped for cell in given), sum(len(cell.given) for cell in given)),
+        "by cell": _range([cell.helped / len(cell.given) for cell in given], "{:.0%}"),
+        "true / promised": _range([ratio for cell in given if (ratio := _ratio(cell)) is not None], "{:.2f}"),
+        "impossible states": _range([hits / count for hits, count in map(_impossible, given) if count], "{:.1%}"),
+        "check: pass, warn, fail": ", ".join(str(verdicts.count(one)) for one in ("pass", "warn", "fail")),
+    }
+
+
+def _ratio(cell: WorldCell) -> float | None:
+    """The mean true gain over the mean promise."""
+    promised, true = _mean(cell.given, "promised"), _mean(cell.given, "true")
+    return None if promised is None or true is None else true / promised
+
+
+def _impossible(cell: WorldCell) -> tuple[int, int]:
+    """How many predicted states are impossible, and how many there are."""
+    return sum(one.impossible for one in cell.given), sum(one.predicted for one in cell.given)
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    """The smallest and the largest."""
+    ends = [form.format(end) for end in (min(values), max(values))] if values else []
+    return " to ".join(dict.fromkeys(ends)) or "-"
 
 
 def summary(cells: Sequence[WorldCell]) -> pl.DataFrame:
@@ -37,18 +76,17 @@ def _named(cell: WorldCell) -> dict[str, str]:
 
 
 def _truth(cell: WorldCell) -> dict[str, str]:
-    given = cell.given
-    promised, true = _mean(given, "promised"), _mean(given, "true")
+    given, ratio = cell.given, _ratio(cell)
     return {
         **_named(cell),
         "truly help": _share(cell.helped, len(given)),
         "random changes help": f"{cell.random_helped / cell.random_sequences:.0%}",
-        "promised": _number(promised),
-        "true": _number(true),
-        "true / promised": "-" if promised is None or true is None else f"{true / promised:.2f}",
+        "promised": _number(_mean(given, "promised")),
+        "true": _number(_mean(given, "true")),
+        "true / promised": "-" if ratio is None else f"{ratio:.2f}",
         "worst": _number(min((answer.true for answer in given), default=None)),
         "attainable": _number(_mean(cell.answers, "attainable")),
-        "impossible states": _percent(sum(one.impossible for one in given), sum(one.predicted for one in given)),
+        "impossible states": _percent(*_impossible(cell)),
     }
 
 
@@ -90,8 +128,8 @@ def _share(hits: int, count: int) -> str:
 
 
 def tables(cells: Sequence[WorldCell]) -> str:
-    """All worlds as Markdown: what was asked, and two tables for each world."""
-    parts = []
+    """All worlds as Markdown: a table of all together; for each world what was asked, and two tables."""
+    parts = ["### All worlds", "", markdown_table(overview(cells)), ""] if cells else []
     for name, group in groupby(cells, key=lambda cell: cell.settings.world):
         world, members = WORLDS[name], list(group)
         parts += [f"### {world.title}", "", _asked(members), "", markdown_table(summary(members)), ""]
@@ -105,8 +143,11 @@ def _asked(cells: Sequence[WorldCell]) -> str:
     for what in ("episodes", "asked", "max_changes"):
         values = sorted({getattr(cell.settings, what) for cell in cells})
         words.append(" or ".join(f"{value:,}" for value in values))
-    hidden = "; ".join(f"*{variant.name}*: {variant.words}" for variant in WORLDS[cells[0].settings.world].variants)
-    text = f"{words[0]} episodes to learn from, {words[1]} others asked about, k = {words[2]}. Variants: {hidden}."
+    there = {cell.settings.variant for cell in cells}
+    variants = [one for one in WORLDS[cells[0].settings.world].variants if one.name in there]
+    text = f"{words[0]} episodes to learn from, {words[1]} others asked about, k = {words[2]}."
+    if variants:
+        text += f" Variants: {'; '.join(f'*{one.name}*: {one.words}' for one in variants)}."
     return textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 

@@ -101,6 +101,19 @@ def test_page_shows_what_is_finished(common_laboratory: Laboratory, tmp_path: Pa
         for value in experiment.summary(outcome.table).row(0):
             assert f" {value} |" in text
     assert str(common_laboratory.folder) not in text
+    assert "Cohort: " not in text.partition("\n## ")[2]  # the head says it
+    prose = "\n## What people wrote\n\nAbout all of it.\n"
+    changed = text.replace("\n## fig2c", f"{prose}\n## fig2c").replace("Here: EBF", "Once: EBF")
+    page.write_text(changed.replace("Cohort: ", "Another cohort: ", 1))
+    write_page(outcomes, header, page)
+    again = page.read_text()
+    assert prose in again
+    assert "Once" not in again
+    assert again.partition("\n## ")[2].count("Cohort: ") == len(outcomes)  # the head says something else now
+    assert again.count("## fig5") == text.count("## fig5") == 1
+    page.write_text(text.partition("## fig2c")[0] + "## fig5" + text.partition("## fig5")[2])
+    write_page(outcomes, header, page)
+    assert page.read_text() == text
 
 
 @pytest.mark.parametrize("quick", [True, False])

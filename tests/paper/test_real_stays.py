@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from paper import asking
-from paper.real_stays import RealSettings, measure_model, summary
+from paper.real_stays import BEGIN, END, RealRow, RealSettings, measure_model, real_cohort, summary
 
-from ifonly import Feature, minus
+from ifonly import Feature, minus, save_cohort
 from ifonly.errors import InputError
 from ifonly.result.table import COLUMNS
 from ifonly.simulate import simulate_cohort
@@ -26,16 +26,33 @@ QUICK = RealSettings("paper", test=0.5, asked=2, max_changes=1, seconds=5.0, epo
 
 
 @pytest.mark.filterwarnings("ignore::ifonly.errors.PlausibilityWarning")
-def test_the_command_tells_checks_and_answers(run, tmp_path: Path) -> None:
+def test_the_command_tells_checks_and_answers(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = invented_patients(12, hours=60).write(tmp_path / "mimic")
-    sizes = ("--test", "0.4", "--asked", 2, "-k", 1, "--seconds", 5, "--epochs", 1)
-    result = run("real", "--source", source, "--recipe", "paper", *sizes, "--json")
+    sizes = ("--test", "0.4", "--asked", 2, "-k", 1, "--seconds", 5, "--epochs", 1, "--workers", 1)
+    out, page = tmp_path / "rows", tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    words = ("real", "--source", source, "--out", out, "--recipe", "paper", *sizes)
+    result = run(*words, "--page", page, "--json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)["models"]
     assert (row["answers"], row["impossible"]) == (2, 0)
     assert row["verdict"] == "not judged"
     assert row["chosen"] == "paper"
-    assert run("real", "--source", source, "--recipe", "papre", *sizes).exit_code != 0
+    assert page.read_text().startswith(f"before\n{BEGIN}\n\n| ")
+    assert "paper, seed 0" in page.read_text()
+    assert page.read_text().endswith(f"\n{END}\nafter\n")
+    (kept,) = out.iterdir()
+    assert json.loads(kept.read_text()) == row
+    assert all(isinstance(row[name], list) == (name == "concerns") for name in row), "nothing of a single stay"
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("paper.real_stays.measure_model", refuse)
+    save_cohort(real_cohort(source, "all-adults"), tmp_path / "cohort")
+    again = run("real", "--source", tmp_path / "cohort", *words[3:], "--json")
+    assert json.loads(again.stdout)["models"] == [row]
+    assert run(*words, "--recipe", "papre").exit_code != 0
 
 
 def test_models_are_checked_on_others_and_asked_about_them() -> None:
@@ -47,6 +64,7 @@ def test_models_are_checked_on_others_and_asked_about_them() -> None:
     assert row.median_steps == np.median(held_out.lengths[:2])
     assert row.median_seconds > 0
     assert row.judged_by_organs >= row.not_borne_out
+    assert RealRow.from_dict(json.loads(json.dumps(row.to_dict(), allow_nan=False))) == row
     (words,) = summary([row]).to_dicts()
     assert words["impossible"] == "0 of 2"
     assert words["recipe"] == "paper, seed 0"
@@ -78,9 +96,9 @@ def test_values_outside_their_ranges_are_found() -> None:
     not (DEMO / "ICUSTAYS.csv.gz").exists(),
     reason="the demo of MIMIC-III is not here; IFONLY_MIMIC_DEMO names its folder",
 )
-def test_no_answer_about_a_real_stay_shows_anything_impossible(run) -> None:
-    sizes = ("--asked", 4, "--seconds", 5, "--epochs", 20)
-    result = run("real", "--source", DEMO, "--recipe", "paper", *sizes, "--json")
+def test_no_answer_about_a_real_stay_shows_anything_impossible(run, tmp_path: Path) -> None:
+    sizes = ("--asked", 4, "--seconds", 5, "--epochs", 20, "--workers", 1)
+    result = run("real", "--source", DEMO, "--recipe", "paper", *sizes, "--out", tmp_path / "rows", "--json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)["models"]
     assert (row["answers"], row["impossible"]) == (4, 0)

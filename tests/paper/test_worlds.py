@@ -23,14 +23,12 @@ from paper.worlds_study import (
     measure,
     variants_of,
 )
-from paper.worlds_tables import BEGIN, END, background, fill_page, summary
+from paper.worlds_tables import BEGIN, END, background, fill_page, overview, summary
 
-from ifonly import FitSettings, LocationScale, fit
-from ifonly.data.cohort import Cohort
+from ifonly import LocationScale, fit
 from ifonly.errors import InputError, StoreError
-from ifonly.models.base import TrainableModel
-from ifonly.progress import Progress
 from ifonly.simulate import SepsisWorld, simulate_cohort
+from ifonly.study.plan import FitPlan
 
 DRAWN = {name: world for name, world in WORLDS.items() if isinstance(world, DrawnWorld)}
 each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
@@ -290,18 +288,13 @@ class TestSepsis:
             plain.cohort("confounded")
 
 
-def quick(cohort: Cohort, seed: int, progress: Progress) -> TrainableModel:
-    model = LocationScale(cohort.schema, hidden=(8,), lipschitz=(1.0, 0.1))
-    return fit(model, cohort, settings=FitSettings(epochs=5), seed=seed, progress=progress)
-
-
 SMALL = {"episodes": 60, "asked": 4, "max_changes": 1}
 
 
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch) -> str:
     """Adding one takes one line."""
-    monkeypatch.setitem(RECIPES, "quick", quick)
+    monkeypatch.setitem(RECIPES, "quick", FitPlan(lipschitz=(1.0, 0.1), hidden=(8,), epochs=5))
     monkeypatch.setattr("paper.worlds_study.HELD_OUT", 30)
     return "quick"
 
@@ -322,7 +315,7 @@ class TestStudy:
 
     def test_the_command_resumes(self, run, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         words = ("worlds", "--world", "battery", "--variant", PLAIN, "--recipe", recipe, "--episodes", 60)
-        words = (*words, "--asked", 3, "-k", 1, "--out", tmp_path / "cells")
+        words = (*words, "--asked", 3, "-k", 1, "--workers", 1, "--out", tmp_path / "cells")
         page = tmp_path / "page.md"
         page.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
         first = run(*words, "--json", "--page", page)
@@ -411,6 +404,20 @@ class TestTables:
         other = background([cell]).row(0, named=True)
         assert other["proven"] == "100%"
         assert other["check"] == "fail"
+
+    def test_all_worlds_together_are_the_sum_of_their_cells(self) -> None:
+        cell = self.cell()
+        other = replace(cell, verdict="pass", answers=(replace(cell.answers[0], impossible=0), *cell.answers[2:]))
+        hidden = replace(cell, settings=replace(cell.settings, variant="drift"))
+        rows = overview([hidden, cell, other]).to_dicts()
+        assert [row["recorded"] for row in rows] == ["everything", "something hidden"]
+        assert (rows[0]["cells"], rows[0]["check: pass, warn, fail"]) == ("2", "1, 0, 1")
+        assert rows[0]["truly help"].startswith("4 of 5, 80% ")
+        assert rows[0]["by cell"] == "67% to 100%"
+        # Promised 3, 6 and 9, true 2, -4 and 5.5; then 3 and 9, 2 and 5.5.
+        assert rows[0]["true / promised"] == f"{3.5 / 18:.2f} to {7.5 / 12:.2f}"
+        assert rows[0]["impossible states"] == f"{1 / 16:.1%} to {3 / 24:.1%}"
+        assert rows[1]["by cell"] == "67%"
 
     def test_nothing_given_is_no_share(self) -> None:
         cell = replace(self.cell(), answers=self.cell().answers[3:])

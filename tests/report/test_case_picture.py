@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ifonly.report.case_picture import plot_case
+from ifonly.report.case_slide import plot_slide
 from ifonly.report.cases import TriedCourse
 from ifonly.text.catalogue import Message
 
@@ -56,7 +57,7 @@ def test_a_claim_is_never_cut_short(length: int) -> None:
 
 def test_treatments_without_doses_have_names() -> None:
     case = made_case(ordered=False)
-    shown = [label.get_text() for label in panel(plot_case(case), "treatment").get_yticklabels()]
+    shown = [label.get_text() for label in panel(plot_case(case), "action").get_yticklabels()]
     assert len(shown) == len(case.treatments.actions)
     assert shown[0] == case.treatments.actions[0].label
 
@@ -85,3 +86,42 @@ def test_a_score_is_drawn_thin_as_its_organs_make_it() -> None:
     thin = [line for line in panel(figure, "SOFA").lines if line.get_linewidth() < 1 and len(line.get_xdata()) == 6]
     assert [list(line.get_ydata()) for line in thin] == [[6, 7, 8, 9, 10, 11]] * 2
     assert "Thin lines: SOFA recomputed from the organ values." in words(figure)
+
+
+def slide_words(figure: Figure) -> str:
+    return " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+
+
+def test_a_slide_says_what_could_have_been_different_and_how_sure_that_is() -> None:
+    case = made_case(examined=True)
+    figure = plot_slide(case)
+    said = slide_words(figure)
+    assert "Cumulative SOFA 40.0 as recorded; 34.0 with 2 changes (\u221215.0 %)." in said
+    assert "Hour 4: vasopressors raised, 0 \u2192 0.04 mcg/kg/min" in said
+    assert "Not believable" in said
+    assert "\u2013 model check failed" in said
+    assert "+ proven best" in said
+    assert case.answer is not None
+    assert str(case.answer.claim.statement) in said
+    assert figure.get_size_inches()[0] / figure.get_size_inches()[1] == pytest.approx(16 / 9, rel=1e-3)
+    assert figure.axes[0].get_title(loc="left").startswith("SOFA")
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.texts]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0 for box in boxes)
+    overlaps = [one for one in boxes for two in boxes if one is not two and one.shrunk(0.9, 0.9).overlaps(two)]
+    assert not overlaps
+
+
+@pytest.mark.parametrize(("answered", "ordered"), [(False, True), (True, False)])
+def test_a_slide_of_other_cases(answered: bool, ordered: bool) -> None:
+    said = slide_words(plot_slide(made_case(answered=answered, ordered=ordered)))
+    assert ("No answer: this case was not solved." in said) != answered
+    assert "40.0 as recorded" in said
+
+
+def test_an_axis_that_does_not_reach_zero_is_marked() -> None:
+    figure = plot_case(made_case())
+    for name, cut in (("MAP", True), ("SOFA", True)):
+        strokes = [line for line in panel(figure, name).lines if not line.get_clip_on()]
+        assert len(strokes) == (2 if cut else 0)
+    assert "does not begin at zero" in words(figure)

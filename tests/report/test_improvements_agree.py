@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from effort import few
+from effort import LONG
 from paper.laboratory import on_linear_scales
 from rich.console import Console
 
@@ -43,7 +43,7 @@ def strong_model(cohort: Cohort) -> LinearModel:
     return LinearModel(cohort.schema, matrices, offsets=offsets, scaler=Scaler.fit(cohort))
 
 
-@pytest.fixture(scope="module", params=few(list(QUERIES), 2))
+@pytest.fixture(scope="module", params=list(QUERIES) if LONG else ["lower is better"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
     cohort = on_linear_scales(simulate_cohort(12, seed=4, horizon=(3, 6)))  # on bounded ones nothing would leave them
     model = strong_model(cohort)

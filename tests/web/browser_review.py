@@ -93,6 +93,7 @@ def reader(browser: Any) -> Iterator[Any]:
     """A browser with a memory of its own, as another person would have."""
     _expect()
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    context.add_init_script("try { localStorage.setItem('ifonly.toured', '1') } catch {}")  # has been here before
     context.set_default_timeout(20_000)
     try:
         yield context

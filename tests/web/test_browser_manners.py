@@ -148,6 +148,6 @@ def test_the_menu_of_exports_moves_nothing(page: Any, home: str, longest: str, w
     before = page.evaluate(places)
     page.get_by_text("Export").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("link", name="PNG")).to_be_visible()
+    expect(page.get_by_role("link", name="Picture (PNG)")).to_be_visible()
     assert page.evaluate(places) == before
     assert is_in_view(page, ".menu a:last-child")

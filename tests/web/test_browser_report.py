@@ -114,7 +114,7 @@ def test_the_chart_and_the_lanes_share_their_columns(page: Any) -> None:
 
 def test_treatments_without_an_order_have_one_lane_of_labels(page: Any) -> None:
     shown = open_case(page, "unordered")
-    expect(shown.locator(".lanes tr.axis")).to_have_text(["Treatment"])
+    expect(shown.locator(".lanes tr.axis")).to_have_text(["Action"])
     expect(shown.locator(".lanes tr.best td.changed .arrow")).to_have_text(["◆", "◆"])
     expect(shown.locator(".lanes tr.best")).to_contain_text("transfer to <another> ward")
 
@@ -245,14 +245,15 @@ def test_changes_are_told_in_words_first(page: Any) -> None:
 
 
 def test_that_nothing_warns_is_no_proof(page: Any) -> None:
-    told = page.evaluate("""() => [[], [{code: 'assumption.review', values: {}}]].map((warnings) => {
+    told = page.evaluate("""() => [[], [{code: 'page.none', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
         const said = {refits: [], gains: null, support: null};
         for (const part of ['gain', 'sensitivity', 'organs', 'calibration', 'coupling']) said[part] = [];
         const answer = {result: {evidence: {refits: null}}};
         const evidence = {examined: true, warnings, ...said};
+        const words = {deciders: 'clinicians'};
         const model = {said: {code: 'page.none', values: {}}, check: null};
-        ifonly.fillEvidence(place, {evidence, model, question: {}, answer}, () => null);
+        ifonly.fillEvidence(place, {evidence, model, words, question: {}, answer}, () => null);
         return place.textContent.includes('nothing warns does not prove');
     })""")
     assert told == [True, False]

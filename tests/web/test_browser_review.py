@@ -273,6 +273,7 @@ def test_a_case_without_an_answer_is_judged_and_reviewers_do_not_overwrite_each_
         assert asked.value.type == "beforeunload"
         other.get_by_role("button", name="Save").click()
         expect(other.get_by_text("by A. Reviewer")).to_be_visible()
+    page.get_by_label("Reviewer").fill("A. Reviewer")
     watch.expected = ("409",)
     page.get_by_label("Unsure").check()
     page.get_by_role("button", name="Save").click()
@@ -286,6 +287,45 @@ def test_a_case_without_an_answer_is_judged_and_reviewers_do_not_overwrite_each_
     assert "unsure" in page.request.get(f"{home}/api/notes.csv").text()
 
 
+def test_two_reviewers_judge_a_case_each_unseen_by_the_other(browser: Any, page: Any, home: str, place: Any) -> None:
+    page.goto(home)
+    page.get_by_role("button", name="Cases that wait for review").click()
+    expect(page.locator("#count")).to_contain_text("found")
+    episode = page.locator("#cohort tbody a").first.inner_text()
+    for number, (name, verdict) in enumerate([("Ann", "Plausible"), ("Bo", "Implausible")]):
+        with reader(browser) as context, watched_page(context, home) as (own, _):
+            open_case(own, home, episode)
+            expect(own.locator(".others")).to_have_text(re.compile("1 other has judged this case" if number else "^$"))
+            expect(own.locator(".others")).not_to_contain_text("Plausible")
+            first_dose(own, "Hour 0, fluids, as recorded").click()
+            own.get_by_label("A remark on hour 0").fill(f"{name} wonders")
+            own.keyboard.press("Enter")
+            expect(own.locator(".remarks li")).to_contain_text(f"Hour 0: {name} wonders")
+            expect(own.locator(".lanes thead .mark")).to_have_text("remark")
+            own.get_by_label(verdict, exact=True).check()
+            own.get_by_label("Reviewer").fill(name)
+            own.get_by_role("button", name="Save").click()
+            expect(own.get_by_text(f"by {name}")).to_be_visible()
+            check_care(own)
+            expect(own.locator(".other")).to_have_count(number)
+            expect(own.get_by_role("link", name="Next case that waits for you")).to_be_visible()
+    with reader(browser) as context, watched_page(context, home) as (own, watch):  # Ann again, elsewhere, her name last
+        open_case(own, home, episode)
+        own.get_by_label("Unsure").check()
+        own.get_by_label("Reviewer").fill("Ann")
+        watch.expected = ("409",)
+        own.get_by_role("button", name="Save").click()
+        expect(own.get_by_role("alert")).to_contain_text("Ann saved meanwhile: Plausible")
+        own.get_by_role("button", name="Take theirs").click()
+        expect(own.get_by_label("Plausible", exact=True)).to_be_checked()
+    page.goto(f"{home}/?reviews=differ")
+    expect(page.locator("#cohort tbody a")).to_have_text(episode)
+    expect(page.locator("#cohort tbody tr")).to_contain_text("2 reviewers differ")
+    page.get_by_text("How far reviewers agree").click()
+    expect(page.locator("#agreement tbody tr")).to_have_text(re.compile("Ann and Bo.*1.*0 %"))
+    check_care(page)
+
+
 def test_a_case_is_exported(page: Any, context: Any, home: str, longest: str, tmp_path: Path) -> None:
     open_case(page, home, longest)
     try_another_dose(page, "Hour 0, fluids, as recorded")
@@ -293,7 +333,7 @@ def test_a_case_is_exported(page: Any, context: Any, home: str, longest: str, tm
     for kind in ("HTML", "PNG", "JSON"):
         page.get_by_text("Export").click()
         with page.expect_download() as download:
-            page.get_by_role("link", name=kind).click()
+            page.get_by_role("link", name=re.compile(rf"^(?!Slide).*{kind}")).click()
         exported[kind] = tmp_path / download.value.suggested_filename
         download.value.save_as(exported[kind])
         assert exported[kind].suffix == f".{kind.lower()}"

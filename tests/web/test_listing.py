@@ -25,6 +25,8 @@ def notes(review: Review, tmp_path_factory: pytest.TempPathFactory) -> Notes:
     kept = Notes(tmp_path_factory.mktemp("notes") / "n.sqlite", cohort="c", model="m")
     for episode, verdict in zip(review.cohort.ids[2:9], ["plausible", "unsure", None, "implausible"] * 2, strict=False):
         kept.save(Note(episode, verdict))
+    for episode, verdict in zip(review.cohort.ids[2:6], ["plausible", "plausible", "unsure", None], strict=True):
+        kept.save(Note(episode, verdict, reviewer="B"))
     return kept
 
 
@@ -60,8 +62,10 @@ def test_rows_say_what_the_run_found(review: Review, notes: Notes, place: Any) -
         else:
             assert (row["observed"], row["best"]) == (-answer["observed_clipped_outcome"], -answer["clipped_outcome"])
             assert row["improvement"] == answer["improvement"] == (row["observed"] - row["best"]) / row["observed"]
-        note = notes.latest().get(row["episode"])
-        assert (row["noted"], row["verdict"]) == (note is not None, note and note.verdict)
+        said = notes.reviews().get(row["episode"], ())
+        given = [note.verdict for note in said if note.verdict]
+        assert (row["noted"], row["verdict"]) == (bool(said), given[-1] if given else None)
+        assert (row["reviewers"], row["differ"]) == (len(given), len(set(given)) > 1)
 
 
 def test_the_list_agrees_with_the_cases(review: Review, notes: Notes) -> None:
@@ -105,7 +109,8 @@ queries = st.builds(
     verdict=st.none() | st.sampled_from(["plausible", "implausible", "unsure", "none"]),
     warnings=st.none() | st.sampled_from(["none", "some"]),
     at_least=st.none() | st.floats(-0.1, 0.5),
-    order=st.none() | st.sampled_from(ORDERS),
+    reviews=st.none() | st.sampled_from(["open", "done", "differ"]),
+    order=st.none() | st.sampled_from([order for order in ORDERS if order != "queue"]),
     descending=st.booleans(),
     page=st.integers(1, 6),
     size=st.integers(1, 30),
@@ -122,8 +127,14 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
             and query.status in (None, row["status"])
             and (query.verdict is None or (row["verdict"] or "none") == query.verdict)
             and (query.warnings is None or (row["warnings"], query.warnings) in ((0, "none"), (1, "some")))
+            and (query.reviews is None or waits(row)[query.reviews])
             and (query.at_least is None or (row["improvement"] is not None and row["improvement"] >= query.at_least))
         )
+
+    def waits(row: dict[str, Any]) -> dict[str, bool]:
+        answered = row["improvement"] is not None and row["improvement"] > 0 and row["badge"] != "bad"
+        reviewers = row["reviewers"]
+        return {"open": answered and reviewers < 2, "done": reviewers > 1, "differ": row["differ"]}
 
     wanted = [row for row in everything(review.listing, notes) if fits(row)]
     page = to_plain(review.listing.page(query, notes))
@@ -138,6 +149,21 @@ def test_queries_do_what_they_say(review: Review, notes: Notes, query: ListQuery
     known = [place[row[order]] if order == "badge" else row[order] for row in whole if row[order] is not None]
     assert known == sorted(known, reverse=descending)
     assert all(row[order] is None for row in whole[len(known) :])
+
+
+def test_the_queue_begins_with_what_one_reviewer_has_judged(review: Review, notes: Notes) -> None:
+    rows = rows_of(review.listing, notes, reviews="open", order="queue", size=200)
+    assert 0 < sum(row["reviewers"] == 1 for row in rows) < len(rows)
+    keys = [(row["reviewers"] == 1, row["improvement"]) for row in rows]
+    assert keys == sorted(keys, reverse=True)
+    judged = {
+        episode
+        for episode, said in notes.reviews().items()
+        if any(note.verdict and note.reviewer == "" for note in said)
+    }
+    left = {row["episode"] for row in rows_of(review.listing, notes, reviews="open", reviewer="", size=200)}
+    assert left == {row["episode"] for row in rows} - judged
+    assert left < {row["episode"] for row in rows}
 
 
 def test_without_a_run_everything_is_unsolved_and_in_the_cohorts_order(place: Any, notes: Notes) -> None:

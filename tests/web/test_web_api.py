@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 
 import ifonly
@@ -45,6 +46,7 @@ def test_about(client: Any, place: Any) -> None:
     assert about["run"] == {"episodes": 16, "finished": True, "counts": {"optimal": 16}, "examined": False}
     assert len(about["treatments"]["actions"]) == len(place.cohort.schema.actions)
     assert about["signs_in"] is False
+    assert about["sample"] is False
 
 
 def test_episodes(client: Any) -> None:
@@ -131,14 +133,30 @@ def test_notes(quiet_client: Any, place: Any, first: str) -> None:
     saved = save(verdict="implausible", note="=1+1\nsecond line", reviewer="Ann").json()
     assert saved["revision"] == 1
     assert quiet_client.get("/api/notes", params={"episode": first}).json() == saved
-    error_of(save(note="mine"), 409)
-    assert save(note="mine", revision=1).json()["revision"] == 2
+    error_of(save(note="mine", reviewer="Ann"), 409)
+    remarks = [{"step": 2, "text": "late"}, {"step": 0, "text": "why?"}]
+    mine = save(note="mine", reviewer="Ann", revision=1, steps=remarks).json()
+    assert (mine["revision"], mine["steps"]) == (2, remarks[::-1])
     listed = quiet_client.get("/api/episodes", params={"search": first}).json()["rows"]
     assert [(row["noted"], row["verdict"]) for row in listed] == [(True, None)]
+    for reviewer, verdict in (("Ann", "unsure"), ("Bo", "plausible")):
+        known = quiet_client.get("/api/notes", params={"episode": first, "reviewer": reviewer}).json()
+        save(verdict=verdict, reviewer=reviewer, revision=known["revision"], note=f"by {reviewer}")
+    both = quiet_client.get("/api/reviews", params={"episode": first}).json()["notes"]
+    assert [(one["reviewer"], one["verdict"]) for one in both] == [("Ann", "unsure"), ("Bo", "plausible")]
+    (listed,) = quiet_client.get("/api/episodes", params={"reviews": "differ"}).json()["rows"]
+    assert (listed["episode"], listed["reviewers"], listed["verdict"]) == (first, 2, "plausible")
+    agreement = quiet_client.get("/api/agreement").json()
+    assert (agreement["judged"], agreement["twice"], agreement["differ"]) == (1, 1, 1)
+    assert [(pair["first"], pair["second"], pair["agreed"]) for pair in agreement["pairs"]] == [("Ann", "Bo", 0)]
     table = quiet_client.get("/api/notes.csv")
     assert table.headers["content-type"].startswith("text/csv")
     assert "attachment" in table.headers["content-disposition"]
-    assert "mine" in table.text
+    rows = pl.read_csv(table.content)
+    assert rows["note"].to_list() == ["by Ann", "by Bo"]
+    (answer,) = quiet_client.get("/api/episodes", params={"search": first}).json()["rows"]
+    assert rows["improvement"].to_list() == pytest.approx([answer["improvement"]] * 2)
+    assert rows["doubts"].to_list() == ["; ".join(answer["doubts"])] * 2
 
 
 @pytest.mark.parametrize(
@@ -153,6 +171,10 @@ def test_notes(quiet_client: Any, place: Any, first: str) -> None:
         {"revision": True},
         {"revision": None},
         {"surprise": 1},
+        {"steps": [{"step": -1, "text": "x"}]},
+        {"steps": [{"step": 1, "text": ""}]},
+        {"steps": [{"step": 1, "text": "x" * 501}]},
+        {"steps": [{"step": 1, "text": "x"}] * 51},
     ],
 )
 def test_notes_that_do_not_fit(client: Any, first: str, content: dict[str, object]) -> None:
@@ -210,8 +232,8 @@ def test_a_note_saved_while_the_list_is_made_is_seen_next_time(settings: Any, fi
     class Busy(Notes):
         coming: ClassVar = [Note(first, "unsure")]
 
-        def latest(self) -> Any:
-            found = super().latest()
+        def reviews(self) -> Any:
+            found = super().reviews()
             if self.coming:
                 self.save(self.coming.pop())
             return found
@@ -261,6 +283,8 @@ def test_the_description_is_complete(client: Any) -> None:
         "/api/jobs/{job}/stop",
         "/api/notes",
         "/api/notes.csv",
+        "/api/reviews",
+        "/api/agreement",
         "/api/export",
     }
     assert client.get("/docs").status_code == 404

@@ -29,9 +29,11 @@ OPERATIONS = [
     "GET /api/notes",
     "PUT /api/notes",
     "GET /api/notes.csv",
+    "GET /api/reviews",
+    "GET /api/agreement",
     "GET /api/export",
 ]
-NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/patterns", "GET /api/notes.csv")
+NOTHING_TO_GET_WRONG = ("GET /api/about", "GET /api/patterns", "GET /api/notes.csv", "GET /api/agreement")
 REQUEST = {
     "method": "method",
     "url": "url",

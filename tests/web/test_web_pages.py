@@ -5,12 +5,14 @@ import io
 import json
 import threading
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ifonly.report import pages
-from ifonly.web import api
+from ifonly.web import exports
+from ifonly.web.app import create_app
 
 FILES = sorted(pages.static_files())
 
@@ -57,7 +59,7 @@ def test_the_case_page(quiet_client: Any, place: Any) -> None:
     page = quiet_client.get("/case", params={"episode": episode, "k": 1, "rules": "[]"})
     found = Embedded(page.text)
     assert found.data["case-data"] == quiet_client.get("/api/case", params={"episode": episode}).json()
-    assert found.data["note-data"]["note"] == "</script><b>"
+    assert [one["note"] for one in found.data["reviews-data"]] == ["</script><b>"]
     (row,) = quiet_client.get("/api/episodes", params={"search": episode}).json()["rows"]
     shown = [one["pattern"] for one in quiet_client.get("/api/patterns").json()["patterns"]]
     assert ("Changes of this case that recur" in page.text) == any(one in shown for one in row["patterns"] or ())
@@ -124,6 +126,21 @@ def test_a_picture_as_a_file(client: Any, place: Any) -> None:
         assert len(file.content) > 20_000
 
 
+@pytest.mark.parametrize(
+    ("kind", "media_type", "beginning"),
+    [
+        ("pdf", "application/pdf", b"%PDF"),
+        ("slide.svg", "image/svg+xml", b"<?xml"),
+        ("slide.png", "image/png", b"\x89PNG"),
+    ],
+)
+def test_a_document_and_a_slide_as_files(client: Any, place: Any, kind: str, media_type: str, beginning: bytes) -> None:
+    episode = place.cohort.ids[0]
+    file = client.get("/api/export", params={"episode": episode, "kind": kind})
+    assert (file.headers["content-type"], file.content[: len(beginning)]) == (media_type, beginning)
+    assert file.headers["content-disposition"] == f'attachment; filename="case-{episode}.{kind}"'
+
+
 class Drawn:
     """A picture that takes no time to draw."""
 
@@ -136,8 +153,8 @@ class Drawn:
 
 def test_pictures_do_not_keep_everybody_waiting(client: Any, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     query = {"episode": place.cohort.ids[0], "kind": "png"}
-    monkeypatch.setattr("ifonly.web.api._TURNS", threading.BoundedSemaphore(1))
-    with api._TURNS:
+    monkeypatch.setattr("ifonly.web.exports._TURNS", threading.BoundedSemaphore(1))
+    with exports._TURNS:
         refused = client.get("/api/export", params=query)
     assert refused.status_code == 429
     assert refused.json()["error"]["do"]
@@ -174,3 +191,11 @@ def test_the_answer_of_a_search_as_a_file(client: Any, place: Any, ended: Any) -
     assert client.get("/api/export", params=query | {"episode": episode}).json() == case
     assert client.get("/api/export", params=query | {"episode": other}).status_code == 422
     assert client.get("/api/export", params=query | {"episode": episode, "job": "A" * 16}).status_code == 404
+
+
+def test_pages_of_a_sample_say_that_it_is_made_up(place: Any, tmp_path: Path, client_of: Any) -> None:
+    client = client_of(create_app(place.settings(tmp_path / "notes.sqlite", sample=True)))
+    own = client_of(create_app(place.settings(tmp_path / "other.sqlite")))
+    for address in ("/", f"/case?episode={place.cohort.ids[0]}"):
+        assert 'class="sample-data"' in client.get(address).text
+        assert 'class="sample-data"' not in own.get(address).text

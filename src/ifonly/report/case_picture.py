@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from ifonly.report.cases import Case, Course
-from ifonly.report.cases.case import MeasuredFeature
 from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.text.catalogue import say
 
@@ -29,6 +28,9 @@ _LEFT = (0.02, 0.22, 0.58)
 _LONGEST_LABEL = 18
 """Letters of a treatment's name beside its panel."""
 
+BAND_ALPHA = 0.15
+"""How faint the band of refits is, so that courses stand out before it."""
+
 _MARKS: dict[str, dict[str, Any]] = {
     "measured": {"linestyle": "", "marker": "o", "markersize": 3},
     "carried": {"linestyle": "", "marker": "o", "markersize": 3, "markerfacecolor": "white", "markeredgewidth": 0.8},
@@ -38,7 +40,7 @@ _MARKS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class _Line:
+class DrawnCourse:
     """One course, and how it is drawn: never told apart by colour alone."""
 
     course: Course
@@ -53,7 +55,7 @@ def plot_case(case: Case) -> Figure:
 
     One panel per dynamic feature, one per dose axis; steps that are treated differently are marked.
     """
-    lines = _lines(case)
+    lines = drawn_courses(case)
     features = [feature for feature in case.features if feature.kind == "dynamic"]
     panes = len(features) + (len(case.treatments.axes) or 1)
     rows = math.ceil(panes / COLUMNS)
@@ -66,29 +68,36 @@ def plot_case(case: Case) -> Figure:
         left=left, right=0.985, bottom=0.55 / height, top=1 - head / height, hspace=0.55, wspace=between
     )
     panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
-    for column, (panel, feature) in enumerate(zip(panels, features, strict=False)):
-        _draw_feature(panel, case, lines, column, feature)
+    for column, panel in enumerate(panels[: len(features)]):
+        draw_course(panel, case, lines, column)
     for number, panel in enumerate(panels[len(features) : panes]):
-        _draw_treatment(panel, case, lines, number)
+        draw_treatment(panel, case, lines, number)
     for panel in panels[panes:]:
         panel.set_axis_off()
     _write_head(figure, case, lines, said, height)
     return figure
 
 
-def _lines(case: Case) -> list[_Line]:
-    lines = [_Line(case.observed, say("picture.recorded"), OBSERVED, "-", "o")]
+def drawn_courses(case: Case) -> list[DrawnCourse]:
+    """The courses of a case that are drawn."""
+    lines = [DrawnCourse(case.observed, say("picture.recorded"), OBSERVED, "-", "o")]
     if case.answer is not None:
         most = case.question.max_changes
         allowed = say("case.any number") if most is None else say("case.at most", most=most)
         label = say("picture.best" if case.answer.claim.proven else "picture.best found", allowed=allowed)
-        lines.append(_Line(case.answer.best, label, COUNTERFACTUAL, "--", "D"))
+        lines.append(DrawnCourse(case.answer.best, label, COUNTERFACTUAL, "--", "D"))
     if case.edited is not None:
-        lines.append(_Line(case.edited, say("picture.tried"), AXIS_COLOURS[0], ":", "s"))
+        lines.append(DrawnCourse(case.edited, say("picture.tried"), AXIS_COLOURS[0], ":", "s"))
     return lines
 
 
-def _draw_feature(panel: Axes, case: Case, lines: Sequence[_Line], column: int, feature: MeasuredFeature) -> None:
+def draw_course(panel: Axes, case: Case, lines: Sequence[DrawnCourse], column: int) -> None:
+    """One dynamic feature along every course."""
+    feature = [feature for feature in case.features if feature.kind == "dynamic"][column]
+    for band in () if case.answer is None else case.answer.bands:
+        if band.feature == feature.name:  # of the best course, under every refit
+            low, high = ([math.nan if value is None else value for value in end] for end in (band.low, band.high))
+            panel.fill_between(case.time.at, low, high, color=COUNTERFACTUAL, alpha=BAND_ALPHA, linewidth=0, zorder=0)
     for line in lines:
         reached = [state[column] for state in line.course.states]
         values = [math.nan if value is None else value for value in reached]
@@ -98,9 +107,10 @@ def _draw_feature(panel: Axes, case: Case, lines: Sequence[_Line], column: int, 
                 panel.plot(case.time.at, score.values, line.style, color=line.colour, linewidth=0.7, alpha=0.8)
     panel.set_title(feature.label, loc="left", fontsize=9, parse_math=False)
     _finish(panel, case)
+    _mark_cut(panel)
 
 
-def _draw_treatment(panel: Axes, case: Case, lines: Sequence[_Line], number: int) -> None:
+def draw_treatment(panel: Axes, case: Case, lines: Sequence[DrawnCourse], number: int) -> None:
     """Doses of one axis, evenly spaced by level; treatments without doses by their names."""
     actions, axes = case.treatments.actions, case.treatments.axes
     for line in lines:
@@ -122,7 +132,7 @@ def _draw_treatment(panel: Axes, case: Case, lines: Sequence[_Line], number: int
 def _draw_line(
     panel: Axes,
     case: Case,
-    line: _Line,
+    line: DrawnCourse,
     values: Sequence[float],
     *,
     held: bool = False,
@@ -156,6 +166,18 @@ def _draw_line(
     )
 
 
+def _mark_cut(panel: Axes) -> None:
+    """Two strokes at the foot of an axis that does not reach zero."""
+    low, high = panel.get_ylim()
+    if low <= 0 <= high:
+        return
+    for up in (0.0, 0.04):
+        place = [-0.015, 0.015], [up, up + 0.03]
+        panel.plot(
+            *place, transform=panel.transAxes, color=QUIET, linewidth=1, clip_on=False, scalex=False, scaley=False
+        )
+
+
 def _finish(panel: Axes, case: Case) -> None:
     time = case.time
     for change in () if case.answer is None else case.answer.best.changes:
@@ -172,12 +194,16 @@ def _statement(case: Case) -> str:
     found = say("picture.no answer") if case.answer is None else str(case.answer.claim.statement)
     caution = "" if case.model.caution is None else str(case.model.caution)
     marks = say("picture.origins") if any(feature.origins for feature in case.features) else ""
+    bands = () if case.answer is None else case.answer.bands
+    band = say("picture.band many" if bands[0].many else "picture.band", refits=bands[0].refits) if bands else ""
     thin = [score.feature for score in case.observed.scores]
     scores = say("picture.organs", scores=thin) if thin else ""
-    return " ".join(part for part in (caution, found, str(case.evidence.statement), marks, scores) if part)
+    return " ".join(
+        part for part in (caution, found, str(case.evidence.statement), marks, scores, band, say("picture.cut")) if part
+    )
 
 
-def _write_head(figure: Figure, case: Case, lines: Sequence[_Line], said: Sequence[str], height: float) -> None:
+def _write_head(figure: Figure, case: Case, lines: Sequence[DrawnCourse], said: Sequence[str], height: float) -> None:
     def place(inches: float) -> float:
         return 1 - inches / height
 
@@ -198,7 +224,7 @@ def _write_head(figure: Figure, case: Case, lines: Sequence[_Line], said: Sequen
     figure.text(0.02, place(0.88), "\n".join(said), fontsize=9, color=QUIET, va="top", parse_math=False)
 
 
-def _sample(line: _Line, left: float, y: float) -> Line2D:
+def _sample(line: DrawnCourse, left: float, y: float) -> Line2D:
     return Line2D(
         [left, left + 0.035], [y, y], color=line.colour, linestyle=line.style, marker=line.marker, markersize=4
     )

@@ -23,7 +23,7 @@ from ifonly.result.table import with_results
 from ifonly.text.catalogue import Message, catalogue
 from ifonly.text.evidence import warned_message
 from ifonly.text.numbers import percent
-from ifonly.text.summaries import statement_messages
+from ifonly.text.summaries import statement_messages, verdicts_text
 
 if TYPE_CHECKING:
     from ifonly.data.cohort import Cohort
@@ -113,6 +113,8 @@ def _summary(opened: OpenedRun, table: pl.DataFrame, settings: ReportSettings) -
         "threshold": settings.threshold,
         "abstain": settings.abstain,
     }
+    if settings.deidentify is not None:
+        chosen["smallest_cell"] = settings.deidentify.smallest_cell
     return summarize(table, opened.query, expected=table.height, **chosen)
 
 
@@ -186,6 +188,7 @@ def _evidence(summary: RunSummary) -> dict[str, Any]:
     names = summary.by_examination["examination"]
     found = summary.evidence
     return {
+        "verdicts": verdicts_text(found.verdicts),
         "examined": found.examined,
         "without_warnings": found.without_warnings,
         "median_agreement": found.median_agreement,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ifonly.errors import StoreError
 from ifonly.evidence.check.model_check import Finding, ModelCheck
-from ifonly.evidence.check.remedies import Trial
+from ifonly.evidence.check.remedies import TriedRemedy
 from ifonly.files import write_text_atomically
 from ifonly.report.check_plots import check_figures
 from ifonly.report.pages import render
@@ -26,7 +26,7 @@ MOST_PLACES = 8
 """Places of a finding that the page names; check.txt names all."""
 
 
-def write_check_page(found: ModelCheck, path: str | Path, *, trials: Sequence[Trial] = ()) -> None:
+def write_check_page(found: ModelCheck, path: str | Path, *, trials: Sequence[TriedRemedy] = ()) -> None:
     """Write the page of a check as one HTML file that needs no other."""
     require_page(path)
     images = {name: _png(figure) for name, figure in check_figures(found).items()}
@@ -40,7 +40,7 @@ def require_page(path: str | Path) -> None:
         raise StoreError(f"{file} exists and is no page of a check; move it away, or choose another name.")
 
 
-def check_page(found: ModelCheck, images: Mapping[str, str], *, title: str, trials: Sequence[Trial] = ()) -> str:
+def check_page(found: ModelCheck, images: Mapping[str, str], *, title: str, trials: Sequence[TriedRemedy] = ()) -> str:
     """The page, with figures given as PNG in base64: no scripts, nothing fetched, fit to be printed."""
     concerns = found.concerns()
     return render(

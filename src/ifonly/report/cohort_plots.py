@@ -128,7 +128,7 @@ def plot_change_times(summary: RunSummary) -> Figure:
         steps = frame["step"].to_numpy()
         panel.bar(steps, _percents(frame, "share"), width=0.8, color=FILL, edgecolor=OBSERVED, linewidth=0.6)
         panel.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
-        panel.set_xlim(-0.7, len(steps) - 0.3)
+        panel.set_xlim(-0.7, max(steps, default=0) + 0.7)
         panel.set_ylim(bottom=0)
         panel.set_xlabel(say("figure.step"))
         panel.set_ylabel(say("figure.changed here"))

@@ -18,11 +18,14 @@ import numpy as np
 import polars as pl
 
 from ifonly.errors import InputError, StoreError
-from ifonly.files import file_reason, make_folders, require_ordinary, sync
-from ifonly.report.cases.case import Case, MeasuredFeature
+from ifonly.files import file_reason, make_folders, require_ordinary, require_private, sync
+from ifonly.report.cases.band import RefitBand
+from ifonly.report.cases.case import Case, Claim, MeasuredFeature
 from ifonly.report.cases.courses import Course
 from ifonly.report.summary import RunSummary
-from ifonly.result import Result
+from ifonly.result import Alternative, Budget, Result
+from ifonly.result.evidence import Reason
+from ifonly.text.catalogue import Message, say
 
 KEY_BYTES = 32
 CODE_DIGITS = 12
@@ -30,8 +33,23 @@ CODE_DIGITS = 12
 SMALLEST_CELL = 5
 """Rows of tables that rest on fewer episodes are left out."""
 SIGNIFICANT_DIGITS = 2
-"""Of measured values: enough to read a course, too few to look a person up by them."""
+"""Of measured values, and of outcomes: enough to read a course, too few to look a person up by them."""
 _CELLS = ("by_horizon", "by_group", "by_examination", "changes_used", "change_times", "warnings")
+_FAILED = "evidence.failed."
+"""How codes of messages begin whose reason is what an error says, and that names its episode, and may tell numbers."""
+_IDS = ("episode", "subject")
+"""Names of entries and columns that hold ids."""
+_OUTCOMES = ("outcome", "clipped_outcome", "upper_bound", "member_outcomes")
+_VALUES: dict[type, tuple[str, ...]] = {
+    MeasuredFeature: ("observed",),
+    Course: ("states", "outcome"),
+    RefitBand: ("low", "high"),
+    Claim: ("best_possible",),
+    Result: ("states", "observed_states", "observed_outcome", "observed_clipped_outcome", *_OUTCOMES),
+    Budget: _OUTCOMES,
+    Alternative: _OUTCOMES,
+}
+"""The fields of records that hold values of a person. The outcome of a goal that counts at one step is one, too."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,10 +77,12 @@ class Deidentifier:
             if not file.exists():
                 make_folders(file.parent)
                 _write_key(file)
-            text = file.read_text(encoding="ascii").strip()
-            return cls(bytes.fromhex(text))
+            require_private(file, what="key")
+            text = file.read_bytes()
         except OSError as error:
             raise StoreError(f"key {file}: cannot be read or written ({file_reason(error)}).") from None
+        try:
+            return cls(bytes.fromhex(text.decode("ascii").strip()))
         except ValueError:
             raise StoreError(
                 f"key {file}: is not a key of ifonly ({2 * KEY_BYTES} hexadecimal digits); name another file, and a "
@@ -74,23 +94,59 @@ class Deidentifier:
         return f"id-{hmac.new(self.key, id.encode(), hashlib.sha256).hexdigest()[:CODE_DIGITS]}"
 
     def case(self, case: Case) -> Case:
-        """The case under its code: measured values are rounded, what does not change in a person is left out."""
-        ids = {case.episode: self.code(case.episode), case.subject: self.code(case.subject)}
-        found: Case = _mapped(case, ids)
+        """The case under its code: values are rounded, what does not change in a person is left out."""
+        found: Case = self._mapped(case)
         return replace(found, facts=())
 
     def summary(self, summary: RunSummary) -> RunSummary:
-        """The summary with codes, and without rows that rest on fewer than `smallest_cell` episodes."""
+        """The summary with codes and rounded outcomes, and without rows that rest on fewer than `smallest_cell`
+        episodes; patterns are those of subjects, and were left out when the summary was made."""
         changed: dict[str, Any] = {
             name: self._coded(getattr(summary, name)) for name in ("episodes", "cases", "failures")
         }
         for name in _CELLS:
             changed[name] = getattr(summary, name).filter(pl.col("episodes") >= self.smallest_cell)
-        return replace(summary, **changed)
+        few = (pl.col("changed") > 0) & (pl.col("changed") < self.smallest_cell)
+        changed["change_times"] = changed["change_times"].filter(~few)
+        averages = {name: _rounded(value) for name, value in vars(summary.outcomes).items()}
+        return replace(summary, **changed, outcomes=replace(summary.outcomes, **averages))
 
     def _coded(self, frame: pl.DataFrame) -> pl.DataFrame:
-        names = [name for name in ("episode", "subject", "example") if name in frame.columns]
-        return frame.with_columns(pl.col(names).map_elements(self.code, return_dtype=pl.String))
+        ids = [name for name in (*_IDS, "example") if name in frame.columns]
+        outcomes = [name for name in ("observed", "counterfactual") if name in frame.columns]
+        return frame.with_columns(
+            pl.col(ids).map_elements(self.code, return_dtype=pl.String),
+            pl.col(outcomes).map_elements(_rounded, return_dtype=pl.Float64),
+        )
+
+    def _mapped(self, value: Any) -> Any:
+        """A record, or values nested in any way, with codes in place of ids, and with rounded values."""
+        if isinstance(value, Reason):
+            return replace(value, detail=say("reason.not told"))
+        if isinstance(value, Message) and value.code.startswith(_FAILED):
+            return replace(value, values={"reason": say("reason.not told")})
+        if is_dataclass(value) and not isinstance(value, type):
+            rounded = {name for kind, names in _VALUES.items() if isinstance(value, kind) for name in names}
+            entries = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+            found = {
+                name: _rounded(entry) if name in rounded else self._entry(name, entry)
+                for name, entry in entries.items()
+            }
+            # Only what differs: a record that refers to many others is not built anew for nothing.
+            changed = {name: new for name, new in found.items() if new is not entries[name]}
+            return replace(value, **changed) if changed else value
+        if isinstance(value, Mapping):
+            found = {key: self._entry(key, entry) for key, entry in value.items()}
+            return found if any(found[key] is not value[key] for key in found) else value
+        if isinstance(value, list | tuple):
+            items = [self._mapped(item) for item in value]
+            if all(new is old for new, old in zip(items, value, strict=True)):
+                return value
+            return tuple(items) if isinstance(value, tuple) else items
+        return value
+
+    def _entry(self, name: str, value: Any) -> Any:
+        return self.code(value) if name in _IDS and isinstance(value, str) else self._mapped(value)
 
 
 def _write_key(file: Path) -> None:
@@ -102,41 +158,10 @@ def _write_key(file: Path) -> None:
     sync(file.parent)
 
 
-def _mapped(value: Any, ids: Mapping[str, str]) -> Any:
-    """A record, or values nested in any way, with other ids and with measured values rounded."""
-    if isinstance(value, str):
-        return ids.get(value, value)
-    if is_dataclass(value) and not isinstance(value, type):
-        # Only what differs: a record that refers to many others is not built anew for nothing.
-        found = {one.name: _mapped(getattr(value, one.name), ids) for one in fields(value) if one.init}
-        found |= {name: _rounded(found[name]) for name in _measured(value)}
-        changed = {name: new for name, new in found.items() if new is not getattr(value, name)}
-        return replace(value, **changed) if changed else value
-    if isinstance(value, Mapping):
-        entries = {key: _mapped(entry, ids) for key, entry in value.items()}
-        return entries if any(entries[key] is not value[key] for key in entries) else value
+def _rounded(value: Any) -> Any:
+    """A number, or numbers nested in any way, with few digits; what is no number stays."""
+    if isinstance(value, np.ndarray):
+        return np.vectorize(_rounded, otypes=[np.float64])(value) if value.size else value
     if isinstance(value, list | tuple):
-        items = [_mapped(item, ids) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return tuple(items) if isinstance(value, tuple) else items
-    return value
-
-
-def _measured(record: Any) -> tuple[str, ...]:
-    """The fields of a record that hold values of a person."""
-    if isinstance(record, MeasuredFeature):
-        return ("observed",)
-    if isinstance(record, Course):
-        return ("states",)
-    return ("states", "observed_states") if isinstance(record, Result) else ()
-
-
-def _rounded(values: Any) -> Any:
-    if isinstance(values, np.ndarray):
-        return np.vectorize(_round, otypes=[np.float64])(values)
-    return tuple(_rounded(value) if isinstance(value, list | tuple) else _round(value) for value in values)
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+        return tuple(_rounded(one) for one in value)
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value

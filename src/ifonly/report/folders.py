@@ -19,7 +19,7 @@ from ifonly.data.parsing import parse_json
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
-from ifonly.evidence.check.remedies import Trial
+from ifonly.evidence.check.remedies import TriedRemedy
 from ifonly.files import atomic_folder, file_reason, names_in
 from ifonly.models import save_model
 from ifonly.models.checkpoint import CHECK
@@ -34,8 +34,8 @@ from ifonly.text.catalogue import say
 from ifonly.text.numbers import NOT_SHOWN, number, percent
 from ifonly.version import __version__
 
-FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r"]
-"""What spreadsheets take text for a formula by."""
+FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
+"""What spreadsheets take text for a formula by; the last ones are the same signs in full width."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _card_page(found: card.Card, title: str, figures: Mapping[str, str]) -> str:
     )
 
 
-def write_check(found: ModelCheck, path: str | Path, *, trials: Sequence[Trial] = ()) -> WrittenFolder:
+def write_check(found: ModelCheck, path: str | Path, *, trials: Sequence[TriedRemedy] = ()) -> WrittenFolder:
     """Write a folder with check.json, check.txt (all findings in words), figures as PNG, and check.html with it all.
 
     With `trials`, tried.json compares them, and the folder tried/ has their models, by the names of their recipes.
@@ -173,7 +173,7 @@ def write_check(found: ModelCheck, path: str | Path, *, trials: Sequence[Trial] 
     return WrittenFolder(Path(path), files)
 
 
-def _write_trials(folder: Path, trials: Sequence[Trial]) -> None:
+def _write_trials(folder: Path, trials: Sequence[TriedRemedy]) -> None:
     if not trials:
         return
     _write_document(folder / f"{TRIED}.json", {"trials": [trial.to_dict() for trial in trials]})

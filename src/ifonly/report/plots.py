@@ -45,13 +45,13 @@ def plot_episode(result: Result, feature: str | None = None) -> Figure:
     feature is the one that the reward speaks of.
     """
     schema = result.schema
-    column = schema.dynamic_index(feature or _rewarded_feature(result))
+    column = schema.dynamic_index(feature or rewarded_feature(result))
     heights = [_COURSE_HEIGHT, *_strip_heights(result)]
     figure = Figure(figsize=(_width(len(result.actions)), sum(heights) + 1.2), dpi=150, layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     _draw_course(panels[0], result, column)
     if len(panels) > 1 and schema.actions.axes:
-        for panel, (axis, letter, colour) in zip(panels[1:], _axis_styles(schema.actions.axes), strict=True):
+        for panel, (axis, letter, colour) in zip(panels[1:], axis_styles(schema.actions.axes), strict=True):
             _draw_doses(panel, result, axis, letter, colour)
     elif len(panels) > 1:
         _draw_words(panels[1], result)
@@ -98,7 +98,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 def _draw_course(panel: Axes, result: Result, column: int) -> None:
     feature = result.schema.dynamic[column]
-    times = _times(result)
+    times = step_times(result)
     observed, found = result.observed_states[:, column], result.states[:, column]
     panel.fill_between(times, observed, found, color=COUNTERFACTUAL, alpha=0.08, linewidth=0)
     style: Any = {"markersize": 3.5, "linewidth": 1.6}
@@ -187,7 +187,7 @@ def _dose_changes(result: Result, position: int) -> Iterator[tuple[Change, float
             yield change, before, after
 
 
-def _axis_styles(axes: Sequence[Axis]) -> Iterator[tuple[Axis, str, str]]:
+def axis_styles(axes: Sequence[Axis]) -> Iterator[tuple[Axis, str, str]]:
     """Each dose axis with its letter - its initial, numbered where two share it - and its colour."""
     initials = [axis.name[:1].upper() for axis in axes]
     for number, (axis, initial) in enumerate(zip(axes, initials, strict=True)):
@@ -195,7 +195,8 @@ def _axis_styles(axes: Sequence[Axis]) -> Iterator[tuple[Axis, str, str]]:
         yield axis, letter, AXIS_COLOURS[number % len(AXIS_COLOURS)]
 
 
-def _rewarded_feature(result: Result) -> str:
+def rewarded_feature(result: Result) -> str:
+    """The dynamic feature that a result is mostly about."""
     names = [feature.name for feature in result.schema.dynamic]
     if result.shown[0].feature in names:
         return result.shown[0].feature
@@ -220,7 +221,8 @@ def _width(steps: int) -> float:
     return min(max(_WIDTH, 1.8 + 0.42 * steps), 16.0)
 
 
-def _times(result: Result) -> FloatArray:
+def step_times(result: Result) -> FloatArray:
+    """When the steps are `[T]`, in the schema's unit of time."""
     return result.schema.step_length * np.arange(len(result.actions), dtype=np.float64)
 
 

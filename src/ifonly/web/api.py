@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import io
-import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from ifonly.constraints import Constraints
+from ifonly.data.field_words import FieldWords
 from ifonly.errors import InputError
 from ifonly.query import BRANCH_AND_BOUND
-from ifonly.records import adapter
 from ifonly.report.cases.case import Case, CaseQuestion, FeatureKind, ModelAbout, Treatments, TriedCourse
 from ifonly.text.catalogue import say
 from ifonly.version import __version__
+from ifonly.web.agreement import ReviewerAgreement, agreement_of
+from ifonly.web.exports import MEDIA_TYPES, Kind, exported, file_name
 from ifonly.web.guard import ErrorAnswer, RefusalError, json_response
 from ifonly.web.jobs import JobAnswer, JobDesk
 from ifonly.web.listing import LONGEST_ID, STATUSES, ListPage, ListQuery
-from ifonly.web.notes import LONGEST_NOTE, LONGEST_REVIEWER, ConflictError, Judgement, Note, Notes
+from ifonly.web.notes import (
+    LONGEST_NOTE,
+    LONGEST_REMARK,
+    LONGEST_REVIEWER,
+    ConflictError,
+    Judgement,
+    Note,
+    Notes,
+    Remark,
+)
 from ifonly.web.recurring import Patterns
 from ifonly.web.review import Review
 from ifonly.web.worker import Work
 
 MOST_ALTERNATIVES = 20
 MOST_STEPS = 10_000
+MOST_REMARKS = 50
 TEXT = r"^[^\x00-\x08\x0B\x0C\x0E-\x1F\x7F]*$"
 """Without signs that nobody can see; lines may end."""
 
@@ -98,14 +107,27 @@ class JobRequest(Body):
     seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60.0
 
 
+class RemarkRequest(Body):
+    """What is said of one step."""
+
+    step: Step
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_REMARK, pattern=TEXT)]
+
+
 class NoteRequest(Body):
-    """A reviewer's note; `revision` is that of the note that was read before."""
+    """A reviewer's note; `revision` is that of this reviewer's note that was read before."""
 
     episode: EpisodeId
     verdict: Judgement | None = None
     note: Annotated[str, Field(max_length=LONGEST_NOTE, pattern=TEXT)] = ""
     reviewer: Annotated[str, Field(max_length=LONGEST_REVIEWER, pattern=TEXT)] = ""
     revision: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
+    steps: Annotated[list[RemarkRequest], Field(max_length=MOST_REMARKS)] = []
+
+    def note_of(self) -> Note:
+        """The same as a note, with remarks in the order of their steps."""
+        remarks = sorted((Remark(one.step, one.text) for one in self.steps), key=lambda one: one.step)
+        return Note(self.episode, self.verdict, self.note, self.reviewer, revision=self.revision, steps=tuple(remarks))
 
 
 # What this server shows
@@ -156,12 +178,23 @@ class About:
     cohort: CohortSize
     features: tuple[FeatureKind, ...]
     treatments: Treatments
+    words: FieldWords
     time_unit: str
     step: float
     run: RunAbout | None
     statuses: tuple[str, ...]
     limits: ServerLimits
     signs_in: bool
+    sample: bool
+    """Whether everything is made up."""
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """What all reviewers say about one episode, the latest last."""
+
+    episode: str
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True)
@@ -173,6 +206,7 @@ class Desk:
     jobs: JobDesk
     seconds: float
     signs_in: bool
+    sample: bool = False
 
     def about(self) -> About:
         """What this server shows."""
@@ -195,6 +229,7 @@ class Desk:
                 FeatureKind(one.name, one.unit, one.label, one.kind, one.plausible) for one in example.features
             ),
             treatments=example.treatments,
+            words=example.words,
             time_unit=example.time.unit,
             step=example.time.step,
             run=None
@@ -211,12 +246,18 @@ class Desk:
                 reviewer=LONGEST_REVIEWER,
             ),
             signs_in=self.signs_in,
+            sample=self.sample,
         )
 
-    def note(self, episode: str) -> Note:
-        """The latest note on an episode."""
+    def note(self, episode: str, reviewer: str | None = None) -> Note:
+        """The latest note on an episode: of everybody's, or of one reviewer's."""
         self.review.require(episode)
-        return self.notes.get(episode)
+        return self.notes.get(episode, reviewer)
+
+    def reviews(self, episode: str) -> Reviews:
+        """The latest note of every reviewer of an episode."""
+        self.review.require(episode)
+        return Reviews(episode, self.notes.reviews().get(episode, ()))
 
     def work(self, body: JobRequest) -> Work:
         """The search that a request asks for; rules that cannot be kept are refused."""
@@ -308,32 +349,46 @@ def _add_jobs(router: APIRouter, desk: Desk) -> None:
 
 def _add_notes(router: APIRouter, desk: Desk) -> None:
     @router.get("/notes", response_model=Note, responses=_errors(*_ALWAYS, 404, 503))
-    def show_note(episode: Episode) -> Response:
-        """The latest note on a case."""
-        return json_response(desk.note(episode))
+    def show_note(
+        episode: Episode,
+        reviewer: Annotated[str | None, Query(max_length=LONGEST_REVIEWER, description="Theirs alone.")] = None,
+    ) -> Response:
+        """The latest note on a case: of everybody's, or of one reviewer's."""
+        return json_response(desk.note(episode, reviewer))
+
+    @router.get("/reviews", response_model=Reviews, responses=_errors(*_ALWAYS, 404, 503))
+    def show_reviews(episode: Episode) -> Response:
+        """The latest note of every reviewer of a case."""
+        return json_response(desk.reviews(episode))
+
+    @router.get("/agreement", response_model=ReviewerAgreement, responses=_errors(*_ALWAYS, 503))
+    def show_agreement() -> Response:
+        """How far reviewers agree, beyond chance, over the cases that two of them have judged."""
+        return json_response(agreement_of(desk.notes.reviews()))
 
     @router.put("/notes", response_model=Note, responses=_errors(*_WRITING, 409, 503))
     def save_note(body: NoteRequest) -> Response:
-        """Save a note; refused when somebody else has saved one since `revision` was read."""
+        """Save a note; refused when one of the same reviewer was saved since `revision` was read."""
         desk.review.require(body.episode)
         try:
-            return json_response(desk.notes.save(Note(**body.model_dump())))
+            return json_response(desk.notes.save(body.note_of()))
         except ConflictError:
             raise RefusalError(409, "conflict") from None
 
     @router.get("/notes.csv", response_class=Response, responses=_errors(*_ALWAYS, 503) | _file("text/csv"))
     def export_notes() -> Response:
-        """The latest note on every case that has one, as a table."""
-        return _download(desk.notes.to_csv().encode(), "text/csv; charset=utf-8", "notes.csv")
+        """The latest note of every reviewer on every case, with what is known of the answer, as a table."""
+        table = desk.notes.to_csv(desk.review.listing.answers)
+        return _download(table.encode(), "text/csv; charset=utf-8", "notes.csv")
 
 
 def _add_export(router: APIRouter, desk: Desk) -> None:
-    kinds = _file("text/html", "application/json", "image/png")
+    kinds = _file(*(media_type.partition(";")[0] for media_type in dict.fromkeys(MEDIA_TYPES.values())))
 
     @router.get("/export", response_class=Response, responses=_errors(*_ALWAYS, 404, 429) | kinds)
     def export_case(
         episode: Episode,
-        kind: Annotated[Literal["html", "json", "png"], Query(description="What kind of file.")],
+        kind: Annotated[Kind, Query(description="What kind of file.")],
         actions: Annotated[
             str | None,
             Query(max_length=8000, pattern=r"^([0-9]{1,5}(,[0-9]{1,5})*)?$", description="A sequence that was tried."),
@@ -343,13 +398,12 @@ def _add_export(router: APIRouter, desk: Desk) -> None:
             Query(pattern=r"^[A-Za-z0-9_-]{0,16}$", description="A search, for its answer instead of the run's."),
         ] = None,
     ) -> Response:
-        """A case as a file: a page that needs no server, data, or a picture."""
+        """A case as a file: a page that needs no server, a document, a slide, a picture, or data."""
         case = _case_of_job(desk, episode, job) if job else desk.review.case(episode)
         if actions:
             edited = desk.review.course(episode, [int(number) for number in actions.split(",")])
             case = replace(case, edited=edited)
-        content, media_type = _exported(case, kind)
-        return _download(content, media_type, f"case-{_harmless_name(episode)}.{kind}")
+        return _download(exported(case, kind), MEDIA_TYPES[kind], file_name(case, kind))
 
 
 def _case_of_job(desk: Desk, episode: str, job: str) -> Case:
@@ -360,43 +414,6 @@ def _case_of_job(desk: Desk, episode: str, job: str) -> Case:
     return found.case
 
 
-# Files
-
-
-_DRAWING = threading.Lock()
-"""Matplotlib's fonts and caches are shared, and not made for several threads at once.
-
-It and what reports need are imported when the first file is asked for, so that nobody waits for them at the start.
-"""
-_TURNS = threading.BoundedSemaphore(8)
-"""Pictures that are drawn or wait for it; more of them would take the threads that answer everybody else."""
-
-
-def _exported(case: Case, kind: str) -> tuple[bytes, str]:
-    """The file's content and its media type; `kind` is html, json or png."""
-    if kind == "png":
-        return _picture(case), "image/png"
-    if kind == "json":
-        return adapter(Case).dump_json(case, indent=2), "application/json"
-    from ifonly.report.cases.page import cases_html
-
-    return cases_html([case]).encode(), "text/html; charset=utf-8"
-
-
-def _picture(case: Case) -> bytes:
-    from ifonly.report.case_picture import plot_case
-
-    if not _TURNS.acquire(blocking=False):
-        raise RefusalError(429, "too many pictures")
-    try:
-        file = io.BytesIO()
-        with _DRAWING:
-            plot_case(case).savefig(file, format="png")
-        return file.getvalue()
-    finally:
-        _TURNS.release()
-
-
 def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:
     content = {kind: {"schema": {} if kind == "application/json" else {"type": "string"}} for kind in kinds}
     return {200: {"description": "The file.", "content": content}}
@@ -404,8 +421,3 @@ def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 def _download(content: bytes, media_type: str, name: str) -> Response:
     return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
-
-
-def _harmless_name(episode: str) -> str:
-    """Part of a file's name; ids may hold anything that can be printed."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", episode)[:80]

@@ -39,11 +39,12 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     setup = Setup(settings.model, review.model.fingerprint(), review.behaviour, review.model.standing)
     jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
     doorkeeper = Doorkeeper(settings.token)
-    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open)
+    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open, sample=settings.sample)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         jobs.open()
+        desk.review.warm_up()
         try:
             yield
         finally:

@@ -30,6 +30,8 @@ DESCRIPTION = "/openapi.json"
 
 MOST_BYTES = 64 * 1024
 """Of a request's body."""
+MOST_DIGITS = 20
+"""Of the number of bytes that a request says its body has."""
 SECONDS_TO_ARRIVE = 30.0
 """For a request's body."""
 SECONDS_SIGNED_IN = 12 * 3600
@@ -262,7 +264,7 @@ def _is_empty(headers: Headers) -> bool:
 async def _whole_body(request: Request, receive: Receive) -> Receive:
     """The request's body, read before anybody works with it: however it is sent, too much of it is refused."""
     length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > MOST_BYTES:
+    if not length.isdecimal() or len(length) > MOST_DIGITS or int(length) > MOST_BYTES:
         raise _too_large()
     try:
         body = await asyncio.wait_for(_read(receive), SECONDS_TO_ARRIVE)

@@ -24,6 +24,7 @@ from ifonly.result import Status
 from ifonly.result.improvement import improvement_between
 from ifonly.result.table import COLUMNS, FAILED
 from ifonly.rewards import Reward
+from ifonly.web.agreement import verdicts_of
 from ifonly.web.notes import VERDICTS, Judgement, Note, Notes
 
 UNSOLVED = "unsolved"
@@ -31,10 +32,14 @@ UNSOLVED = "unsolved"
 STATUSES = (*(status.value for status in Status), FAILED, UNSOLVED)
 WITHOUT_VERDICT = "none"
 WITHOUT_WARNINGS, WITH_WARNINGS = "none", "some"
+REVIEWERS_WANTED = 2
+"""Of a case, so that it is known how far they agree."""
+OPEN, DONE, DIFFER = "open", "done", "differ"
 LONGEST_ID = 500
 ORDERS = (
     *("episode", "steps", "observed", "best", "improvement", "changes", "status", "badge"),
     *("refits_agree", "warnings", "verdict"),
+    "queue",
 )
 """The columns to sort by."""
 
@@ -78,6 +83,18 @@ class ListQuery(BaseModel):
         *_one_of((WITHOUT_WARNINGS, WITH_WARNINGS)),
         Field(description="Of the answers that were examined, those with no warning, or with some."),
     ] = None
+    reviews: Annotated[
+        str | None,
+        *_one_of((OPEN, DONE, DIFFER)),
+        Field(
+            description="Cases that wait for reviewers (an answer that improves and is not disbelieved, with fewer "
+            "than two verdicts); those with two verdicts or more; those of which verdicts differ."
+        ),
+    ] = None
+    reviewer: Annotated[
+        str | None,
+        Field(max_length=LONGEST_ID, description="With `reviews=open`: a reviewer, for cases not judged by them."),
+    ] = None
     pattern: Annotated[
         str,
         Field(max_length=LONGEST_ID, description="A pattern of /api/patterns: cases whose answer makes the change."),
@@ -85,7 +102,10 @@ class ListQuery(BaseModel):
     order: Annotated[
         str | None,
         *_one_of(ORDERS),
-        Field(description="What to sort by; unless it is given, the largest improvement comes first."),
+        Field(
+            description="What to sort by; unless it is given, the largest improvement comes first. `queue`: cases with "
+            "one verdict first, then the largest improvement."
+        ),
     ] = None
     descending: bool = False
     page: Annotated[int, Field(ge=1, le=1_000_000)] = 1
@@ -116,14 +136,25 @@ class ListRow:
     warnings: int | None
     """How many there are; None: not examined."""
     verdict: Judgement | None
+    """The latest one."""
     noted: bool
+    reviewers: int
+    """How many have given a verdict."""
+    differ: bool
+    """Whether their verdicts do."""
 
 
 _OF_ANSWERS = (
     *("episode", "observed_clipped_outcome", "clipped_outcome", "changes", "status", "proven"),
-    *("badge", "doubts", "patterns", "refits_agree", "refits", "warnings", "examined"),
+    *("badge", "doubts", "patterns", "refits_agree", "refits", "warnings", "examined", "evidence"),
 )
-_COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in ("verdict", "noted"))
+_OF_REVIEWS = ("verdict", "noted", "reviewers", "differ")
+_COLUMNS = tuple(name for name in ListRow.__dataclass_fields__ if name not in _OF_REVIEWS)
+_EXPORTED = (
+    *("episode", "status", "observed", "best", "improvement", "changes", "badge", "doubts", "evidence"),
+    *("refits_agree", "refits", "warnings"),
+)
+"""What of an answer stands beside verdicts about it in a table."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +173,7 @@ class Listing:
     def __init__(self, rows: pl.DataFrame, *, solved: bool) -> None:
         self._rows = rows.with_columns(key=pl.concat_str("episode", "subject", separator="\n").str.to_lowercase())
         self._solved = solved
-        self._noted: tuple[Mapping[str, Note], pl.DataFrame] | None = None
+        self._noted: tuple[Mapping[str, Sequence[Note]], pl.DataFrame] | None = None
 
     @property
     def examined(self) -> bool:
@@ -155,10 +186,13 @@ class Listing:
         order, descending = query.order, query.descending
         if order is None and self._solved:
             order, descending = "improvement", True
-        if order is not None:
+        if order == "queue":
+            waits = pl.col("reviewers").is_between(1, REVIEWERS_WANTED - 1)
+            found = found.sort(waits, "improvement", descending=True, nulls_last=True, maintain_order=True)
+        elif order is not None:
             found = found.sort(order, descending=descending, nulls_last=True, maintain_order=True)
         shown = found.slice((query.page - 1) * query.size, query.size)
-        rows = tuple(ListRow(**row) for row in shown.select(*_COLUMNS, "verdict", "noted").iter_rows(named=True))
+        rows = tuple(ListRow(**row) for row in shown.select(*_COLUMNS, *_OF_REVIEWS).iter_rows(named=True))
         return ListPage(found.height, query.page, query.size, rows)
 
     def patterns_of(self, episode: str) -> list[str]:
@@ -166,17 +200,27 @@ class Listing:
         found = self._rows.filter(pl.col("episode") == episode)["patterns"].to_list()
         return found[0] or [] if found else []
 
+    @property
+    def answers(self) -> pl.DataFrame:
+        """What is known of every answer, a row per episode, for tables."""
+        doubts = pl.col("doubts").list.join("; ")
+        return self._rows.select(_EXPORTED).with_columns(doubts=doubts, badge=pl.col("badge").cast(pl.String))
+
     def _with_verdicts(self, notes: Notes) -> pl.DataFrame:
         """The rows with what reviewers say; made again only when they have said something more."""
-        latest, kept = notes.latest(), self._noted
-        if kept is not None and kept[0] is latest:
+        reviews, kept = notes.reviews(), self._noted
+        if kept is not None and kept[0] is reviews:
             return kept[1]
-        found = [latest.get(episode) for episode in self._rows["episode"]]
+        found = [reviews.get(episode, ()) for episode in self._rows["episode"]]
+        verdicts = [verdicts_of(notes) for notes in found]
         rows = self._rows.with_columns(
-            verdict=pl.Series([None if note is None else note.verdict for note in found], dtype=pl.String),
-            noted=pl.Series([note is not None for note in found], dtype=pl.Boolean),
+            verdict=pl.Series([list(given.values())[-1] if given else None for given in verdicts], dtype=pl.String),
+            noted=pl.Series([bool(notes) for notes in found], dtype=pl.Boolean),
+            reviewers=pl.Series([len(given) for given in verdicts], dtype=pl.Int64),
+            differ=pl.Series([len(set(given.values())) > 1 for given in verdicts], dtype=pl.Boolean),
+            by=pl.Series([list(given) for given in verdicts], dtype=pl.List(pl.String)),
         )
-        self._noted = (latest, rows)
+        self._noted = (reviews, rows)
         return rows
 
     @staticmethod
@@ -192,11 +236,24 @@ class Listing:
             conditions.append(pl.col("verdict") == query.verdict)
         if query.warnings is not None:
             conditions.append(pl.col("warnings") == 0 if query.warnings == WITHOUT_WARNINGS else pl.col("warnings") > 0)
+        conditions += _of_reviews(query)
         if query.pattern:
             conditions.append(pl.col("patterns").list.contains(query.pattern).fill_null(False))
         if query.at_least is not None:
             conditions.append(pl.col("improvement") >= query.at_least)
         return rows.filter(*conditions) if conditions else rows
+
+
+def _of_reviews(query: ListQuery) -> list[pl.Expr]:
+    """What the question about reviews leaves."""
+    if query.reviews == DIFFER:
+        return [pl.col("differ")]
+    if query.reviews == DONE:
+        return [pl.col("reviewers") >= REVIEWERS_WANTED]
+    if query.reviews is None:
+        return []
+    interesting = [pl.col("improvement") > 0, pl.col("badge") != "bad", pl.col("reviewers") < REVIEWERS_WANTED]
+    return interesting + ([] if query.reviewer is None else [~pl.col("by").list.contains(query.reviewer)])
 
 
 def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl.DataFrame | None) -> pl.DataFrame:
@@ -222,7 +279,7 @@ def list_rows(cohort: Cohort, model: TransitionModel, query: Query, *, table: pl
         status=pl.col("status").fill_null(UNSOLVED),
         proven=pl.col("proven").fill_null(False),
         examined=pl.col("examined").fill_null(False),
-    ).select(*_COLUMNS, "examined")
+    ).select(*_COLUMNS, "examined", "evidence")
 
 
 def _answers(table: pl.DataFrame) -> pl.DataFrame:
@@ -236,6 +293,7 @@ def _answers(table: pl.DataFrame) -> pl.DataFrame:
         refits_agree=refits.field("helping") / count,
         warnings=pl.when(examined | (warned > 0)).then(warned),
         examined=examined,
+        evidence=pl.col("verdict"),
     ).select(*_OF_ANSWERS)
 
 

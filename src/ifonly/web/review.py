@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
@@ -93,6 +94,12 @@ class Review:
         opened = open_run(run, episodes=cohort, model=model, behaviour=own)
         refuse_failed(opened.model.standing, allow_failed_model=settings.allow_failed_model)
         return cls(cohort, opened.model, opened.query, opened, behaviour=opened.behaviour or behaviour)
+
+    def warm_up(self) -> None:
+        """Do what is done once, when the first answer is looked at, so that nobody waits for it."""
+        answered = [id for id, status in self._statuses.items() if status != FAILED]
+        with suppress(RefusalError):  # an episode that cannot be replayed is told of when somebody asks for it
+            self.case(answered[0] if answered else self.cohort.ids[0])
 
     def require(self, episode: str) -> None:
         """Refuse an episode that is not in the cohort; its name is not repeated."""

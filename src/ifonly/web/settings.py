@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ifonly.errors import InputError, SettingError
+from ifonly.files import require_private
 from ifonly.query import Query
 
 SHORTEST_TOKEN = 16
@@ -42,6 +41,8 @@ class ReviewSettings:
     """What users must know; None: anybody on this machine may look, and nobody else."""
     jobs: int = 2
     """Searches at the same time, each in a process of its own."""
+    sample: bool = False
+    """Whether everything is made up, which every page then says."""
     seconds: float = 60.0
     """The longest that a search may take."""
     report: Callable[[str], None] = report_to_nobody
@@ -81,12 +82,10 @@ def check_address(host: str, token: str | None) -> None:
 def read_token(path: Path) -> str:
     """The token in a file that nobody else may read."""
     try:
-        mode = path.stat().st_mode
+        require_private(path, what="token file")
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"token file {path}: cannot be read ({type(error).__name__}).") from None
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InputError(f"token file {path}: other users of this machine may read or change it; chmod 600 {path}")
     check_token(text, where=f"token file {path}")
     return text
 

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ifonly.records import to_plain
 from ifonly.report import pages
+from ifonly.web.agreement import agreement_of
 from ifonly.web.api import Desk, Episode
 from ifonly.web.guard import COOKIE, LOGIN, STATIC, Doorkeeper, RefusalError
 from ifonly.web.listing import ListQuery
@@ -75,14 +76,21 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
     def show_list(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         first = to_plain(desk.review.listing.page(query, desk.notes))
         return HTMLResponse(
-            pages.render("list.html", about=about, first=first, query=dict(request.query_params), recurring=recurring)
+            pages.render(
+                "list.html",
+                about=about,
+                first=first,
+                query=dict(request.query_params),
+                recurring=recurring,
+                agreement=to_plain(agreement_of(desk.notes.reviews())),
+            )
         )
 
     @router.get("/case")
     def show_case(episode: Episode) -> Response:
-        case, note = to_plain(desk.review.case(episode)), to_plain(desk.note(episode))
+        case, reviews = to_plain(desk.review.case(episode)), to_plain(desk.reviews(episode).notes)
         here = to_plain(desk.review.patterns.among(desk.review.listing.patterns_of(episode)))
-        return HTMLResponse(pages.render("case.html", case=case, about=about, note=note, patterns=here))
+        return HTMLResponse(pages.render("case.html", case=case, about=about, reviews=reviews, patterns=here))
 
     @router.get(STATIC + "{name}")
     def show_file(name: str, request: Request) -> Response:

@@ -11,7 +11,7 @@ from ifonly.data.schema import ActionSpace, Axis
 from ifonly.models.standing import VERDICTS, Standing
 from ifonly.report.cases import case_of
 from ifonly.report.cases.badge import Badge, badge_of, with_badges
-from ifonly.report.cases.build import _treatments
+from ifonly.report.cases.build_case import _treatments
 from ifonly.report.cases.courses import Course, course_of
 from ifonly.result import Evidence, Result, Status, Verdict
 from ifonly.result.table import COLUMNS, failed_row, to_row

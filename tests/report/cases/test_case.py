@@ -240,8 +240,8 @@ def test_what_is_asked_and_recorded() -> None:
     rules_and_query = [str(rule) for rule in case.question.rules], content["question"].pop("query")
     assert rules_and_query == (
         [
-            "Left as it was: the treatment at hour 0.",
-            "Left as it was: the last treatment.",
+            "Left as it was: the action at hour 0.",
+            "Left as it was: the last action.",
             "Not to be changed to: drug 20 mg, fluid 80 mL.",
             "Not to be changed to at hour 4: drug 20 mg, fluid 0 mL.",
             "Required at hour 8: drug 20 mg, fluid 0 mL.",
@@ -258,6 +258,15 @@ def test_what_is_asked_and_recorded() -> None:
         "change_cost": 0.0,
         "objective": None,
         "goals": [],
+        "meaning": {
+            "code": "goal.summed",
+            "values": {
+                "outcome": "cumulative SOFA",
+                "feature": "SOFA",
+                "steps": 4,
+                "better": {"code": "list.lower", "values": {}},
+            },
+        },
     }
     assert content["time"] == {"unit": "hour", "step": 4.0, "at": [0.0, 4.0, 8.0, 12.0]}
     assert content["facts"] == [{"name": "age", "unit": "years", "value": 63.0}]
@@ -287,7 +296,7 @@ def test_a_mask_is_a_rule_too_and_higher_may_be_better() -> None:
     allowed[0, 5] = False
     rules = Constraints().restricted_to(allowed, dosed().episode)
     asked = observed_case(dosed(constraints=rules, reward=Linear({"MAP": 1.0}))).question
-    assert [str(rule) for rule in asked.rules] == ["At some steps only some treatments were considered."]
+    assert [str(rule) for rule in asked.rules] == ["At some steps only some actions were considered."]
     assert (asked.outcome, asked.lower_is_better) == ("cumulative MAP", False)
 
 
@@ -305,7 +314,7 @@ def test_support_is_a_rule_too() -> None:
     problem = dosed(support=_Nothing())
     case = case_of(problem, solve(problem))
     (rule,) = case.question.rules
-    assert str(rule) == "Only changes to treatments that the data supports at the state then reached."
+    assert str(rule) == "Only changes to actions that the data supports at the state then reached."
     assert case.answer is not None
     assert "that keeps the rules does better than what was done" in str(case.answer.claim.statement)
 
@@ -319,7 +328,7 @@ def test_unordered_treatments_have_no_levels() -> None:
 def test_cautions_are_about_this_case() -> None:
     cautions = case_of(dosed(max_changes=None), solve(dosed(max_changes=None))).cautions
     assert tuple(map(str, cautions)) == (
-        "Under the other treatment, SOFA lies outside its plausible range, 0 to 10 at hours 8 and 12.",
+        "Under the other actions, SOFA lies outside its plausible range, 0 to 10 at hours 8 and 12.",
         "Outcomes and improvements count such values only up to the limits of their ranges; the search takes them as "
         "they are.",
         "drug: the dose differs by more than half of its scale at hour 0.",

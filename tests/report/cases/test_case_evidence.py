@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ifonly
 from ifonly.errors import InputError, ReplayError, StoreError
@@ -196,7 +197,7 @@ def test_a_case_begins_with_the_verdict_and_tells_what_is_left_of_the_promise(op
     (gain,) = case.evidence.gain
     assert "without what the promise owes to having been chosen" in str(gain)
     assert plain(case)["evidence"]["gain"] == [to_plain(gain)]
-    assert plain(case)["answer"]["result"]["evidence"]["honest"] == {"promised": 2.0, "judged": 1.0}
+    assert plain(case)["answer"]["result"]["evidence"]["honest"] == to_plain(honest)
     assert told_of(problem, result, result.evidence).gain == ()
 
 
@@ -326,3 +327,31 @@ def test_the_behaviour_model_of_a_run(own: Path, tmp_path: Path, behaviour: Beha
     (own / "examined" / "run.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="not asked about a behaviour model; leave out --behaviour"):
         open_run(own / "examined", behaviour=behaviour)
+
+
+def test_bands_hold_the_best_course_of_every_refit(opened: OpenedRun) -> None:
+    problem = opened.problem(opened.cohort.ids[0])
+    case = case_of(problem, solve(problem))
+    assert case.answer is not None
+    (band,) = case.answer.bands
+    sequence = torch.as_tensor(case.answer.best.actions)
+    members = EnsembleProblem.from_problem(problem, problem.models[0])  # type: ignore[arg-type]
+    column = [feature.name for feature in problem.episode.schema.dynamic].index("SOFA")
+    replayed = [one.decode(one.replay(sequence[None])[0][0])[:, column] for one in members.members]
+    assert (band.feature, band.refits, band.many) == ("SOFA", 4, False)
+    assert band.low == pytest.approx(np.min(replayed, axis=0))
+    assert band.high == pytest.approx(np.max(replayed, axis=0))
+    first = case.answer.best.changes[0].step
+    assert band.low[: first + 1] == band.high[: first + 1] == case.features[column].observed[: first + 1]
+    assert band.high[-1] > band.low[-1], "refits differ"  # type: ignore[operator]
+
+
+def test_one_model_alone_and_answers_without_changes_have_no_band(opened: OpenedRun) -> None:
+    problem = opened.problem(opened.cohort.ids[0])
+    model: Any = problem.models[0]
+    alone = ifonly.Problem.from_episode(problem.episode, model.members[0], problem.query)
+    kept = problem.with_max_changes(0)
+    for one in (alone, kept):
+        answer = case_of(one, solve(one)).answer
+        assert answer is not None
+        assert answer.bands == ()

@@ -338,7 +338,7 @@ def made_summary(cases: list[Case], others: int = 3) -> dict[str, Any]:
             }
         ],
         "smallest_cell": 5,
-        "notes": [message("assumption.review")],
+        "notes": [message("assumption.review", deciders="clinicians")],
         "model": first["model"],
         "evidence": {
             "examined": 4,

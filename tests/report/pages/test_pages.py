@@ -22,8 +22,11 @@ ABOUT = {
     "model": plain_case(examined=True)["model"],
     "statuses": ["optimal", "unsolved"],
     "run": {"examined": True},
+    "sample": False,
+    "words": plain_case()["words"],
 }
-ROW = made_summary([made_case()])["rows"][0] | {"verdict": None, "noted": False}
+AGREEMENT = {"judged": 0, "twice": 0, "differ": 0, "pairs": []}
+ROW = made_summary([made_case()])["rows"][0] | {"verdict": None, "noted": False, "reviewers": 0, "differ": False}
 
 
 class Reader(HTMLParser):
@@ -60,9 +63,11 @@ def made_pages(id: str) -> dict[str, str]:
     first = {"total": 1, "page": 1, "size": 50, "rows": [ROW | {"episode": id}]}
     recurring = {name: made_summary([made_case(id)])[name] for name in ("patterns", "smallest_cell")}
     return {
-        "list.html": pages.render("list.html", about=ABOUT, first=first, query={"search": id}, recurring=recurring),
+        "list.html": pages.render(
+            "list.html", about=ABOUT, first=first, query={"search": id}, recurring=recurring, agreement=AGREEMENT
+        ),
         "case.html": pages.render(
-            "case.html", case=case, about=ABOUT, note={"note": id, "revision": 1}, patterns=recurring["patterns"]
+            "case.html", case=case, about=ABOUT, reviews=[{"note": id, "revision": 1}], patterns=recurring["patterns"]
         ),
         "error.html": pages.render("error.html", status=404, what=f"There is no episode {id}.", do="Choose another."),
         "login.html": pages.render("login.html", failed=True, next=f"/case?episode={id}"),
@@ -78,7 +83,7 @@ def hostile() -> dict[str, str]:
 def test_every_template_is_tried() -> None:
     templates = {path.name for path in (pages.FOLDER / "templates").iterdir()}
     own_tests = {"card.html", "check.html"}
-    assert set(made_pages("stay-1")) == templates - own_tests - {"base.html", "plain_style.html"}
+    assert set(made_pages("stay-1")) == templates - own_tests - {"base.html", "plain.html"}
 
 
 @pytest.mark.parametrize("name", ["list.html", "case.html", "error.html", "login.html", "report.html"])
@@ -96,7 +101,7 @@ def test_an_id_with_markup_stays_text(hostile: dict[str, str], name: str) -> Non
         ("case.html", "case-data"),
         ("list.html", "first-data"),
         ("report.html", "report-data"),
-        ("case.html", "note-data"),
+        ("case.html", "reviews-data"),
     ],
 )
 def test_data_come_back_as_they_were(hostile: dict[str, str], name: str, id: str) -> None:
@@ -157,7 +162,7 @@ def test_what_json_does_not_have_is_refused() -> None:
     case = plain_case()
     case["observed"]["outcome"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
-        pages.render("case.html", case=case, about=ABOUT, note=None, patterns=[])
+        pages.render("case.html", case=case, about=ABOUT, reviews=[], patterns=[])
 
 
 CODE = re.compile(r"(?:\bsay|\bparagraph)\(\s*\"([^\"]+)\"")
@@ -220,7 +225,7 @@ def contrast(first: str, second: str) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read(scheme: str) -> None:
     known = palettes()[scheme]
-    texts = ["ink", "muted", "accent", "own", "caution", "good"]
+    texts = ["ink", "muted", "accent", "own", "ruled", "caution", "good"]
     grounds = ["paper", "faint", "accent-tint", "own-tint", "caution-tint", "good-tint"]
     for text, ground in itertools.product(texts, grounds):
         assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
@@ -230,7 +235,9 @@ def test_text_can_be_read(scheme: str) -> None:
         assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
 
 
-@pytest.mark.parametrize("name", ["ifonly.css", "charts.js", "lanes.js", "case.js"])
+@pytest.mark.parametrize(
+    "name", ["ifonly.css", "charts.js", "lanes.js", "case.js", "timeline.js", "compare.js", "glossary.js"]
+)
 def test_colours_are_those_of_the_palette(name: str) -> None:
     assert not re.findall(r"#[0-9a-fA-F]{3,6}\b", pages.asset(name))
 
@@ -240,6 +247,6 @@ def test_courses_differ_without_colour() -> None:
     styles = script[script.index("const styles") : script.index("const marksOf")]
     for kind in ("dash", "symbol"):
         used: list[Any] = re.findall(rf'{kind}: "([^"]+)"', styles)
-        assert len(used) == len(set(used)) == 3
+        assert len(used) == len(set(used)) == 4
     for known in palettes().values():
-        assert min(contrast(known[name], known["paper"]) for name in ("ink", "accent", "own")) >= 4.5
+        assert min(contrast(known[name], known["paper"]) for name in ("ink", "accent", "own", "ruled")) >= 4.5

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ifonly.data.field_words import NEUTRAL, FieldWords
 from ifonly.models.standing import Standing
 from ifonly.report.cases.badge import Badge
+from ifonly.report.cases.band import RefitBand
 from ifonly.report.cases.courses import Course
 from ifonly.result import Result
 from ifonly.text.catalogue import Message
 from ifonly.version import __version__
 
-VERSION = 4
+VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class CaseQuestion:
     """The query itself (`Query.to_dict`)."""
     goals: tuple[Message, ...] = ()
     """What is asked for, goal by goal, where the name of the outcome does not say it."""
+    meaning: Message | None = None
+    """How the outcome comes about, where that is told in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,19 @@ class ChangeContribution:
     alone: float
     lost_without: float
     share: float
+
+
+@dataclass(frozen=True)
+class GainSource:
+    """What one measurement, or all doses, bring to the gain of the best course, in units of the outcome as shown.
+
+    `kind` is "feature", with its `name`; "treatment": what doses count themselves; or "together": what several of them
+    bring that none brings alone.
+    """
+
+    kind: Literal["feature", "treatment", "together"]
+    name: str
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -223,6 +240,10 @@ class CaseAnswer:
     """Whether they are the best ones, or merely those found."""
     contributions: tuple[ChangeContribution, ...]
     """In the order of steps; their shares add up to the gain. Empty for more than twelve changes."""
+    sources: tuple[GainSource, ...] = ()
+    """They add up to the gain, the largest first; empty where that cannot be told."""
+    bands: tuple[RefitBand, ...] = ()
+    """Of the outcome's measurements along the best course; empty without refits, or without changes."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +271,8 @@ class Case:
     assumptions: tuple[Message, ...]
     cautions: tuple[Message, ...]
     model: ModelAbout
+    words: FieldWords = NEUTRAL
+    """What the field calls those it is about, and those who decide."""
     edited: TriedCourse | None = None
     """In an exported file, the course that a reviewer tried."""
     format: Literal["ifonly.case"] = "ifonly.case"

@@ -23,7 +23,7 @@ from ifonly.models.standing import worst_of
 from ifonly.problem import BaseProblem, build_problem
 from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Limits, Query
-from ifonly.report.cases.build import case_of
+from ifonly.report.cases.build_case import case_of
 from ifonly.report.cases.case import Case
 from ifonly.result import Alternative, Evidence, Result, Status
 from ifonly.result.table import with_check

@@ -3,13 +3,13 @@
 Templates and what each is given (`render(name, **context)`), all of it in plain JSON types (`ifonly.records.to_plain`):
 
 - `list.html`: `about` (`web.api.About`), `first` (`web.listing.ListPage`), `query` (the page's parameters)
-- `case.html`: `case` (`report.cases.Case`), `about`, `note` (`web.notes.Note`)
+- `case.html`: `case` (`report.cases.Case`), `about`, `reviews` (notes of `web.notes.Note`)
 - `error.html`: `status` (number), `what`, `do` (sentences)
 - `login.html`: `failed` (whether a wrong token was given), `next` (the path to go to afterwards);
   its form posts `token` and `next` to /login
 - `report.html`: `summary` (`report.case_report.summary_page`, or None: a single case), `cases` (a list of `Case`);
   one file that needs no other; an episode of the summary that is among `cases` is linked to its page.
-- `card.html` and `check.html`: pages without scripts, of data cards and of model checks, that share `plain_style.html`
+- `card.html` and `check.html`: pages without scripts, of data cards and of model checks, in the frame of `plain.html`
 
 Words are the catalogue's: templates and scripts `say` codes and messages; pages carry the sentences as JSON.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from ifonly.errors import InputError
@@ -40,10 +41,14 @@ REPORT_STYLES = ("palette.css", "ifonly.css")
 REPORT_SCRIPTS = (
     PLOTLY,
     "words.js",
+    "glossary.js",
     "charts.js",
     "lanes.js",
     "tables.js",
     "evidence.js",
+    "courses.js",
+    "timeline.js",
+    "compare.js",
     "case.js",
     "cohort.js",
     "report.js",
@@ -125,6 +130,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {
         "catalogue": catalogue,
+        "sentences_json": _sentences_json,
         "say": _say,
         "chart_style_ids": chart_style_ids,
         "inline": lambda name: Markup(asset(name)),
@@ -133,6 +139,12 @@ def _environment() -> Environment:
         "report_styles": REPORT_STYLES,
     }
     return environment
+
+
+@cache
+def _sentences_json() -> Markup:
+    """All sentences as JSON for a page; the same for every page of the server, where making it anew takes long."""
+    return htmlsafe_json_dumps(catalogue(), **_environment().policies["json.dumps_kwargs"])
 
 
 def _say(what: str | Mapping[str, Any], **values: Any) -> str:

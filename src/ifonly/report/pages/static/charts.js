@@ -3,16 +3,23 @@
   "use strict";
 
   const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
-  const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, showTips: false };
+  const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, scrollZoom: false, showTips: false };
 
-  const NAMES = ["ink", "muted", "grid", "accent", "own", "paper", "edge", "bars"];
+  const NAMES = ["ink", "muted", "grid", "accent", "own", "ruled", "paper", "edge", "bars", "band"];
+  const NEAR_ZERO = 0.5; // of the largest value: charts whose smallest lies below that begin at zero
+  const FINE = matchMedia("(pointer: fine)"); // with a finger one scrolls
   const DARK = matchMedia("screen and (prefers-color-scheme: dark)");
   let known = {};
+
+  /** Whether it is light, dark or paper, as a word that changes when that does. */
+  function scheme() {
+    return `${DARK.matches} ${document.documentElement.classList.contains("printing")}`;
+  }
 
   /** The page's colours by name, read anew where light turns to dark or paper. */
   function colours() {
     const root = document.documentElement;
-    const now = `${DARK.matches} ${root.classList.contains("printing")}`;
+    const now = scheme();
     if (known.now !== now) {
       const style = getComputedStyle(root);
       known = { now, ...Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])) };
@@ -35,6 +42,10 @@
       line: { color: colours().own, width: 2, dash: "2px,3px" },
       marker: { symbol: "diamond-open", size: 9, color: colours().own, line: { width: 1.6 } },
     },
+    ruled: {
+      line: { color: colours().ruled, width: 2, dash: "9px,3px,2px,3px" },
+      marker: { symbol: "square-open", size: 8, color: colours().ruled, line: { width: 1.6 } },
+    },
   });
 
   // Recorded values by where they come from: filled where measured, hollow where carried forward, a cross where assumed.
@@ -50,10 +61,28 @@
   }
 
   /** How a course is drawn; `thin` for a score that is made of its organs, without markers. */
-  function lookOf({ kind, thin, origins }, crowded) {
+  function lookOf({ kind, thin, origins, number, values }, crowded) {
+    if (kind === "alternative") return numbered(number, values.length);
     const style = styles()[kind];
     if (thin) return { mode: "lines", opacity: 0.8, line: { ...style.line, width: 1 } };
     return { mode: crowded ? "lines" : "lines+markers", ...style, ...(origins ? { marker: originMarker(origins) } : {}) };
+  }
+
+  /** Alternatives are thin and grey, and told apart by their numbers at the end. */
+  function numbered(number, length) {
+    return {
+      mode: "lines+text", text: [...Array(length - 1).fill(""), String(number)], textposition: "middle right",
+      textfont: { size: 11, color: colours().ink }, line: { color: colours().muted, width: 1.2, dash: "solid" }, cliponaxis: false,
+    };
+  }
+
+  /** Two strokes at the foot of a y axis that does not reach zero. */
+  function cutMarks([low, high]) {
+    if (low <= 0 && high >= 0) return [];
+    return [0, 4].map((up) => ({
+      type: "line", xref: "paper", yref: "paper", xsizemode: "pixel", ysizemode: "pixel", xanchor: 0, yanchor: 0,
+      x0: 1, x1: 9, y0: up + 1, y1: up + 5, name: "cut", line: { color: colours().muted, width: 1.4 },
+    }));
   }
 
   function axis(extra) {
@@ -78,12 +107,13 @@
     return times.filter((_, index) => index % every === 0);
   }
 
-  /** Room for every value, so that the axis stays where it is while courses change. */
+  /** Room for every value, so that the axis stays where it is while courses change; from zero where that is not far. */
   function span(values) {
     const known = values.filter((value) => value !== null && Number.isFinite(value));
     if (!known.length) return [0, 1];
-    const low = Math.min(...known);
-    const high = Math.max(...known);
+    const [least, most] = [Math.min(...known), Math.max(...known)];
+    const low = least > 0 && least < NEAR_ZERO * most ? 0 : least;
+    const high = most < 0 && most > NEAR_ZERO * least ? 0 : most;
     const room = high > low ? 0.08 * (high - low) : Math.max(1e-6, 0.1 * Math.abs(high) || 1);
     return [low - room, high + room];
   }
@@ -100,21 +130,26 @@
 
   /**
    * One feature over time. `series`: [{kind, name, values, origins, thin}]; `within`: all values the axis must hold;
-   * `levels`: values of the y axis where labels of both axes stand outside the chart; `changed`: moments at which the
-   * shown course acts differently; `limits`: the plausible range, drawn where it is near.
+   * `band`: {low, high} under every refit, or null; `levels`: values of the y axis where labels of both axes stand outside
+   * the chart; `changed`: moments at which the shown course acts differently; `limits`: the plausible range, drawn where it is near; `shown`: the first and the last
+   * step that are; `onHover(time or null)`, `onZoom([from, to] or null)`.
    */
-  function featureChart(
-    place, { times, series, within, changed, limits, width, height, margin, pad, unit, levels, momentWord },
-  ) {
-    const edges = margin || { l: 46, r: 10, t: 6, b: 24 };
+  function featureChart(place, {
+    times, shown, series, band, within, changed, limits, width, height, margin, pad, unit, levels, momentWord, title, onHover, onZoom,
+  }) {
+    const edges = margin || { l: title ? 58 : 46, r: title ? 26 : 10, t: 6, b: 24 };
+    const [from, until] = shown.map((step) => times[step]);
     const [low, high] = span(within);
     const step = times.length > 1 ? times[1] - times[0] : 1;
-    const room = pad === undefined ? Math.max(0.35, 0.015 * times.length) : pad;
-    const crowded = width < 10 * times.length; // dashes tell courses apart without markers, which would hide them
-    const shapes = (changed || []).map((at) => ({
+    const count = shown[1] - shown[0] + 1;
+    const room = pad === undefined ? Math.max(0.35, 0.015 * count) : pad;
+    const range = [from - room * step, until + room * step];
+    const crowded = width < 10 * count; // dashes tell courses apart without markers, which would hide them
+    const shapes = cutMarks([low, high]);
+    for (const at of changed.filter((time) => time >= from && time <= until)) shapes.push({
       type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, layer: "below",
       line: { color: colours().accent, width: 1, dash: "1px,3px" },
-    }));
+    });
     for (const limit of (limits || []).filter((value) => value > low && value < high)) {
       shapes.push({
         type: "line", xref: "paper", yref: "y", x0: 0, x1: 1, y0: limit, y1: limit, layer: "below",
@@ -122,26 +157,56 @@
       });
     }
     const ending = unit ? ` ${unit.replace(/[<>&]/g, "")}` : "";
-    const traces = series.map((one) => ({
+    const traces = bandTraces(times, band).concat(series.map((one) => ({
       type: "scatter", name: one.name, x: times, y: one.values, ...lookOf(one, crowded),
       customdata: one.values.map((value, step) => `${ifonly.number(value)}${ending}${ifonly.originWords(one.origins?.[step])}`),
       hovertemplate: "%{customdata}",
-    }));
-    return Plotly.react(
+    })));
+    place.across = (time) => edges.l + ((time - range[0]) / (range[1] - range[0])) * (width - edges.l - edges.r);
+    const drawn = Plotly.react(
       place,
       traces,
       layout({
-        width, height, margin: edges, shapes,
+        width, height, margin: edges, shapes, dragmode: onZoom && FINE.matches ? "zoom" : false,
         xaxis: axis({
-          range: [times[0] - room * step, times[times.length - 1] + room * step], tickvals: ticks(times, width),
+          range, tickvals: ticks(times.slice(shown[0], shown[1] + 1), width), fixedrange: !onZoom || !FINE.matches,
           showgrid: false, showticklabels: !levels, unifiedhovertitle: { text: `${momentWord || ifonly.say("view.at")} %{x}` },
         }),
         yaxis: axis(levels ? {
           range: [low, high], tickvals: levels, showticklabels: false,
-        } : { range: [low, high], nticks: 4 }),
+        } : { range: [low, high], nticks: 4, ...(title ? { title: axisTitle(title) } : {}) }),
       }),
       CONFIG,
     );
+    listen(place, { onHover, onZoom });
+    return drawn;
+  }
+
+  /** Between which values a course lies under every refit: filled, without a line, and nothing to point at. */
+  function bandTraces(times, band) {
+    if (!band) return [];
+    const end = (values, more) => ({
+      type: "scatter", mode: "lines", x: times, y: values, hoverinfo: "skip", line: { width: 0 }, name: "band", ...more,
+    });
+    return [end(band.low, {}), end(band.high, { fill: "tonexty", fillcolor: colours().band })];
+  }
+
+  function axisTitle(text) {
+    return { text: text.replace(/[<>&]/g, ""), font: { size: 12, color: colours().muted }, standoff: 6 };
+  }
+
+  /** Tell of what is pointed at, and of a part that is drawn out with the pointer; twice clicked, all is shown again. */
+  function listen(place, hooks) {
+    const heard = place.hooks;
+    place.hooks = hooks;
+    if (heard) return;
+    place.on("plotly_hover", ({ points }) => place.hooks.onHover?.(points[0].x));
+    place.on("plotly_unhover", () => place.hooks.onHover?.(null));
+    place.on("plotly_doubleclick", () => place.hooks.onZoom?.(null));
+    place.on("plotly_relayout", (changed) => {
+      const range = [changed["xaxis.range[0]"], changed["xaxis.range[1]"]];
+      if (range.every(Number.isFinite)) place.hooks.onZoom?.(range);
+    });
   }
 
   /** A bound that is far away would flatten everything else: its bar then leaves the chart. */
@@ -167,10 +232,11 @@
         customdata: values.map(ifonly.outcome), hovertemplate: "%{customdata}",
       },
     ];
+    const range = span([...values, ...open.map((budget) => near(budget.claim.best_possible, values))]);
     const shapes = open.map((budget) => ({
       type: "line", x0: budget.max_changes, x1: budget.max_changes, y0: budget.course.outcome, y1: budget.claim.best_possible,
       line: { color: colours().muted, width: 2 },
-    }));
+    })).concat(cutMarks(range));
     if (open.length) {
       traces.push({
         type: "scatter", mode: "markers", name: ifonly.say("view.best possible series"), x: open.map((budget) => budget.max_changes),
@@ -188,7 +254,7 @@
           range: [-0.4, budgets.length - 0.6], dtick: Math.max(1, Math.ceil(budgets.length / 12)), showgrid: false,
           title: { text: ifonly.say("view.budget axis"), font: { size: 12, color: colours().muted }, standoff: 8 },
         }),
-        yaxis: axis({ range: span([...values, ...open.map((budget) => near(budget.claim.best_possible, values))]), nticks: 5 }),
+        yaxis: axis({ range, nticks: 5 }),
       }),
       CONFIG,
     );
@@ -319,7 +385,8 @@
   }
 
   /** A small sample of a course's line and marker, for legends and row labels. */
-  function sample(kind) {
+  function sample(kind, number) {
+    if (kind === "alternative") return ifonly.el("span", { class: "sample-number", "aria-hidden": "true" }, String(number));
     const space = "http://www.w3.org/2000/svg";
     const picture = document.createElementNS(space, "svg");
     picture.setAttribute("class", `sample sample-${kind}`);
@@ -328,8 +395,9 @@
     picture.setAttribute("focusable", "false");
     const line = document.createElementNS(space, "path");
     line.setAttribute("d", "M1 6H33");
-    const mark = document.createElementNS(space, kind === "own" ? "path" : "circle");
-    if (kind === "own") mark.setAttribute("d", "M17 1.5L21.5 6L17 10.5L12.5 6Z");
+    const drawn = { own: "M17 1.5L21.5 6L17 10.5L12.5 6Z", ruled: "M13.5 2.5H20.5V9.5H13.5Z" }[kind];
+    const mark = document.createElementNS(space, drawn ? "path" : "circle");
+    if (drawn) mark.setAttribute("d", drawn);
     else for (const [name, value] of [
       ["cx", 17], ["cy", 6], ["r", kind === "best" ? 4 : 3.4],
     ]) mark.setAttribute(name, value);
@@ -351,5 +419,10 @@
     return picture;
   }
 
-  Object.assign(ifonly, { onColours, markSample, span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
+  /** The mark of an axis that does not reach zero. */
+  function cutSample() {
+    return ifonly.el("span", { class: "cut-sample", "aria-hidden": "true" });
+  }
+
+  Object.assign(ifonly, { onColours, scheme, cutSample, markSample, span, roundValues, featureChart, frontierChart, refitsChart, spreadChart, budgetChart, sample });
 })((window.ifonly = window.ifonly || {}));

@@ -100,7 +100,7 @@
     const titles = ["change", "subjects", "share", "supported"].map((name) => ifonly.capital(say(`pattern.${name}`)));
     return [el("details", { class: "patterns" }, el("summary", {}, say("pattern.title")),
       el("p", { class: "note" }, say("pattern.means", { smallest })),
-      el("div", { class: "wide" }, el("table", { class: "figures" },
+      ifonly.wide(el("table", { class: "figures" },
         el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))))];
   }
 

@@ -11,8 +11,8 @@
   }
 
   /**
-   * Ask. `at`: {case, step, axis, current (action now), courses: [{name, actions}], locked, onDose(action), onRule(rule),
-   * onUnrule(rule)}.
+   * Ask. `at`: {case, step, axis, current (action now), courses: [{name, actions}], locked, remark (of the reviewer on the
+   * step), onDose(action), onRule(rule), onUnrule(rule), onRemark(text)}.
    */
   function openDoseDialog(at) {
     const { case: case_, step, axis } = at;
@@ -71,6 +71,13 @@
           : rule(ifonly.say("dialog.forbid", { dose, when }), ["forbid", step, axis, level]),
         rule(ifonly.say("dialog.forbid ever", { dose }), ["forbid", null, axis, level]));
     }
+    const remark = el("input", { type: "text", id: "remark", maxlength: 500, value: at.remark, autocomplete: "off" });
+    const keep = el("button", { type: "button", on: { click: close(() => at.onRemark(remark.value.trim())) } }, ifonly.say("dialog.keep remark"));
+    remark.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // it is not meant for the dose
+      keep.click();
+    });
     choose(now);
     const form = el("form", { method: "dialog", on: { submit: (event) => {
       event.preventDefault();
@@ -81,7 +88,9 @@
       el("fieldset", {}, el("legend", { class: "unseen" }, ifonly.say("dialog.dose")), el("div", { class: "doses" }, choices)),
       el("div", { class: "row" }, el("button", { type: "submit", class: "main" }, ifonly.say("dialog.try")),
         el("button", { type: "button", on: { click: close() } }, ifonly.say("page.cancel"))),
-      rules);
+      rules, el("div", { class: "field dialog-remark" },
+        el("label", { for: "remark" }, ifonly.say("dialog.remark", { when: ifonly.moment(case_, step) })),
+        el("div", { class: "row" }, remark, keep)));
     dialog.append(form);
     dialog.addEventListener("close", () => dialog.remove());
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());

@@ -7,8 +7,8 @@
   function badge({ level, parts }) {
     return el("div", { class: "badge", role: "group", "aria-label": ifonly.say("badge.title") },
       el("strong", { class: `seal ${level}` }, ifonly.say(`badge.${level}`)),
-      parts.map(({ name, holds, said }) => el(
-        "span", { class: `part part-${name}${holds ? " holds" : ""}`, title: ifonly.say(`badge.${name}.means`) }, ifonly.say(said),
+      parts.map(({ name, holds, said }) => ifonly.told(
+        ifonly.say(said), ifonly.say(`badge.${name}.means`), `part part-${name}${holds ? " holds" : ""}`,
       )));
   }
 
@@ -51,7 +51,7 @@
   function stepsTable(case_, steps) {
     const changes = new Map(case_.answer.best.changes.map((change) => [change.step, change]));
     const share = (count, of) => ifonly.percent(of ? count / of : null);
-    return el("div", { class: "wide" }, el("table", { class: "figures words" },
+    return ifonly.wide(el("table", { class: "figures words" },
       head(["table.when", "table.change", "evidence.same step", "evidence.same action"]),
       el("tbody", {}, steps.map(({ step, same_step: step_, same_action: action, of }) => el("tr", {},
         el("th", { scope: "row" }, ifonly.capital(ifonly.moment(case_, step))),
@@ -94,8 +94,8 @@
       step.messages.map(ifonly.sentence).join(" "))));
   }
 
-  function supportPart(support) {
-    if (!support) return [paragraph("evidence.no support")];
+  function supportPart({ evidence: { support }, words }) {
+    if (!support) return [el("p", {}, ifonly.say("evidence.no support", words))];
     return [el("p", {}, ifonly.sentence(support.summary)), supportList(support)];
   }
 
@@ -119,7 +119,7 @@
       part("model", modelPart(model)),
       evidence.gain.length && part("gain", summaryPart(evidence.gain)),
       answer && part(membersOf(answer), refitsPart(case_, evidence)),
-      answer && part("support", supportPart(evidence.support)),
+      answer && part("support", supportPart(case_)),
       evidence.calibration.length && part("calibration", summaryPart(evidence.calibration)),
       answer && part("sensitivity", sensitivityPart(evidence.sensitivity)),
       evidence.coupling.length && part("coupling", summaryPart(evidence.coupling)),

@@ -59,7 +59,10 @@
       );
     return el(
       "td",
-      { class: [way && `changed ${way}`, row.kind].filter(Boolean).join(" "), style: { "--dose": share.toFixed(2) } },
+      {
+        class: [way && `changed ${way}`, row.kind].filter(Boolean).join(" "), "data-step": step,
+        style: { "--dose": share.toFixed(2) },
+      },
       inner,
     );
   }
@@ -92,11 +95,11 @@
   }
 
   /**
-   * The table. `rows`: [{kind, name, actions}]; `options`: {label, column (widths in pixels), onCell(step, axis, kind),
-   * marks: {step: word}, caption}.
+   * The table. `rows`: [{kind, name, actions}]; `options`: {label, column (widths in pixels), steps (those shown),
+   * onCell(step, axis, kind), marks: {step: word}, caption}.
    */
   function lanesTable(case_, rows, options) {
-    const steps = case_.time.at.map((_, step) => step);
+    const { steps } = options;
     const marks = options.marks || {};
     const table = el("table", { class: `lanes${options.onCell ? " live" : ""}` },
       el("caption", { class: "unseen" }, options.caption),
@@ -106,7 +109,7 @@
       ),
       el("thead", {}, el("tr", {},
         el("th", { scope: "col" }, ifonly.timeTitle(case_)),
-        steps.map((step) => el("th", { scope: "col" }, ifonly.trimmed(case_.time.at[step]),
+        steps.map((step) => el("th", { scope: "col", "data-step": step }, ifonly.trimmed(case_.time.at[step]),
           marks[step] && el("span", { class: "mark" }, marks[step]))))),
       lanesOf(case_).map((lane) => el("tbody", {},
         el("tr", { class: "axis" }, el("th", { scope: "rowgroup", colspan: String(steps.length + 1) },

@@ -6,7 +6,7 @@
   const PAUSE = 200;
   const SIZE = 50;
   const VERDICT = { order: "verdict", text: true };
-  const FILTERS = ["search", "status", "verdict", "at_least", "warnings", "pattern"].filter(
+  const FILTERS = ["search", "status", "verdict", "reviews", "at_least", "warnings", "pattern"].filter(
     (name) => document.getElementById(name), // warnings only where answers were examined, patterns where changes recur
   );
 
@@ -24,6 +24,7 @@
       ifonly.setText(this.parts.asked, asked(this.about));
       const recurring = ifonly.embedded("patterns-data");
       document.getElementById("patterns").replaceChildren(...ifonly.patternsPart(recurring, ({ pattern }) => `/?${ifonly.query({ pattern })}`));
+      document.getElementById("agreement").replaceChildren(...agreementPart(ifonly.embedded("agreement-data")));
       this.fillFilters();
       this.draw(first);
       this.listen();
@@ -53,6 +54,12 @@
       filters.addEventListener("reset", (event) => {
         event.preventDefault();
         for (const name of FILTERS) this.query[name] = "";
+        this.fillFilters();
+        this.later({ page: 1 }, 0);
+      });
+      document.getElementById("queue").addEventListener("click", () => {
+        for (const name of FILTERS) this.query[name] = "";
+        Object.assign(this.query, { reviews: "open", order: "queue", descending: null });
         this.fillFilters();
         this.later({ page: 1 }, 0);
       });
@@ -105,9 +112,7 @@
       const largest = Math.max(0.1, ...found.rows.map((row) => row.improvement || 0));
       this.parts.cohort.tBodies[0].replaceChildren(...found.rows.map((row) => {
         const made = ifonly.cohortRow(row, largest, `/case?${ifonly.query({ episode: row.episode })}`, this.isExamined());
-        made.append(el(
-          "td", { class: "text" }, (row.verdict && ifonly.say(`verdict.${row.verdict}`)) || (row.noted ? ifonly.say("list.note only") : el("span", { class: "unit" }, "\u2013")),
-        ));
+        made.append(el("td", { class: "text" }, verdictOf(row)));
         return made;
       }));
       const filtered = FILTERS.some((name) => String(this.query[name]).trim());
@@ -162,6 +167,34 @@
 
   function isTrue(value) {
     return value === true || value === "true" || value === "1";
+  }
+
+  /** What reviewers say of a case: the verdict and how many share it, or that they differ. */
+  function verdictOf({ verdict, noted, reviewers, differ }) {
+    if (differ) return el("span", { class: "tag open" }, ifonly.say("list.differ", { reviewers }));
+    if (!verdict) return noted ? ifonly.say("list.note only") : el("span", { class: "unit" }, "\u2013");
+    const words = ifonly.say(`verdict.${verdict}`);
+    return reviewers > 1 ? ifonly.say("list.agreed", { verdict: words, reviewers }) : words;
+  }
+
+  /** How far reviewers agree; nothing before two have judged the same case. */
+  function agreementPart({ judged, twice, differ, pairs }) {
+    if (!twice) return [];
+    const { say, number } = ifonly;
+    const titles = ["reviewers", "cases", "agreed", "kappa"].map((name) => say(`agreement.${name}`));
+    const name = (one) => one || say("agreement.unnamed");
+    const kappa = ({ kappa: value, low, high }) => {
+      if (value === null) return say("agreement.no kappa");
+      if (low === null) return say("agreement.kappa alone", { value: number(value) });
+      return say("agreement.kappa is", { value: number(value), low: number(low), high: number(high) });
+    };
+    return [el("details", { class: "patterns" }, el("summary", {}, say("agreement.title")),
+      el("p", { class: "note" }, ifonly.withTerms(say("agreement.means", { judged, twice, differ }))),
+      ifonly.wide(el("table", { class: "figures" },
+        el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))),
+        el("tbody", {}, pairs.map((pair) => el("tr", {},
+          el("th", { scope: "row" }, say("agreement.pair", { first: name(pair.first), second: name(pair.second) })),
+          [String(pair.cases), ifonly.percent(pair.agreed / pair.cases), kappa(pair)].map((text) => el("td", {}, text))))))))];
   }
 
   /** What is asked, as far as the server says it. */

@@ -130,7 +130,7 @@
         el("section", { hidden: !summary.patterns.length }, ...ifonly.patternsPart(summary, (one) => this.patternAddress(one))),
         el("section", { class: "report-table" }, el("h2", {}, ifonly.say("report.cases")),
           this.filters(), el("div", { class: "list-state" }, this.count),
-          el("div", { class: "wide" }, el("table", { class: "figures cohort" },
+          ifonly.wide(el("table", { class: "figures cohort" },
             el("caption", { class: "unseen" }, ifonly.say("list.caption")), el("thead", {}, this.head), this.body)),
           this.paging));
     }
@@ -245,16 +245,17 @@
     return el("section", { class: "evidence-summary" }, el("h2", {}, ifonly.say("report.evidence")),
       el("p", {}, evidence
         ? ifonly.say("report.examined", {
-            said: model.said, without: evidence.without_warnings,
+            said: model.said,
+            judged: evidence.verdicts && ifonly.say("report.judged", { verdicts: evidence.verdicts }), without: evidence.without_warnings,
             answers: ifonly.plural(evidence.examined, "examined answer"), agreed,
           })
         : ifonly.say("report.not examined", { said: model.said })),
       evidence && el("div", { class: "overview" },
-        el("div", { class: "wide" }, table(["answers", "number", "median improvement", "quartiles"], evidence.groups.map((group) => [
+        ifonly.wide(table(["answers", "number", "median improvement", "quartiles"], evidence.groups.map((group) => [
           group.answers, String(group.episodes), ifonly.tenths(group.median),
           ifonly.say("report.from to", { low: ifonly.tenths(group.lower_quartile), high: ifonly.tenths(group.upper_quartile) }),
         ]))),
-        evidence.warnings.length > 0 && el("div", { class: "wide" }, table(["warning", "answers", "share"],
+        evidence.warnings.length > 0 && ifonly.wide(table(["warning", "answers", "share"],
           evidence.warnings.map((item) => [item.warning, String(item.episodes), ifonly.percent(item.share)])))));
   }
 

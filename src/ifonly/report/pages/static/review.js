@@ -6,7 +6,7 @@
   const SECONDS = 60;
 
   class Review {
-    constructor(root, case_, about, note) {
+    constructor(root, case_, about, reviews) {
       this.recorded = case_;
       this.past = [];
       this.courses = new Map();
@@ -14,8 +14,9 @@
       this.view = new ifonly.CaseView(root, case_, {
         level: 1,
         onCell: (step, axis, kind) => this.openDose(step, axis, kind),
-        onView: (view) => this.change({ k: view.k, alternative: view.alternative }, "view"),
-        marks: () => ifonly.ruleMarks(this.state.rules),
+        onView: ({ k, alternative, span }) => this.change({ k, alternative, span }, span === this.state.span ? "view" : "span"),
+        marks: () => ({ ...(this.noteCard ? this.noteCard.marks() : {}), ...ifonly.ruleMarks(this.state.rules) }),
+        answers: () => ({ first: this.recorded, ruled: this.state.solved ? this.state.solved.case : null }),
       });
       this.tools();
       this.rulesCard = new ifonly.RulesCard(this.view.slots.aside, case_, {
@@ -29,7 +30,7 @@
         }),
       }, (about && about.limits && about.limits.seconds) || SECONDS);
       this.noteCard = new ifonly.NoteCard(
-        this.view.slots.aside, case_.episode, note || { revision: 0 }, (about && about.limits) || {},
+        this.view.slots.aside, case_, reviews || [], (about && about.limits) || {}, () => this.draw(),
       );
       document.addEventListener("keydown", (event) => {
         const typing = event.target.matches("input:not([type=range]), textarea, select");
@@ -43,7 +44,7 @@
     firstState() {
       const { k } = ifonly.firstView(this.recorded);
       const asked = Math.min(this.recorded.question.max_changes, this.recorded.time.at.length);
-      return { k, alternative: null, actions: null, rules: [], most: asked, solved: null };
+      return { k, alternative: null, span: null, actions: null, rules: [], most: asked, solved: null };
     }
 
     /** The case whose answer is shown: the run's, or that of the search under the reviewer's rules. */
@@ -82,7 +83,7 @@
       const key = state.actions && state.actions.join(",");
       const own = key ? this.courses.get(key) || null : null;
       this.view.show(
-        this.shown(), { k: state.k, alternative: state.alternative, own: own || (key ? this.lastOwn : null) || null },
+        this.shown(), { k: state.k, alternative: state.alternative, span: state.span, own: own || (key ? this.lastOwn : null) || null },
       );
       if (own) this.lastOwn = own;
       if (key && !own) this.fetchCourse(key);
@@ -129,7 +130,8 @@
         const changes = ifonly.plural(state.solved.case.question.max_changes, "change");
         const rules = state.solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ") || ifonly.say("page.none");
         parts.push(el("div", { class: "notice" },
-          el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules })),
+          el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules }),
+            ` ${ifonly.priceWords({ first: recorded, ruled: state.solved.case })}`),
           el("button", {
             type: "button", class: "no-print",
             on: { click: () => this.change({ solved: null, k: ifonly.firstView(recorded).k, alternative: null }) },
@@ -157,12 +159,14 @@
       const from = state.actions || (kind === "best" && course ? course.actions : this.recorded.observed.actions);
       ifonly.openDoseDialog({
         case: this.recorded, step, axis, current: from[step],
-        courses: view.rows().map((row) => ({
+        courses: ifonly.rowsOf(view.case, view.view).map((row) => ({
           name: row.name, actions: row.kind === "own" ? state.actions || row.actions : row.actions,
         })),
         locked: state.rules.some((rule) => rule[0] === "lock" && rule[1] === step),
         onDose: (action) => this.change({ actions: from.map((one, at) => (at === step ? action : one)) }),
         onRule: (rule) => this.change({ rules: ifonly.withRule(state.rules, rule) }),
+        remark: this.noteCard.remarkOn(step),
+        onRemark: (text) => this.noteCard.remark(step, text),
         onUnrule: (rule) => this.change({ rules: ifonly.without(state.rules, rule) }),
       });
     }
@@ -189,7 +193,7 @@
         episode: this.recorded.episode, actions: state.actions && state.actions.join(","),
         job: state.solved && state.solved.job,
       };
-      this.exports.replaceChildren(...["html", "png", "json"].map((kind) => el(
+      this.exports.replaceChildren(...["html", "pdf", "slide.svg", "slide.png", "png", "json"].map((kind) => el(
         "a", { href: `/api/export?${ifonly.query({ ...parameters, kind })}`, download: "" }, ifonly.say(`review.export.${kind}`),
       )));
     }
@@ -202,6 +206,7 @@
         episode: this.recorded.episode,
         k: state.k === first.k && !state.solved ? null : state.k,
         alternative: state.alternative === null ? null : state.alternative + 1,
+        time: state.span && state.span.join("-"),
         actions: state.actions && state.actions.join(","),
         rules: state.rules.length ? JSON.stringify(state.rules) : null,
         most: state.most === first.most ? null : state.most,
@@ -228,6 +233,7 @@
         const alternative = whole("alternative", answer ? answer.alternatives.length : 0);
         return {
           k: k === null ? ifonly.firstView(this.shown()).k : k, alternative: alternative ? alternative - 1 : null,
+          span: spanFrom(given.get("time"), case_.time.at.length),
         };
       };
       const first = this.firstState();
@@ -264,6 +270,13 @@
     }
   }
 
+  /** The steps that an address names as "2-7"; null where it names none that there are. */
+  function spanFrom(text, steps) {
+    const found = /^(\d{1,4})-(\d{1,4})$/.exec(text || "");
+    const [first, last] = found ? [Number(found[1]), Number(found[2])] : [0, 0];
+    return first < last && last < steps ? [first, last] : null;
+  }
+
   /** Back to the list as it was, and on to its next case. */
   function neighbours(episode) {
     let list = null;
@@ -286,10 +299,11 @@
     const root = document.getElementById("case");
     if (!root) return;
     const case_ = ifonly.embedded("case-data");
-    ifonly.review = new Review(root, case_, ifonly.embedded("about-data"), ifonly.embedded("note-data"));
+    ifonly.review = new Review(root, case_, ifonly.embedded("about-data"), ifonly.embedded("reviews-data"));
     ifonly.printing(() => [ifonly.review.view]);
     neighbours(case_.episode);
     ifonly.review.restore(location.search);
+    ifonly.tour();
   }
 
   document.addEventListener("DOMContentLoaded", start);

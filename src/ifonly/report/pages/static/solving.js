@@ -23,6 +23,8 @@
         type: "number", id: "most", min: 0, max: case_.time.at.length, step: 1, inputmode: "numeric",
         on: { change: () => this.setMost() },
       });
+      const apart = case_.question.query.solver?.apart || 1; // as the question says, unless it is changed here
+      this.apart = el("input", { type: "number", id: "apart", min: 1, max: case_.time.at.length, step: 1, value: apart, inputmode: "numeric" });
       this.start = el(
         "button", { type: "button", class: "main", on: { click: () => this.solve() } },
         ifonly.say("search.start"),
@@ -34,7 +36,8 @@
         el("h2", { id: "rules-title" }, ifonly.say(case_.answer ? "search.title again" : "search.title")),
         this.list, this.none,
         case_.treatments.axes.length ? el("details", {}, el("summary", {}, ifonly.say("search.limits")), this.limits) : null,
-        el("div", { class: "fields" }, el("label", { for: "most" }, ifonly.say("search.most")), this.most),
+        el("div", { class: "fields" }, el("label", { for: "most" }, ifonly.say("search.most")), this.most,
+          el("label", { for: "apart" }, ifonly.say("search.apart")), this.apart),
         el("div", { class: "asking" }, this.start, this.progress, this.status, this.trouble)));
       window.addEventListener("pagehide", () => {
         if (this.job) ifonly.ask(
@@ -99,6 +102,13 @@
       this.hooks.onMost(most);
     }
 
+    /** In how many steps alternatives differ; a field that holds no number goes back to one. */
+    steps() {
+      const given = Math.round(this.apart.valueAsNumber);
+      this.apart.value = Number.isFinite(given) ? Math.min(Math.max(1, given), this.case.time.at.length) : 1;
+      return Number(this.apart.value);
+    }
+
     /** Start a search, or take up one that the server may still know; `earlier`: what that one was asked. */
     async solve(known, earlier) {
       this.setMost();
@@ -108,7 +118,7 @@
       this.tell(ifonly.say("search.waiting"));
       try {
         const answer = (known && (await this.recall(known))) || (await ifonly.ask("/api/jobs", { method: "POST", body: {
-          episode: this.case.episode, max_changes: asked.most, alternatives: 5, seconds: this.seconds,
+          episode: this.case.episode, max_changes: asked.most, alternatives: 5, apart: this.steps(), seconds: this.seconds,
           constraints: ifonly.toConstraints(this.case, asked.rules),
         } }));
         this.job = answer.job;

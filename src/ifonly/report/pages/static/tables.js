@@ -47,6 +47,25 @@
       })));
   }
 
+  const ORGANS = 1e-12;
+
+  /** What the measurements, and the organs of a score, bring to the gain; null where there is only one of them. */
+  function sourcesTable(case_) {
+    const { sources, result } = case_.answer;
+    const organs = result.evidence.scores.filter(({ asked }) => asked).flatMap(({ score, organs: all }) =>
+      all.filter(({ gain }) => Math.abs(gain) > ORGANS).map(({ organ, gain }) => ({
+        name: ifonly.say("source.organ", { score, organ: ifonly.knows(`organ.${organ}`) ? ifonly.say(`organ.${organ}`) : organ }), gain,
+      })));
+    const parts = sources.map(({ kind, name, gain }) => ({ name: kind === "feature" ? name : ifonly.say(`source.${kind}`), gain }));
+    const rows = [...(parts.length > 1 ? parts : []), ...organs.sort((a, b) => b.gain - a.gain)];
+    if (!rows.length) return null;
+    const largest = Math.max(...rows.map(({ gain }) => Math.abs(gain)));
+    return el("div", {},
+      el("table", { class: "figures sources-table" }, head(["source", "gain"].map((name) => ifonly.say(`source.${name}`))),
+        el("tbody", {}, rows.map(({ name, gain }) => el("tr", {}, el("th", { scope: "row" }, name), barCell(gain, largest))))),
+      el("p", { class: "note" }, ifonly.say(organs.length ? "source.note organs" : "source.note", { outcome: case_.question.outcome })));
+  }
+
   function barCell(value, largest) {
     const width = `${(Math.abs(value) / largest) * 50}%`;
     const size = Math.abs(value).toFixed(largest >= 10 ? 1 : 2);
@@ -66,21 +85,6 @@
         cells(budget.course ? ifonly.outcome(budget.course.outcome) : ifonly.say("table.no sequence"),
           ifonly.tenths(budget.course?.improvement)),
         open && cells(ifonly.bestPossible(budget.claim, case_.question)), cells(ifonly.say(budget.claim.proven ? "page.yes" : "page.no"))))));
-  }
-
-  /** A row per alternative; `onChoose` is told the one to show. */
-  function alternativesTable(case_, chosen, onChoose) {
-    const words = (course) => course.changes.map((change) => dated(case_, change)).join("; ") || ifonly.say("view.recorded");
-    return el("table", { class: "figures words" },
-      head([
-        ifonly.say("table.number"), ifonly.capital(case_.question.outcome), ifonly.say("table.improvement"), ifonly.say("table.changes"),
-      ]),
-      el("tbody", {}, case_.answer.alternatives.map((course, index) => el("tr", { class: index === chosen ? "chosen" : "" },
-        el("th", { scope: "row" }, el("button", {
-          type: "button", class: "link", "aria-label": ifonly.say("table.show alternative", { number: index + 1 }), on: { click: () => onChoose(index) },
-        }, String(index + 1))),
-        cells(ifonly.outcome(course.outcome), ifonly.tenths(course.improvement)),
-        el("td", { class: "text" }, words(course))))));
   }
 
   /** What is said of a value that was not measured; nothing of others. */
@@ -166,7 +170,7 @@
   }
 
   Object.assign(ifonly, {
-    facts, contributionsTable, frontierTable, alternativesTable, valuesTable, methodLines, chartWords, limitWords,
+    facts, contributionsTable, sourcesTable, frontierTable, valuesTable, methodLines, chartWords, limitWords,
     implausibleWords, originWords,
   });
 })((window.ifonly = window.ifonly || {}));

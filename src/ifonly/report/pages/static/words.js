@@ -18,6 +18,21 @@
     return made;
   }
 
+  /** Put children into a place, leaving out what is not there. */
+  function fill(place, ...children) {
+    place.replaceChildren(...children.filter(Boolean));
+  }
+
+  /** A place for a table that may be wider than the page: who uses the keyboard can scroll it where it is. */
+  function wide(...children) {
+    const place = el("div", { class: "wide", role: "group", "aria-label": say("page.wide") }, ...children);
+    new ResizeObserver(() => {
+      if (place.scrollWidth > place.clientWidth) place.setAttribute("tabindex", "0");
+      else place.removeAttribute("tabindex");
+    }).observe(place);
+    return place;
+  }
+
   /** A number as people read it: about three figures, a true minus, a dash for what is not known. */
   function number(value) {
     if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
@@ -114,6 +129,12 @@
     return Object.hasOwn(sentences, code);
   }
 
+  /** The codes that begin so. */
+  function codesOf(beginning) {
+    sentences = sentences || embedded("sentences-data");
+    return Object.keys(sentences).filter((code) => code.startsWith(beginning));
+  }
+
   function shown(value) {
     if (!Array.isArray(value)) return value !== null && typeof value === "object" ? say(value) : String(value);
     const words = value.map(shown);
@@ -183,6 +204,12 @@
     return capital(say("change.when", { when: moment(case_, change.step), change: changeWords(case_, change, wayCode, "; ") }));
   }
 
+  /** The same without units, for tables: "Hour 8: fluids 850 → 279". */
+  function changeBrief(case_, change) {
+    const words = changeWords(case_, change, () => "dose.brief");
+    return capital(say("change.when", { when: moment(case_, change.step), change: words }));
+  }
+
   /** A change of treatment, naming only the doses that differ; `code` tells the sentence for each of them. */
   function changeWords(case_, { observed, counterfactual }, code = () => "dose.change", between = ", ") {
     const { axes, actions } = case_.treatments;
@@ -246,8 +273,8 @@
   }
 
   Object.assign(ifonly, {
-    el, number, outcome, bestPossible, gapWords, percent, tenths, moved, movedWords, capital, plural, moment, timeTitle,
-    isHours, trimmed, fact, unit, spaced, changeWords, changeLine, treatment, askedWords, headline, certificate, embedded, setText, say, knows,
+    el, fill, wide, number, outcome, bestPossible, gapWords, percent, tenths, moved, movedWords, capital, plural, moment, timeTitle,
+    isHours, trimmed, fact, unit, spaced, changeWords, changeLine, changeBrief, treatment, askedWords, headline, certificate, embedded, setText, say, knows, codesOf,
     sentence, useSentences,
   });
 })((window.ifonly = window.ifonly || {}));

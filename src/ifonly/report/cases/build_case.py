@@ -13,6 +13,7 @@ from ifonly.objective import Objective
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.records import finite
 from ifonly.report.cases.badge import badge_of, is_closed
+from ifonly.report.cases.band import bands_of
 from ifonly.report.cases.case import (
     BudgetCourse,
     Case,
@@ -33,6 +34,7 @@ from ifonly.report.cases.case import (
     Treatments,
 )
 from ifonly.report.cases.courses import Course, courses_of
+from ifonly.report.cases.sources import shown_unit, sources_of
 from ifonly.result import Result, Status, SupportReport
 from ifonly.rewards import Reward, declared_constants
 from ifonly.search.contributions import MOST_CHANGES, contributions
@@ -45,7 +47,7 @@ from ifonly.text.evidence import (
     step_support_messages,
     support_messages,
 )
-from ifonly.text.goals import goal_messages
+from ifonly.text.goals import goal_messages, meaning_message
 from ifonly.text.results import objective_message
 
 ORIGINS: dict[Origin, Literal["measured", "carried", "assumed"]] = {
@@ -84,6 +86,8 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
         alternatives=tuple(courses[len(known) :]),
         alternatives_proven=bool(result.certificate.details.get("alternatives_proven")) and claim.proven,
         contributions=_contributions(problem, best),
+        sources=sources_of(problem, best),
+        bands=bands_of(problem, best),
     )
     return _case(problem, observed, answer, _cautions(problem, observed, answer))
 
@@ -110,6 +114,7 @@ def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cau
         assumptions=text.assumption_messages(schema, _goal(problem), len(problem.models)),
         cautions=tuple(cautions),
         model=_model(problem),
+        words=schema.words,
     )
 
 
@@ -172,6 +177,7 @@ def _question(problem: BaseProblem) -> CaseQuestion:
         objective=_objective(problem),
         query=query.to_dict(),
         goals=tuple(goal_messages(query.reward)),
+        meaning=meaning_message(query.reward, problem.horizon),
     )
 
 
@@ -226,7 +232,7 @@ def _claim(
     asked, differs = _asked(problem, max_changes), bool(course.changes)
     return Claim(
         proven=proven,
-        best_possible=None if course.outcome is None else finite(course.outcome + room * _shown_unit(problem.reward)),
+        best_possible=None if course.outcome is None else finite(course.outcome + room * shown_unit(problem.reward)),
         gap=0.0 if proven else finite(gap),
         statement=text.claim_message(asked, status, gap, proven=proven, differs=differs),
     )
@@ -252,11 +258,6 @@ def _budgets(problem: BaseProblem, result: Result, courses: Sequence[Course]) ->
     return tuple(listed)
 
 
-def _shown_unit(reward: Reward) -> float:
-    """What one unit of the reward adds to the outcome as shown; less than nothing where lower is better."""
-    return reward.show(1.0).value - reward.show(0.0).value
-
-
 def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContribution, ...]:
     """Shared out without the cost of changes, as outcomes are shown."""
     if len(best.changes) > MOST_CHANGES:
@@ -267,7 +268,7 @@ def _contributions(problem: BaseProblem, best: Course) -> tuple[ChangeContributi
         return ()
     if not all(math.isfinite(value) for value in shared.outcomes.values()):
         return ()
-    size = abs(_shown_unit(problem.reward))
+    size = abs(shown_unit(problem.reward))
     return tuple(
         ChangeContribution(one.step, size * one.alone, size * one.lost_without, size * one.share)
         for one in shared.changes
@@ -300,7 +301,7 @@ def _evidence(problem: BaseProblem, answer: CaseAnswer | None) -> EvidencePage:
 
 
 def _gains(reward: Reward, result: Result) -> RefitGains | None:
-    refits, size = result.evidence.refits, abs(_shown_unit(reward))
+    refits, size = result.evidence.refits, abs(shown_unit(reward))
     if refits is None:
         return None
     low, high = refits.spread

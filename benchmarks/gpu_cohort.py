@@ -3,6 +3,7 @@
     python benchmarks/gpu_cohort.py --device cuda                     # 16,000 simulated stays
     python benchmarks/gpu_cohort.py --device cpu --stays 300 --workers 1
     python benchmarks/gpu_cohort.py --device cuda --stays 2000 --profile 30
+    python benchmarks/gpu_cohort.py --device cuda --stays 1000 --evidence    # and what a verdict needs, beside without
 
 Prints JSON. Stages are measured in this process only, so with several workers there is nothing but the whole. On a
 GPU each stage ends when the GPU has done its part. `--profile N` adds the N functions with the most time of their own,
@@ -21,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from unittest.mock import patch
 import torch
 
 import ifonly
+from ifonly.evidence.behaviour import BehaviourModel
+from ifonly.evidence.recipes import fit_recipe
 from ifonly.models.base import TransitionModel
 from ifonly.models.fit import fit
 from ifonly.models.recipes import find_recipe
@@ -42,7 +45,9 @@ STAGES = {
     "bounds": ("ifonly.search.branch_and_bound", "make_child_bound"),
     "search": ("ifonly.search.batch", "branch_and_bound"),
     "results": ("ifonly.search.batch", "build_results"),
-    "evidence": ("ifonly.runs.task", "examine"),
+    "evidence": ("ifonly.runs.task", "examine_all"),
+    "halves": ("ifonly.evidence.examination", "honest_gains"),
+    "influences": ("ifonly.evidence.examination", "sensitivities"),
     "rows": ("ifonly.runs.task", "to_row"),
     "lines": ("ifonly.runs.folder", "RunFolder.add"),
     "table": ("ifonly.runs.folder", "RunFolder.finish"),
@@ -105,20 +110,47 @@ def fitted(recipe: str, stays: int, epochs: int) -> TransitionModel:
 
 
 def measure(options: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """The run of one cohort, in numbers."""
-    model = ifonly.load_model(options.model) if options.model else fitted(options.recipe, 2000, options.epochs)
+    """The run of one cohort, in numbers; with evidence beside the same run without."""
     query = Query(ifonly.minus("SOFA"), options.changes, allow_failed_model=True)
+    if not options.evidence:
+        model = ifonly.load_model(options.model) if options.model else fitted(options.recipe, 2000, options.epochs)
+        return measure_run(options, out, model, query)
+    model, behaviour = with_members(options.epochs)
+    without = measure_run(options, out / "without", model, query)
+    asked = query.with_changes(honest=True, sensitivity=True)
+    found = measure_run(options, out / "with", model, asked, behaviour=behaviour)
+    times = (found["seconds"] - without["seconds"]) / without["seconds"]
+    return {"without": without, "with": found, "evidence_in_times_of_a_run_without": round(times, 2)}
+
+
+def with_members(epochs: int) -> tuple[TransitionModel, BehaviourModel]:
+    """Members of kinds, fitted to either half of some simulated stays, and what clinicians do there."""
+    training = simulate_cohort(500, seed=0)
+    recipes = [replace(find_recipe(name), strengths=(0.03,)) for name in ("residual", "plain-tails")]
+    settings = ifonly.FitSettings.thorough(training, epochs=epochs)
+    model = fit_recipe(training, recipes=recipes, hidden=(64,), refits="kinds", settings=settings)
+    return model, ifonly.fit_behaviour(training, settings=ifonly.BehaviourSettings(epochs=10))
+
+
+def measure_run(
+    options: argparse.Namespace,
+    out: Path,
+    model: TransitionModel,
+    query: Query,
+    behaviour: BehaviourModel | None = None,
+) -> dict[str, Any]:
+    """One query put to one cohort, in numbers."""
     settings = RunSettings(workers=options.workers, device=options.device, chunk=options.chunk)
     shortest, longest = options.steps
     warm = simulate_cohort(64, seed=2, horizon=(shortest, longest))
-    solve_cohort(warm, model, query, out=out / "warm", settings=settings)
+    solve_cohort(warm, model, query, out=out / "warm", behaviour=behaviour, settings=settings)
     cohort = simulate_cohort(options.stays, seed=1, horizon=(shortest, longest))
     watch, profile = Stopwatch(options.device), cProfile.Profile()
     started, processor = time.perf_counter(), time.process_time()
     with watch.watching():
         if options.profile:
             profile.enable()
-        run = solve_cohort(cohort, model, query, out=out / "run", settings=settings)
+        run = solve_cohort(cohort, model, query, out=out / "run", behaviour=behaviour, settings=settings)
         profile.disable()
     seconds, processor = time.perf_counter() - started, time.process_time() - processor
     table = run.table()
@@ -127,7 +159,7 @@ def measure(options: argparse.Namespace, out: Path) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if options.device.startswith("cuda") else "cpu",
         "workers": settings.worker_count if options.device == "cpu" else 1,
         "torch": torch.__version__,
-        "model": str(options.model or options.recipe),
+        "model": "kinds" if options.evidence else str(options.model or options.recipe),
         "stays": len(cohort),
         "steps": [shortest, longest],
         "changes": options.changes,
@@ -171,6 +203,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--recipe", default="paper", help="of the model that is fitted, unless one is given")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--model", type=Path, help="a folder with a model")
+    parser.add_argument("--evidence", action="store_true", help="members of kinds, and all that a verdict needs")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N slowest functions")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     return parser.parse_args(arguments)

@@ -1,21 +1,27 @@
 """Benchmark figures as tables: on the terminal, and as a page of the documentation.
 
-    python benchmarks/page.py runs/bench/solvers.json [more.json ...] --out docs/benchmarks.md
+    python benchmarks/page.py                      # docs/benchmarks.md, of the figures in benchmarks/measured
+    python benchmarks/page.py runs/bench/solvers.json [more.json ...] --out runs/bench/benchmarks.md
 
-Several files, for instance of a machine with a GPU, make one page. `solvers.py --page` does the same for its own run.
+Each file is one run of `solvers.py --json` or `gpu_cohort.py --json`; several make one page. `solvers.py --page` does
+the same for its own run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from measuring import ANCHORS, NEW, Content
 from rich.table import Table
+
+MEASURED = Path(__file__).parent / "measured"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
 @dataclass(frozen=True)
@@ -55,29 +61,62 @@ def sections(content: Content) -> list[Section]:
 
 def page(contents: Iterable[Content]) -> str:
     """The documentation page."""
-    parts = [INTRODUCTION]
+    parts, runs = [INTRODUCTION], []
     for content in contents:
+        if "stages" in content:
+            runs.append(content)
+            continue
         parts.append(f"## {machine_in_words(content)}")
         parts.append(settings_in_words(content))
         parts.extend(section.as_markdown() for section in sections(content))
-    return "\n\n".join(parts) + "\n"
+    if runs:
+        parts.extend(["## Whole cohort runs", RUNS, cohort_runs(runs).as_markdown()])
+    return "\n\n".join([*parts, WHAT_LIMITS]) + "\n"
 
 
 INTRODUCTION = """# Benchmarks
 
 Figures of `make bench`, each of one run on a machine that is named in general terms. Seconds do not travel between
-machines, ratios mostly do.
+machines, ratios mostly do. The page is made of the figures in `benchmarks/measured` by `python benchmarks/page.py`.
 
 - Seconds are those of one `solve` of one stay, bounds included: everything after the problem is built. Every solver
   runs in a fresh process for each row; one throw-away solve of another, small problem comes first, because what torch
   loads on first use belongs to no stay.
-- Every solve has a time limit. `> 60` means that it ended there without a proof; *proven* counts those that did not.
+- Every solve has a time limit. `> 60` means that it ended there without a proof; *proven* counts those that did not,
+  and *bracket* is how far the proven upper bound lies above the best sequence found, in percent of the outcome: the
+  median, 0 where all are proven.
 - Memory is the largest that the process ever had, in brackets what the solves added to what it had before them.
 - The ratio is the time of a solver over that of branch and bound on the same stay: the median, and in brackets the
   lowest. Solves that reached the limit count with the time they took, hence `>` (the other solver was stopped), `<`
   (branch and bound was) or `~` (both were).
 - Wherever two exact solvers finished, their outcomes are equal up to 1e-9 of their size, and no solver found more than
   another's upper bound; otherwise there would be no page, but an error."""
+
+RUNS = """`python benchmarks/gpu_cohort.py`, from episodes to stored results with their evidence, in seconds of one run;
+[cohort runs](cohort-runs.md#a-gpu) say how it is done."""
+
+WHAT_LIMITS = """## What limits it
+
+With Lipschitz limits and up to three changes nearly nothing is left of the search: making the bound - derivatives of
+`T A` steps, and remainders of `T^2 / 2` pieces of the recorded path - takes most of the time, and then the pairs of
+changes that one exact step excludes. Both grow with the square of T.
+
+The remainders of the [Taylor bound](theory.md#the-taylor-bound) grow with the third power of how far changes move the
+state, and add up over changes: [beyond two changes ahead](theory.md#when-it-gets-loose) of a state that is known the
+bound says little, so that every further change costs some tens of times as much as the one before, and with five and
+more there is no useful upper bound before the search is nearly done. A curvature penalty keeps remainders small
+without a limit on slopes; networks without either, whose third derivatives are ten times larger, gain little over
+enumeration. Networks with ReLU units and post-nonlinear models with their splines have kinks, where no third
+derivative exists: anchors or enumeration lead there.
+
+What made the difference for real stays, whose noise lies up to some tens of deviations out: bounds on the scale for
+each feature by itself, with its own noise, and along the directions in which changes move the state, instead of the
+largest noise times norms over all features (at T = 20 and k = 3 four to eight times less time with the default
+recipe's models). For constrained models: limits of displacements instead of derivatives over balls (these feed back
+into each other over the steps, and at a distance of one scaled unit are five hundred times the truth), forms that
+know directions instead of norms, and a norm in which the effects of changes look alike. Tried without success: boxes
+and zonotope-like tubes (their radii multiply at every step), and alternating sums over subsets of changes. What a GPU
+does for this bound are many small operations, and starting them takes most of the time."""
 
 
 def machine_in_words(content: Content) -> str:
@@ -92,12 +131,24 @@ def machine_in_words(content: Content) -> str:
 def settings_in_words(content: Content) -> str:
     """How the figures came about."""
     machine, settings = content["machine"], content["settings"]
-    return (
-        f"{machine['system']}, Python {machine['python']}, torch {machine['torch']} with {machine['threads']} "
-        f"thread{'' if machine['threads'] == 1 else 's'}. Networks of 200 units, fitted to {settings['training']:,} "
-        f"simulated stays for {settings['epochs']} epochs, with Lipschitz limits (1.0, 0.1) or without; asked about "
-        f"other stays. Time limit {settings['seconds']:g} s, anchors from {settings['samples']:,} sequences."
+    jobs = "" if settings["jobs"] == 1 else f", {settings['jobs']} processes side by side"
+    clock = " Seconds are the processor's: others were at work." if settings["processor"] else ""
+    where = (
+        f"{machine['system']}, Python {machine['python']}, torch {machine['torch']}, {_threads(machine)} each{jobs}."
     )
+    how = f"{where}{clock} {settings['about']}".strip()
+    if not settings["models"]:
+        return f"{how} Time limit {settings['seconds']:g} s."
+    return (
+        f"{how} Networks of 200 units, fitted to {settings['training']:,} simulated stays for {settings['epochs']} "
+        "epochs: *constrained* with Lipschitz limits (1.0, 0.1); *penalised* as the default recipe has it for 1,000 "
+        "such stays (`residual-tails`, curvature penalty 0.03); *unconstrained* with neither. Asked about other stays. "
+        f"Time limit {settings['seconds']:g} s, anchors from {settings['samples']:,} sequences."
+    )
+
+
+def _threads(machine: Content) -> str:
+    return f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
 
 
 def _solvers(content: Content) -> Section:
@@ -107,10 +158,10 @@ def _solvers(content: Content) -> Section:
         agreeing += case["agreeing"]
         for name, run in case["runs"].items():
             rows.append((*_case_cells(case), name, *_run_cells(name, run, case["runs"][NEW])))
-    columns = ("model, stays", "T", "k", "solver", "proven", "median s", "worst s", "nodes", "model steps", "peak MiB")
+    columns = ("model, stays", "T", "k", "solver", "proven", "bracket %", "median s", "worst s", "nodes", "model steps")
     compared = f"{agreeing:,} pairs of proven outcomes were compared; all are equal." if agreeing else ""
     notes = (f"Nodes and model steps: medians. {compared}".strip(),)
-    return Section("Solvers side by side", (*columns, "ratio"), tuple(rows), notes)
+    return Section("Solvers side by side", (*columns, "peak MiB", "ratio"), tuple(rows), notes)
 
 
 def _case_cells(case: Content) -> tuple[str, ...]:
@@ -123,7 +174,7 @@ def _budget(changes: int | None) -> str:
 
 def _run_cells(name: str, run: Content, new: Content) -> tuple[str, ...]:
     if "episodes" not in run:
-        return ("not run", run["not_run"], "", "", "", "", "")
+        return ("not run", "", run["not_run"], *[""] * 5)
     episodes = run["episodes"]
     return (
         *_timing_cells(episodes),
@@ -134,9 +185,25 @@ def _run_cells(name: str, run: Content, new: Content) -> tuple[str, ...]:
     )
 
 
-def _timing_cells(episodes: list[Content]) -> tuple[str, str, str]:
+def _timing_cells(episodes: list[Content]) -> tuple[str, ...]:
     proven = sum(episode["proven"] for episode in episodes)
-    return f"{proven} of {len(episodes)}", _typical(episodes), _worst(episodes)
+    return f"{proven} of {len(episodes)}", _bracket(episodes), _typical(episodes), _worst(episodes)
+
+
+def _bracket(episodes: list[Content]) -> str:
+    """How far upper bounds lie above what was found, in percent of the outcome: the median over episodes."""
+    middle = statistics.median(_width(episode) for episode in episodes)
+    if not math.isfinite(middle):
+        return "none"
+    return "0" if middle == 0 else f"{middle:,.0f}" if middle >= 10 else f"{middle:.2g}"
+
+
+def _width(episode: Content) -> float:
+    if episode["proven"]:
+        return 0.0
+    if episode["upper_bound"] is None:
+        return math.inf
+    return 100 * (episode["upper_bound"] - episode["outcome"]) / max(1.0, abs(episode["outcome"]))
 
 
 def _typical(episodes: list[Content]) -> str:
@@ -214,9 +281,9 @@ def _growth(content: Content) -> Section:
         )
         for line in content.get("growth", ())
     )
-    columns = ("grows", "model", "value", "proven", "median s", "worst s", "nodes", "model steps")
+    columns = ("grows", "model", "value", "proven", "bracket %", "median s", "worst s", "nodes", "model steps")
     notes = (
-        "Branch and bound with one size growing, the others fixed: T = 12 steps, k = 2 changes, A = 25 actions, "
+        "Branch and bound with one size growing, the others fixed: T = 12 steps, k = 3 changes, A = 25 actions, "
         "D = 9 features, 200 units. Fewer actions are a restriction of `allowed`; models of other widths are fitted "
         "briefly, models of other D have random weights. A series ends where nothing is proven in time.",
     )
@@ -242,13 +309,34 @@ def _batch(content: Content) -> Section:
     return Section("Many stays in one call", columns, rows, notes)
 
 
+def cohort_runs(runs: Sequence[Content]) -> Section:
+    """What whole runs took, and their stages."""
+    rows = tuple(
+        (
+            one["device"] if one["workers"] == 1 else f"{one['device']}, {one['workers']} workers",
+            one["model"],
+            f"{one['stays']:,}",
+            f"{one['steps'][0]} to {one['steps'][1]}",
+            str(one["changes"]),
+            f"{one['status'].get('optimal', 0):,}",
+            f"{one['seconds']:.1f}",
+            f"{one['milliseconds_per_stay']:.2f}",
+            ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in one["stages"].items()),
+        )
+        for one in runs
+    )
+    columns = ("device", "model", "stays", "T", "k", "proven", "s", "ms per stay", "s of stages")
+    return Section("From episodes to stored results", columns, rows)
+
+
 def main() -> None:
     """Write the page from files of figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="what `solvers.py --json` wrote")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("files", type=Path, nargs="*", help="figures; those in benchmarks/measured unless given")
+    parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
-    contents = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
+    files = options.files or sorted(MEASURED.glob("*.json"))
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
     options.out.write_text(page(contents), encoding="utf-8")
 
 

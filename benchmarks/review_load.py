@@ -33,7 +33,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 import ifonly
-from ifonly.query import Limits
+from ifonly.result import Budget, Certificate, Evidence, ModelReference, Provenance, Result, Stats, Status
+from ifonly.result.table import to_row
 from ifonly.runs.folder import opened
 from ifonly.runs.task import Task, answer_of
 
@@ -75,62 +76,49 @@ def make_data(folder: Path, episodes: int) -> None:
     untrained = ifonly.LocationScale(cohort.schema, lipschitz=(1.0, 0.1))
     model = ifonly.fit(untrained, cohort[: min(episodes, 500)], epochs=2, seed=0)
     ifonly.save_model(model, folder / "model")
-    task = Task(
-        model=model.for_search(),
-        reward=ifonly.minus("SOFA"),
-        max_changes=MAX_CHANGES,
-        constraints=None,
-        change_cost=0.0,
-        solver=ifonly.BranchAndBound(),
-        limits=Limits(),
-        device="cpu",
-    )
+    query = ifonly.Query(ifonly.minus("SOFA"), MAX_CHANGES)
+    task = Task(model=model.for_search(), query=query, solver=ifonly.BranchAndBound())
     about = {"episodes": len(cohort), "fingerprint": cohort.fingerprint()}
-    description = {**task.describe(), "cohort": about, "schema": cohort.schema.to_dict()}
     generator = np.random.default_rng(0)
-    with opened(folder / "run", description) as run:
-        run.add([answer_of(place, _drawn_row(episode, generator)) for place, episode in enumerate(cohort)])
+    with opened(folder / "run", {**task.describe(), "cohort": about}) as run:
+        provenance = Provenance(query, cohort.schema, ModelReference("", ""), {})
+        drawn = (_drawn_result(episode, provenance, generator) for episode in cohort)
+        run.add([answer_of(place, to_row(result)) for place, result in enumerate(drawn)])
         run.finish()
 
 
-def _drawn_row(episode: ifonly.Episode, generator: np.random.Generator) -> dict[str, Any]:
-    """A row as a search would leave it."""
+def _drawn_result(episode: ifonly.Episode, provenance: Provenance, generator: np.random.Generator) -> Result:
+    """A result as a search would leave it."""
     observed = -float(episode.states[:, episode.schema.dynamic_index("SOFA")].sum())
     gain = generator.uniform(0, 0.2, MAX_CHANGES).cumsum() / MAX_CHANGES
     outcomes = [observed, *(observed * (1 - gain)).tolist()]
-    steps = generator.permutation(len(episode))[:MAX_CHANGES]
-    sequences = [episode.actions.tolist()]
-    for step in steps:
-        other = [*sequences[-1]]
-        other[step] = int(generator.integers(len(episode.schema.actions)))
+    sequences = [episode.actions]
+    for step in generator.permutation(len(episode))[:MAX_CHANGES]:
+        other = sequences[-1].copy()
+        other[step] = (other[step] + generator.integers(1, len(episode.schema.actions))) % len(episode.schema.actions)
         sequences.append(other)
-    frontier = [
-        {"max_changes": k, "outcome": value, "clipped_outcome": value, "upper_bound": value, "actions": actions}
-        for k, (value, actions) in enumerate(zip(outcomes, sequences, strict=True))
-    ]
-    return {
-        "episode": episode.id,
-        "subject": episode.subject,
-        "horizon": len(episode),
-        "status": "optimal",
-        "reason": None,
-        "observed_outcome": observed,
-        "outcome": outcomes[-1],
-        "upper_bound": outcomes[-1],
-        "gap": 0.0,
-        "observed_clipped_outcome": observed,
-        "clipped_outcome": outcomes[-1],
-        "changes": len(steps),
-        "changed_steps": sorted(steps.tolist()),
-        "observed_actions": sequences[0],
-        "actions": sequences[-1],
-        "states": episode.states.tolist(),
-        "frontier": frontier,
-        "certificate": "taylor",
-        "nodes": 100,
-        "model_steps": 1000,
-        "seconds": 0.5,
-    }
+    return Result(
+        episode=episode.id,
+        subject=episode.subject,
+        status=Status.OPTIMAL,
+        actions=sequences[-1],
+        observed_actions=episode.actions,
+        states=episode.states,
+        observed_states=episode.states,
+        outcome=outcomes[-1],
+        observed_outcome=observed,
+        clipped_outcome=outcomes[-1],
+        observed_clipped_outcome=observed,
+        upper_bound=outcomes[-1],
+        certificate=Certificate("taylor", proven=True),
+        stats=Stats(nodes_expanded=100, seconds_search=0.5),
+        provenance=provenance,
+        frontier=tuple(
+            Budget(k, outcome, outcome, actions, outcome)
+            for k, (outcome, actions) in enumerate(zip(outcomes, sequences, strict=True))
+        ),
+        evidence=Evidence(changed_steps=tuple(np.flatnonzero(sequences[-1] != episode.actions).tolist())),
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,15 @@ class Question:
         """The stays asked about."""
         cohort = self._cohort()
         yield from (cohort[position] for position in range(min(self.count, len(cohort))))
+
+    def most_sequences(self) -> int:
+        """How many sequences the largest of the problems has, where no rule forbids any."""
+        if self.cohort is None:
+            horizon, actions = self.horizon if isinstance(self.horizon, int) else max(self.horizon), ACTIONS
+        else:
+            horizon, actions = max((len(one), len(one.schema.actions)) for one in self.episodes())
+        changes = horizon if self.changes is None else min(self.changes, horizon)
+        return sum(math.comb(horizon, number) * (actions - 1) ** number for number in range(changes + 1))
 
     def _cohort(self) -> Cohort:
         if self.cohort is not None:

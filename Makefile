@@ -10,8 +10,8 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
 # The last commit before the redesign, with which `make house` compares.
 BEFORE := 35f18e8
 
-.PHONY: install browser demo test test-long test-gpu fuzz fuzz-readers crash hashes sbom docs site wheel api bench paper house \
-	clean
+.PHONY: install browser axe demo test test-long test-gpu fuzz fuzz-readers crash soak nightly hashes sbom docs site wheel \
+	api bench paper house clean
 
 install: $(VENV)/.installed
 
@@ -19,6 +19,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
+
+# Rules of accessibility, by axe-core from the npm registry: a tool of development, which nothing here depends on.
+AXE ?= 4.10.3
+axe: install browser
+	mkdir -p build/axe
+	cd build/axe && npm pack axe-core@$(AXE) --silent && tar xf axe-core-$(AXE).tgz
+	$(BIN)/python tools/axe.py build/axe/package/axe.min.js $(ARGS)
 
 demo: install
 	$(BIN)/ifonly demo --out demo
@@ -44,7 +51,7 @@ test-long: install browser
 # The contracts of solvers and bounds on a GPU, beside the same on the processor; skipped, with the reason, without one.
 # Plain pytest, so that it also runs where a machine with a GPU has nothing but torch, pytest and what ifonly needs.
 test-gpu:
-	OMP_NUM_THREADS=1 PYTHONPATH=src $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -o addopts="-q -rs" tests/search/test_device.py
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -o addopts="-q -rs" tests/search/test_device.py tests/evidence/test_examined_together.py
 
 bench: install
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/solvers.py \
@@ -71,6 +78,13 @@ crash: install
 fuzz-readers: install
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz_readers.py $(ARGS)
 
+# A review server at work for half an hour, with users and faults; `make soak ARGS="--minutes 2 --rate 20"` for a look.
+soak: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py $(ARGS)
+
+# All that takes long, one after the other: some hours. `make -k nightly` goes on where something fails.
+nightly: test-long fuzz crash fuzz-readers soak
+
 # The tested versions with hashes of their files, after a change of constraints.txt; asks the index.
 hashes: install
 	$(BIN)/python tools/supply.py hashes
@@ -93,10 +107,11 @@ build/site-venv/.installed: site-constraints.txt
 	build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check -c $< mkdocs-material mkdocstrings-python
 	touch $@
 
-# The wheel, built, installed into an empty environment with the pinned versions, and put to work there.
+# The wheel, built, installed into an empty environment with the pinned versions, and put to work there; EXTRA=all with an
+# extra.
 wheel:
 	rm -rf build/wheel
-	$(PYTHON) tools/wheel.py build/wheel
+	$(PYTHON) tools/wheel.py build/wheel --extra "$(EXTRA)"
 
 # The public names and signatures that tests/test_public_api.py holds on to, after a change on purpose.
 api: install

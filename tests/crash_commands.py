@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ifonly.cli import app
 from ifonly.data.tables import cohort_to_frame
+from ifonly.report.deidentify import Deidentifier
 from ifonly.simulate import simulate_cohort
 
 Arguments = Callable[[Path], list[Any]]
@@ -77,6 +78,25 @@ COMMANDS = (
     Command("cohort --force", ("whole", "fitted", "run"), lambda f: [*_cohort(f, "run"), "--force"], 2),
     Command("summarize", ("whole", "fitted", "run"), lambda f: ["summarize", f / "run"], 1),
     Command("report", ("whole", "fitted", "run"), lambda f: ["report", f / "run", "--cases", 1], 1),
+    Command(
+        "deidentify",
+        ("whole", "fitted", "run", "key"),
+        lambda f: ["deidentify", f / "run", f / "key", f / "coded"],
+        0,
+    ),
+    Command(
+        "behaviour",
+        ("whole",),
+        lambda f: ["behaviour", "--episodes", f / "whole", "--epochs", 1, "--out", f / "usual"],
+        0,
+    ),
+    Command("card", ("whole",), lambda f: ["card", f / "whole", "--out", f / "card"], 0),
+    Command(
+        "solve",
+        ("whole", "fitted"),
+        lambda f: [*_ask(f, "solve"), "--only", "patient-00001", "--out", f / "one.json"],
+        0,
+    ),
     Command("run --until split", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml", "--until", "split"], 3),
     Command("run", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml"], 0),
 )
@@ -85,8 +105,12 @@ _FIT = ["--recipe", "paper", "--hidden", 2, "--epochs", 1, "--ensemble", 1]
 
 def _cohort(folder: Path, out: str) -> list[Any]:
     asked = ["--only", "patient-00001", "--only", "patient-00003", "--only", "patient-00005"]
+    return [*_ask(folder, "cohort"), *asked, "--workers", 1, "--out", folder / out]
+
+
+def _ask(folder: Path, command: str) -> list[Any]:
     sources = ["--episodes", folder / "whole", "--model", folder / "fitted"]
-    return ["cohort", *sources, "-k", 1, *asked, "--workers", 1, "--allow-failed-model", "--out", folder / out]
+    return [command, *sources, "-k", 1, "--allow-failed-model"]
 
 
 def invoke(arguments: list[Any]) -> tuple[int, str]:
@@ -105,6 +129,7 @@ def make_world(folder: Path) -> None:
     save_schema(cohort.schema, folder / "schema.yaml")
     cohort_to_frame(cohort).write_csv(folder / "table.csv")
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY))
+    Deidentifier.from_file(folder / "key")
     made = [
         ["split", "--episodes", folder / "whole", "--out", folder / "old", "--seed", 5],
         ["fit", *_FIT, "--episodes", folder / "whole", "--out", folder / "fitted"],

@@ -116,6 +116,7 @@ def _clone(source: Path, target: Path) -> None:
             _clone(Path(item.path), target / item.name)
         else:
             (target / item.name).write_bytes(Path(item.path).read_bytes())
+            (target / item.name).chmod(item.stat().st_mode)
             os.utime(target / item.name, ns=(item.stat().st_mtime_ns,) * 2)
 
 

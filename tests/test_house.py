@@ -86,3 +86,13 @@ def test_a_commit_is_shown_beside_the_tree(tree: Path) -> None:
     alone = subprocess.run([*command, "f" * 40], capture_output=True, text=True, check=True).stdout
     assert "not available" in alone
     assert "Python code lines in the wheel 20" in [" ".join(line.split()) for line in alone.splitlines()]
+
+
+def test_names_have_one_owner_and_options_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import house as script
+
+    house = script.measure(ROOT)
+    assert house.owned_twice("classes") == {}
+    assert house.frequent_module_names() == {}
+    assert 0 < sum(house.options.values()) < 150

@@ -136,6 +136,20 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pytest.fail("nothing to lock")
 
 
+def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("no journal")
+    (tmp_path / "rows.jsonl").symlink_to("precious")
+    for work in (journal(tmp_path).cut, lambda _: journal(tmp_path).append(entries(1))):
+        with pytest.raises(StoreError, match="is a link"):
+            work(0)
+    with pytest.raises(StoreError, match="is a link"), alone(tmp_path / "rows.jsonl", work="this test"):
+        pytest.fail("through a link")
+    assert (tmp_path / "precious").read_text() == "no journal"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="no ordinary file"), alone(tmp_path / "pipe", work="this test"):
+        pytest.fail("a pipe")
+
+
 def test_without_locks_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(StoreError, match="this test needs Linux or macOS"), alone(tmp_path / "rows", work="this test"):

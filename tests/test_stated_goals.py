@@ -59,6 +59,8 @@ def weights_of(goal: Goal, horizon: int, schema: Schema = SCHEMA) -> list[float]
         ({"over": "last 1 day"}, [1, 1, 1, 1]),
         ({"over": "first 1 step"}, [1, 0, 0, 0]),
         ({"over": "first 240 minutes"}, [1, 0, 0, 0]),
+        ({"over": f"first {'9' * 400} steps"}, [1, 1, 1, 1]),
+        ({"over": f"last {'9' * 400} weeks"}, [1, 1, 1, 1]),
         ({"discount": 0.5}, [1, 0.5, 0.25, 0.125]),
         ({"weight": 3, "over": "last 2 steps", "discount": 0.5}, [0, 0, 0.75, 0.375]),
         ({"step_weights": [1, 0, 2, 3], "weight": 2}, [2, 0, 4, 6]),
@@ -71,6 +73,12 @@ def test_steps_count_as_said(settings: dict[str, object], expected: list[float])
 def test_goals_of_goals_multiply() -> None:
     inner = Goal(Linear({"SOFA": 1.0}), weight=2, over="last 2 steps")
     assert weights_of(Goal(inner, weight=3, over="first 3 steps"), 4) == [0, 0, 6, 0]
+
+
+@pytest.mark.parametrize("unit", ["h", "hr", "hour", "hours"])
+def test_hours_have_several_names(unit: str) -> None:
+    schema = Schema(SCHEMA.features, SCHEMA.actions, step_length=4, step_unit=unit)
+    assert weights_of(Goal(Linear({"SOFA": 1.0}), over="last 8 hours"), 4, schema) == [0, 0, 1, 1]
 
 
 def test_hours_need_steps_that_have_some() -> None:
@@ -132,6 +140,13 @@ def test_queries_of_before_mean_what_they_meant() -> None:
 def test_what_is_no_goal_is_refused_in_words(goal: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Query.from_dict({"goals": [goal]})
+
+
+@pytest.mark.parametrize("name", ["over", "weight", "keep", "between", "discount"])
+def test_what_a_goal_says_is_refused_beside_the_goals_with_a_hint(name: str) -> None:
+    """`over: end` below `minimize: SOFA`, without a list of goals, is a likely slip; no entry is spelt like it."""
+    with pytest.raises(InputError, match=f"'{name}' belongs to a goal of a list; write `goals:`"):
+        Query.from_dict({"minimize": "SOFA", name: "end"})
 
 
 def test_goals_are_a_list_and_said_once() -> None:

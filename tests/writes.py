@@ -76,7 +76,7 @@ def _tell_names(before: Before, below: Callable[[Any], Path | None], setattr: Se
 
 def _tell_contents(before: Before, below: Callable[[Any], Path | None], setattr: SetAttribute) -> None:
     """Files that are opened to be written, written through a descriptor, synced."""
-    opened, described, write, sync = io.open, os.open, os.write, os.fsync
+    opened, described = io.open, os.open
 
     def opening(file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
         if set(mode) & set("wax+") and (path := below(file)) is not None:
@@ -100,5 +100,5 @@ def _tell_contents(before: Before, below: Callable[[Any], Path | None], setattr:
     setattr(io, "open", opening)
     setattr(builtins, "open", opening)
     setattr(os, "open", describing)
-    setattr(os, "write", told("write", write))
-    setattr(os, "fsync", told("sync", sync))
+    for kind, name in (("write", "write"), ("write", "ftruncate"), ("sync", "fsync")):
+        setattr(os, name, told(kind, getattr(os, name)))

@@ -177,8 +177,9 @@ def kill_saving(place: Path, seed: int) -> bool:
         saved += len(part)
     os.close(reading)
     notes = Notes(place / "notes.sqlite", cohort="c", model="m")
-    last = sorted(int(note.note.split()[1]) for note in notes.latest().values())
-    revisions = sum(note.revision for note in notes.latest().values())
+    latest = [note for found in notes.reviews().values() for note in found]
+    last = sorted(int(note.note.split()[1]) for note in latest)
+    revisions = sum(note.revision for note in latest)
     notes.close()
     found = last[-1] + 1 if last else 0
     fine = saved <= found <= saved + 1 and revisions == found and last == list(range(max(0, found - 7), found))

@@ -8,6 +8,7 @@ files are kept, and its seed says all about it. `make fuzz-readers` tries 100,00
 
 import argparse
 import copy
+import gzip
 import hashlib
 import io
 import json
@@ -22,6 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +32,23 @@ import yaml
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+
+from reader_corpus import write_corpus  # noqa: E402
 
 import ifonly  # noqa: E402
 from ifonly.cli import app  # noqa: E402
-from ifonly.data.tables import cohort_to_frame  # noqa: E402
+from ifonly.clinical.code_map import read_code_map  # noqa: E402
 from ifonly.errors import IfonlyError  # noqa: E402
-from ifonly.evidence.behaviour import BehaviourSettings, fit_behaviour, load_behaviour, save_behaviour  # noqa: E402
-from ifonly.evidence.check.check import check_model  # noqa: E402
+from ifonly.evidence.behaviour import load_behaviour  # noqa: E402
+from ifonly.evidence.check.thresholds import load_thresholds  # noqa: E402
 from ifonly.journal import line_of  # noqa: E402
 from ifonly.proofs.question import Record  # noqa: E402
 from ifonly.query import read_query_file  # noqa: E402
-from ifonly.runs import RunSettings, solve_cohort  # noqa: E402
+from ifonly.report.deidentify import Deidentifier  # noqa: E402
 from ifonly.runs.folder import frame_of, rows_of  # noqa: E402
 from ifonly.study import load_study, plan  # noqa: E402
+from ifonly.text.goals import goal_messages  # noqa: E402
 from ifonly.web.notes import Note, Notes  # noqa: E402
 
 CORPUS = ROOT / "tests" / "corpus"
@@ -86,6 +91,22 @@ def _read_notes(folder: Path) -> None:
         notes.close()
 
 
+def _read_goals(folder: Path) -> None:
+    """A query with goals of every kind, put to a schema."""
+    schema = ifonly.load_schema(folder / "schema.yaml")
+    query = ifonly.Query.from_dict(read_query_file(folder / "goals.yaml"))
+    bound = query.reward.bind(schema, ifonly.data.Scaler.identity(schema))
+    bound.over(4)
+    str(query), query.fingerprint, goal_messages(query.reward)
+
+
+def _read_packed(folder: Path) -> None:
+    ifonly.read_table(folder / "table.csv.gz", folder / "schema.yaml")
+
+
+CODES = [f"{code}//{number}" for code in ("ICU_IN", "ICU_OUT", "LAB", "URINE", "NOR") for number in range(20)]
+"""Of a dataset of MEDS."""
+
 READERS = (
     Reader("schema", ("schema.yaml", "schema.json"), lambda f: [ifonly.load_schema(p) for p in f.glob("schema.*")]),
     Reader("table", ("table.csv", "table.parquet", "schema.yaml"), lambda f: _tables(f)),
@@ -117,6 +138,11 @@ READERS = (
     Reader("result", ("result.json",), lambda f: str(ifonly.Result.load(f / "result.json"))),
     Reader("query", ("query.yaml",), lambda f: read_query_file(f / "query.yaml")),
     Reader("study", ("study.yaml",), lambda f: plan(load_study(f / "study.yaml"))),
+    Reader("goals", ("goals.yaml", "schema.yaml"), _read_goals),
+    Reader("codes", ("codes.yaml",), lambda f: read_code_map(f / "codes.yaml").resolve(CODES)),
+    Reader("limits", ("limits.yaml",), lambda f: load_thresholds(f / "limits.yaml")),
+    Reader("key", ("key",), lambda f: Deidentifier.from_file(f / "key")),
+    Reader("packed", ("table.csv.gz", "schema.yaml"), _read_packed),
     Reader("proof", ("proof.npz",), lambda f: Record.read(f / "proof.npz")),
     Reader("notes", ("notes.sqlite",), _read_notes),
 )
@@ -129,7 +155,25 @@ def _tables(folder: Path) -> None:
 
 # --- what is changed ---
 
-WORDS = ("", " ", "x", "SOFA", "a", "nan", "é\u0000", "=1+1", "../..", "\ud83d\ude00", "1e400", "0x10", "-", "x" * 3000)
+WORDS = (
+    "last 9e9 steps",
+    f"first {'9' * 400} hours",
+    "a*" * 30,
+    "",
+    " ",
+    "x",
+    "SOFA",
+    "a",
+    "nan",
+    "é\u0000",
+    "=1+1",
+    "../..",
+    "\ud83d\ude00",
+    "1e400",
+    "0x10",
+    "-",
+    "x" * 3000,
+)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 3.5, -0.0, 1e308, -1e308, 1e-320, 2**31, 2**63, -(2**64), 10**40),
     *WORDS,
@@ -269,14 +313,18 @@ def changed_text(draw: random.Random, data: bytes, suffix: str) -> bytes:
     """A document of JSON or YAML with other entries."""
     if suffix == ".json":
         return json.dumps(changed_document(draw, json.loads(data))).encode()
-    content = changed_document(draw, yaml.safe_load(data))
+    content = changed_document(draw, _yaml(data))
     return yaml.safe_dump(content, allow_unicode=True).encode("utf-8", "replace")
+
+
+_yaml = cache(yaml.safe_load)
+"""Of a file of the corpus: the same ones are mutated over and over."""
 
 
 def mutated(draw: random.Random, name: str, data: bytes) -> bytes:
     """The content of a file, changed by its structure three times of four, else by its bytes."""
     suffix = Path(name).suffix
-    if draw.random() < 0.25 or suffix in (".safetensors", ".npz", ".sqlite"):
+    if draw.random() < 0.25 or suffix in ("", ".safetensors", ".npz", ".sqlite", ".gz"):
         return changed_bytes(draw, data)
     by_kind: dict[str, Mutate] = {".csv": changed_csv, ".parquet": changed_parquet, ".jsonl": changed_lines}
     return by_kind[suffix](draw, data) if suffix in by_kind else changed_text(draw, data, suffix)
@@ -307,6 +355,8 @@ def prepare(folder: Path) -> Path:
     asked = ["solve", "--episodes", folder / "cohort", "--model", folder / "model", "--query", folder / "query.yaml"]
     done = CliRunner().invoke(app, [str(part) for part in [*asked, "--only", "e1", "--proof", folder / "proof.npz"]])
     assert done.exit_code == 0, done.output
+    Deidentifier.from_file(folder / "key")
+    (folder / "table.csv.gz").write_bytes(gzip.compress((folder / "table.csv").read_bytes(), mtime=0))
     notes = Notes(folder / "notes.sqlite", cohort="c", model="m")
     notes.save(Note("e1", "plausible", "a note", "somebody"))
     notes.close()
@@ -329,7 +379,8 @@ def try_one(seed: int, ready: Path, folder: Path) -> tuple[str, str | None]:
     if wrong is None and reader.name not in ("notes", "journal") and _listed(folder) != before:
         wrong = "the reader has changed the folder"
     if wrong is None:
-        for file in {name, *(document for _, document, _ in reader.sums), "run/run.json"}:
+        changed = {name, *(document for _, document, _ in reader.sums)}
+        for file in changed | ({"run/run.json"} if reader.name == "journal" else set()):
             shutil.copyfile(ready / file, folder / file)
         for extra in folder.glob("notes.sqlite-*"):
             extra.unlink()
@@ -360,72 +411,8 @@ def _memory() -> int:
 
 
 def _listed(folder: Path) -> list[tuple[str, int, int]]:
-    return sorted((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*"))
-
-
-# --- the corpus ---
-
-SCHEMA = """
-features:
-- {name: severity, unit: points, kind: dynamic, plausible: [0, 24], scaling: bounded}
-- {name: lactate, unit: mmol/L, kind: dynamic, plausible: [0, 30], scaling: log, log_offset: 0.1}
-- {name: age, unit: years, kind: static}
-actions:
-  axes: [{name: dose, unit: mg, levels: [0, 1, 2]}]
-step: {length: 4, unit: hours}
-"""
-
-
-def write_corpus(folder: Path) -> None:
-    """Small files of every kind that is read; of an invented cohort."""
-    import torch
-
-    draw, torch_draw = random.Random(0), torch.Generator().manual_seed(0)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "schema.yaml").write_text(SCHEMA.lstrip())
-    schema = ifonly.load_schema(folder / "schema.yaml")
-    ifonly.save_schema(schema, folder / "schema.json")
-    rows = [
-        {
-            "episode": f"e{number}",
-            "subject": f"s{number}",
-            "step": step,
-            "action": (number + step) % 3,
-            "severity": draw.randint(2, 20),
-            "lactate": round(draw.uniform(0.5, 9), 1),
-            "age": 40 + number,
-        }
-        for number in range(4)
-        for step in range(4)
-    ]
-    pl.DataFrame(rows).write_csv(folder / "table.csv")
-    cohort = ifonly.read_table(folder / "table.csv", folder / "schema.yaml")
-    cohort_to_frame(cohort).write_parquet(folder / "table.parquet")
-    ifonly.save_cohort(cohort, folder / "cohort")
-    model = ifonly.LocationScale(schema, hidden=(2,), scaler=ifonly.data.Scaler.fit(cohort))
-    model.initialize(torch_draw)
-    ifonly.save_model(model, folder / "model")
-    check_model(model, cohort).save(folder / "model" / "check.json")
-    learned = fit_behaviour(cohort, settings=BehaviourSettings(hidden=(), epochs=1), seed=0)
-    save_behaviour(learned, folder / "behaviour")
-    query = ifonly.Query(ifonly.minus("severity"), 1, allow_failed_model=True)
-    query.save(folder / "query.yaml")
-    run = solve_cohort(cohort, model, query, out=folder / "run", settings=RunSettings(workers=1))
-    run.result("e1").save(folder / "result.json")
-    (folder / "run" / "results.parquet").unlink()
-    study = {
-        "format": "ifonly.study",
-        "version": 1,
-        "data": {"table": "table.csv"},
-        "schema": "schema.yaml",
-        "fit": {"recipe": "paper", "hidden": [4], "epochs": 2, "refits": 2},
-        "query": {"minimize": "severity", "max_changes": 1},
-        "evidence": {"behaviour": {"hidden": [4], "epochs": 2}},
-        "cohort": {"first": 3, "workers": 1},
-        "outputs": {"threshold": 0.2, "cases": 2},
-    }
-    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    found = [Path(place) / name for place, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return sorted((str(path), state.st_size, state.st_mtime_ns) for path in found for state in [path.stat()])
 
 
 def main() -> int:

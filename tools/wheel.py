@@ -1,9 +1,9 @@
 """Build the wheel, install it into an empty environment away from the sources, and let it work there.
 
-    python tools/wheel.py FOLDER [--offline]
+    python tools/wheel.py FOLDER [--extra NAME] [--offline]
 
-FOLDER must not exist. With --offline nothing is fetched: the wheel is built with the setuptools of this Python, and
-what it depends on is borrowed from this Python's packages.
+FOLDER must not exist. --extra installs an extra with the wheel, such as all. With --offline nothing is fetched: the
+wheel is built with the setuptools of this Python, and what it depends on is borrowed from this Python's packages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def differing(wheel: Path) -> list[str]:
     return sorted(packed ^ {path.relative_to(ROOT / "src").as_posix() for path in files})
 
 
-def install(wheel: Path, environment: Path, *, offline: bool) -> Path:
+def install(wheel: Path, environment: Path, *, extra: str, offline: bool) -> Path:
     """A fresh environment with the wheel in it; its folder of programs."""
     call([sys.executable, "-m", "venv", str(environment)])
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
@@ -54,7 +54,7 @@ def install(wheel: Path, environment: Path, *, offline: bool) -> Path:
         known = [folder for folder in sys.path if folder.endswith("site-packages")]
         (place / "borrowed.pth").write_text("\n".join(known) + "\n", encoding="utf-8")
     else:
-        call([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)])
+        call([*pip, "-c", str(ROOT / "constraints.txt"), f"{wheel}[{extra}]" if extra else str(wheel)])
     return programs
 
 
@@ -70,6 +70,7 @@ def main() -> None:
     """Build, look inside, install, work."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--extra", default="")
     parser.add_argument("--offline", action="store_true")
     given = parser.parse_args()
     folder = given.folder.resolve()
@@ -77,7 +78,7 @@ def main() -> None:
     wheel = build(folder, offline=given.offline)
     if others := differing(wheel):
         sys.exit(f"{wheel.name} and the sources differ in {', '.join(others)}")
-    programs = install(wheel, folder / "environment", offline=given.offline)
+    programs = install(wheel, folder / "environment", extra=given.extra, offline=given.offline)
     work = folder / "work"
     work.mkdir()
     where = "import ifonly, sys; sys.exit('environment' not in ifonly.__file__ and ifonly.__file__)"

@@ -90,7 +90,7 @@ def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
     assert len(load_cohort(tmp_path / "cohort")) == 6
     refused = run(*command, "--cohort", "all-adults", "--force")
     assert refused.exit_code == 2
-    assert "--cohort goes with MIMIC's tables" in refused.stderr
+    assert "--cohort goes with the tables of MIMIC" in refused.stderr
 
 
 def test_no_sepsis_at_all(run, tmp_path: Path) -> None:

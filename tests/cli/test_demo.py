@@ -13,6 +13,9 @@ from unpainted_figures import leave_unpainted
 import ifonly
 from ifonly.cli import study as commands
 from ifonly.cli.frame import ExitCode
+from ifonly.cli.serve import ServedOptions
+from ifonly.data.store import load_cohort
+from ifonly.errors import StoreError
 from ifonly.evidence.check.model_check import Level
 from ifonly.models.recipes import RECIPES
 from ifonly.study import load_study, stages
@@ -234,3 +237,25 @@ def test_the_readme_shows_what_the_demo_finds(tmp_path: Path, monkeypatch: pytes
         assert " ".join(" ".join(row.changes).split()) == " ".join(" ".join(told).replace(",", "").split())
         assert (row.status, row.gap) == (result.status.value, f"{result.gap:g}")
         assert row.nodes / 2 <= result.stats.nodes_expanded <= 2 * row.nodes
+
+
+def test_a_server_without_anything_makes_a_sample_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "_write_sample", write)
+    commands.make_sample()
+    asked = ServedOptions()
+    assert asked.is_sample(None)
+    assert load_cohort(asked.episodes).ids
+    assert ifonly.load_model(asked.model).standing is not None
+    assert ifonly.load_run(commands.SAMPLE / "cohort").is_finished
+    before = moments(commands.SAMPLE)
+    commands.make_sample()
+    assert moments(commands.SAMPLE) == before
+
+
+def test_a_sample_takes_no_other_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands.SAMPLE.mkdir()
+    (commands.SAMPLE / "letter.txt").write_text("mine")
+    with pytest.raises(StoreError, match="holds other things"):
+        commands.make_sample()

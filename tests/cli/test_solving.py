@@ -214,7 +214,8 @@ def test_solve_and_a_run_give_the_same_result(
         raise InputError(reason)
 
     if reason is not None:
-        monkeypatch.setattr("ifonly.runs.task.examine", fail)
+        for examination in ("examine", "examine_all"):  # of one answer, and of many together
+            monkeypatch.setattr(f"ifonly.runs.task.{examination}", fail)
     cohort, model = load_cohort(cohort_folder), ifonly.load_model(model_folder).for_search()
     query = ifonly.Query(ifonly.minus("SOFA"), 1, sensitivity=True, limits=limits)
     found = ask(Task(model, query, ifonly.BranchAndBound()), [cohort[0]], shown=Unwatched())
@@ -268,6 +269,7 @@ def test_weights_and_costs(solve, query, cohort_folder: Path, model_folder: Path
         ({"costs": {25: 1}}, "action 25 is unknown"),
         ({"costs": {"aspirin": 1}}, "no action 'aspirin'"),
         ({"minimize": ""}, "not a dynamic feature"),
+        ({"minimise": "SOFA"}, "Did you mean 'minimize'?"),
         ({"max_change": 2}, "Did you mean 'max_changes'?"),
         ({"minimize": "sofa"}, "Did you mean 'SOFA'?"),
         ({"costs": {"vasopressors 0.04 mcg/kg/min; fluids 0 mL/4 h": 1}}, "Did you mean 'vasopressors 0.04"),

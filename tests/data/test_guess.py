@@ -13,6 +13,7 @@ from ifonly.data import Feature, Schema, load_schema, read_table
 from ifonly.data.doses import plausible_doses
 from ifonly.data.drafts import Hints, draft_text, guess_schema
 from ifonly.data.drafts.actions import guess_actions
+from ifonly.data.drafts.guesses import guess_unit
 from ifonly.data.drafts.roles import read_column
 from ifonly.data.store import load_schema_and_columns, read_frame
 from ifonly.errors import InputError, PlausibilityWarning
@@ -171,6 +172,26 @@ def test_bins_are_zero_and_quarters_of_the_rest():
     assert guess.doses[0].edges[0] == 0
     positive = np.sort(values[values > 0])
     assert np.allclose(guess.space.axes[0].levels[1:], np.median(positive.reshape(4, 100), axis=1), rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("oxygen_mg_L", "mg/L"),
+        ("lactate_mmol_l", "mmol/L"),
+        ("glucose mg dL", "mg/dL"),
+        ("feed_mL_h", "mL/h"),
+        ("load_kg_m2", "kg/m2"),
+        ("area_m2", "m2"),
+        ("volume_L", "L"),
+        ("L", "?"),
+        ("power [kW/m2]", "kW/m2"),
+        ("share_pct", "%"),
+    ],
+)
+def test_a_unit_in_a_name_may_be_divided_by_another(column, unit):
+    """An amount per volume or time that is taken for a volume or a time would stand in every report."""
+    assert guess_unit(read_column(pl.Series(column, [0.5, 1.5, 2.25, 3.0])))[0] == unit
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["typed", "text"])

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -12,13 +14,16 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 import ifonly
+from ifonly.data import ActionSpace, Axis
 from ifonly.data.parsing import _YamlLoader, parse_json, parse_yaml
 from ifonly.errors import IfonlyError, InputError, StoreError
+from ifonly.evidence.behaviour import load_behaviour
 from ifonly.evidence.check.thresholds import load_thresholds
 from ifonly.proofs.question import Record
 from ifonly.query import read_query_file
 from ifonly.runs.manifest import read_manifest
 
+CORPUS = Path(__file__).parents[1] / "corpus"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -70,6 +75,16 @@ def test_thousands_of_keys_take_no_time() -> None:
     assert time.process_time() - began < 5
     with pytest.raises(ValueError, match="line 3: the key 'k5' occurs twice"):
         parse_yaml("k5: 1\nk6: 1\nk5: 1\n")
+
+
+def test_an_axis_of_many_levels_takes_no_time() -> None:
+    began = time.process_time()
+    space = ActionSpace.product(Axis("dose", "mg", range(20_000)))
+    assert (len(space), space.labels[-1]) == (20_000, "dose 19999 mg")
+    assert time.process_time() - began < 2
+    with pytest.raises(InputError, match="increase") as caught:
+        Axis("dose", "mg", [1] * 100_000)
+    assert len(str(caught.value)) < 200
 
 
 def test_what_is_reasonable_is_taken() -> None:
@@ -140,12 +155,44 @@ def forged(folder: Path, cohort: ifonly.Cohort, **settings: object) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["cohort/episodes.parquet", "model/model.safetensors", "cohort/metadata.json"])
+def test_files_of_holes_are_not_read(tmp_path: Path, cohort: ifonly.Cohort, name: str) -> None:
+    """They take no room on a disk, and more than any memory has."""
+    ifonly.save_cohort(cohort, tmp_path / "cohort")
+    ifonly.save_model(ifonly.LocationScale(cohort.schema, hidden=(4,)), tmp_path / "model")
+    os.truncate(tmp_path / name, 2**40)
+    began = time.process_time()
+    with pytest.raises(StoreError, match=r"were written|are read"):
+        ifonly.load(tmp_path / "cohort") and ifonly.load_model(tmp_path / "model")
+    assert time.process_time() - began < 1
+
+
 @pytest.mark.parametrize("hidden", [[1] * 200_000, [10**9], [10**30]], ids=["layers", "wide", "wider"])
 def test_a_forged_network_is_refused_before_it_is_built(tmp_path: Path, cohort: ifonly.Cohort, hidden) -> None:
     began = time.process_time()
     with pytest.raises((StoreError, InputError), match="layers with"):
         ifonly.load_model(forged(tmp_path / "model", cohort, hidden=hidden))
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "reason"),
+    [
+        ("hidden", [3000] * 200, "layers with"),
+        ("hidden", [10**9], "layers with"),
+        ("k", -1, "nearest"),
+        ("k", 10**9, "nearest"),
+    ],
+)
+def test_a_forged_behaviour_model_is_refused_before_it_is_built(tmp_path: Path, entry: str, value, reason: str) -> None:
+    shutil.copytree(CORPUS / "behaviour", tmp_path / "behaviour")
+    content = json.loads((tmp_path / "behaviour" / "behaviour.json").read_text())
+    (content if entry in content else content["states"])[entry] = value
+    (tmp_path / "behaviour" / "behaviour.json").write_text(json.dumps(content))
+    began = time.process_time()
+    with pytest.raises(StoreError, match=reason):
+        load_behaviour(tmp_path / "behaviour")
+    assert time.process_time() - began < 1
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, cohort: ifonly.Cohort) -> None:
@@ -174,3 +221,13 @@ def test_a_plain_array_is_no_log_of_a_search(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(StoreError, match="no log of a search"):
         Record.read(tmp_path / "a.npy")
+    np.savez(tmp_path / "log.npz", header=np.zeros(3))
+    whole = bytearray((tmp_path / "log.npz").read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        whole[whole.index(signature) + flags] |= 1  # said to be encrypted
+    (tmp_path / "log.npz").write_bytes(whole)
+    with pytest.raises(StoreError, match="no log of a search"):
+        Record.read(tmp_path / "log.npz")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="no ordinary file"):
+        Record.read(tmp_path / "pipe")

@@ -142,6 +142,20 @@ def test_it_is_part_of_the_evidence_where_the_query_asks_for_it_and_members_have
     assert examine(without, answer, honest=True).honest == evidence.honest
 
 
+@pytest.mark.parametrize("objective", ["mean", "worst", 0.25])
+def test_members_that_choose_together_are_asked_by_halves(objective: str | float) -> None:
+    ensemble = believing(-2.0, 1.0, -1.0, -3.0)
+    query = Query(minus("pain"), max_changes=1, honest=True, objective=objective)
+    problem = EnsembleProblem.from_episode(EPISODE, ensemble, query)
+    evidence = examine(problem, solve(problem))
+    assert evidence.failures == ()
+    assert evidence.honest == honest_gain(problem, ensemble)
+    assert evidence.honest.together
+    assert evidence.judgement is None
+    alone = Problem.from_episode(EPISODE, ensemble, query.with_changes(objective=None))
+    assert not examine(alone, solve(alone)).honest.together
+
+
 def test_without_both_halves_there_is_nothing_to_tell() -> None:
     members = believing(-2.0, 1.0, -1.0, -3.0).members
     for labels in (None, [MemberLabel("a", 0, 0.3), MemberLabel("b", 0, 0.2)] * 2):

@@ -418,12 +418,20 @@ def test_an_answer_that_was_examined_under_another_rule_says_so() -> None:
     assert again.judged_anew
 
 
-def test_with_an_objective_it_is_said_why_there_is_no_verdict() -> None:
+def test_with_an_objective_there_is_no_verdict_but_what_the_halves_say() -> None:
     query = replace(QUERY, honest=True, objective="worst")
-    (told,) = messages_of(replace(GOOD, honest=None), SCHEMA, query).gain
-    assert "several models choose together" in str(told)
-    assert messages_of(replace(GOOD, honest=None), SCHEMA, replace(query, honest=False)).gain == ()
-    assert messages_of(Evidence(), SCHEMA, query).gain == (), "nothing is changed"
+    together = replace(GOOD, honest=replace(GOOD.honest, together=True))
+    assert together.judgement is None
+    assert together.estimate is None
+    assert together.verdict is Verdict.UNCERTAIN
+    (told,) = messages_of(together, SCHEMA, query).gain
+    assert "There is no verdict by the rule where several models choose together" in str(told)
+    assert messages_of(replace(GOOD, honest=None), SCHEMA, query).gain == ()
+    again = from_plain(Evidence, to_plain(together), what="evidence")
+    assert again.honest == together.honest
+    older = to_plain(GOOD)
+    del older["honest"]["together"]
+    assert from_plain(Evidence, older, what="evidence").honest == GOOD.honest
 
 
 def test_another_wording_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_clipped_outcomes_of_an_ensemble_are_the_objective_of_its_members(whole:
 
 def test_the_manifest_says_what_was_asked(whole: Run) -> None:
     manifest = whole.manifest
-    assert manifest["version"] == 4
+    assert manifest["version"] == 5
     assert whole.query == ASKED
     assert manifest["support"] == {"kind": "behaviour", "min_support": 0.02, "behaviour": BEHAVIOUR.fingerprint}
     thresholds = to_plain(Thresholds())
@@ -289,7 +289,8 @@ def test_an_answer_that_cannot_be_examined_is_still_one(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(task, "examine", fail)
+    for name in ("examine", "examine_all"):
+        monkeypatch.setattr(task, name, fail)
     model = small_model(COHORT)
     model.standing = replace(FAILING, verdict="warn")
     run = solve_small(COHORT, model, tmp_path, query=QUERY.with_changes(sensitivity=True))
@@ -305,5 +306,5 @@ def test_an_answer_that_cannot_be_examined_is_still_one(
 def test_runs_of_other_versions_are_refused(tmp_path: Path) -> None:
     run = solve_small(COHORT, small_model(COHORT), tmp_path / "run")
     (run.folder / "run.json").write_text(json.dumps(run.manifest | {"version": 2}))
-    with pytest.raises(StoreError, match=r"version 2; ifonly .* reads version 4"):
+    with pytest.raises(StoreError, match=r"version 2; ifonly .* reads version 5"):
         load_run(run.folder)

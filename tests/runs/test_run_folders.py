@@ -131,7 +131,14 @@ def test_the_manifest_of_somebody_else_is_kept(tmp_path: Path, content: str) -> 
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("state", None), ("counts", None), ("query", 3), ("query.reward", None), ("cohort.episodes", "3")],
+    [
+        ("state", None),
+        ("counts", None),
+        ("support", None),
+        ("query", 3),
+        ("query.reward", None),
+        ("cohort.episodes", "3"),
+    ],
     ids=str,
 )
 def test_a_manifest_that_lacks_something_is_said_so(out: Path, path: str, value: object) -> None:
@@ -228,6 +235,19 @@ def test_rows_that_are_dropped_are_gone_from_disk_first(out: Path, monkeypatch: 
     monkeypatch.setattr(Path, "replace", spy_rename)
     solve_small(COHORT, MODEL, out, query=OTHER, force=True)
     assert events.index("rows dropped") < events.index("run.json")
+
+
+def test_rows_that_are_a_link_are_neither_dropped_nor_added_to(out: Path, tmp_path: Path) -> None:
+    """A run from somebody else may have a link in the place of its rows, to any file of whoever goes on with it."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    unfinished(out)
+    (out / "rows.jsonl").unlink()
+    (out / "rows.jsonl").symlink_to("../precious")
+    for force in (False, True):
+        with pytest.raises(StoreError, match=r"rows\.jsonl: is a link"):
+            solve_small(COHORT, MODEL, out, force=force)
+    assert precious.read_text() == "mine\n"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ifonly.models.standing import HiddenSigns
 from ifonly.study import Study, StudyTick, load_study, plan, run_study
 from ifonly.study import run as running
 from ifonly.study.plan import FitPlan
+from ifonly.study.stages import STAGES
 from ifonly.study.templates import Sizes, simulated_text, source_text, study_text
 
 TINY = {
@@ -377,6 +378,20 @@ def test_a_table_and_a_stored_cohort_as_sources(tmp_path: Path) -> None:
         assert states(file, until="data") == {"data": "up to date"}
     frame.head(frame.height - 4).write_csv(tmp_path / "log.csv")
     assert reasons(file)["data"] == "file log.csv has changed"
+
+
+def test_a_clinical_source_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "meds" / "data").mkdir(parents=True)
+    (tmp_path / "meds" / "data" / "0.parquet").write_bytes(b"one")
+    (tmp_path / "codes.yaml").write_text("one")
+    study = Study.from_dict({**TINY, "data": {"meds": {"source": "meds", "codes": "codes.yaml"}}}, tmp_path)
+    before = STAGES[0].files(study)
+    assert STAGES[0].files(study) == before
+    (tmp_path / "meds" / "data" / "0.parquet").write_bytes(b"other")
+    now = STAGES[0].files(study)
+    assert now != before
+    (tmp_path / "codes.yaml").write_text("two")
+    assert STAGES[0].files(study) != now
 
 
 def test_further_tables_of_a_schema_are_watched_and_named_in_the_cohort(tmp_path: Path) -> None:

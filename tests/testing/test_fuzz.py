@@ -25,6 +25,11 @@ def test_solvers_agree_with_enumeration() -> None:
     assert all(len(found) >= 4 for found in kinds.values()), kinds
 
 
+def test_logs_of_outcomes_beyond_anything_recorded_hold() -> None:
+    """On a logarithmic scale the best outcome is 1e21: rounding is more than any tolerance."""
+    assert trial(20139).findings == ()
+
+
 def test_a_wrong_answer_and_a_crash_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fuzz.solve
 

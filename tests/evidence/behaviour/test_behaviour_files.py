@@ -77,6 +77,7 @@ def test_a_file_that_was_cut_off_or_is_missing_is_refused(folder, name: str) -> 
         ("scaling", {}, "broken or incomplete"),
         ("report", {}, "broken or incomplete"),
         ("temperature", None, "broken or incomplete"),
+        ("longest", 1e999, "broken or incomplete"),
     ],
 )
 def test_altered_metadata_are_refused(folder, entry: str, value: object, message: str) -> None:

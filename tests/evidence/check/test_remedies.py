@@ -1,15 +1,18 @@
 """What a check advises, and trying it."""
 
+from dataclasses import replace
+
 import made_worlds as worlds
 import numpy as np
 import pytest
 
 from ifonly import Cohort, FitSettings, LocationScale
 from ifonly.errors import InputError
-from ifonly.evidence.check.advice import SUBJECT_EFFECT, USUAL, recipe_of, used_by
+from ifonly.evidence.check.advice import SUBJECT_EFFECT, USUAL, advised, compared_for, recipe_of, used_by
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.model_check import Level, ModelCheck
 from ifonly.evidence.check.remedies import promising, try_remedies
+from ifonly.evidence.recipes import fit_recipe
 from ifonly.models.fit import evaluate
 from ifonly.models.fit_effects import fit_with_effects
 from ifonly.models.recipes import RECIPES
@@ -82,6 +85,26 @@ def test_a_check_does_not_advise_what_the_model_was_made_by(name: str) -> None:
     found = [finding for finding in check_model(untrained, worlds.record(60, seed=3)).findings if finding.cause]
     assert any(name in USUAL[finding.kind].remedies for finding in found), "else the test would show nothing"
     assert all(finding.remedies and name not in finding.remedies for finding in found)
+
+
+def test_recipes_that_were_compared_come_last(checked) -> None:
+    """Where only such are left, more subjects come first; one recipe at many strengths is no comparison."""
+    cohort = worlds.record(30, seed=5)
+    settings, few = FitSettings(epochs=1), [replace(RECIPES[name], strengths=(0.1,)) for name in RECIPES]
+    alone = fit_recipe(cohort, recipes=[RECIPES["residual"]], hidden=(4,), settings=settings)
+    among = fit_recipe(cohort, recipes=few, hidden=(4,), settings=settings)
+    check = checked("heavy tails")
+    assert compared_for(worlds.model()) == compared_for(alone) == set()
+    assert compared_for(among) == set(RECIPES)
+    by_alone, by_among = (
+        {one.kind: one.remedies for one in advised(check.findings, check.figures, model)} for model in (alone, among)
+    )
+    used = used_by(among)
+    assert by_alone["distance"] == ("plain-tails", "residual-tails")
+    assert by_among["distance"] == ("more subjects", *(n for n in ("plain-tails", "residual-tails") if n not in used))
+    lag = checked("a lag removed")
+    found = {one.kind: one.remedies for one in advised(lag.findings, lag.figures, among)}["noise_by_state"]
+    assert found == ("less penalty", "more hidden", *(name for name in ("plain",) if name not in used))
 
 
 def test_effects_of_subjects_are_no_remedy_for_a_model_that_has_them() -> None:

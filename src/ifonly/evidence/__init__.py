@@ -2,7 +2,7 @@
 
 from ifonly.evidence.calibration import calibration
 from ifonly.evidence.coupling import coupling
-from ifonly.evidence.examination import check_examination, examine, unexamined
+from ifonly.evidence.examination import check_examination, examine, examine_all, unexamined
 from ifonly.evidence.refits import agreement
 from ifonly.evidence.sensitivity import sensitivity
 from ifonly.evidence.support import support_of
@@ -13,6 +13,7 @@ __all__ = [
     "check_examination",
     "coupling",
     "examine",
+    "examine_all",
     "sensitivity",
     "support_of",
     "unexamined",

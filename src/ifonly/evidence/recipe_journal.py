@@ -41,7 +41,11 @@ class RecipeJournal:
             journal.append([json.dumps(head)])
             return cls(journal, {})
         journal.cut_unended()
-        return cls(journal, {line.entry["recipe"]: line.entry for line in lines[1:]})
+        entries = [(line, journal.checked(line, {"recipe", "models"})) for line in lines[1:]]
+        for line, entry in entries:
+            if not isinstance(entry["recipe"], str):
+                raise journal.broken(line.number)
+        return cls(journal, {entry["recipe"]: entry for _, entry in entries})
 
     def find(self, name: str) -> tuple[dict[str, Any], Pair] | None:
         """The entry of a recipe, and its models; None where it has none, or its models are not the kept ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -38,7 +39,7 @@ def agreement(
     would change the same steps. Ctrl-C ends it with KeyboardInterrupt.
     """
     sequence = problem.checked_sequence(actions)
-    ensemble = _asked(problem, members)
+    ensemble = put_to_members(problem, members)
     totals = ensemble.replay(torch.stack([ensemble.observed_actions, sequence]))[1]  # [2, M]
     gains = totals[1] - totals[0]
     gains = torch.where(gains.isfinite(), gains, -torch.inf)
@@ -54,7 +55,15 @@ def agreement(
     )
 
 
-def _asked(problem: BaseProblem, members: Sequence[TransitionModel] | HasMembers) -> EnsembleProblem:
+def own_refits(problem: BaseProblem) -> Sequence[TransitionModel] | HasMembers | None:
+    """The members of an ensemble problem, or the ensemble that is asked; None: one model alone is."""
+    if isinstance(problem, EnsembleProblem):
+        return problem.models
+    model: Any = problem.models[0]
+    return model if getattr(model, "members", None) else None
+
+
+def put_to_members(problem: BaseProblem, members: Sequence[TransitionModel] | HasMembers) -> EnsembleProblem:
     """The question put to every member; of an ensemble problem that asks them already, the ensemble problem."""
     if isinstance(problem, EnsembleProblem):
         return problem if members is problem.models else EnsembleProblem.from_problem(problem.members[0], members)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ifonly.bounds.taylor.radii import radii_on
 from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.value_expansion import expand_values_together
-from ifonly.evidence.shifts import ShiftedCourse
+from ifonly.evidence.shifts import Courses
 from ifonly.problem import Problem
 from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, Total
 
@@ -21,63 +21,77 @@ LONGEST = 100.0
 """Standard deviations up to which bounds on shifts at all steps are looked for."""
 
 
-def at_steps(course: ShiftedCourse, steps: list[int]) -> Tensor:
-    """Lengths [S] of standardised noise below which no shift at that step alone undoes the gain; 0: nothing proven."""
-    slopes = _slopes(course)
-    gain = course.gain - course.problem.tolerance
-    if slopes is None or gain <= 0:
-        return course.states.new_zeros(len(steps))
-    moved = slopes[steps].unsqueeze(2) * course.factor  # [S, D, D]: how the next state moves with standardised noise
+def at_steps(courses: Courses, owner: Tensor, steps: Tensor) -> Tensor:
+    """Lengths [S] of standardised noise below which no shift at that step alone undoes the gain; 0: nothing proven.
+
+    `steps` [S] are of the courses `owner` [S].
+    """
+    slopes, gains = _slopes(courses), _gains(courses)[owner]
+    if slopes is None:
+        return torch.zeros_like(gains)
+    moved = slopes[owner, steps].unsqueeze(2) * courses.factor  # [S, D, D]: how the next state moves with the noise
     reach: Tensor = torch.linalg.matrix_norm(moved, ord=2)
-    bounds = gain / (reach * _rates(course)[[step + 1 for step in steps]])
-    if _expands(course.problem):
-        bounds = torch.maximum(bounds, _by_expansion(course, steps, moved, reach, gain))
-    return bounds.nan_to_num(nan=0.0, posinf=torch.inf) * MARGIN
+    bounds = gains / (reach * _rates(courses)[owner, steps + 1])
+    if _expands(courses.all[0].problem):
+        bounds = torch.maximum(bounds, _by_expansion(courses, owner, steps, moved, reach, gains))
+    return torch.where(gains > 0, bounds.nan_to_num(nan=0.0, posinf=torch.inf), 0.0) * MARGIN
 
 
-def of_features(course: ShiftedCourse) -> Tensor:
-    """Numbers of deviations [D] below which no common shift of that feature's noise, at all steps, undoes the gain."""
-    slopes = _slopes(course)
-    gain = course.gain - course.problem.tolerance
-    low = course.states.new_zeros(course.states.shape[1])
-    if slopes is None or gain <= 0:
+def of_features(courses: Courses) -> Tensor:
+    """Numbers of deviations [P, D] below which no common shift of that feature's noise, at all steps, undoes gains."""
+    slopes, gains = _slopes(courses), _gains(courses).unsqueeze(1)
+    low = courses.states.new_zeros(len(courses), courses.states.shape[2])
+    if slopes is None:
         return low
     high = torch.full_like(low, LONGEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        harmless = _largest_loss(course, slopes, middle) < gain
+        harmless = _largest_loss(courses, slopes, middle) < gains
         low, high = torch.where(harmless, middle, low), torch.where(harmless, high, middle)
-    return low * MARGIN
+    return torch.where(gains > 0, low, 0.0) * MARGIN
 
 
-def _slopes(course: ShiftedCourse) -> Tensor | None:
-    problem = course.problem
-    return problem.model.noise_slopes(course.states[:-1], problem.context[:-1], course.sequence[:-1])
+def _gains(courses: Courses) -> Tensor:
+    """What may be lost [P]."""
+    return courses.floats([course.gain - course.problem.tolerance for course in courses.all])
 
 
-def _rates(course: ShiftedCourse) -> Tensor:
-    """How fast what follows can change with the state at each step [T]: C_a plus K times the rate of the next step."""
-    problem = course.problem
-    constants = problem.reward_constants.gather(1, course.sequence.unsqueeze(1)).squeeze(1)
-    growth = problem.model.lipschitz(problem.context[:-1], course.sequence[:-1], problem.noise)
-    rates = [constants[-1]]
-    for t in range(problem.horizon - 2, -1, -1):
-        rates.append(constants[t] + growth[t] * rates[-1])
-    return torch.stack(rates[::-1])
+def _slopes(courses: Courses) -> Tensor | None:
+    """[P, T-1, D], or None."""
+    problem, batch = courses.all[0].problem, courses.batch
+    return problem.model.noise_slopes(courses.states[:, :-1], batch.context[:, :-1], courses.sequences[:, :-1])
 
 
-def _largest_loss(course: ShiftedCourse, slopes: Tensor, sizes: Tensor) -> Tensor:
-    """At most how much [D] is lost when feature i's noise is shifted by up to sizes_i deviations at every step."""
-    problem, first = course.problem, course.first
-    pushes = sizes * course.deviations  # [D]
-    ends = torch.diag(pushes).unsqueeze(1)  # [D, 1, D]
-    noise, context, actions = problem.noise[first:], problem.context[first:-1], course.sequence[first:-1]
-    growth = torch.maximum(*(problem.model.lipschitz(context, actions, noise + sign * ends) for sign in (1, -1)))
-    constants = problem.reward_constants.gather(1, course.sequence.unsqueeze(1)).squeeze(1)
+def _constants(courses: Courses) -> Tensor:
+    """How fast the reward can change with the state at each step [P, T], under the action taken there."""
+    constants = torch.stack([course.problem.reward_constants for course in courses.all])
+    return constants.gather(2, courses.sequences.unsqueeze(2)).squeeze(2)
+
+
+def _rates(courses: Courses) -> Tensor:
+    """How fast what follows can change with the state [P, T]: C_a plus K times the rate of the next step."""
+    constants, batch, model = _constants(courses), courses.batch, courses.all[0].problem.model
+    growth = model.lipschitz(batch.context[:, :-1], courses.sequences[:, :-1], batch.noise)
+    rates = [constants[:, -1]]
+    for t in range(batch.horizon - 2, -1, -1):
+        rates.append(constants[:, t] + growth[:, t] * rates[-1])
+    return torch.stack(rates[::-1], dim=1)
+
+
+def _largest_loss(courses: Courses, slopes: Tensor, sizes: Tensor) -> Tensor:
+    """At most how much [P, D] is lost when feature i's noise is shifted by up to sizes_i deviations at every step."""
+    batch, model = courses.batch, courses.all[0].problem.model
+    start = int(courses.firsts.min())
+    pushes = sizes * courses.all[0].deviations  # [P, D]
+    ends = torch.diag_embed(pushes).unsqueeze(2)  # [P, D, 1, D]
+    noise, context = batch.noise[:, None, start:], batch.context[:, None, start:-1]
+    actions, constants = courses.sequences[:, None, start:-1], _constants(courses)
+    growth = torch.maximum(*(model.lipschitz(context, actions, noise + sign * ends) for sign in (1, -1)))  # [P, D, n]
     distance, loss = torch.zeros_like(sizes), torch.zeros_like(sizes)
-    for t in range(first, problem.horizon - 1):
-        distance = growth[:, t - first] * distance + slopes[t] * pushes
-        loss = loss + constants[t + 1] * distance
+    for t in range(start, batch.horizon - 1):
+        pushed = torch.where((courses.firsts <= t).unsqueeze(1), slopes[:, t] * pushes, 0.0)
+        distance = growth[:, :, t - start] * distance + pushed
+        loss = loss + constants[:, t + 1].unsqueeze(1) * distance
     return loss.nan_to_num(nan=torch.inf)
 
 
@@ -92,25 +106,31 @@ def _is_linear(reward: Reward) -> bool:
     return _is_linear(reward.reward) if isinstance(reward, Goal) else isinstance(reward, Linear | ActionCost | DoseCost)
 
 
-def _by_expansion(course: ShiftedCourse, steps: list[int], moved: Tensor, reach: Tensor, gain: float) -> Tensor:
+def _by_expansion(
+    courses: Courses, owner: Tensor, steps: Tensor, moved: Tensor, reach: Tensor, gains: Tensor
+) -> Tensor:
     """Bounds [S] by the value expansion (T5) of what follows, around the next states, and its remainder (T29)."""
-    problem = course.problem
-    smooth = problem.model.smooth()
+    smooth = courses.all[0].problem.model.smooth()
     assert smooth is not None, "asked before"
-    free = problem.with_query(change_cost=0.0)
-    own = replace(free, observed_actions=course.sequence, observed_states=course.states)
-    values = expand_values_together(RecordedPaths.of([own], smooth, both_sides=True), euclidean=True)
-    following = torch.tensor(steps, device=problem.device) + 1
-    gradient, hessian = values.gradient[0, following], values.hessian[0, following]
-    remainder = values.value_remainder[0, following, -1]
+    own = [
+        replace(
+            course.problem.with_query(change_cost=0.0), observed_actions=course.sequence, observed_states=course.states
+        )
+        for course in courses.all
+    ]
+    values = expand_values_together(RecordedPaths.of(own, smooth, both_sides=True), euclidean=True)
+    place = owner, steps + 1
+    gradient, hessian = values.gradient[place], values.hessian[place]
+    remainder = values.value_remainder[:, :, -1][place]
+    gains = gains.unsqueeze(1)
     first = (gradient.unsqueeze(1) @ moved).squeeze(1).norm(dim=1).unsqueeze(1)  # [S, 1]
     curved = torch.linalg.eigvalsh(moved.mT @ hessian @ moved)[:, :1]  # what bends downwards most
     second = (-curved).clamp(min=0)
-    radii = radii_on(problem.device)
+    radii = radii_on(courses.device)
     low, high = torch.zeros_like(remainder), radii / reach.unsqueeze(1)  # [S, G]
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         # (T30): within a radius, the remainder shrinks at least with the second power of the distance.
         loss = first * middle + second * middle**2 / 2 + remainder * (reach.unsqueeze(1) * middle / radii) ** 2
-        low, high = torch.where(loss < gain, middle, low), torch.where(loss < gain, high, middle)
+        low, high = torch.where(loss < gains, middle, low), torch.where(loss < gains, high, middle)
     return low.amax(1)

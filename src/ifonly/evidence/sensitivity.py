@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,8 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError
 from ifonly.evidence import robustness, witnesses
-from ifonly.evidence.shifts import ShiftedCourse
-from ifonly.problem import Problem
+from ifonly.evidence.shifts import Courses
+from ifonly.problem import Problem, array_scale
 from ifonly.result import Sensitivity
 from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
 
@@ -29,62 +30,118 @@ def sensitivity(problem: Problem, actions: npt.ArrayLike | Tensor, *, largest: f
     `largest` prior standard deviations are tried; each that is reported was replayed and leaves no gain. Lower bounds
     are proven where the model's constants allow it. Everything rests on the model: a wrong one may be wrong about this.
     """
-    if not isinstance(problem, Problem):
+    sequence = problem.checked_sequence(actions)
+    return sensitivities([problem], [sequence], largest=largest)[0]
+
+
+@torch.no_grad()
+def sensitivities(
+    problems: Sequence[Problem], sequences: Sequence[Tensor], *, largest: float = LARGEST
+) -> list[Sensitivity]:
+    """The same of each of some problems with one model and reward, and sequences [T] put to them.
+
+    On a processor one after the other, so that no number depends on what else is asked; elsewhere small calls take all
+    the time, so those of one horizon are asked together, and numbers differ by rounding.
+    """
+    if not all(isinstance(problem, Problem) for problem in problems):
         raise InputError("sensitivity: ask it of one model's problem: one of the `members` of an ensemble problem.")
     if not (math.isfinite(largest) and largest > 0):
         raise InputError(f"sensitivity: largest={largest} must be a positive number of standard deviations.")
-    course = ShiftedCourse.of(problem, problem.checked_sequence(actions))
-    if not math.isfinite(course.gain):
-        problem.require_finite(torch.tensor(course.gain))
-    helps = course.gain > problem.tolerance
-    steps = list(course.uncertain) if helps else []
-    return Sensitivity(
-        gain=course.gain if helps or course.gain < 0 else 0.0,
-        largest=largest,
-        steps=_steps(course, steps, largest) if steps else (),
-        features=_features(course, largest) if steps else (),
-    )
+    found: dict[int, Sensitivity] = {}
+    for horizon in dict.fromkeys(problem.horizon for problem in problems):
+        numbers = [number for number, problem in enumerate(problems) if problem.horizon == horizon]
+        size = array_scale(problems[numbers[0]].device)
+        for group in (numbers[start : start + size] for start in range(0, len(numbers), size)):
+            courses = Courses.of([problems[number] for number in group], [sequences[number] for number in group])
+            found |= dict(zip(group, _asked(courses, largest), strict=True))
+    return [found[number] for number in range(len(problems))]
 
 
-def _steps(course: ShiftedCourse, steps: list[int], largest: float) -> tuple[StepSensitivity, ...]:
-    bounds = robustness.at_steps(course, steps).tolist()
-    sizes, shifts = witnesses.smallest_at_steps(course, steps, largest)
-    found = []
-    for step, bound, size, shift in zip(steps, bounds, sizes.tolist(), shifts, strict=True):
-        whole = torch.zeros_like(course.problem.noise)
-        whole[step] = shift
-        holds = math.isfinite(size) and course.replayed_gain(whole) <= 0
-        moved, scaled = _added(course, step, shift if holds else torch.zeros_like(shift))
-        effects = (tuple(moved.tolist()), tuple(scaled.tolist()))
-        found.append(StepSensitivity(step, bound, size if holds else None, *effects))
-    return tuple(found)
+def _asked(courses: Courses, largest: float) -> list[Sensitivity]:
+    """Of courses that share model, reward and horizon."""
+    for course in courses.all:
+        if not math.isfinite(course.gain):
+            course.problem.require_finite(torch.tensor(course.gain))
+    helps = [course.gain > course.problem.tolerance for course in courses.all]
+    asked = [course for course, helping in zip(courses.all, helps, strict=True) if helping and course.uncertain]
+    some = Courses(tuple(asked))
+    told = dict(zip(map(id, asked), zip(_steps(some, largest), _features(some, largest), strict=True), strict=True))
+    return [
+        Sensitivity(course.gain if helping or course.gain < 0 else 0.0, largest, *told.get(id(course), ((), ())))
+        for course, helping in zip(courses.all, helps, strict=True)
+    ]
 
 
-def _features(course: ShiftedCourse, largest: float) -> tuple[FeatureSensitivity, ...]:
-    size = course.states.shape[1]
-    pushes = torch.diag(course.deviations)
-    rays = course.states.new_zeros(2 * size, *course.problem.noise.shape)
-    rays[:, course.first :] = torch.cat([pushes, -pushes]).unsqueeze(1)
-    lengths = witnesses.along_rays(course, rays, rays.new_full((2 * size,), largest)).view(2, size)
-    bounds = robustness.of_features(course).tolist()
-    found = []
-    for column, feature in enumerate(course.problem.episode.schema.dynamic):
-        sign = 1 if lengths[0, column] <= lengths[1, column] else -1
-        length = float(lengths[:, column].min())
-        push = sign * length * pushes[column]
-        whole = torch.zeros_like(course.problem.noise)
-        effect = 0.0
-        if holds := math.isfinite(length):
-            whole[course.first :] = push
-            holds = course.replayed_gain(whole) <= 0
-            effect = float(np.mean([_added(course, step, push)[0][column] for step in course.uncertain]))
-        found.append(
-            FeatureSensitivity(feature.name, bounds[column], sign * length if holds else None, effect if holds else 0.0)
+def _steps(courses: Courses, largest: float) -> list[tuple[StepSensitivity, ...]]:
+    """For every course, all steps whose noise could have been another one."""
+    if not len(courses):
+        return []
+    owner, steps = courses.uncertain
+    bounds = robustness.at_steps(courses, owner, steps).tolist()
+    sizes, shifts = witnesses.smallest_at_steps(courses, owner, steps, largest)
+    whole = shifts.new_zeros(len(steps), *courses.batch.noise.shape[1:])
+    whole[torch.arange(len(steps), device=courses.device), steps] = shifts
+    holds = sizes.isfinite() & (courses.gains(owner, whole, whole=True) <= 0)
+    moved, scaled = courses.added(owner, steps, torch.where(holds.unsqueeze(1), shifts, 0.0))
+    columns = (steps, holds, sizes, scaled)
+    rows = zip(*(values.tolist() for values in columns), bounds, moved.tolist(), owner.tolist(), strict=True)
+    found: list[list[StepSensitivity]] = [[] for _ in courses.all]
+    for step, held, size, in_scale, bound, in_units, number in rows:
+        told = StepSensitivity(step, bound, size if held else None, tuple(in_units), tuple(in_scale))
+        found[number].append(told)
+    return [tuple(one) for one in found]
+
+
+def _features(courses: Courses, largest: float) -> list[tuple[FeatureSensitivity, ...]]:
+    """For every course, the same shift of a feature's noise at all steps from its first change on."""
+    if not len(courses):
+        return []
+    count, size = len(courses), courses.states.shape[2]
+    owner = torch.arange(count, device=courses.device)
+    pushes = torch.diag(courses.all[0].deviations)  # [D, D]
+    both = torch.cat([pushes, -pushes]).expand(count, -1, -1).flatten(0, 1)
+    lengths = witnesses.along_rays(
+        courses,
+        owner.repeat_interleave(2 * size),
+        _lasting(courses, owner.repeat_interleave(2 * size), both),
+        both.new_full((len(both),), largest),
+    ).view(count, 2, size)
+    signs = torch.where(lengths[:, 0] <= lengths[:, 1], 1.0, -1.0)  # [P, D]
+    shortest = lengths.amin(1)
+    finite = shortest.isfinite()
+    pushed = (torch.where(finite, signs * shortest, 0.0).unsqueeze(2) * pushes).flatten(0, 1)  # [P D, D]
+    each = owner.repeat_interleave(size)
+    gone = courses.gains(each, _lasting(courses, each, pushed), whole=True) <= 0
+    holds, bounds = (finite & gone.view(count, size)).tolist(), robustness.of_features(courses).tolist()
+    effects, undone = _mean_effects(courses, pushed.view(count, size, size)), (signs * shortest).tolist()
+    names = [feature.name for feature in courses.all[0].problem.episode.schema.dynamic]
+    return [
+        tuple(
+            FeatureSensitivity(
+                name,
+                bounds[number][column],
+                undone[number][column] if holds[number][column] else None,
+                float(effects[number, column]) if holds[number][column] else 0.0,
+            )
+            for column, name in enumerate(names)
         )
-    return tuple(found)
+        for number in range(count)
+    ]
 
 
-def _added(course: ShiftedCourse, step: int, shift: Tensor) -> tuple[FloatArray, Tensor]:
-    """What a shift [D] of the noise at `step` adds to the next state, in original units and scaled [D]."""
-    shifted, usual = course.next_state(step, shift), course.next_state(step, torch.zeros_like(shift))
-    return course.problem.decode(shifted) - course.problem.decode(usual), shifted - usual
+def _lasting(courses: Courses, owner: Tensor, pushes: Tensor) -> Tensor:
+    """Shifts [B, T-1, D] by `pushes` [B, D] at every step from the first change of the `owner` on."""
+    steps = torch.arange(courses.batch.horizon - 1, device=courses.device)
+    lasts = steps >= courses.firsts[owner].unsqueeze(1)
+    return lasts.unsqueeze(2) * pushes.unsqueeze(1)
+
+
+def _mean_effects(courses: Courses, pushes: Tensor) -> FloatArray:
+    """What pushes [P, D, D] of one feature's noise each add to that feature, the mean over uncertain steps [P, D]."""
+    size = pushes.shape[1]
+    owner, steps = courses.uncertain
+    rows = (owner.repeat_interleave(size), steps.repeat_interleave(size))
+    moved = courses.added(*rows, pushes[owner].flatten(0, 1))[0].reshape(-1, size, size)
+    own, total = np.einsum("sii->si", moved), np.zeros(pushes.shape[:2])
+    np.add.at(total, owner.cpu().numpy(), own)
+    return np.asarray(total / np.bincount(owner.cpu().numpy())[:, np.newaxis])

@@ -31,7 +31,7 @@ from ifonly.text.results import result_lines
 from ifonly.version import __version__
 
 FORMAT = "ifonly.result"
-VERSION = 6
+VERSION = 7
 
 _OBJECT: dict[str, Any] = {"type": "object"}
 

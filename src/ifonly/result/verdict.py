@@ -102,6 +102,9 @@ class HonestGain:
     """What those who chose them promise."""
     judged: KnownNumber
     """What models of the other half say of the same sequences."""
+    together: bool = False
+    """Whether all models of a half chose together, by the objective of the query: such answers have no verdict by the
+    rule, which was fitted to those of one model."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +132,16 @@ class Judgement:
 
 
 def estimate_of(evidence: Evidence) -> GainEstimate | None:
-    """The debiased gain; None where it was not examined by members of both halves and by comparable records.
+    """The debiased gain; None where it was not examined by members of both halves and by comparable records, and where
+    all members chose together.
 
     What halves of the subjects promise beyond what the other half says is owed to having been chosen. It is an error of
     models of half as many subjects, and goes with the variance of estimates: half of it is taken off.
     """
     refits, honest, records = evidence.refits, evidence.honest, evidence.calibration
     if evidence.promised is None or refits is None or honest is None or records is None or records.deviation is None:
+        return None
+    if honest.together:
         return None
     spread = float(np.std(refits.improvements)) if np.isfinite(refits.improvements).all() else math.inf
     scale = math.hypot(spread, records.deviation)

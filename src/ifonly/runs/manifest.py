@@ -16,7 +16,7 @@ from ifonly.files import MOST_BYTES, atomic_file, file_reason, require_ordinary
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
-VERSION = 4
+VERSION = 5
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
@@ -75,7 +75,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if content.get("version") != VERSION:
         raise StoreError(f"{source}: version {content.get('version')!r}; ifonly {__version__} reads version {VERSION}.")
     required = REQUIRED | ({"counts": dict} if content.get("state") == FINISHED else {})
-    if missing := _missing(content, required):
+    missing = _missing(content, required) or ("support" if "support" not in content else None)  # which may be null
+    if missing:
         raise StoreError(f"{source}: {missing!r} is missing or of a wrong kind; {DAMAGED}.")
     return content
 

@@ -72,16 +72,19 @@ class Run:
 
     def result(self, episode: str) -> Result:
         """The run's answer about an episode; one that failed, or that the run is not about, is refused."""
-        row = self._rows.get(episode)
-        if row is None:
+        table, places = self._rows
+        if episode not in places:
             raise InputError(f"{self.folder}: this run has no episode {episode!r}; its table lists those it has.")
+        row = table.row(places[episode], named=True)
         if row["status"] == FAILED:
             raise InputError(f"{self.folder}: episode {episode!r} has no answer; {Reason(**row['reason'])}")
         return from_row(row, self.provenance)
 
     @cached_property
-    def _rows(self) -> Mapping[str, dict[str, Any]]:
-        return {row["episode"]: row for row in self.table().iter_rows(named=True)}
+    def _rows(self) -> tuple[pl.DataFrame, Mapping[str, int]]:
+        """The table, and where each episode stands in it: to turn all of it into Python's objects takes long."""
+        table = self.table()
+        return table, {episode: place for place, episode in enumerate(table["episode"])}
 
     def table(self) -> pl.DataFrame:
         """One row per episode, `ifonly.result.table.COLUMNS`, in the cohort's order; of a run at work, the rows so far.

@@ -15,7 +15,7 @@ import torch
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import Episode
 from ifonly.errors import FailedModelError
-from ifonly.evidence import check_examination, examine, unexamined
+from ifonly.evidence import check_examination, examine, examine_all, unexamined
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
@@ -34,7 +34,7 @@ from ifonly.problem import (
 from ifonly.progress import Progress, silent
 from ifonly.query import Limits, Query
 from ifonly.records import to_plain
-from ifonly.result import ModelReference, Result, Status, Thresholds
+from ifonly.result import Evidence, ModelReference, Result, Status, Thresholds
 from ifonly.result.table import failed_row, to_row
 from ifonly.runs.manifest import MODEL_CHECK
 from ifonly.search.base import Solver
@@ -120,10 +120,12 @@ class Task:
         found(problem, result)
         return self._examined(problem, result, watch)
 
-    def _after_search(self, problem: Problem | EnsembleProblem, result: Result | Exception) -> Result:
+    def _after_search(
+        self, problem: Problem | EnsembleProblem, result: Result | Exception, evidence: Evidence | None
+    ) -> Result:
         if isinstance(result, Exception):
             raise result
-        return self._examined(problem, result)
+        return self._examined(problem, result) if evidence is None else replace(result, evidence=evidence)
 
     def _examined(
         self,
@@ -173,8 +175,28 @@ class Task:
         except Exception:  # which one is to blame shows one by one
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
             return
-        for (position, problem), result in zip(problems.items(), results, strict=True):
-            yield _answered(position, problem.episode, partial(self._after_search, problem, result))
+        told = self._all_examined(list(problems.values()), results)
+        rows = zip(problems.items(), results, told, strict=True)
+        for (position, problem), result, evidence in rows:
+            yield _answered(position, problem.episode, partial(self._after_search, problem, result, evidence))
+
+    def _all_examined(
+        self, problems: Sequence[Problem | EnsembleProblem], results: Sequence[Result | Exception]
+    ) -> Sequence[Evidence | None]:
+        """What speaks for each of the results, all examined together; None where each must be examined alone."""
+        nothing = [None] * len(results)
+        found = [result for result in results if isinstance(result, Result)]
+        # Every refit's own searches take nearly all the time, and are not searched together.
+        if self.query.each_refit or any(result.status is Status.INTERRUPTED for result in found):
+            return nothing
+        pairs = zip(problems, results, strict=True)
+        asked = [problem for problem, result in pairs if isinstance(result, Result)]
+        settings: dict[str, Any] = {"behaviour": self.behaviour, "solver": self.solver, "device": self.device}
+        try:
+            told = iter(examine_all(asked, found, **settings))
+        except Exception:  # which one is to blame shows one by one
+            return nothing
+        return [next(told) if isinstance(result, Result) else None for result in results]
 
     def _problem(self, episode: Episode) -> Problem | EnsembleProblem:
         return build_problem(episode, self.model, self.query, support=self._support)

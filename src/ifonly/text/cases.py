@@ -125,7 +125,8 @@ def rule_messages(
         found.append(Message("rule.choices"))
     if support:
         share = None if min_support is None else f"{100 * min_support:.3g}"
-        found.append(Message("rule.support") if share is None else Message("rule.min support", {"percent": share}))
+        least = Message("rule.min support", {"percent": share, "deciders": schema.words.deciders})
+        found.append(Message("rule.support") if share is None else least)
     return found
 
 
@@ -169,13 +170,14 @@ def assumption_messages(schema: Schema, objective: Objective | None, refits: int
         code = "assumption.refits.mean" if objective.goal == "mean" else "assumption.refits.one"
         together = Message(code, {"refits": refits, "objective": objective_message(objective, refits, "refits")})
     kept = [feature.name for feature in schema.context if feature.kind == "contextual"]
+    subject, deciders = {"subject": schema.words.subject}, {"deciders": schema.words.deciders}
     return (
-        Message("assumption.model", {"refits": together}),
+        Message("assumption.model", {"refits": together, **subject}),
         Message("assumption.unrecorded"),
         *([Message("assumption.kept", {"features": kept})] if kept else []),
-        Message("assumption.causes"),
+        Message("assumption.causes", subject),
         Message("assumption.hindsight"),
-        Message("assumption.review"),
+        Message("assumption.review", deciders),
     )
 
 
@@ -218,5 +220,5 @@ def change_cautions(schema: Schema, changes: Sequence[Change], horizon: int) -> 
     if 0 in steps:
         found.append(Message("caution.first step"))
     if horizon - 1 in steps:
-        found.append(Message("caution.last step"))
+        found.append(Message("caution.last step", {"subject": schema.words.subject}))
     return found

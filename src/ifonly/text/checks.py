@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourReport
     from ifonly.evidence.check.figures import Estimate, FeatureFigures
     from ifonly.evidence.check.model_check import Finding, ModelCheck, Place, Where
-    from ifonly.evidence.check.remedies import Trial
+    from ifonly.evidence.check.remedies import TriedRemedy
 
 SHOWN_NAMES = 4
 
@@ -133,7 +133,7 @@ def advice_message(finding: Finding) -> Message | None:
     return Message("check.advice", {"cause": cause, "remedies": "; ".join(map(str, remedies))})
 
 
-def trial_rows(check: ModelCheck, trials: Sequence[Trial]) -> list[dict[str, str]]:
+def trial_rows(check: ModelCheck, trials: Sequence[TriedRemedy]) -> list[dict[str, str]]:
     """The model that was checked and what was tried instead, side by side."""
     known = [(say("try.as checked"), check, check.figures.log_likelihood)]
     known += [(trial.recipe, trial.check, trial.log_likelihood) for trial in trials]
@@ -150,7 +150,7 @@ def trial_rows(check: ModelCheck, trials: Sequence[Trial]) -> list[dict[str, str
     ]
 
 
-def trial_lines(check: ModelCheck, trials: Sequence[Trial]) -> list[str]:
+def trial_lines(check: ModelCheck, trials: Sequence[TriedRemedy]) -> list[str]:
     """What was tried, as a table for the terminal."""
     if not trials:
         return [say("try.nothing")]

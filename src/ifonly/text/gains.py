@@ -31,16 +31,24 @@ FAR = 90.0
 
 def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
     """The promise, and what is left of it once what it owes to having been chosen is taken off; or why not told."""
-    found = evidence.estimate
+    found, moved = evidence.estimate, moves(query)
     if found is None or evidence.promised is None:
-        chosen_together = query.honest and query.objective is not None and bool(evidence.changed_steps)
-        return (Message("judged.objective"),) if chosen_together else ()
-    moved = moves(query)
+        return _chosen_together(evidence, query)
     ends = {"low": moved(found.low), "high": moved(found.high)}
     label = query.reward.show(0.0).label
     values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
     anew = (Message("judged.anew"),) if evidence.judged_anew else ()
     return (Message("judged.gain", values), *anew)
+
+
+def _chosen_together(evidence: Evidence, query: Query) -> tuple[Message, ...]:
+    """What either half of the members promises and the other half says of it, where all of a half chose together."""
+    told = evidence.honest
+    if told is None or not told.together or evidence.promised is None:
+        return ()
+    gains = {name: moves(query)(getattr(told, name)) for name in ("promised", "judged")}
+    values = {"label": query.reward.show(0.0).label, "gain": moves(query)(evidence.promised), **gains}
+    return (Message("judged.together", values),)
 
 
 def moves(query: Query) -> Callable[[float], Message]:

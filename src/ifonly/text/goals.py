@@ -14,6 +14,15 @@ def goal_messages(reward: Reward) -> list[Message]:
     return [_goal(part, len(parts) > 1) for part in parts]
 
 
+def meaning_message(reward: Reward, steps: int) -> Message | None:
+    """How the outcome comes about where it is a sum of one feature; None elsewhere."""
+    shown = reward.show(0.0)
+    if not isinstance(reward, Linear) or shown.feature is None:
+        return None
+    better = Message(f"list.{'higher' if shown.higher_is_better else 'lower'}")
+    return Message("goal.summed", {"outcome": shown.label, "feature": shown.feature, "steps": steps, "better": better})
+
+
 def _goal(part: Reward, has_others: bool) -> Message:
     if not isinstance(part, Goal):
         return Message("goal.every step", {"what": _what(part)})

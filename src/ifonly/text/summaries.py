@@ -157,11 +157,21 @@ def _evidence(summary: RunSummary) -> str:
     no_median = found.median_without_warnings is None
     return say(
         "summary.line.evidence",
+        judged=say("summary.line.evidence.judged", verdicts=verdicts_text(found.verdicts)) if found.verdicts else "",
         answers=counted(found.examined, "examined answer"),
         median="" if no_median else say("summary.line.evidence.median", **vars(found)),
         agreeing=say("summary.line.evidence.refits", **vars(found)) if found.refits else "",
         **vars(found),
     )
+
+
+def verdicts_text(verdicts: Mapping[str, int]) -> str:
+    """How many answers have which verdict.
+
+    >>> verdicts_text({"supported": 14, "uncertain": 1})
+    '14 supported, 1 uncertain'
+    """
+    return ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts.items())
 
 
 def _work(summary: RunSummary) -> str:

@@ -29,6 +29,7 @@ from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import read_tensors
+from ifonly.models.layers import check_widths
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
 from ifonly.version import __version__
@@ -52,6 +53,7 @@ class ChoiceNetwork(nn.Module):
         super().__init__()
         states, contexts, actions = sizes
         widths = [states + contexts + 1, *hidden]
+        check_widths([*widths, actions])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.output = nn.Linear(widths[-1], actions)
         self.longest = longest
@@ -366,7 +368,7 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
             recordings=recordings,
         )
         expected = content["fingerprint"]
-    except (InputError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (InputError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise StoreError(f"{folder}: broken or incomplete ({type(error).__name__}: {error}).") from None
     if schema is not None:
         schema.require_same(stored, here="the episodes", there=f"the behaviour model in {folder}")
@@ -391,5 +393,8 @@ def _read_states(
         raise InputError(
             f"{STATES}: {list(states.shape)} states for {sizes[0]} features and {len(distances)} distances"
         )
+    k = int(content["k"])
+    if not 0 < k < len(states):
+        raise InputError(f"{STATES}: the {k}th nearest of {len(states)} states")
     recordings = Recordings.from_columns(columns, sizes) if columns else None
-    return Neighbours(states, distances, int(content["k"])), recordings
+    return Neighbours(states, distances, k), recordings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.model_check import Finding, Level
-from ifonly.models.base import TransitionModel
+from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.location_scale import LocationScale
@@ -18,6 +18,8 @@ PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS = "plain", "plain-tails", "residual
 
 SUBJECT_EFFECT = "subject effect"
 """The remedy that gives each subject an effect of its own."""
+MORE_SUBJECTS = "more subjects"
+"""What is left where every recipe was tried: what chance does to a fit, more data undo."""
 
 assert {PLAIN, PLAIN_TAILS, RESIDUAL, RESIDUAL_TAILS} <= set(RECIPES)
 
@@ -36,7 +38,7 @@ TAILS = Advice("tails", (PLAIN_TAILS, RESIDUAL_TAILS))
 
 USUAL: Mapping[str, Advice] = {
     "gain_over_persistence": Advice("persists", (RESIDUAL, RESIDUAL_TAILS)),
-    "gain_over_linear": Advice("plainer is better", (RESIDUAL, PLAIN, "more subjects")),
+    "gain_over_linear": Advice("plainer is better", (RESIDUAL, PLAIN, MORE_SUBJECTS)),
     "distance": Advice("shape", (PLAIN_TAILS, RESIDUAL_TAILS)),
     "coverage": WIDTH,
     "noise_by_state": RIGID,
@@ -55,10 +57,10 @@ USUAL: Mapping[str, Advice] = {
     "part_by_group": Advice("groups differ", ("record groups", PLAIN)),
     "not_finite": Advice("broken", ("fit again",)),
     "constant": Advice("constant", ("leave out",)),
-    "hardly_measured": Advice("hardly measured", ("leave out", "more subjects")),
+    "hardly_measured": Advice("hardly measured", ("leave out", MORE_SUBJECTS)),
     "seen_in_training": Advice("seen", ("other episodes",)),
-    "subjects": Advice("few subjects", ("more subjects",)),
-    "too_few": Advice("few subjects", ("more subjects",)),
+    "subjects": Advice("few subjects", (MORE_SUBJECTS,)),
+    "too_few": Advice("few subjects", (MORE_SUBJECTS,)),
 }
 """What is said of each kind of finding, where nothing more special is known."""
 
@@ -70,12 +72,13 @@ BY_REPEATED_VALUES = ("gain_over_persistence", "gain_over_linear", "distance", "
 def advised(findings: Sequence[Finding], figures: CheckFigures, model: TransitionModel) -> tuple[Finding, ...]:
     """The findings, with a likely cause and remedies where they are a reason for doubt.
 
-    What the model was made by is no remedy: every list has another entry.
+    What the model was made by is no remedy: every list has another entry. Recipes that its fit has compared, and not
+    taken, come last.
     """
-    used = used_by(model)
+    used, compared = used_by(model), compared_for(model)
     doubted = {finding.kind for finding in findings if finding.level in (Level.FAIL, Level.WARN)}
     return tuple(
-        _with(finding, _advice(finding, doubted, figures), used) if _needs_advice(finding) else finding
+        _with(finding, _advice(finding, doubted, figures), used, compared) if _needs_advice(finding) else finding
         for finding in findings
     )
 
@@ -85,8 +88,10 @@ def _needs_advice(finding: Finding) -> bool:
     return finding.kind in USUAL and (unjudged or finding.level in (Level.FAIL, Level.WARN))
 
 
-def _with(finding: Finding, advice: Advice, used: set[str]) -> Finding:
-    return replace(finding, cause=advice.cause, remedies=tuple(one for one in advice.remedies if one not in used))
+def _with(finding: Finding, advice: Advice, used: set[str], compared: set[str]) -> Finding:
+    left = [one for one in advice.remedies if one not in used]
+    new = [one for one in left if one not in compared] or [MORE_SUBJECTS]
+    return replace(finding, cause=advice.cause, remedies=(*new, *(one for one in left if one in compared)))
 
 
 def used_by(model: TransitionModel) -> set[str]:
@@ -95,6 +100,14 @@ def used_by(model: TransitionModel) -> set[str]:
     effects = {SUBJECT_EFFECT} if isinstance(centre, SubjectEffectModel) else set()
     own = recipe_of(model)
     return effects if own is None else {own, *effects}
+
+
+def compared_for(model: TransitionModel) -> set[str]:
+    """The recipes that the fit of a model has compared on subjects held out."""
+    centre = model.centre if isinstance(model, Ensemble) else model
+    report = centre.fit_report if isinstance(centre, TrainableModel) else None
+    names = {row.recipe for row in report.recipes} if report is not None else set()
+    return names if len(names) > 1 else set()
 
 
 def recipe_of(model: TransitionModel) -> str | None:

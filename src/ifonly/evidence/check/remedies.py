@@ -35,7 +35,7 @@ HIDDEN = (200,)
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TriedRemedy:
     """A remedy that was tried."""
 
     recipe: str
@@ -81,7 +81,7 @@ def try_remedies(
     most: int = MOST,
     journal: Path | None = None,
     progress: Progress = silent,
-) -> tuple[Trial, ...]:
+) -> tuple[TriedRemedy, ...]:
     """Fit the recipes that a check asks for most to `training`, and check them on the episodes of the check.
 
     `check` is that of `model` on `held_out`; recipes have the model's widths. Of every recipe the strength of the
@@ -104,7 +104,7 @@ def try_remedies(
         fitted = _fitted(recipe, model, training, settings, check.seed, kept, done)
         again = check_model(fitted, held_out, thresholds=check.thresholds, by=by, seed=check.seed)
         strength = fitted.fit_report.settings.curvature if fitted.fit_report is not None else 0.0
-        found.append(Trial(recipe.name, strength, fitted, again, _in_coordinates_of(model, fitted, again)))
+        found.append(TriedRemedy(recipe.name, strength, fitted, again, _in_coordinates_of(model, fitted, again)))
         done(Tick(STAGE, settings.epochs))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ifonly.errors import StoreError
+from ifonly.errors import InputError, StoreError
 
 _MARK = r"-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{8}(?:-old)?"
 """Added to a name to hide something beside it: machine, process, something random; `old` is what is being replaced."""
@@ -282,6 +282,26 @@ def require_ordinary(path: Path, *, most: int | None = None, folder: Path | None
         )
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
         raise StoreError(f"{path}: is a link that leads out of its folder, and is not followed; put the file there.")
+
+
+def require_private(path: Path, *, what: str) -> None:
+    """Refuse a file that other users of this machine may read or change."""
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"{what} {path}: other users of this machine may read or change it; chmod 600 {path}")
+
+
+def open_ordinary(path: Path, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of an ordinary file that is to be written; a link is not followed, for it may lead anywhere."""
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreError(f"{path}: is a link, and nothing is written through one; put the file there.") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path}: cannot be written, for it is no ordinary file.")
+    return descriptor
 
 
 def file_reason(error: Exception) -> str:

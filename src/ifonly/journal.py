@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ifonly.errors import StoreError
-from ifonly.files import make_folders, sync
+from ifonly.files import make_folders, open_ordinary, sync
 
 _CHECKSUM, _END = b', "checksum": "', b'%08x"}\n'
 """How every line ends: with the CRC-32 of its entry."""
@@ -78,9 +78,12 @@ class Journal:
 
     def cut(self, size: int) -> None:
         """Truncate the file to `size` bytes; done on disk when this returns."""
-        with self.path.open("ab") as file:
-            file.truncate(size)
-            os.fsync(file.fileno())
+        descriptor = open_ordinary(self.path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def append(self, entries: Iterable[str]) -> None:
         """Append entries, JSON objects already, in a single write; they are on disk when this returns.
@@ -90,7 +93,7 @@ class Journal:
         data = b"".join(line_of(entry) for entry in entries)
         try:
             new = not self.path.exists()
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            descriptor = open_ordinary(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 while data:  # more than one round only where the disk is nearly full
                     data = data[os.write(descriptor, data) :]
@@ -120,7 +123,7 @@ def alone(path: Path, *, work: str) -> Iterator[None]:
     """
     try:
         make_folders(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_ordinary(path, os.O_RDWR | os.O_CREAT)
         sync(path.parent)
     except OSError as error:
         raise StoreError(

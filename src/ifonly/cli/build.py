@@ -36,8 +36,8 @@ def build(
         Path,
         option(
             "FOLDER|FILE",
-            "MIMIC-III or MIMIC-IV, as PhysioNet ships it; a MEDS dataset; or mimic-table.csv, as the AI Clinician "
-            "exports it.",
+            "MIMIC-III, MIMIC-IV or eICU, as PhysioNet ships it; a MEDS dataset; or mimic-table.csv, as the AI "
+            "Clinician exports it.",
             default=False,
         ),
     ],
@@ -73,24 +73,27 @@ def build(
     A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
     the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
     share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
-    `codes` names a file: what the codes of a MEDS dataset stand for, or items of MIMIC to read besides those known.
+    `codes` names a file: what the codes of a MEDS dataset stand for, or what to read of MIMIC or eICU besides the lists
+    that are known.
 
     Examples:
     ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
     ifonly build --source mimiciv/3.1 --out data/adults --cohort all-adults --set memory=8GB \\
         --set work=scratch/mimiciv
+    ifonly build --source eicu-collaborative-research-database-2.0 --out data/eicu
     ifonly build --source meds/our-hospital --set codes=codes.yaml --out data/ours
     ifonly build --source mimic-table.csv --out data/ai-clinician --levels paper
     """
     steps, more = options.horizon(horizon), options.settings(settings, SETTINGS)
     if not source.exists():
         raise StoreError(
-            f"{source} does not exist; --source takes MIMIC's folder, a MEDS dataset, or the AI Clinician's table."
+            f"{source} does not exist; --source takes the folder of MIMIC or eICU, a MEDS dataset, or the AI "
+            "Clinician's table."
         )
     if source.is_file() and (cohort is not None or "codes" in more):
         raise typer.BadParameter(
-            "--cohort goes with MIMIC's tables and MEDS datasets, as codes do: the AI Clinician has chosen who is in "
-            "its table."
+            "--cohort goes with the tables of MIMIC and eICU and with MEDS datasets, as codes do: the AI Clinician has "
+            "chosen who is in its table."
         )
     require_free(folder=out, force=force)
     if source.is_dir():

@@ -23,7 +23,7 @@ from ifonly.journal import damaged_lines
 
 if TYPE_CHECKING:
     from ifonly.evidence.check.measure import Groupings
-    from ifonly.evidence.check.remedies import Trial
+    from ifonly.evidence.check.remedies import TriedRemedy
     from ifonly.models.crossval import CrossValidation
     from ifonly.progress import Progress
 
@@ -331,7 +331,7 @@ def _tried(
     cohort: ifonly.Cohort,
     found: ifonly.ModelCheck,
     how: tuple[Groupings, int, Progress, Path],
-) -> tuple[Trial, ...]:
+) -> tuple[TriedRemedy, ...]:
     """What the check advises, tried: groups to look at, epochs, progress and journal are `how`."""
     from ifonly.evidence.check.remedies import try_remedies
 

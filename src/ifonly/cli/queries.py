@@ -100,6 +100,8 @@ class QueryOptions:
         if any(content.get(name) is not None for name in REWARDS):
             return None
         names = [feature.name for feature in schema.dynamic]
+        if DEFAULT_FEATURE not in names and content:
+            return None  # what the file says in its place, perhaps misspelt, is refused with its name
         if DEFAULT_FEATURE not in names:
             raise typer.BadParameter(f"say what to improve: --minimize or --maximize one of {', '.join(names)}.")
         return Linear({DEFAULT_FEATURE: -1.0})

@@ -166,6 +166,8 @@ def deidentify(
     from ifonly.report.folders import write_summary
 
     require_free(folder=out, force=False)
+    if key.resolve().is_relative_to(out.resolve()):
+        raise typer.BadParameter("KEYFILE lies in the folder for people outside; the key must stay inside.")
     codes = Deidentifier.from_file(key)
     with progress_bars() as bars, atomic_folder(out) as scratch:
         settings = ifonly.ReportSettings(deidentify=codes)

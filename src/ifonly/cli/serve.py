@@ -6,15 +6,19 @@ import socket
 import threading
 import webbrowser
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifonly.cli.frame import ExitCode, Output, alarm, require_extra
+from ifonly.cli import options
+from ifonly.cli.frame import ExitCode, Output, alarm, note, require_extra
 from ifonly.cli.options import flag, option
 from ifonly.cli.queries import QueryOptions, schema_of
+from ifonly.cli.study import SAMPLE, make_sample
 from ifonly.errors import InputError
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -30,8 +34,25 @@ SECONDS_KEPT_OPEN = 60
 """For a connection that nothing is asked on, so that a reviewer who reads need not connect again."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions(QueryOptions):
+    """What is asked and shown: of the made-up sample, where nothing is named."""
+
+    episodes: options.Episodes = SAMPLE / "split" / "test"
+    model: options.ModelFolder = SAMPLE / "fit"
+
+    def is_sample(self, run: Path | None) -> bool:
+        """Whether nothing is named; a part of what is needed is refused."""
+        named = [getattr(self, one.name) != one.default for one in fields(self) if one.name in ("episodes", "model")]
+        if all(named):
+            return False
+        if any(named) or run is not None or not self.is_silent:
+            raise typer.BadParameter(say("sample.partly"))
+        return True
+
+
 def serve(
-    asked: QueryOptions,
+    asked: ServedOptions,
     run: Annotated[
         Path | None, option("FOLDER", "A run of `ifonly cohort`: its query and its answers.", default=False)
     ] = None,
@@ -51,13 +72,16 @@ def serve(
     """Serve the review page: every case, what could have gone better, and room to try and to judge.
 
     Needs the extra `web`. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
-    Ctrl-C ends it.
+    Ctrl-C ends it. Without --episodes, --model and --run it makes, once, a sample of made-up records in the folder
+    ifonly-sample, and shows it.
 
     Examples:
+    ifonly serve --open
     ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --open
     ifonly serve --episodes data/sepsis --model models/sepsis --minimize SOFA -k 3
     ifonly serve --episodes data/sepsis --model models/sepsis --run runs/k3 --host 0.0.0.0 --token-file token.txt
     """
+    is_sample = asked.is_sample(run)
     if run is not None and not asked.is_silent:
         raise typer.BadParameter(
             "--run says what is asked; leave out --max-changes, --minimize, --maximize and --query."
@@ -69,6 +93,9 @@ def serve(
     token = None if token_file is None else read_token(token_file)
     check_address(host, token)
     with _listen(host, port) as listener:
+        if is_sample:
+            make_sample()
+            run = SAMPLE / "cohort"
         settings = ReviewSettings(
             episodes=asked.episodes,
             model=asked.model,
@@ -78,6 +105,7 @@ def serve(
             behaviour=asked.behaviour,
             allow_failed_model=asked.allow_failed_model,
             token=token,
+            sample=is_sample,
             jobs=workers,
             seconds=SECONDS if asked.seconds is None else asked.seconds,
             report=lambda error: alarm("error", error),
@@ -85,6 +113,8 @@ def serve(
         app = create_app(settings)
         listener.listen()  # from now on whoever comes is answered
         address = _address(host, listener.getsockname()[1])
+        if is_sample:
+            note("note", say("sample.shown"), style="bold green")
         Output().show(f"notes:  {settings.notes}", f"review: {address}", "Ctrl-C ends it.")
         if open_page:  # in a thread of its own, which some browsers take
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

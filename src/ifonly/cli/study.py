@@ -41,8 +41,8 @@ def init(
         list[Path],
         argument(
             "TABLE...|FOLDER",
-            "A long CSV or Parquet table, one row per step, and further tables to join to it; or a folder: MIMIC's "
-            "tables, or a stored cohort.",
+            "A long CSV or Parquet table, one row per step, and further tables to join to it; or a folder: tables "
+            "of MIMIC or eICU, a MEDS dataset, or a stored cohort.",
         ),
     ],
     out: Annotated[Path, option("FILE", "The study file, .yaml.")] = Path(STUDY_FILE),
@@ -90,13 +90,10 @@ def init(
         feature = feature if feature in names else names[0]
         _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
-    elif not (source / "metadata.json").is_file():
-        from ifonly.clinical.meds import meds_files
-        from ifonly.clinical.sources import find_source
-
-        if not meds_files(source):
-            find_source(source)  # refuses a folder that is not MIMIC's, and says what is missing
-    data = source_text(source, out.parent, schema=None if schema is None else schema.name)
+    clinical = None
+    if source.is_dir() and not (source / "metadata.json").is_file():
+        clinical = _clinical_kind(source)
+    data = source_text(source, out.parent, schema=None if schema is None else schema.name, clinical=clinical)
     write_text_atomically(out, study_text(data, name=out.name, feature=feature))
     output = Output()
     output.document(document)
@@ -105,6 +102,16 @@ def init(
         output.show(say("draft.written", file=schema))
     output.show(say("study.written", file=out), f"  ifonly run {out}")
     return ExitCode.DONE
+
+
+def _clinical_kind(folder: Path) -> str:
+    """What a study calls the clinical tables in a folder; others are refused, and what is missing is said."""
+    from ifonly.clinical.meds import meds_files
+    from ifonly.clinical.sources import find_source
+
+    if meds_files(folder):
+        return "meds"
+    return "eicu" if find_source(folder).release == "eICU" else "mimic"
 
 
 def _hints(texts: Sequence[str] | None) -> dict[str, list[str]]:
@@ -343,6 +350,35 @@ def _write_demo(file: Path) -> None:
 
     sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=60, seconds=40, first=5, cases=5)
     write_text_atomically(file, study_text(simulated_text(1000, "10"), sizes=sizes))
+
+
+SAMPLE = Path("ifonly-sample")
+"""Where the made-up records are that `serve` shows where nothing else is named."""
+
+
+def make_sample() -> None:
+    """Make the sample, or what is missing of it: a small study of simulated records, of which all answers are kept."""
+    from ifonly.study import load_study, run_study
+
+    file = SAMPLE / STUDY_FILE
+    if not file.exists():
+        if SAMPLE.is_file() or names_in(SAMPLE):
+            raise StoreError(f"{SAMPLE} holds other things, and no {STUDY_FILE}; move it away, or serve elsewhere.")
+        _write_sample(file)
+    if not (SAMPLE / "cohort" / "results.parquet").is_file():
+        note("note", say("sample.making", folder=SAMPLE), style="bold green")
+    with study_progress() as watch:
+        done = run_study(load_study(file), until="cohort", watch=watch)
+    if done.stopped is not None:
+        raise InputError(_failed_check(load_study(file)) or say("study.up to date"))
+
+
+def _write_sample(file: Path) -> None:
+    """Of a study of a minute, on one core."""
+    from ifonly.study.templates import Sizes, simulated_text, study_text
+
+    sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=12, seconds=20, first=8)
+    write_text_atomically(file, study_text(simulated_text(240, "10"), sizes=sizes))
 
 
 def _save_first(folder: Path) -> ifonly.Result:

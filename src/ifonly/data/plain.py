@@ -116,6 +116,8 @@ def as_number(where: str, value: Any) -> float:
 
 def as_numbers(where: str, values: Iterable[object]) -> tuple[float, ...]:
     """Each value as `as_number` takes it."""
+    if not isinstance(values, Iterable):
+        raise InputError(f"{where}: {values!r} must be a list of numbers.")
     return tuple(as_number(where, value) for value in values)
 
 

@@ -6,12 +6,14 @@ import hashlib
 import itertools
 import json
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ifonly.data.differences import differences
+from ifonly.data.field_words import NEUTRAL, FieldWords
 from ifonly.data.plain import (
     as_list,
     as_number,
@@ -131,7 +133,7 @@ class Axis:
         check_text(where, "unit", self.unit)
         object.__setattr__(self, "levels", as_numbers(f"{where}: levels", self.levels))
         if not self.levels or any(b <= a for a, b in itertools.pairwise(self.levels)):
-            raise InputError(f"{where}: levels {self.levels} must be at least one, and increase.")
+            raise InputError(f"{where}: levels {reprlib.repr(self.levels)} must be at least one, and increase.")
         if self.plausible is not None:
             low, high = _checked_range(f"{where}: plausible", self.plausible)
             object.__setattr__(self, "plausible", (low, high))
@@ -145,8 +147,11 @@ class Axis:
 
     def show(self, level: float) -> str:
         """A level as people read it, with as many digits as it takes to tell all levels apart."""
-        digits = next(d for d in range(6, 18) if len({f"{v:.{d}g}" for v in self.levels}) == len(self.levels))
-        return f"{level:.{digits}g}"
+        return f"{level:.{self._digits}g}"
+
+    @cached_property
+    def _digits(self) -> int:
+        return next(d for d in range(6, 18) if len({f"{v:.{d}g}" for v in self.levels}) == len(self.levels))
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,8 @@ class Schema:
     step_unit: str = "step"
     scores: tuple[Score, ...] = ()
     """Which dynamic features are scores made of others; no model depends on it."""
+    words: FieldWords = NEUTRAL
+    """What pages call subjects and those who decide; nothing depends on it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
@@ -295,9 +302,10 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything a model depends on: all but scores, and plausible ranges that nothing is scaled by."""
+        """A hash of everything a model depends on: all but scores, words, and ranges that nothing is scaled by."""
         content = self.to_dict()
         content.pop("scores", None)
+        content.pop("words", None)
         for feature in content["features"]:
             if feature["scaling"] != "bounded":
                 feature.pop("plausible", None)
@@ -308,17 +316,19 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON or YAML; `from_dict` gives the same schema back."""
-        content = {
+        content: dict[str, Any] = {
             "features": [_feature_to_dict(feature) for feature in self.features],
             "actions": _actions_to_dict(self.actions),
             "step": {"length": self.step_length, "unit": self.step_unit},
         }
-        return {**content, "scores": [score.to_dict() for score in self.scores]} if self.scores else content
+        if self.scores:
+            content["scores"] = [score.to_dict() for score in self.scores]
+        return content if self.words == NEUTRAL else {**content, "words": self.words.to_dict()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Read what `to_dict` wrote, or what a person wrote in a schema file."""
-        check_keys("schema", content, required={"features", "actions"}, optional={"step", "scores"})
+        check_keys("schema", content, required={"features", "actions"}, optional={"step", "scores", "words"})
         step = content.get("step", {})
         check_keys("schema: step", step, required=set(), optional={"length", "unit"})
         if not isinstance(content["features"], list):
@@ -329,6 +339,7 @@ class Schema:
             step_length=step.get("length", 1.0),
             step_unit=step.get("unit", "step"),
             scores=tuple(Score.from_dict(item) for item in as_list("schema", "scores", content.get("scores", []))),
+            words=FieldWords.from_dict(content.get("words", {})),
         )
 
     def require_same(self, other: Schema, *, here: str, there: str, advice: str = HOW_TO_MATCH) -> None:
@@ -422,8 +433,9 @@ UNITS_OF_TIME = {"h": "hour", "hr": "hour", "min": "minute", "d": "day", "s": "s
 
 
 def unit_of_time(schema: Schema) -> str:
-    """The unit of steps as a word: hour for h, step where there is none."""
-    return UNITS_OF_TIME.get(schema.step_unit, schema.step_unit) or "step"
+    """The unit of steps as a word: hour for h and for hours, step where there is none."""
+    unit, one = schema.step_unit, schema.step_unit.removesuffix("s")
+    return UNITS_OF_TIME.get(unit) or (one if one in UNITS_OF_TIME.values() else unit) or "step"
 
 
 def moment(schema: Schema, step: int) -> str:

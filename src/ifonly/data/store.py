@@ -219,14 +219,15 @@ def _stored_frame(source: Path, expected: Mapping[str, Any]) -> pl.DataFrame:
     """The table, parsed from the very bytes that were checked."""
     require_ordinary(source, folder=source.parent)
     try:
+        size = source.stat().st_size
+        if size != expected["bytes"]:  # before it is read: a file of holes can be larger than any memory
+            raise StoreError(
+                f"{source}: has {size} bytes, {expected['bytes']} were written: cut off or altered. "
+                "Get a fresh copy of the folder."
+            )
         data = source.read_bytes()
     except OSError as error:
         raise StoreError(f"{source}: is missing or cannot be read ({error.strerror}).") from None
-    if len(data) != expected["bytes"]:
-        raise StoreError(
-            f"{source}: has {len(data)} bytes, {expected['bytes']} were written: cut off or altered. "
-            "Get a fresh copy of the folder."
-        )
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise StoreError(f"{source}: does not match its checksum: altered. Get a fresh copy of the folder.")
     return parse_parquet(source, data)
@@ -271,4 +272,6 @@ def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None
         data = source.read_bytes()
     except OSError as error:
         raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
+    except MemoryError:
+        raise StoreError(f"{source}: cannot be read, for it is larger than the memory.") from None
     return (parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)

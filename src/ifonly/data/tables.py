@@ -324,7 +324,8 @@ def _levels(frame: pl.DataFrame, axis: Axis, names: TableColumns, layout: _Layou
     if unknown.size:
         raise InputError(
             f"{layout.locate(int(unknown[0]))}: the dose of {axis.name} (column {dose.column!r}) is none of the levels "
-            f"{list(axis.levels)}; add it to them, or give 'edges' that say which doses a level stands for."
+            f"{list(axis.levels)}; correct it if it is a slip, add it to them, or give 'edges' that say which doses a "
+            "level stands for."
         )
     require_same_unit(doses.to_numpy(), levels, axis, dose)
     return levels

@@ -351,12 +351,12 @@ class BoundGoals(BoundReward):
         """Rewards [...], as `BoundReward` says."""
         assert steps is not None, "a goal must know which steps it is asked about"
         values = [part(states, actions) for part in self.parts]
-        return torch.stack([counted(w[steps], v) for w, v in zip(self.step_weights, values, strict=True)]).sum(0)
+        return torch.stack([weighted(w[steps], v) for w, v in zip(self.step_weights, values, strict=True)]).sum(0)
 
     def _total(self, *values: Tensor, trailing: int = 0) -> Tensor:
         """The sum over parts of values [..., T], or [A] and [..., T, D] where an axis is `trailing`, as they count."""
         weights = self.step_weights.view(*self.step_weights.shape, *[1] * trailing)
-        return torch.stack([counted(w, v) for w, v in zip(weights, values, strict=True)]).sum(0)
+        return torch.stack([weighted(w, v) for w, v in zip(weights, values, strict=True)]).sum(0)
 
     def steepness(self, states: Tensor) -> Tensor:
         """As `BoundReward.steepness` asks."""
@@ -384,7 +384,7 @@ def goals_of(reward: BoundReward) -> list[tuple[BoundReward, tuple[Schedule, ...
     return [(part, ()) for part in (reward.parts if isinstance(reward, BoundTotal) else [reward])]
 
 
-def counted(weights: Tensor, values: Tensor) -> Tensor:
+def weighted(weights: Tensor, values: Tensor) -> Tensor:
     """Values times weights; nothing where a step does not count, whatever the value."""
     return torch.where(weights == 0, 0.0, weights * values)
 

@@ -22,6 +22,9 @@ from ifonly.rewards.parts import Hinge, PiecewiseLinear, Reward, Shown, check_fi
 HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0, "week": 168.0}
 """Units of time in which a goal may say how long it counts."""
 
+MOST_STEPS = 1e9
+"""Of a period: more than any episode has."""
+
 PERIOD = re.compile(r"(first|last) +([0-9]+(?:[.][0-9]+)?) *(step|second|minute|hour|day|week)s?")
 
 
@@ -94,7 +97,7 @@ class Goal(Reward):
                     "count in steps, such as 'last 6 steps', or give the schema a step of some hours."
                 )
             length = length * HOURS[unit] / (schema.step_length * HOURS[own])
-        count = max(1, math.ceil(length - 1e-9))
+        count = max(1, math.ceil(min(length, MOST_STEPS) - 1e-9))
         return (count, None) if side == "first" else (None, count)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,6 +21,19 @@ RANGES = {"keep": ("between", "below", "above"), "time_in_range": ("between", "m
 """What says more about a range."""
 
 
+def refuse_misplaced(content: Mapping[str, Any]) -> None:
+    """Refuse what only a goal of a list can say, where a query says it for itself."""
+    about = [name for name in KINDS if name not in (*REWARDS, *COSTS)]
+    misplaced = [
+        name for name in (*about, *STEPS, *(end for ends in RANGES.values() for end in ends)) if name in content
+    ]
+    if misplaced:
+        raise InputError(
+            f"query: {misplaced[0]!r} belongs to a goal of a list; write `goals:`, and below it `- minimize: FEATURE` "
+            f"with `over: end`, or whatever the goal is about."
+        )
+
+
 def reward_stated(content: Mapping[str, Any]) -> Reward:
     """What a query file says counts as better, without costs."""
     given = [name for name in REWARDS if content.get(name) is not None]

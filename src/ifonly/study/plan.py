@@ -72,7 +72,7 @@ class TableData:
 
 @dataclass(frozen=True)
 class ClinicalData:
-    """MIMIC's tables as PhysioNet ships them or a MEDS dataset, a folder, or the table (a file) of the AI Clinician."""
+    """A folder - MIMIC or eICU as PhysioNet ships it, or a MEDS dataset -, or a file: the AI Clinician's table."""
 
     source: Path
     cohort: str = "sepsis3"
@@ -81,7 +81,7 @@ class ClinicalData:
     levels: str = "learned"
     """Levels of doses: "learned", "paper", or the name of a file."""
     codes: Path | None = None
-    """The code map of a MEDS dataset, or further items of MIMIC."""
+    """The code map of a MEDS dataset, or what to read of MIMIC or eICU besides the packaged lists."""
     min_uses: int = 0
     """Merge levels that fewer training steps use."""
     test: float | None = None
@@ -386,7 +386,8 @@ def _section(kind: type[Section], content: Any, name: str, folder: Path) -> Sect
 
 def _data(content: Mapping[str, Any], folder: Path) -> Data:
     given, schema = content["data"], content.get("schema")
-    kinds = ("simulate", "table", "mimic", "meds", "cohort")
+    clinical_kinds = ("mimic", "eicu", "meds")
+    kinds = ("simulate", "table", *clinical_kinds, "cohort")
     check_keys("study: data", given, required=set(), optional=set(kinds))
     named = [name for name in kinds if given.get(name) is not None]
     if len(named) != 1:
@@ -396,7 +397,7 @@ def _data(content: Mapping[str, Any], folder: Path) -> Data:
     value = given[named[0]]
     if named[0] == "simulate":
         return _section(SimulatedData, value if isinstance(value, Mapping) else {}, "data: simulate", folder)
-    if named[0] in ("mimic", "meds"):
+    if named[0] in clinical_kinds:
         given = {"source": value} if isinstance(value, str) else value
         clinical = _section(ClinicalData, given, f"data: {named[0]}", folder)
         beside = folder / clinical.levels

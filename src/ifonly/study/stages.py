@@ -209,12 +209,13 @@ def _data_files(study: Study) -> dict[str, str]:
         return {"cohort": str(load_metadata(data.folder)["table"]["sha256"])} if data.folder.is_dir() else {}
     if not isinstance(data, ClinicalData):
         return {}
-    levels = Path(data.levels)
-    read = {levels.name: sha256_of(levels)} if levels.is_file() else {}
+    chosen = [path for path in (Path(data.levels), data.codes) if path is not None and path.is_file()]
+    read = {path.name: sha256_of(path) for path in chosen}
     if data.source.is_file():
         return {**read, data.source.name: sha256_of(data.source)}
     # To read a hundred gigabytes only to see that they are the same would take hours.
-    tables = sorted(path for path in data.source.rglob("*.csv*") if path.is_file())
+    found = [*data.source.rglob("*.csv*"), *data.source.rglob("*.parquet")]
+    tables = sorted(path for path in found if path.is_file())
     marks = {path: path.stat() for path in tables}
     return read | {
         str(path.relative_to(data.source)): f"{mark.st_size} bytes, {mark.st_mtime_ns}" for path, mark in marks.items()

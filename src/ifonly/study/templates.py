@@ -49,12 +49,12 @@ def simulated_text(patients: int, horizon: str) -> str:
     return _data("simulate", patients=patients, horizon=horizon)
 
 
-def source_text(source: Path, folder: Path, *, schema: str | None = None) -> str:
-    """The section of data of a table (with its schema's file), a stored cohort or a folder of MIMIC's tables."""
+def source_text(source: Path, folder: Path, *, schema: str | None = None, clinical: str | None = None) -> str:
+    """The section of data of a table (with its schema's file), of clinical tables of a kind, or of a stored cohort."""
     place = _plain(relative_place(source, folder))
     if schema is not None:
         return _data("table", table=place, schema=_plain(schema))
-    return _data("cohort" if (source / "metadata.json").is_file() else "mimic", source=place)
+    return _data("cohort", source=place) if clinical is None else _data("clinical", source=place, database=clinical)
 
 
 def relative_place(path: Path, folder: Path) -> str:

@@ -32,9 +32,18 @@ UNIT_WORDS = {
         unit.casefold(): unit
         for unit in ("mm", "cm", "km", "m2", "m3", "kg", "mg", "mL", "kW", "kWh", "Wh", "ms", "min", "mmHg")
     },
-    **{unit.casefold(): unit for unit in ("bar", "rpm", "Hz", "kPa", "Pa", "EUR", "USD", "L", "W", "V", "C", "h", "g")},
+    **{
+        unit.casefold(): unit
+        for unit in ("bar", "rpm", "Hz", "kPa", "Pa", "EUR", "USD", "L", "dL", "W", "V", "C", "h", "g")
+    },
     **{"percent": "%", "pct": "%", "hours": "h", "years": "years", "days": "d", "minutes": "min", "celsius": "C"},
 }
+AMOUNTS = UNIT_WORDS | {
+    unit.casefold(): unit for unit in ("ng", "ug", "mcg", "mmol", "umol", "mol", "mEq", "IU", "kcal", "kJ")
+}
+DIVISORS = {"L", "dL", "mL", "m2", "m3", "kg", "h", "min", "d"}
+"""A unit of these after one of an amount divides it."""
+
 SIGNED_WORDS = (
     *("temperature", "temp", "celsius", "fahrenheit", "balance", "net", "profit", "bill", "error", "deviation"),
     *("change", "delta", "difference", "diff", "excess", "offset", "log", "score", "index", "position", "angle"),
@@ -218,9 +227,12 @@ def guess_unit(reading: Reading) -> tuple[str, str]:
     bracketed = re.search(r"[\[(]([^\])]+)[\])]\s*$", reading.name)
     if bracketed:
         return bracketed[1].strip(), "from its name; check"
-    parts = re.split(r"[_\s]+", reading.name)
-    if len(parts) > 1 and parts[-1].casefold() in UNIT_WORDS:
-        return UNIT_WORDS[parts[-1].casefold()], "from its name; check"
+    *_, amount, last = ["", *re.split(r"[_\s]+", reading.name.casefold())]
+    if amount and last in UNIT_WORDS:
+        unit = UNIT_WORDS[last]
+        # "glucose_mg_dL" is no volume, but an amount per volume.
+        per = f"{AMOUNTS[amount]}/{unit}" if unit in DIVISORS and amount in AMOUNTS else unit
+        return per, "from its name; check"
     return UNIT_TO_FILL_IN, 'fill in; "" for none'
 
 

@@ -49,7 +49,7 @@ def test_flags_support_and_sensitivity_are_told(
     result = run(*solving(cohort_folder, model_folder, *more))
     assert result.exit_code == 0, result.output
     words = " ".join(result.stdout.split())
-    assert "patient-00001, evidence: The model was not checked; " in words
+    assert "patient-00001, evidence: Uncertain: it was not examined in full. The model was not checked; " in words
     content = Result.from_json(run(*solving(cohort_folder, model_folder, *more, "--json")).stdout)
     for line in evidence_lines(content):
         assert " ".join(line.split()) in words

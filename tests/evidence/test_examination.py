@@ -231,7 +231,8 @@ def test_an_examination_that_fails_as_a_whole_leaves_the_check() -> None:
     problem = replace(random_problem(1, **SMALL), standing=CHECKED["pass"])
     found = unexamined(problem, solve(problem), InputError("out of memory"))
     assert (found.check, found.verdict) == (CHECKED["pass"], Verdict.UNCERTAIN)
-    assert statement(problem, found) == "Model check: pass; could not be examined: out of memory."
+    said = "Uncertain: a part of it could not be examined. Model check: pass; could not be examined: out of memory."
+    assert statement(problem, found) == said
 
 
 def test_a_younger_check_replaces_the_warning_of_its_kind_alone() -> None:

@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_judged_says_so_first(ensemble: Ensemble) -> None
     problem = Problem.from_episode(cohort[0], asked, Query(minus("score"), 1, allow_failed_model=True))
     told = messages_of(examine(problem, solve(problem)), SCHEMA, problem.query)
     assert verdict == "not judged"
-    assert str(told.statement).startswith("Model check: not judged")
+    assert str(told.statement).startswith("Uncertain: the model could not be judged. Model check: not judged")
     assert str(told.warnings[0]) == "the model could not be judged: too few subjects to tell chance from error"
 
 

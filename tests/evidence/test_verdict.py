@@ -16,6 +16,7 @@ from ifonly.text import catalogue as texts
 from ifonly.text.evidence import caution_message, lines_of, messages_of, model_message, warned_message
 
 PASS = CHECKED["pass"]
+INCOMPLETE = "Uncertain: it was not examined in full. "
 FAILURE = ExaminationFailure("sensitivity", Reason(ReasonCode.REFUSED, "no prior."))
 EVERYTHING = Evidence(
     (0, 1),
@@ -42,13 +43,13 @@ def codes(evidence: Evidence) -> list[WarningCode]:
         (
             Evidence((1,), CHECKED["warn"]),
             "uncertain",
-            "Model check: warn. This answer was not examined any further.",
+            INCOMPLETE + "Model check: warn. This answer was not examined any further.",
             1,
         ),
         (
             Evidence((1,), CHECKED["fail"], refits=refits(18, 20)),
             "not believable",
-            "Model check: fail; 18 of 20 refits agree.",
+            "Not to be believed: the model failed its check. Model check: fail; 18 of 20 refits agree.",
             1,
         ),
         (
@@ -66,46 +67,79 @@ def codes(evidence: Evidence) -> list[WarningCode]:
         (
             Evidence((0, 1), PASS, refits=refits(18, 20), support=support(1)),
             "uncertain",
-            "Model check: pass; 18 of 20 refits agree; 1 step goes beyond what the data supports.",
+            INCOMPLETE + "Model check: pass; 18 of 20 refits agree; 1 step goes beyond what the data supports.",
             1,
         ),
-        (Evidence((1,), PASS, refits(18, 20)), "uncertain", "Model check: pass; 18 of 20 refits agree.", 0),
-        (Evidence((1,), PASS, refits(17, 20)), "uncertain", "Model check: pass; 17 of 20 refits agree.", 1),
-        (Evidence((1,), PASS, refits(0, 1)), "uncertain", "Model check: pass; the only refit does not agree.", 1),
-        (Evidence((1,), PASS, refits(20, 20, [10, 20])), "uncertain", "Model check: pass; 20 of 20 refits agree.", 0),
-        (Evidence((1,), PASS, refits(20, 20, [9, 0])), "uncertain", "Model check: pass; 20 of 20 refits agree.", 1),
-        (Evidence((1,), PASS, refits(2, 20, [9, 0])), "uncertain", "Model check: pass; 2 of 20 refits agree.", 2),
+        (
+            Evidence((1,), PASS, refits(18, 20)),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; 18 of 20 refits agree.",
+            0,
+        ),
+        (
+            Evidence((1,), PASS, refits(17, 20)),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; 17 of 20 refits agree.",
+            1,
+        ),
+        (
+            Evidence((1,), PASS, refits(0, 1)),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; the only refit does not agree.",
+            1,
+        ),
+        (
+            Evidence((1,), PASS, refits(20, 20, [10, 20])),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; 20 of 20 refits agree.",
+            0,
+        ),
+        (
+            Evidence((1,), PASS, refits(20, 20, [9, 0])),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; 20 of 20 refits agree.",
+            1,
+        ),
+        (
+            Evidence((1,), PASS, refits(2, 20, [9, 0])),
+            "uncertain",
+            INCOMPLETE + "Model check: pass; 2 of 20 refits agree.",
+            2,
+        ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(0.321)),
             "uncertain",
-            "Model check: pass; an unrecorded influence of 0.33 of its usual standard deviations at step 1 would undo "
-            "the gain.",
+            INCOMPLETE
+            + "Model check: pass; an unrecorded influence of 0.33 of its usual standard deviations at step 1 would "
+            "undo the gain.",
             1,
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(0.33, member=2)),
             "uncertain",
-            "Model check: pass; an unrecorded influence of 0.33 of its usual standard deviations at step 1 would undo "
-            "the gain under refit 3, which gains least.",
+            INCOMPLETE
+            + "Model check: pass; an unrecorded influence of 0.33 of its usual standard deviations at step 1 would "
+            "undo the gain under refit 3, which gains least.",
             0,
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(None)),
             "uncertain",
-            "Model check: pass; no unrecorded influence at a single step was found to undo the gain, up to 10 of its "
+            INCOMPLETE
+            + "Model check: pass; no unrecorded influence at a single step was found to undo the gain, up to 10 of its "
             "usual standard deviations.",
             0,
         ),
         (
             Evidence((1,), PASS, sensitivity=sensitive(None, gain=-1.0)),
             "uncertain",
-            "Model check: pass; the changes do not help, so there is no gain to undo.",
+            INCOMPLETE + "Model check: pass; the changes do not help, so there is no gain to undo.",
             0,
         ),
         (
             Evidence((1,), PASS, failures=(ExaminationFailure("all", FAILURE.reason),)),
             "uncertain",
-            "Model check: pass; could not be examined: no prior.",
+            "Uncertain: a part of it could not be examined. Model check: pass; could not be examined: no prior.",
             1,
         ),
     ],
@@ -251,7 +285,7 @@ def test_another_wording_breaks_nothing_that_is_stored(monkeypatch: pytest.Monke
     again = from_plain(Evidence, json.loads(content), what="evidence")
     assert json.dumps(to_plain(again)) == content
     assert again.verdict is EVERYTHING.verdict
-    assert lines_of(again, SCHEMA, QUERY)[0] == "(evidence.statement)"
+    assert lines_of(again, SCHEMA, QUERY)[0] == "(evidence.judged)"
 
 
 def test_a_verdict_that_nobody_gives_is_refused() -> None:

@@ -15,25 +15,25 @@ REASONS = 2
 
 
 def verdict_message(evidence: Evidence) -> Message | None:
-    """The verdict in a sentence; None where the evidence is not complete, so that there is no rule for it."""
-    found = evidence.judgement
-    if found is None:
-        return None
-    verdict = evidence.verdict.value
-    if verdict == "supported":
+    """The verdict in a sentence; None where nothing is known, or nothing is changed that could be judged."""
+    verdict, found = evidence.verdict.value, evidence.judgement
+    if verdict == "supported" and found is not None:
         return Message("judged.supported", {"helped": percent(found.helped, 0)})
+    if verdict == "not examined" or not (evidence.changed_steps or verdict == "not believable"):
+        return None
     return Message(f"judged.{verdict}", {"reasons": _reasons(evidence)})
 
 
 def _reasons(evidence: Evidence) -> list[Message]:
     """Why an answer is not supported: what no rule is needed for first."""
-    assert evidence.judgement is not None, "it was judged"
     checked = {"fail": "model check", "not judged": "not judged"}
     codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
-    signals = [signal.value for signal in evidence.judgement.reasons]
+    signals = [] if evidence.judgement is None else [signal.value for signal in evidence.judgement.reasons]
     if evidence.hidden_clearly:
         codes.append("hidden")
         signals = [signal for signal in signals if signal != "recorded"]
     codes += signals
+    if not codes:  # nothing speaks against it, but no rule can judge it
+        codes = ["together" if evidence.honest is not None and evidence.honest.together else "incomplete"]
     return [Message(f"judged.because.{code}") for code in codes[:REASONS]]

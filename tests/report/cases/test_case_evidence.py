@@ -94,7 +94,9 @@ def test_a_case_says_what_the_examination_found(opened: OpenedRun, behaviour: Be
     assert found.support is not None
     assert found.sensitivity is not None
     assert told.examined
-    assert str(told.statement).startswith(f"Model check: pass; {found.refits.helping} of 4 refits agree; ")
+    assert str(told.statement).startswith(
+        f"Uncertain: the organs do not bear the gain out. Model check: pass; {found.refits.helping} of 4 refits agree; "
+    )
     assert len(told.warnings) == len(found.warnings)
     # cumulative SOFA, of which less is better: its improvement is that of the reward
     assert told.gains is not None
@@ -240,7 +242,9 @@ def test_an_examination_that_failed_is_a_warning(opened: OpenedRun) -> None:
     problem = opened.problem(opened.cohort.ids[0])
     result = solve(problem)
     told = told_of(problem, result, unexamined(problem, result, InputError("no refits")))
-    assert str(told.statement) == "Model check: pass; could not be examined: no refits."
+    assert str(told.statement) == (
+        "Uncertain: a part of it could not be examined. Model check: pass; could not be examined: no refits."
+    )
     assert len(told.warnings) == 1
 
 
@@ -248,7 +252,7 @@ def test_a_check_that_is_younger_than_the_run_is_told(own: Path) -> None:
     now = open_run(own / "examined")
     now.model.standing = FAILED
     case = cases_of_run(now, now.cohort.ids[:1], alternatives=1)[0]
-    assert str(case.evidence.statement).startswith("Model check: fail; ")
+    assert str(case.evidence.statement).startswith("Not to be believed: the model failed its check and ")
     assert str(case.evidence.warnings[0]).startswith("the model failed its check: the model misses effects of the act")
     assert case.answer is not None
     assert case.answer.result.evidence.check == FAILED

@@ -20,8 +20,8 @@ SIZE = (13.333, 7.5)
 """Inches: a slide of 16 to 9."""
 MOST_LINES, MOST_LANES = 4, 3
 """Of changes in words, and of dose axes."""
-LETTERS = 50
-"""In a line of the left column."""
+LETTERS, FOOT_LETTERS = 50, 165
+"""In a line of the left column, and of the claim with its evidence at the foot."""
 COLOURS = {"good": "#1d5c2f", "reserved": "#6b4e00", "bad": "#6d1512"}
 MARKS = {True: "+", False: "\u2013"}
 
@@ -81,9 +81,9 @@ def _write(figure: Figure, case: Case, lines: list[DrawnCourse]) -> None:
             words = f"{MARKS[part.holds]} {part.said}"
             figure.text(0.03 + 0.17 * place, below - 0.045 * (1 + row), words, fontsize=12.5, color=OBSERVED, va="top")
     foot = say("picture.no answer") if case.answer is None else str(case.answer.claim.statement)
-    put(0.075, textwrap.fill(f"{foot} {case.evidence.statement}", 190), 10, color=QUIET)
+    put(0.102, textwrap.fill(f"{foot} {case.evidence.statement}", FOOT_LETTERS), 10, color=QUIET)
     put(0.025, say("slide.foot", version=case.ifonly, subjects=case.words.subjects), 8.5, color=QUIET)
-    figure.add_artist(Line2D([0.03, 0.975], [0.1, 0.1], color=GUIDE, linewidth=0.8))
+    figure.add_artist(Line2D([0.03, 0.975], [0.115, 0.115], color=GUIDE, linewidth=0.8))
 
 
 def _outcome(value: float | None) -> str:

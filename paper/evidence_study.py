@@ -11,13 +11,15 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from ifonly import (
     BehaviourSettings,
+    Cohort,
     Ensemble,
     Episode,
     Evidence,
@@ -29,6 +31,8 @@ from ifonly import (
     check_model,
     examine,
     fit_behaviour,
+    load_model,
+    save_model,
     solve,
 )
 from ifonly.data.episode import FloatArray
@@ -52,6 +56,8 @@ HIDDEN = (64,)
 STRENGTHS = (0.003, 0.01, 0.03, 0.1)
 """Fewer units than by default, and fewer strengths of the penalty: there are many cells."""
 CHOICES = BehaviourSettings(epochs=10)
+MODELS = "models"
+"""In the folder of the cells, where their models are."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +184,12 @@ def cells_of(
 def carry_out(
     cells: Sequence[CellSettings], folder: Path, *, workers: int = 1, progress: Progress = silent
 ) -> list[Cell]:
-    """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them, in order."""
-    found = kept_in(folder).carry_out(cells, measure, workers=workers, progress=progress)
+    """Measure every cell that the folder does not hold, each kept as soon as it is finished; all of them, in order.
+
+    Models are kept beside the cells, and not fitted again: so a folder without its cells is examined anew.
+    """
+    kept = partial(measure, models=folder / MODELS)
+    found = kept_in(folder).carry_out(cells, kept, workers=workers, progress=progress)
     return sorted(found, key=_order)
 
 
@@ -200,22 +210,17 @@ def _order(cell: Cell) -> tuple[int, int, int, int]:
     return list(WORLDS).index(settings.world), variant, -settings.episodes, settings.seed
 
 
-def measure(settings: CellSettings) -> Cell:
-    """Record, fit, check, ask, examine, and replay every answer in the world, with the noise that truly was."""
+def measure(settings: CellSettings, *, models: Path | None = None) -> Cell:
+    """Record, fit, check, ask, examine, and replay every answer in the world, with the noise that truly was.
+
+    In the folder `models` the fitted model is kept, or found.
+    """
     started = time.perf_counter()
     world = WORLDS[settings.world]
     recording = world.record(settings.episodes + max(settings.asked, HELD_OUT), settings.seed, settings.variant)
     cohort = recording.cohort(settings.variant, "bounded")
     train, held_out = cohort[: settings.episodes], cohort[settings.episodes :]
-    fitted = fit_recipe(
-        train,
-        recipes=usual_recipes(),
-        hidden=HIDDEN,
-        refits="kinds",
-        subject_effect="auto",
-        settings=FitSettings.thorough(train, epochs=settings.epochs),
-        seed=settings.seed,
-    )
+    fitted = _fitted(settings, train, models)
     model = fitted.centre if isinstance(fitted, Ensemble) else fitted
     behaviour = fit_behaviour(train, settings=CHOICES, seed=settings.seed)
     fit_seconds = time.perf_counter() - started
@@ -244,6 +249,26 @@ def measure(settings: CellSettings) -> Cell:
         seconds=time.perf_counter() - started,
         fit_seconds=fit_seconds,
     )
+
+
+def _fitted(settings: CellSettings, train: Cohort, models: Path | None) -> TrainableModel:
+    """The model of a cell: the one that is kept, or a new one, which is kept then."""
+    place = models and models / f"{Path(settings.file).stem}-{settings.epochs}"
+    if place and place.exists():
+        return cast(TrainableModel, load_model(place, schema=train.schema))
+    fitted = fit_recipe(
+        train,
+        recipes=usual_recipes(),
+        hidden=HIDDEN,
+        refits="kinds",
+        subject_effect="auto",
+        settings=FitSettings.thorough(train, epochs=settings.epochs),
+        seed=settings.seed,
+    )
+    if place:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save_model(fitted, place)
+    return fitted
 
 
 def usual_recipes() -> list[Recipe]:

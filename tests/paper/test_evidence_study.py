@@ -97,7 +97,7 @@ class TestCells:
     ) -> None:
         measured = []
 
-        def other_measure(settings: CellSettings) -> Cell:
+        def other_measure(settings: CellSettings, *, models: Path) -> Cell:
             measured.append(settings)
             return replace(cell, settings=settings)
 
@@ -110,6 +110,16 @@ class TestCells:
         carry_out(wanted, tmp_path)
         assert measured == wanted[1:]
         assert [one.settings.seed for one in read_cells(tmp_path)] == [0, 1]
+
+    def test_a_kept_model_is_asked_anew(
+        self, small: None, cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = measure(cell.settings, models=tmp_path)
+        monkeypatch.setattr(evidence_study, "fit_recipe", None)  # a fit would fail
+        again = measure(cell.settings, models=tmp_path)
+        assert [one.promised for one in again.answers] == [one.promised for one in first.answers]
+        assert [to_plain(one.evidence) for one in again.answers] == [to_plain(one.evidence) for one in first.answers]
+        assert (again.recipe, again.effects, again.kinds) == (first.recipe, first.effects, first.kinds)
 
     def test_other_settings_are_refused(self, cell: Cell, tmp_path: Path) -> None:
         (tmp_path / cell.settings.file).write_text(json.dumps(cell.to_dict()))

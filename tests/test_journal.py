@@ -150,6 +150,15 @@ def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(tmp_path: P
         pytest.fail("a pipe")
 
 
+def test_a_line_without_end_is_not_read(tmp_path: Path) -> None:
+    found = journal(tmp_path)
+    found.append(entries(1))
+    os.truncate(found.path, 2**40)  # holes, which take no room on a disk
+    for read in (lambda: numbers(found), found.damaged, found.cut_unended):
+        with pytest.raises(StoreError, match="has a line of more than 64 MB, and is no test; throw it away"):
+            read()
+
+
 def test_without_locks_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(StoreError, match="this test needs Linux or macOS"), alone(tmp_path / "rows", work="this test"):

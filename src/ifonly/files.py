@@ -117,7 +117,7 @@ def require_only(folder: Path, names: Collection[str]) -> None:
 
 def names_in(folder: Path) -> list[str]:
     """What a folder holds, but for what killed processes have left half-written in it; nothing where there is none."""
-    return [item.name for item in folder.iterdir() if not _is_left_over(item)] if folder.is_dir() else []
+    return [item.name for item in folder.iterdir() if not is_left_over(item)] if folder.is_dir() else []
 
 
 def check_writable(path: str | Path, *, folder: bool = False) -> None:
@@ -240,7 +240,7 @@ def _hidden_for(target: Path) -> list[tuple[Path, list[str]]]:
     return [(item, re.findall(_MARK, match[1])) for item, match in found if match]
 
 
-def _is_left_over(item: Path) -> bool:
+def is_left_over(item: Path) -> bool:
     """Whether a process hid this, and has ended since."""
     found = re.fullmatch(rf"\..*?((?:{_MARK})+)", item.name)
     return found is not None and not any(_may_live(mark) for mark in re.findall(_MARK, found[1]))

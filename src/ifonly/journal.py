@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ifonly.errors import StoreError
-from ifonly.files import make_folders, open_ordinary, sync
+from ifonly.files import MOST_BYTES, make_folders, open_ordinary, sync
 
 _CHECKSUM, _END = b', "checksum": "', b'%08x"}\n'
 """How every line ends: with the CRC-32 of its entry."""
@@ -52,12 +52,22 @@ class Journal:
 
     def _all_lines(self) -> Iterator[Line | None]:
         """Every line that has its end; None for one that is not what was written."""
+        for number, text in enumerate(self._texts(), start=1):
+            if not text.endswith(b"\n"):
+                return
+            entry = _parsed(text)
+            yield None if entry is None else Line(number, entry)
+
+    def _texts(self) -> Iterator[bytes]:
+        """Every line, the last one perhaps without its end."""
         with self.path.open("rb") as file:
-            for number, text in enumerate(file, start=1):
-                if not text.endswith(b"\n"):
-                    return
-                entry = _parsed(text)
-                yield None if entry is None else Line(number, entry)
+            while text := file.readline(MOST_BYTES + 1):
+                if len(text) > MOST_BYTES:
+                    raise StoreError(
+                        f"{self.path}: has a line of more than {MOST_BYTES / 2**20:.0f} MB, and is no {self.kind}; "
+                        f"{self.advice}."
+                    )
+                yield text
 
     def checked(self, line: Line, keys: Set[str]) -> dict[str, Any]:
         """The entry of a line, which must have these keys."""
@@ -71,8 +81,7 @@ class Journal:
 
     def cut_unended(self) -> None:
         """Cut off a last line without its end; done on disk when this returns."""
-        with self.path.open("rb") as file:
-            size = sum(len(text) for text in file if text.endswith(b"\n"))
+        size = sum(len(text) for text in self._texts() if text.endswith(b"\n"))
         if size != self.path.stat().st_size:
             self.cut(size)
 

@@ -208,6 +208,13 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, cohort: ifonly.
         ifonly.load_model(folder)
 
 
+def test_names_of_columns_make_no_endless_message(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x" * 100_000 + ",y\n1,2\n")
+    with pytest.raises(InputError, match="no column for") as caught:
+        ifonly.read_table(tmp_path / "t.csv", CORPUS / "schema.yaml")
+    assert len(str(caught.value)) < 1000
+
+
 def test_what_lies_in_other_folders_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "secret-plan.txt").touch()
     with pytest.raises(StoreError, match="no cohort folder") as caught:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -143,6 +144,25 @@ def test_a_failure_leaves_the_earlier_summary(
 
 
 @pytest.mark.usefixtures("unpainted")
+@pytest.mark.parametrize("content", [None, 3, "deep", "link", "pipe"])
+def test_a_record_that_cannot_be_read_makes_a_folder_somebody_elses(
+    summary: RunSummary, tmp_path: Path, content: object
+) -> None:
+    """It is neither waited for nor read without end, and nothing is replaced."""
+    (tmp_path / "s").mkdir()
+    record = tmp_path / "s" / "summary.json"
+    if content == "link":
+        record.symlink_to("/dev/zero")
+    elif content == "pipe":
+        os.mkfifo(record)
+    elif content == "deep":
+        record.write_text("[" * 100_000)
+    else:
+        record.write_text(json.dumps({"format": "ifonly.summary", "files": content}))
+    with pytest.raises(StoreError, match=r"holds \['summary.json'\], which no earlier summary wrote"):
+        write_summary(summary, tmp_path / "s")
+
+
 def test_ids_are_no_formulas(tmp_path: Path) -> None:
     ids = ["=1+1", "+1", "-1", "@x", "\t=1", "patient-1", "a=b"]
     summary = summarize(made_table(*(made_row(n, episode=id) for n, id in enumerate(ids))))

@@ -121,6 +121,17 @@ def test_a_damaged_manifest_can_be_replaced_by_force(runs, out: Path, damaged: s
     assert without_seconds(solve_small(COHORT, MODEL, out, force=True)).equals(without_seconds(runs["old"]))
 
 
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe"])
+def test_a_manifest_without_end_can_be_replaced_by_force(runs, out: Path, tmp_path: Path, place: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (out / "run.json").unlink()
+    (out / "run.json").symlink_to(tmp_path / place)
+    with pytest.raises(StoreError, match=r"run\.json: cannot be read, for it is no ordinary file"):
+        solve_small(COHORT, MODEL, out)
+    assert without_seconds(solve_small(COHORT, MODEL, out, force=True)).equals(without_seconds(runs["old"]))
+    assert not (out / "run.json").is_symlink()
+
+
 @pytest.mark.parametrize("content", ['{"format": "somebody.else"}', "[]", "{"])
 def test_the_manifest_of_somebody_else_is_kept(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 from effort import few, long
+from moments import ENDED
 from standins import without_drawing
 
 import ifonly
 from ifonly.data.store import load_metadata
 from ifonly.data.tables import cohort_to_frame
 from ifonly.errors import InputError, StoreError
+from ifonly.files import _hidden_beside
 from ifonly.models.standing import HiddenSigns
 from ifonly.study import Study, StudyTick, load_study, plan, run_study
 from ifonly.study import run as running
@@ -190,6 +192,17 @@ def test_what_is_broken_is_made_again(own: Path, damaged: str, again: list[str])
     assert set(states(own).values()) != {"up to date"}
     done = run_study(load_study(own)).done
     assert list(done)[: len(again)] == again
+    assert set(states(own).values()) == {"up to date"}
+
+
+def test_what_a_killed_process_was_writing_is_no_product(own: Path) -> None:
+    """It is removed with the next writing, and a record that named it would have the stage done again."""
+    left = own.parent / "cohort" / f"{_hidden_beside(Path(running.RECORD)).name}"
+    left = left.with_name(left.name.replace(f"-{os.getpid()}-", f"-{ENDED}-"))
+    left.write_text("{")
+    (own.parent / "cohort" / running.RECORD).unlink()
+    assert "cohort" in run_study(load_study(own)).done
+    assert not left.exists()
     assert set(states(own).values()) == {"up to date"}
 
 

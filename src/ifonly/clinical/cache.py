@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ifonly.data.parsing import parse_json
+from ifonly.data.plain import read_plain
+from ifonly.errors import StoreError
 from ifonly.files import atomic_file, write_text_atomically
 
 FORMAT = "ifonly-clinical-stage"
@@ -66,9 +67,9 @@ class TableCache:
     def _known(self, name: str, key: str) -> Counts | None:
         """The counts of a finished stage of this recipe; None if there is none."""
         try:
-            content = parse_json(self._record(name).read_text(encoding="utf-8"))
+            content = read_plain(self._record(name))
             same = content["key"] == key and self.path(name).stat().st_size == content["bytes"]
             counts: Counts = content["counts"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, StoreError, KeyError, TypeError):
             return None
         return counts if same else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from ifonly.data.plain import as_list, check_keys, check_name, check_text, repeated
+from ifonly.data.plain import as_list, check_keys, check_name, check_text, first_names, repeated
 from ifonly.errors import InputError
 
 Reader = Callable[[Path], pl.DataFrame]
@@ -63,10 +63,10 @@ def join_tables(frame: pl.DataFrame, joins: Sequence[JoinedTable], folder: Path,
 def _joined(frame: pl.DataFrame, other: pl.DataFrame, join: JoinedTable) -> pl.DataFrame:
     for where, table in (("the table", frame), (join.file, other)):
         if missing := [name for name in join.by if name not in table.columns]:
-            raise InputError(f"{where} has no column {missing[0]!r} to join by; found {table.columns[:30]}.")
+            raise InputError(f"{where} has no column {missing[0]!r} to join by; found {first_names(table.columns)}.")
     taken = list(join.columns) or [name for name in other.columns if name not in join.by]
     if unknown := [name for name in taken if name not in other.columns]:
-        raise InputError(f"has no column {unknown[0]!r}; found {other.columns[:30]}.")
+        raise InputError(f"has no column {unknown[0]!r}; found {first_names(other.columns)}.")
     if both := [name for name in taken if name in frame.columns]:
         raise InputError(
             f"column(s) {both} stand in the table, too; say under `columns` which ones are wanted, or rename them."
@@ -119,5 +119,5 @@ def _guess_keys(frame: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
         return tuple(shared)
     raise InputError(
         "no columns of the same names in both tables find a single row of it; rename its key as in the first table, "
-        f"and keep one row for each (found {other.columns[:30]})."
+        f"and keep one row for each (found {first_names(other.columns)})."
     )

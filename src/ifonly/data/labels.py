@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.episode import FloatArray
-from ifonly.data.plain import as_list, check_mapping, check_name, repeated
+from ifonly.data.plain import as_list, check_mapping, check_name, first_names, repeated
 from ifonly.data.schema import Feature
 from ifonly.errors import InputError
 
@@ -81,7 +81,9 @@ def with_indicators(frame: pl.DataFrame, columns: tuple[LabelColumn, ...]) -> pl
     """The table with a column of 0 and 1 for each feature; words that were not listed are refused by row."""
     for one in columns:
         if one.column not in frame.columns:
-            raise InputError(f"table: no column {one.column!r}, whose labels are listed; found {frame.columns[:30]}.")
+            raise InputError(
+                f"table: no column {one.column!r}, whose labels are listed; found {first_names(frame.columns)}."
+            )
         if taken := [name for name in one.features if name in frame.columns]:
             raise InputError(f"table: has a column {taken[0]!r} already, as labels of {one.column!r} make; rename it.")
         words = frame[one.column].cast(pl.String).str.strip_chars()

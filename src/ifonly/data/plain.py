@@ -82,6 +82,11 @@ def repeated(names: Sequence[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
+def first_names(names: Sequence[str]) -> list[str]:
+    """Some names for a message, which may be those of any file: not all, and none of them long."""
+    return [name if len(name) <= 80 else f"{name[:77]}..." for name in names[:30]]
+
+
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
     """ " Did you mean ...?" with the choice that is spelt most like `name`; nothing where none is.
 

@@ -28,7 +28,7 @@ from ifonly.data.episode import (
 )
 from ifonly.data.labels import require_features, with_indicators
 from ifonly.data.origins import carried_where_repeated, repeats
-from ifonly.data.plain import repeated
+from ifonly.data.plain import first_names, repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
 from ifonly.data.times import NEARLY_WHOLE, Duration, count_times, holds_times, require_same_step
 from ifonly.errors import InputError
@@ -137,8 +137,8 @@ def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> Non
         listing = ", ".join(f"{kind} {name!r}" for kind, name in zip(kinds, missing, strict=True))
         hint = " Are its columns separated by commas?" if len(found) == 1 else ""
         raise InputError(
-            f"table: no column for {listing}; found {found[:30]}. Add what is missing, or take a feature out of the "
-            f"schema.{hint}"
+            f"table: no column for {listing}; found {first_names(found)}. Add what is missing, or take a feature out of "
+            f"the schema.{hint}"
         )
 
 

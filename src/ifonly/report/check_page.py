@@ -36,7 +36,11 @@ def write_check_page(found: ModelCheck, path: str | Path, *, trials: Sequence[Tr
 def require_page(path: str | Path) -> None:
     """Refuse to replace anything but an earlier page."""
     file = Path(path)
-    if file.is_file() and f'content="{MARK}"' not in file.read_text(encoding="utf-8", errors="replace")[:2000]:
+    if not file.is_file():
+        return
+    with file.open(encoding="utf-8", errors="replace") as content:
+        head = content.read(2000)
+    if f'content="{MARK}"' not in head:
         raise StoreError(f"{file} exists and is no page of a check; move it away, or choose another name.")
 
 

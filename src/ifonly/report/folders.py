@@ -15,7 +15,7 @@ from urllib.parse import quote
 import polars as pl
 from matplotlib.figure import Figure
 
-from ifonly.data.parsing import parse_json
+from ifonly.data.plain import read_plain
 from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.model_check import FORMAT as CHECK_FORMAT
 from ifonly.evidence.check.model_check import ModelCheck
@@ -60,13 +60,14 @@ class FolderKind:
     def files_in(self, folder: Path) -> list[str]:
         """The names that an earlier one wrote into this folder."""
         try:
-            content = parse_json((folder / self.document).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            content = read_plain(folder / self.document)
+        except StoreError:
             return []
         if not isinstance(content, dict) or content.get("format") != self.format:
             return []
         names = content.get("files") if self.known is None else self.known
-        return [name for name in names or () if isinstance(name, str) and Path(name).name == name]
+        listed = names if isinstance(names, list | tuple) else ()
+        return [name for name in listed if isinstance(name, str) and Path(name).name == name]
 
     def check(self, path: str | Path) -> None:
         """Refuse a folder that holds anything else than an earlier one, which writing would replace."""

@@ -10,6 +10,7 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import Origin
+from ifonly.data.plain import first_names
 from ifonly.errors import InputError
 
 MASK_PREFIX = "measured_"
@@ -48,7 +49,7 @@ class Outcome:
         """Read a column of 0 and 1, or yes and no, of a table with a row per episode or per step."""
         ids = _id_column(table, "outcome table")
         if column not in table.columns:
-            raise InputError(f"outcome table: has no column {column!r}; found {table.columns[:30]}.")
+            raise InputError(f"outcome table: has no column {column!r}; found {first_names(table.columns)}.")
         words = table[column].cast(pl.String).str.strip_chars().str.to_lowercase()
         known = words.is_not_null() & (words != "")
         if not words.filter(known).is_in([*YES, *NO]).all():
@@ -81,7 +82,9 @@ def shares_of_origins(cohort: Cohort) -> dict[str, Measured]:
 def _id_column(table: pl.DataFrame, what: str) -> str:
     found = next((name for name in ID_COLUMNS if name in table.columns), None)
     if found is None:
-        raise InputError(f"{what}: needs a column {' or '.join(map(repr, ID_COLUMNS))}; found {table.columns[:30]}.")
+        raise InputError(
+            f"{what}: needs a column {' or '.join(map(repr, ID_COLUMNS))}; found {first_names(table.columns)}."
+        )
     return found
 
 
@@ -89,7 +92,7 @@ def _rows_of(grid: pl.DataFrame, cohort: Cohort) -> pl.DataFrame:
     """The grid's rows about the cohort's steps, in order, with the column `episode`."""
     id_column = _id_column(grid, "grid")
     if "step" not in grid.columns:
-        raise InputError(f"grid: has no column 'step'; found {grid.columns[:30]}.")
+        raise InputError(f"grid: has no column 'step'; found {first_names(grid.columns)}.")
     steps = pl.DataFrame(
         {
             "episode": pl.Series(cohort.ids, dtype=pl.String).gather(np.repeat(np.arange(len(cohort)), cohort.lengths)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import read_plain
 from ifonly.errors import StoreError
 from ifonly.files import names_in, require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
@@ -123,11 +123,9 @@ def _check_place(folder: Path, *, force: bool) -> None:
 def _is_run(folder: Path) -> bool:
     """Whether the manifest that is there is that of a run, be it damaged or of another version."""
     try:
-        content = json.loads((folder / MANIFEST).read_bytes())
-    except (ValueError, RecursionError):
+        content = read_plain(folder / MANIFEST)
+    except StoreError:
         return (folder / ROWS).is_file()
-    except OSError:
-        return False
     return isinstance(content, dict) and content.get("format") == FORMAT
 
 

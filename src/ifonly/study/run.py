@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ifonly.data.parsing import parse_json
-from ifonly.data.plain import did_you_mean
-from ifonly.errors import InputError
-from ifonly.files import sha256_of, write_text_atomically
+from ifonly.data.plain import did_you_mean, read_plain
+from ifonly.errors import InputError, StoreError
+from ifonly.files import is_left_over, sha256_of, write_text_atomically
 from ifonly.journal import Journal, alone
 from ifonly.models.checkpoint import CHECK, load_model
 from ifonly.progress import Tick
@@ -157,9 +156,13 @@ def _log(study: Study) -> Journal:
 
 
 def _written(stage: Stage, study: Study) -> list[str]:
-    """The files of a stage, relative to the study's folder; the check that is kept with the model is not the fit's."""
+    """The files of a stage, relative to the study's folder; the check that is kept with the model is not the fit's,
+    and what a killed process was writing is nobody's.
+    """
     folder = stage.folder(study)
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != RECORD]
+    found = [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != RECORD and not is_left_over(path)
+    ]
     if stage.name == "fit":
         found = [path for path in found if path.name != CHECK]
     beside = [study.folder / name for name in stage.beside]
@@ -169,8 +172,8 @@ def _written(stage: Stage, study: Study) -> list[str]:
 def _record(stage: Stage, study: Study) -> dict[str, Any]:
     """How a stage was done; nothing where it was not, or where that cannot be read."""
     try:
-        content = parse_json((stage.folder(study) / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = read_plain(stage.folder(study) / RECORD)
+    except StoreError:
         return {}
     is_ours = isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") == VERSION
     parts = is_ours and all(isinstance(content.get(name), dict) for name in ("inputs", "outputs"))

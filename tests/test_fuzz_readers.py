@@ -71,6 +71,7 @@ def number_for_weights(folder: Path) -> None:
 FOUND = {
     "report that is a list": ("model", entry("model/model.json", "fit_report", [1])),
     "number for weights of steps": ("goals", number_for_weights),
+    "query that is a number": ("result", entry("result.json", "provenance.query", 3)),
     "infinite action": ("result", entry("result.json", "actions", [1e999, 0, 0, 0])),
     "number for states": ("result", entry("result.json", "states", 1.5)),
     "rows of states that are none": ("result", entry("result.json", "states", [True, None])),

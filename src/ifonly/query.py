@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ifonly.constraints import Constraints
 from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml, yaml_text
-from ifonly.data.plain import as_number, check_keys
+from ifonly.data.plain import as_number, check_keys, check_mapping
 from ifonly.errors import InputError, SettingError, StoreError
 from ifonly.files import file_reason, require_ordinary, write_text_atomically
 from ifonly.objective import Objective
@@ -162,6 +162,7 @@ class Query:
         costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
+        check_mapping("query", content)
         refuse_misplaced(content)
         check_keys("query", content, required=set(), optional=known | set(REWARDS) | set(COSTS))
         values = {name: value for name, value in content.items() if name in known}

@@ -137,8 +137,8 @@ def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> Non
         listing = ", ".join(f"{kind} {name!r}" for kind, name in zip(kinds, missing, strict=True))
         hint = " Are its columns separated by commas?" if len(found) == 1 else ""
         raise InputError(
-            f"table: no column for {listing}; found {first_names(found)}. Add what is missing, or take a feature out of "
-            f"the schema.{hint}"
+            f"table: no column for {listing}; found {first_names(found)}. Add what is missing, or take a feature out "
+            f"of the schema.{hint}"
         )
 
 

@@ -220,7 +220,7 @@ def test_sizes_in_metric_units(name: str) -> None:
         eigenvalues = torch.linalg.eigvalsh(unit @ advantages.hessian @ unit)
         largest, sizes = eigenvalues[..., -1].clamp(min=0), eigenvalues.abs().amax(-1)
         assert bool((advantages.largest_eigenvalue >= largest - 1e-12 * sizes - 1e-15).all())
-        assert bool((advantages.largest_eigenvalue <= largest + 0.2 * sizes).all())
+        assert bool((advantages.largest_eigenvalue <= largest + 0.2 * sizes + 1e-15).all())  # what rounding leaves of 0
         assert bool((advantages.largest_eigenvalue >= 0).all())
 
 

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+PATIENCE = 60
+"""Seconds until what is expected must have come: on a busy machine a right page takes its time."""
 SOLVED = 16
 """Of the episodes of the cohort that is reviewed, the first so many have an answer."""
 ELSEWHERE = "review.test"
@@ -34,8 +37,9 @@ def started_browser() -> Iterator[Any]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no Chromium was found: install the package chromium")
+    playwright.expect.set_options(timeout=1000 * PATIENCE)
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=list(SWITCHES))
+        browser = driver.chromium.launch(executable_path=program, args=list(SWITCHES), timeout=2000 * PATIENCE)
         yield browser
         browser.close()
 
@@ -90,11 +94,17 @@ class Watch:
 
 @contextlib.contextmanager
 def reader(browser: Any) -> Iterator[Any]:
-    """A browser with a memory of its own, as another person would have."""
-    _expect()
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    context.add_init_script("try { localStorage.setItem('ifonly.toured', '1') } catch {}")  # has been here before
-    context.set_default_timeout(20_000)
+    """A browser with a memory of its own, as another person would have who has been here before."""
+    with newcomer(browser, viewport={"width": 1440, "height": 900}, accept_downloads=True) as context:
+        context.add_init_script("try { localStorage.setItem('ifonly.toured', '1') } catch {}")
+        yield context
+
+
+@contextlib.contextmanager
+def newcomer(browser: Any, **settings: Any) -> Iterator[Any]:
+    """The same of somebody who has not."""
+    context = browser.new_context(**settings)
+    context.set_default_timeout(1000 * PATIENCE)
     try:
         yield context
     finally:
@@ -144,9 +154,44 @@ CARE = """() => {
 }"""
 
 
+def becomes(page: Any, read: Callable[[], Any], wanted: Any, said: str | None = None) -> None:
+    """Wait until what is read is what is wanted; of what is not there yet nothing can be read."""
+    from playwright.sync_api import Error
+
+    latest = time.monotonic() + PATIENCE
+    while True:
+        try:
+            found = read()
+        except Error as error:
+            found = error
+        if found == wanted:
+            return
+        if time.monotonic() > latest:
+            raise AssertionError(said or f"{found!r} has not become {wanted!r}")
+        page.wait_for_timeout(50)
+
+
+def until(page: Any, holds: str, argument: Any = None) -> None:
+    """Wait for an expression to hold; the page's policy lets it be evaluated from outside alone."""
+    becomes(page, lambda: bool(page.evaluate(holds, argument)), True, f"never: {holds}")
+
+
+SETTLED = """() => {
+  const { review, report } = window.ifonly ?? {};
+  const views = review ? [review.view] : report ? [...report.views.values()] : [];
+  return !review?.asking && views.every((view) => !view.timeline.later.timer);
+}"""
+
+
+def settle(page: Any) -> None:
+    """Wait until everything is drawn, piece by piece as pages have time, and no answer is waited for."""
+    until(page, SETTLED)
+
+
 def check_care(page: Any) -> None:
-    """Names, labels, headings in order, nothing wider than the window."""
-    assert page.evaluate(CARE) == []
+    """Names, labels, headings in order, nothing wider than the window, once everything is drawn."""
+    settle(page)
+    becomes(page, lambda: page.evaluate(CARE), [])
 
 
 def single_file(folder: Path, text: str) -> str:
@@ -156,29 +201,31 @@ def single_file(folder: Path, text: str) -> str:
     return path.as_uri()
 
 
-def _expect() -> Any:
-    """Waits for what is expected; a busy machine is not a wrong page."""
+def _expect(shown: Any) -> Any:
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=20_000)
-    return expect
+    return expect(shown)
 
 
 def open_case(page: Any, home: str, episode: str, more: str = "") -> None:
+    """A case of the server, with all that is on its page."""
     page.goto(f"{home}/case?episode={episode}{more}")
-    _expect()(page.locator(".headline")).to_contain_text("as recorded")
+    _expect(page.locator(".headline")).to_contain_text("as recorded")
+    settle(page)
 
 
 def query_of(page: Any) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+    """What the address asks for, by the page itself: the driver hears of a change a moment later."""
+    return {name: values[0] for name, values in parse_qs(page.evaluate("location.search")[1:]).items()}
 
 
 def first_dose(page: Any, words: str) -> Any:
     return page.get_by_role("button", name=re.compile(words)).first
 
 
-def outcome(page: Any, kind: str) -> str:
-    return str(page.locator(f".outcome.{kind} .value").inner_text())
+def outcome(page: Any, kind: str) -> Any:
+    """Where the outcome of a course stands."""
+    return page.locator(f".outcome.{kind} .value")
 
 
 def try_another_dose(page: Any, words: str) -> None:
@@ -187,4 +234,5 @@ def try_another_dose(page: Any, words: str) -> None:
     dialog = page.get_by_role("dialog")
     dialog.locator("input[type=radio]:not(:checked)").first.check()
     dialog.get_by_role("button", name="Try this").click()
-    _expect()(page.locator(".outcome.own .value")).to_have_text(re.compile(r"\d"))
+    _expect(outcome(page, "own")).to_have_text(re.compile(r"\d"))
+    settle(page)

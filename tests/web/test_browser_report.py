@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from browser_review import Watch, check_care, reader, single_file, watched_page
+from browser_review import Watch, becomes, check_care, newcomer, reader, settle, single_file, until, watched_page
 
 from ifonly.records import to_plain
 from ifonly.report import pages
@@ -50,6 +50,7 @@ def opened(browser: Any, report: str) -> Iterator[tuple[Any, Watch]]:
 def page(opened: tuple[Any, Watch]) -> Iterator[Any]:
     page, watch = opened
     page.evaluate("location.hash = '#summary'")
+    expect(page.locator(".report-summary")).to_be_visible()
     yield page
     watch.check()
 
@@ -59,6 +60,7 @@ def open_case(page: Any, name: str) -> Any:
     page.get_by_role("link", name=name, exact=True).click()
     shown = page.locator(".report-case:visible")
     expect(shown.get_by_role("heading", level=1)).to_have_text(name)
+    settle(page)
     return shown
 
 
@@ -93,7 +95,7 @@ def test_cases_have_pages_of_their_own(page: Any) -> None:
     before = left.bounding_box()
     expect(shown.locator(".charts .feature").first).to_have_text("SOFA")  # all of it, beside the part on the board
     board.evaluate("(one) => { one.scrollLeft = 900; }")
-    assert left.bounding_box() == before, "the first column stays"
+    becomes(page, left.bounding_box, before)  # the first column stays
     page.get_by_role("link", name="Next case").click()
     expect(page.locator(".report-case:visible h1")).to_have_text("unordered")
     page.go_back()
@@ -166,7 +168,7 @@ def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     expect(shown.locator(".badge .part.holds")).to_have_text(["proven best", "values plausible"])
     expect(shown.locator(".evidence-parts summary").first).to_have_text("How far to trust this: 3 warnings")
     expect(shown.locator(".evidence-line")).to_contain_text("4 of 5 refits agree")
-    assert shown.locator(".refits-chart").count() == 0, "nothing is drawn before somebody asks"
+    expect(shown.locator(".refits-chart")).to_have_count(0)  # nothing is drawn before somebody asks
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
     expect(shown.get_by_role("img", name="the refits lie between 1 higher and 7.25 lower")).to_be_visible()
@@ -215,6 +217,7 @@ def test_recorded_values_are_drawn_by_where_they_come_from(page: Any) -> None:
 def test_a_score_is_drawn_as_its_organs_make_it_too(page: Any) -> None:
     shown = open_case(page, "open")
     shown.get_by_role("slider").fill("2")
+    settle(page)
     traces = shown.locator(".board .chart").first.evaluate(DRAWN)
     assert [trace["name"] for trace in traces] == [
         *("as recorded", "as recorded, recomputed"),
@@ -297,7 +300,7 @@ def messages_in(content: Any) -> Iterator[dict[str, Any]]:
 def test_an_id_with_markup_is_text(page: Any) -> None:
     shown = open_case(page, HOSTILE)
     expect(shown.locator(".seal")).to_have_text("No answer")
-    assert page.locator("img").count() == 0
+    expect(page.locator("img")).to_have_count(0)
 
 
 def test_everything_is_drawn_before_printing(page: Any) -> None:
@@ -314,7 +317,7 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
     printed = page.evaluate("window.printed")
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
     assert printed == {"cases": 4, "controls": 0, "warnings": 3, "wide": 0}
-    assert page.locator(".report-case:visible").count() == 0, "and the screen is as it was"
+    expect(page.locator(".report-case:visible")).to_have_count(0)  # and the screen is as it was
 
 
 def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
@@ -340,14 +343,14 @@ def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_follow_the_readers_scheme_and_fit_a_narrow_window(browser: Any, report: str, scheme: str) -> None:
     ground, ink = {"light": ("rgb(255, 255, 255)", "#1c2127"), "dark": ("rgb(20, 24, 29)", "#e6e9ec")}[scheme]
-    page = browser.new_page(viewport={"width": 320, "height": 700}, color_scheme=scheme)
-    page.goto(report)
-    page.locator(".patterns summary").click()
-    expect(page.locator("body")).to_have_css("background-color", ground)
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    drawn = "document.querySelector('.report-summary .js-plotly-plot').layout.font.color"
-    assert page.evaluate(drawn) == ink
-    other = "dark" if scheme == "light" else "light"
-    page.emulate_media(color_scheme=other)
-    page.wait_for_function(f"{drawn} !== '{ink}'")
-    page.close()
+    with newcomer(browser, viewport={"width": 320, "height": 700}, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(report)
+        page.locator(".patterns summary").click()
+        expect(page.locator("body")).to_have_css("background-color", ground)
+        wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        becomes(page, lambda: page.evaluate(wider), 0)
+        drawn = "document.querySelector('.report-summary .js-plotly-plot').layout.font.color"
+        becomes(page, lambda: page.evaluate(drawn), ink)
+        page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
+        until(page, f"{drawn} !== '{ink}'")

@@ -87,7 +87,7 @@ def test_problems_are_listed_and_nothing_is_quoted(run, table: Path) -> None:
     frame.write_csv(table)
     result = init(run, table, "--column", "action=drain")
     assert result.exit_code == 0
-    assert "! price: 1 cell of 300 (the first in row 5) hold text that is no number" in result.stdout
+    assert "! price: 1 cell of 300 (the first in row 5) holds text that is no number" in result.stdout
     assert "- charge_kWh: 1 value far away from the others" in result.stdout
     for shown in (result.output, (table.parent / "schema.yaml").read_text()):
         assert "secret" not in shown

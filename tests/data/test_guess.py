@@ -294,6 +294,37 @@ def _refuses(folder):
     return False
 
 
+@pytest.mark.parametrize("column", ["run", "hour"])
+def test_a_table_with_a_few_mistakes_is_understood_and_they_are_listed(column):
+    """One id or step that is missing does not hide which columns are meant."""
+    draft = guess_schema(change(LOG, column, 9, None), HINTS)
+    assert (draft.columns.episode, draft.columns.step) == ("run", "hour")
+    assert any(problem.column == column and "holds no value" in problem.text for problem in draft.problems)
+
+
+def test_ids_and_outcomes_are_no_features_and_values_with_units_are_told():
+    rows = pl.int_range(LOG.height)
+    more = LOG.with_columns(
+        hadm_id=(rows // 6) * 3 + 100,
+        mrn=(rows // 12) * 7 + 5,
+        **{
+            "LOS days": (rows // 6) % 5 + 1.5,
+            "SpO2": pl.format("{}%", 90 + rows % 7),
+            "lab": pl.format("<{}", rows % 50),
+        },
+    )
+    more = more.with_columns(grade=pl.lit(["1st", "2nd", "3rd"]).list.get(rows % 3))
+    draft = guess_schema(more, HINTS)
+    left_out = draft.left_out
+    assert {"grade = 2nd", "grade = 3rd"} <= set(features(draft))
+    assert "speaks of an id" in left_out["hadm_id"]
+    assert "speaks of an id" in left_out["mrn"]
+    assert "outcome" in left_out["LOS days"]
+    assert "units beside them" in left_out["SpO2"]
+    assert "units beside them" in left_out["lab"]
+    assert guess_schema(more.drop("machine"), HINTS).columns.subject == "mrn"
+
+
 def test_constant_columns_and_row_numbers_are_left_out():
     frame = LOG.with_columns(nothing=pl.lit(None, dtype=pl.Float64)).with_row_index("n")
     left_out = guess_schema(frame, HINTS).left_out

@@ -84,6 +84,16 @@ def test_plain_cells_are_left_alone(tmp_path):
     ("data", "error", "expected"),
     [
         (b"a;b\n1,5;2\n3.5;4\n", InputError, r"column 'a', row 1 \(line 2\).*decimal point; write all"),
+        (
+            b"a;b\n1,5;2\n3.5;4\n2,5;4\n",
+            InputError,
+            r"row 2 .*with a point, while most .* decimal comma; write all with",
+        ),
+        (
+            b"a;b\n1.5;2\n3,5;4\n2.5;4\n",
+            InputError,
+            r"row 2 .*with a comma, while most .* decimal point; write all with",
+        ),
         (b"a;b\n1;2\n1,500;4\n", InputError, r"column 'a', row 2 \(line 3\).*may be a decimal comma or part"),
         (b"a;b\n1.234,5;2\n2;4\n", InputError, r"column 'a', row 1.*thousands are parted"),
         (b'a,b\n"1,234,567",2\n2,4\n', InputError, r"column 'a', row 1.*thousands are parted"),

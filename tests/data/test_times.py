@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -37,6 +38,9 @@ WRITTEN = {
     "iso": [f"{time:%Y-%m-%d %H:%M}" for time in ON_GRID],
     "with T": [f"{time:%Y-%m-%dT%H:%M:%S}" for time in ON_GRID],
     "day first": [f"{time:%d.%m.%Y %H:%M}" for time in ON_GRID],
+    "year, slashes": [f"{time:%Y/%m/%d %H:%M}" for time in ON_GRID],
+    "month, slashes, halves": [f"{time:%m/%d/%Y %I:%M %p}" for time in ON_GRID],
+    "day, slashes": [f"{time.day}/{time.month}/{time.year} {time.hour}:{time:%M}" for time in ON_GRID],
     "universal": [f"{time:%Y-%m-%dT%H:%M:%S.000}Z" for time in ON_GRID],
     "offset": [f"{time:%Y-%m-%d %H:%M}-0530" for time in ON_GRID],
     "typed": ON_GRID,
@@ -90,6 +94,41 @@ def test_seconds_are_those_of_the_standard_library(moment, quarters):
     plain = moment.replace(tzinfo=datetime.UTC)
     found = [seconds_of(pl.Series([text]))[0] for text in (zoned.isoformat(" "), moment.isoformat())]
     np.testing.assert_allclose(found, [zoned.timestamp(), plain.timestamp()], rtol=0, atol=2e-6)
+
+
+@given(st.datetimes(datetime.datetime(1905, 1, 1), datetime.datetime(2199, 1, 1)), st.booleans())
+@settings(deadline=None, derandomize=True, max_examples=some(100))
+def test_slashes_and_halves_of_days_are_read_as_the_column_shows(moment, day_first):
+    """A second row, with a day after the twelfth, shows which number is the month."""
+    rows = [moment, moment.replace(day=13), moment.replace(hour=0), moment.replace(hour=12)]
+    form = "%d/%m/%Y" if day_first else "%m/%d/%Y"
+    expected = [row.replace(microsecond=0, tzinfo=datetime.UTC).timestamp() for row in rows]
+    for clock in (" %H:%M:%S", " %I:%M:%S %p", ", %I:%M:%S p.m.X"):
+        texts = [f"{row:{form}{clock}}".replace("p.m.X", "pm" if row.hour >= 12 else "am") for row in rows]
+        assert seconds_of(pl.Series(texts)).to_list() == expected
+        without_zeros = [re.sub(r"(?<![:\d])0(?=\d[/:])", "", text) for text in texts]
+        assert seconds_of(pl.Series(without_zeros)).to_list() == expected
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["03/04/2031 04:00", "03/04/2031 08:00"],  # nothing shows it
+        ["13/04/2031 04:00", "04/13/2031 08:00"],  # rows disagree
+    ],
+)
+def test_what_could_be_a_day_or_a_month_is_refused_as_such(texts):
+    with pytest.raises(InputError, match="it cannot be told which number is the month"):
+        read(log(texts))
+    frame = workshop_with_times(0).drop("ambient").with_columns(pl.Series("time", texts * 120))
+    for hints in (Hints(actions=DOSES), Hints(episode="run", step="time", actions=DOSES)):
+        with pytest.raises(InputError, match=r"column 'time': .* it cannot be told which number is the month"):
+            guess_schema(frame, hints)
+
+
+@pytest.mark.parametrize("text", ["01/31/2031 13:00 PM", "01/31/2031 0:30 AM", "02/30/2031 04:00"])
+def test_no_such_time_with_slashes(text):
+    assert seconds_of(pl.Series([text, "02/28/2031 04:00"])).is_null().to_list() == [True, False]
 
 
 def late(row, hours):

@@ -226,7 +226,7 @@ def _with_points(source: Path, frame: pl.DataFrame, skipped: int) -> tuple[pl.Da
         raise InputError(f"{source}: column {column!r}, row {row + 1} (line {row + 2 + skipped}): {why}.")
 
     columns = [name for name in frame.columns if _is_of_numbers(frame[name])]
-    ambiguous, decimal, pointed = [], [], []
+    ambiguous, decimal, pointed, with_point, with_comma = [], [], [], 0, 0
     for name in columns:
         cells = frame[name]
         if (row := _first(cells.str.contains(_WITH_BOTH))) is not None:
@@ -234,19 +234,22 @@ def _with_points(source: Path, frame: pl.DataFrame, skipped: int) -> tuple[pl.Da
         commas, thousands = cells.str.contains(_WITH_COMMA), cells.str.contains(_THOUSANDS)
         ambiguous += [(name, row) for row in [_first(thousands)] if row is not None]
         decimal += [(name, row) for row in [_first(commas & ~thousands)] if row is not None]
-        pointed += [(name, row) for row in [_first(cells.str.contains(_WITH_POINT))] if row is not None]
+        points = cells.str.contains(_WITH_POINT)
+        pointed += [(name, row) for row in [_first(points)] if row is not None]
+        with_point, with_comma = with_point + int(points.sum()), with_comma + int(commas.sum())
     if not decimal and not ambiguous:
         return frame, False
-    if pointed:
-        why = "holds a number with a comma, while others of the file have a decimal point; write all with a point"
-        refuse(*(decimal or ambiguous)[0], why)
+    if pointed:  # the sign that is rarer is the slip
+        rare, usual = ("point", "comma") if with_point < with_comma else ("comma", "point")
+        why = f"holds a number with a {rare}, while most of the file use a decimal {usual}; write all with one"
+        refuse(*(pointed if rare == "point" else decimal or ambiguous)[0], why)
     if not decimal:
         why = "holds a number with a comma that may be a decimal comma or part the thousands; write it with a point"
         refuse(*ambiguous[0], why)
     touched = list(dict.fromkeys(name for name, _ in [*decimal, *ambiguous]))
     written = pl.col(touched)
-    points = pl.when(written.str.contains(_WITH_COMMA)).then(written.str.replace(",", ".")).otherwise(written)
-    return frame.with_columns(points), True
+    as_points = pl.when(written.str.contains(_WITH_COMMA)).then(written.str.replace(",", ".")).otherwise(written)
+    return frame.with_columns(as_points), True
 
 
 def _is_of_numbers(cells: pl.Series) -> bool:

@@ -1,8 +1,8 @@
 """Times of day and date as numbers, and lengths of time as people write them: 4 h, 30 min.
 
 Times with a zone are compared in universal time, so that a change of the clock neither opens a gap nor doubles an hour.
-Times without one are taken as read from a clock that is never changed. What could be a month or a day, as in
-03/04/2031, is not read at all.
+Times without one are taken as read from a clock that is never changed. Of 03/04/2031 the column must tell which number
+is the month: by a day after the twelfth, in any of its rows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ _OTHER_WORDS = {
 }
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-z]+)\s*")
-_DAY = r"\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}"
-_CLOCK = r"\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
+_DAY = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}"
+_SLASHED = r"(\d{1,2})/(\d{1,2})/\d{4}"
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
+_HALF = r"[AaPp]\.?[Mm]\.?"
 _ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
-TIMESTAMP = rf"^\s*({_DAY})(?:[T ]({_CLOCK})\s*({_ZONE})?)?\s*$"
+_TIME = rf"(?:[T ,]\s*({_CLOCK})\s*({_HALF})?\s*({_ZONE})?)?"
+TIMESTAMP = rf"^\s*({_DAY}){_TIME}\s*$"
 """ISO 8601, such as 2031-01-31 14:00, 2031-01-31T14:00:05.25+01:00, or a date alone; or 31.01.2031 for the day."""
+SLASHED = rf"^\s*({_SLASHED.replace('(', '(?:')}){_TIME}\s*$"
+"""01/31/2031 2:00 PM, or 31/01/2031 14:00: a column has either all its days so, or none."""
 
 NEARLY_WHOLE = 1e-6
 """Times that miss a multiple of the spacing by no more than this share of it are that multiple."""
@@ -110,7 +115,12 @@ def holds_times(column: pl.Series) -> bool:
     if column.dtype != pl.String:
         return False
     filled = column.filter(column.str.strip_chars().fill_null("") != "")
-    return len(filled) > 0 and bool(2 * filled.str.contains(TIMESTAMP).sum() >= len(filled))
+    return len(filled) > 0 and bool(2 * filled.str.contains(_form(filled)).sum() >= len(filled))
+
+
+def _form(column: pl.Series) -> str:
+    """How most of a column's times are written."""
+    return max((TIMESTAMP, SLASHED), key=lambda form: int(column.str.contains(form).sum()))
 
 
 def seconds_of(column: pl.Series) -> pl.Series:
@@ -120,25 +130,47 @@ def seconds_of(column: pl.Series) -> pl.Series:
         return moments.dt.epoch("us").cast(pl.Float64) / 1e6
     if column.dtype != pl.String:
         raise InputError(f"column {column.name!r}: holds {column.dtype}; times such as {EXAMPLES} are needed.")
-    return _parts(column).select((_minutes() + _seconds() - _zone_offset()).alias(column.name)).to_series()
+    seconds = _minutes(_day_first(column)) + _half_offset() + _seconds() - _zone_offset()
+    return _parts(column).select(seconds.alias(column.name)).to_series()
 
 
 def _parts(column: pl.Series) -> pl.DataFrame:
+    form = _form(column)
     return pl.DataFrame(
-        {name: column.str.extract(TIMESTAMP, group) for group, name in enumerate(("day", "clock", "zone"), 1)}
+        {name: column.str.extract(form, group) for group, name in enumerate(("day", "clock", "half", "zone"), 1)}
     )
 
 
-def _minutes() -> pl.Expr:
-    """Seconds up to the full minute; null where there is no such day or hour."""
-    day_first = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})$"
-    text = pl.col("day").str.replace(day_first, "$3-$2-$1") + " " + pl.col("clock").fill_null("00:00").str.slice(0, 5)
+def _day_first(column: pl.Series) -> bool | None:
+    """Of days written with slashes, whether the first number is the day; None where no row tells, or rows disagree."""
+    beyond = [column.str.extract(rf"^\s*{_SLASHED}", place).cast(pl.Int64) > 12 for place in (1, 2)]
+    first, second = (bool(found.any()) for found in beyond)
+    return None if first == second else first
+
+
+def _minutes(day_first: bool | None) -> pl.Expr:
+    """Seconds up to the full minute; null where there is no such day or hour, or nothing tells day from month."""
+    day = pl.col("day").str.replace(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})$", "$3-$2-$1")
+    if day_first is not None:
+        day = day.str.replace(r"^(\d{1,2})/(\d{1,2})/(\d{4})$", "$3-$2-$1" if day_first else "$3-$1-$2")
+    day = day.str.replace(r"^(\d{4})/(\d{1,2})/(\d{1,2})$", "$1-$2-$3")
+    clock = pl.col("clock").fill_null("00:00").str.extract(r"^(\d+:\d\d)").str.pad_start(5, "0")
+    text = day + " " + clock
     return text.str.to_datetime("%Y-%m-%d %H:%M", strict=False).dt.epoch("s").cast(pl.Float64)
+
+
+def _half_offset() -> pl.Expr:
+    """From the twelve hours of AM and PM to those of the day; null for hours that such a clock does not show."""
+    hour = pl.col("clock").str.extract(r"^(\d+)").cast(pl.Int64)
+    hours = pl.when(hour == 12).then(-12).otherwise(0) + pl.when(pl.col("half").str.contains("^[Pp]")).then(
+        12
+    ).otherwise(0)
+    return pl.when(pl.col("half").is_null()).then(0).when(hour.is_between(1, 12)).then(hours * 3600).cast(pl.Float64)
 
 
 def _seconds() -> pl.Expr:
     """Of the minute; null from 60 on."""
-    text = pl.col("clock").str.replace(",", ".", literal=True).str.slice(6)
+    text = pl.col("clock").str.replace(",", ".", literal=True).str.extract(r"^\d+:\d\d:(.*)$")
     number = text.cast(pl.Float64, strict=False).fill_null(0.0)
     return pl.when(number < 60).then(number)
 
@@ -151,10 +183,15 @@ def _zone_offset() -> pl.Expr:
 
 
 def require_one_kind(column: pl.Series) -> None:
-    """Refuse times with a zone beside times without: their order could not be told."""
+    """Refuse what leaves the order of times open: days or months, and times with a zone beside times without."""
     if column.dtype != pl.String:
         return
     parts = _parts(column)
+    if _form(column) == SLASHED and parts["day"].is_not_null().any() and _day_first(column) is None:
+        raise InputError(
+            f"column {column.name!r}: of days such as 03/04/2031 it cannot be told which number is the month: no day "
+            f"after the twelfth shows it, or days and months change places; write them as {EXAMPLES}."
+        )
     zoned, plain = parts["zone"].is_not_null(), parts["zone"].is_null() & parts["day"].is_not_null()
     if zoned.any() and plain.any():
         row = max(int(zoned.arg_true()[0]), int(plain.arg_true()[0]))  # the first that is unlike those before it

@@ -14,7 +14,8 @@ from ifonly.data.doses import FAR_ABOVE
 from ifonly.data.drafts.actions import ActionGuess, guess_actions
 from ifonly.data.drafts.clocks import reach
 from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels, reason_to_leave_out
-from ifonly.data.drafts.roles import ACTION_WORDS, Hints, Reading, Roles, Steps, find_roles, read_columns, words
+from ifonly.data.drafts.names import ACTION_WORDS
+from ifonly.data.drafts.roles import Hints, Reading, Roles, Steps, find_roles, read_columns, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
 from ifonly.data.times import Duration
@@ -75,9 +76,9 @@ def find_problems(
 def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles) -> Iterator[TableProblem]:
     copies = int(frame.is_duplicated().sum()) - int(frame.filter(frame.is_duplicated()).n_unique())
     if copies:
-        yield TableProblem(
-            "duplicate rows", None, copies, f"{_count(copies, 'row')} repeat another one exactly; drop them.", True
-        )
+        repeats = "repeats" if copies == 1 else "repeat"
+        text = f"{_count(copies, 'row')} {repeats} another one exactly; drop what is double."
+        yield TableProblem("duplicate rows", None, copies, text, True)
     episodes = readings[roles.episode].texts
     steps = Steps.of(episodes, readings[roles.step])
     lengths = np.diff(np.append(steps.first, len(episodes)))
@@ -147,22 +148,23 @@ def _of_doses(actions: ActionGuess) -> Iterator[TableProblem]:
 
 def _without_id(reading: Reading) -> Iterator[TableProblem]:
     if not reading.is_complete:
-        yield _in_cells("missing", reading, reading.missing, "are empty; every row needs one.")
+        yield _in_cells("missing", reading, reading.missing, "no value; every row needs one.")
 
 
 def _of_cells(reading: Reading) -> Iterator[TableProblem]:
     if not reading.is_complete:
-        yield _in_cells("missing", reading, reading.missing, "are empty; fill them in, or drop the episodes.")
+        yield _in_cells("missing", reading, reading.missing, "no value; fill it in, or drop the episodes.")
     if reading.wrong.any():
         what = "time" if reading.is_date else "number"
-        yield _in_cells("no number", reading, reading.wrong, f"hold text that is no {what}; correct or fill them in.")
+        yield _in_cells("no number", reading, reading.wrong, f"text that is no {what}; correct it.")
     if reading.infinite.any():
-        yield _in_cells("not finite", reading, reading.infinite, "hold an infinite number; correct or fill them in.")
+        yield _in_cells("not finite", reading, reading.infinite, "an infinite number; correct it.")
 
 
 def _in_cells(kind: str, reading: Reading, cells: pl.Series, what: str) -> TableProblem:
     count, first = int(cells.sum()), int(cells.arg_true()[0]) + 1
-    text = f"{_count(count, 'cell')} of {len(cells):,} (the first in row {first:,}) {what}"
+    verb = "holds" if count == 1 else "hold"
+    text = f"{_count(count, 'cell')} of {len(cells):,} (the first in row {first:,}) {verb} {what}"
     return TableProblem(kind, reading.name, count, text, True)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from ifonly.data.drafts.names import ID_WORDS, OUTCOME_WORDS, OUTSIDE_WORDS
 from ifonly.data.drafts.ranges import hard_range
 from ifonly.data.drafts.roles import Reading, is_constant_within, looks_like_dose, words
 from ifonly.data.episode import FloatArray
@@ -16,16 +17,8 @@ from ifonly.data.labels import LabelColumn
 from ifonly.data.margins import learn_log_offset
 from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
+from ifonly.data.text_tables import HALF
 from ifonly.errors import InputError
-
-OUTCOME_WORDS = ("died", "death", "dead", "mortality", "outcome", "survived", "survival", "failed", "failure", "target")
-"""Known only afterwards: as features they would leak the outcome."""
-
-OUTSIDE_WORDS = (
-    *("weather", "sun", "rain", "wind", "outside", "outdoor", "ambient", "forecast", "price", "tariff", "demand"),
-    *("weekday", "weekend", "month", "season", "hour", "shift", "holiday"),
-)
-"""What usually no action changes."""
 
 UNIT_WORDS = {
     **{
@@ -56,6 +49,9 @@ SKEWED, VERY_SKEWED = 1.0, 2.0
 MOST_WORDS, FEWEST_EPISODES = 10, 5
 """A column of words becomes features if it has no more different ones, and each is used in so many episodes."""
 
+WITH_SIGNS = r"^\s*[<>~]?=?\s*[+-]?\d+(?:[.,]\d+)?\s*(?:[^\d\s.,:/-]\S{0,11})?\s*$"
+"""A number with its unit, or with a sign of comparison."""
+
 FENCE = 1.0
 """Plausible ranges reach this many widths of the middle 98 % beyond it."""
 
@@ -85,7 +81,7 @@ def guess_labels(reading: Reading, episodes: pl.Series) -> LabelGuess | None:
     """
     if reading.is_numeric or reading.is_date or not reading.is_complete or not 2 <= reading.distinct <= MOST_WORDS:
         return None
-    if set(words(reading.name)) & set(OUTCOME_WORDS):
+    if set(words(reading.name)) & set(OUTCOME_WORDS) or _has_signs(reading):
         return None
     counts = pl.DataFrame({"word": reading.texts, "episode": episodes}).group_by("word").agg(pl.len(), _episodes())
     if counts["episode"].min() < FEWEST_EPISODES:  # type: ignore[operator]
@@ -117,6 +113,8 @@ def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
         return "constant, so that nothing can be learned from it"
     if set(words(reading.name)) & set(OUTCOME_WORDS):
         return "its name speaks of an outcome, which is known only afterwards; as a feature it would give away the end"
+    if set(words(reading.name)) & set(ID_WORDS) and reading.is_whole:
+        return "its name speaks of an id; if it says whom or what episodes are about, name it: --column subject=NAME"
     if reading.name in TABLE_COLUMNS:
         return "no feature may have this name; rename it to use it"
     if _is_row_number(reading):
@@ -133,11 +131,21 @@ def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
         return "holds no value at all"
     if reading.distinct < 2:
         return "text, no number"
+    if _has_signs(reading):
+        return "numbers with signs or units beside them; to use it, write plain numbers"
     if reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
         return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
     if reading.distinct <= MOST_WORDS:
         return "text, with empty cells or words of few episodes; to use it, list its words as `labels` under `table`"
     return "text, no number"
+
+
+def _has_signs(reading: Reading) -> bool:
+    """Whether most texts are numbers with the same thing beside them: 5 %, 7 %, but not 1st, 2nd, 3rd."""
+    numbers = reading.texts.drop_nulls().filter(reading.texts.drop_nulls().str.contains(WITH_SIGNS))
+    beside = numbers.str.replace(r"[+-]?\d+(?:[.,]\d+)?", "").str.strip_chars()
+    most = int(beside.value_counts()["count"].max() or 0)  # type: ignore[arg-type]
+    return most > 0 and most >= HALF * reading.texts.count()
 
 
 def _is_row_number(reading: Reading) -> bool:

@@ -11,6 +11,15 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.drafts.clocks import NEAR, round_distance
+from ifonly.data.drafts.names import (
+    ACTION_WORDS,
+    EPISODE_NAMES,
+    NO_TREATMENT_NAMES,
+    STEP_NAMES,
+    SUBJECT_NAMES,
+    SUMMARIES,
+    TREATMENT_NAMES,
+)
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.times import EXAMPLES, holds_times, require_one_kind, seconds_of
 from ifonly.errors import InputError
@@ -142,32 +151,6 @@ def _no_numbers(column: pl.Series) -> Reading:
     )
 
 
-EPISODE_NAMES = (
-    *("episode", "stay", "icustay", "run", "trip", "session", "case", "visit", "batch", "cycle", "trajectory"),
-    *("encounter", "admission", "hadm", "job", "day", "id"),
-)
-STEP_NAMES = (
-    *("step", "bloc", "timestep", "t", "time", "timestamp", "datetime", "charttime", "hour", "hours", "h", "minute"),
-    *("minutes", "day", "date", "week", "tick"),
-)
-SUBJECT_NAMES = (
-    *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),
-    *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
-)
-ACTION_WORDS = ("action", "treatment", "decision", "intervention", "setting", "control", "dose")
-TREATMENT_NAMES = (
-    *("dose", "vaso", "vasopressor", "norepinephrine", "noradrenaline", "epinephrine", "adrenaline", "dopamine"),
-    *("vasopressin", "phenylephrine", "insulin", "heparin", "propofol", "fluid", "iv", "input", "infusion", "infused"),
-    *("bolus", "crystalloid", "colloid", "drug", "medication", "given", "administered", "rate"),
-)
-"""What is given, if it is often nothing: with other values, such as a heart rate, these are measurements."""
-NO_TREATMENT_NAMES = (
-    *("heart", "pulse", "respiratory", "respiration", "resp", "breathing", "error", "failure", "growth", "interest"),
-    *("output", "balance", "sampling"),
-)
-SUMMARIES = ("max", "maximum", "total", "sum", "mean", "average", "avg", "median", "last", "first", "min", "minimum")
-"""Words for what was made of the doses of a step; of several columns about one drug the first of these counts."""
-
 SHARE_OF_ZEROS = 0.05
 """From this share on, a dose of zero is a level of its own."""
 
@@ -182,6 +165,9 @@ ROWS_TRIED = 50_000
 
 EXACTLY = 1e-6
 """Distances that differ by no more than this share of them are equal."""
+
+FEW_WRONG = 0.05
+"""Share of cells that may be missing or wrong in a column of ids or steps: such mistakes are listed."""
 
 REGULAR = 0.5
 """Share of steps that must be equally far apart for a pair of columns to be taken unasked."""
@@ -281,6 +267,8 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     for column in named:
         if column is not None and column not in readings:
             raise InputError(f"table: has no column {column!r}; found {list(readings)[:30]}.")
+    if hints.step and readings[hints.step].is_date:
+        require_one_kind(readings[hints.step].texts)
     if hints.step and not readings[hints.step].values.size:
         raise InputError(
             f"table: column {hints.step!r} holds neither numbers nor times such as {EXAMPLES}, so that it cannot tell "
@@ -299,16 +287,19 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
 
 
 def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[str]) -> tuple[str, str]:
+    if hints.episode and hints.step:
+        return hints.episode, hints.step
     free = [reading for name, reading in readings.items() if name not in taken]
     episodes = [readings[hints.episode]] if hints.episode else _ranked(filter(_may_be_episode, free), EPISODE_NAMES)
     steps = [readings[hints.step]] if hints.step else _ranked(filter(_may_be_step, free), STEP_NAMES)
-    if hints.episode and hints.step:
-        return hints.episode, hints.step
     scores = {
         (one.name, two.name): _score(one, two, hints) for one in episodes for two in steps if one.name != two.name
     }
     best = max(scores, key=lambda pair: scores[pair], default=None)
     if best is None or scores[best] <= 0:
+        for reading in free:
+            if reading.is_date and not reading.values.size:
+                require_one_kind(reading.texts)
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "
@@ -320,7 +311,7 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
 def _may_be_episode(reading: Reading) -> bool:
     rows = len(reading.texts)
     return (
-        reading.is_complete
+        reading.missing.sum() <= FEW_WRONG * rows
         and not reading.is_date
         and (not reading.is_numeric or reading.is_whole)
         and 2 <= reading.distinct <= rows / 2
@@ -328,7 +319,8 @@ def _may_be_episode(reading: Reading) -> bool:
 
 
 def _may_be_step(reading: Reading) -> bool:
-    return reading.is_clean and reading.distinct >= 2
+    kind = reading.is_numeric or reading.is_date
+    return kind and reading.numbers.null_count() <= FEW_WRONG * len(reading.texts) and reading.distinct >= 2
 
 
 def _score(episode: Reading, step: Reading, hints: Hints) -> float:

@@ -278,6 +278,24 @@ def test_limits_reach_the_refits() -> None:
     assert found.refits.unsolved == 3
 
 
+def test_limits_reach_what_is_replayed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would undo a gain takes minutes where courses are long; a search of seconds is not to be waited for so long."""
+    problem = ensemble_problem(1)
+    result, behaviour = solve(problem), made_behaviour(problem, 1)
+    parts = {"behaviour": behaviour, "sensitivity": True, "coupling": True}
+    whole, hurried = examine(problem, result, **parts), Limits(seconds=0.0)
+    assert examine(problem, result, limits=hurried, **parts).failures == (), "the least is enough"
+    monkeypatch.setattr(examination, "LEAST_SECONDS", 0.0)
+    found = examine(problem, result, limits=hurried, **parts)
+    own = examine(problem.with_query(limits=hurried), result, **parts)
+    for one in (found, own):
+        assert {failure.part for failure in one.failures} == {"sensitivity", "coupling"}
+        assert "the limit of 0 seconds" in str(one.failures[0].reason)
+        assert to_plain(one.refits) == to_plain(whole.refits)
+        assert to_plain(one.support) == to_plain(whole.support)
+    assert to_plain(examine(problem, result, **parts)) == to_plain(whole)
+
+
 def test_what_is_asked_and_what_was_found_travel_to_other_processes() -> None:
     problem = ensemble_problem(2)
     behaviour, result = made_behaviour(problem, 3), solve(problem)

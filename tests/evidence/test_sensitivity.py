@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,8 @@ from made_courses import helpful, linear_problem, linear_slopes
 import ifonly
 import ifonly.models.ensemble
 from ifonly.errors import InputError
-from ifonly.evidence import sensitivity
-from ifonly.evidence.shifts import ShiftedCourse
+from ifonly.evidence import robustness, sensitivity, witnesses
+from ifonly.evidence.shifts import Courses, ShiftedCourse
 from ifonly.models.noise import Laplace
 from ifonly.problem import Problem
 from ifonly.query import Query
@@ -21,6 +22,9 @@ from ifonly.result import Evidence, Sensitivity
 from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
 from ifonly.text.evidence import lines_of, sensitivity_messages
+
+
+sensitivity_module = sys.modules["ifonly.evidence.sensitivity"]  # the package calls the function by the same name
 
 
 def shifted_outcome(problem: Problem, sequence: torch.Tensor, shift: torch.Tensor) -> float:
@@ -236,6 +240,41 @@ def test_infinite_constants_and_unknown_models_prove_nothing() -> None:
     assert {step.harmless_below for step in unknown.steps} == {0.0}
     # Only the last noise has no step after it, whose constant would be needed.
     assert [step.harmless_below > 0 for step in infinite.steps] == [False] * (len(infinite.steps) - 1) + [True]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_courses_are_asked_in_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the shifts of 100 steps of 40 features would fill the memory."""
+    problem = random_problem(seed, model_kind="additive", reward_kind="linear", masked=False, horizon=6)
+    sequence = helpful(problem)
+    if sequence is None:
+        pytest.skip("nothing helps here")
+    whole, largest, gains = sensitivity(problem, sequence), [], Courses.gains
+
+    def counted(self: Courses, owner: torch.Tensor, shifts: torch.Tensor, **options: bool) -> torch.Tensor:
+        largest.append(shifts.numel())
+        return gains(self, owner, shifts, **options)
+
+    one = witnesses.shifts_per_step(ShiftedCourse.of(problem, sequence).alone) * problem.noise.numel()
+    monkeypatch.setattr(sensitivity_module, "MOST_NUMBERS", one)
+    monkeypatch.setattr(Courses, "gains", counted)
+    parts = sensitivity(problem, sequence)
+    assert max(largest) == one
+    for found, expected in zip(parts.steps, whole.steps, strict=True):
+        assert found.undone_by == pytest.approx(expected.undone_by, rel=1e-9)
+    assert parts.features == whole.features
+
+
+def test_where_tables_would_not_fit_nothing_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = linear_problem(2)
+    sequence = helpful(problem)
+    expanded = sensitivity(problem, sequence)
+    monkeypatch.setattr(robustness, "TABLE_ELEMENTS", 0)
+    monkeypatch.setattr(robustness, "expand_values_together", None)
+    plain = sensitivity(problem, sequence)
+    bounds = [(here.harmless_below, there.harmless_below) for here, there in zip(plain.steps, expanded.steps, strict=True)]
+    assert all(0 < here <= there for here, there in bounds)
+    assert [step.undone_by for step in plain.steps] == [step.undone_by for step in expanded.steps]
 
 
 def test_a_lasting_push_that_makes_the_model_more_erratic_is_bounded_all_the_same() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -25,7 +27,7 @@ from ifonly.evidence.support import support_of
 from ifonly.models.base import TransitionModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.problem import BaseProblem, EnsembleProblem, HasMembers, Problem, all_on, members_of
-from ifonly.progress import Progress, silent
+from ifonly.progress import Progress, clock, silent
 from ifonly.query import Limits, Query
 from ifonly.records import finite
 from ifonly.result import Coupling, Evidence, LocalCalibration, Result, Sensitivity
@@ -35,6 +37,11 @@ from ifonly.search.base import Solver
 from ifonly.search.build_result import clipped_outcomes
 
 Found = TypeVar("Found", Coupling, LocalCalibration, Sensitivity)
+
+LEAST_SECONDS = 10.0
+"""What a part of an examination may take, however little time a search has."""
+_TIMED = ("sensitivity", "coupling")
+"""Parts that replay more courses than a search may, and do not search: those that do have limits of their own."""
 
 
 def examine(
@@ -62,7 +69,8 @@ def examine(
     under another action. Of an ensemble problem, these two and the courses are asked of the member that gains least of
     those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
     `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given.
-    States and outcomes of a result of this very problem are taken from it, and not replayed again.
+    States and outcomes of a result of this very problem are taken from it, and not replayed again. Where a search has a
+    limit of seconds, `sensitivity` and `coupling` may take as long each, or `LEAST_SECONDS`; else they are such a failure.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     honest = problem.query.honest if honest is None else honest
@@ -196,7 +204,8 @@ def _examined(
     failures = []
     for part, find in parts.items():
         try:
-            found[part] = _known(known[part]) if part in known else find()
+            with _in_time((limits or problem.query.limits).seconds if part in _TIMED else None):
+                found[part] = _known(known[part]) if part in known else find()
         except IfonlyError as error:
             failures.append(ExaminationFailure(part, Reason.of(error)))
     changed = (sequence != problem.observed_actions).nonzero().flatten().tolist()
@@ -208,6 +217,23 @@ def _examined(
         **(_about_states(problem, _courses(problem, sequence, solved)) if changed else {}),
         **found,
     )
+
+
+@contextmanager
+def _in_time(seconds: float | None) -> Iterator[None]:
+    """What is done inside ends with an error after as many seconds, or the least; None: whenever it ends."""
+    if seconds is None:
+        yield
+        return
+    most = max(seconds, LEAST_SECONDS)
+    end = time.perf_counter() + most
+
+    def look() -> None:
+        if time.perf_counter() > end:
+            raise IfonlyError(f"takes longer than the limit of {most:g} seconds; allow more.")
+
+    with clock(look):
+        yield
 
 
 def _known(found: Any) -> Any:

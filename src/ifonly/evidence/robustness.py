@@ -7,11 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ifonly.bounds.taylor.applicability import TABLE_ELEMENTS, table_elements
 from ifonly.bounds.taylor.radii import radii_on
 from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.value_expansion import expand_values_together
 from ifonly.evidence.shifts import Courses
 from ifonly.problem import Problem
+from ifonly.progress import look_at_clock
 from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, Total
 
 MARGIN = 1 - 1e-9
@@ -45,6 +47,7 @@ def of_features(courses: Courses) -> Tensor:
         return low
     high = torch.full_like(low, LONGEST)
     for _ in range(HALVINGS):
+        look_at_clock()
         middle = (low + high) / 2
         harmless = _largest_loss(courses, slopes, middle) < gains
         low, high = torch.where(harmless, middle, low), torch.where(harmless, high, middle)
@@ -96,8 +99,12 @@ def _largest_loss(courses: Courses, slopes: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _expands(problem: Problem) -> bool:
-    """Whether the value of what follows has derivatives with known limits: expansions of the reward must be exact."""
-    return _is_linear(problem.reward) and problem.model.smooth() is not None
+    """Whether the value of what follows has derivatives with known limits, and their tables fit into memory.
+
+    Expansions of the reward must be exact.
+    """
+    fits = table_elements(problem) <= TABLE_ELEMENTS
+    return fits and _is_linear(problem.reward) and problem.model.smooth() is not None
 
 
 def _is_linear(reward: Reward) -> bool:

@@ -20,6 +20,8 @@ from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
 
 LARGEST = 10.0
 """Standard deviations up to which shifts are tried."""
+MOST_NUMBERS = 2**25
+"""In the shifts that are tried together on a processor, a quarter of a gigabyte; long courses of many features have more."""
 
 
 @torch.no_grad()
@@ -78,7 +80,11 @@ def _steps(courses: Courses, largest: float) -> list[tuple[StepSensitivity, ...]
         return []
     owner, steps = courses.uncertain
     bounds = robustness.at_steps(courses, owner, steps).tolist()
-    sizes, shifts = witnesses.smallest_at_steps(courses, owner, steps, largest)
+    tried = witnesses.shifts_per_step(courses) * courses.batch.noise[0].numel()
+    part = max(1, MOST_NUMBERS * array_scale(courses.device) // tried)
+    parts = zip(owner.split(part), steps.split(part), strict=True)
+    smallest = [witnesses.smallest_at_steps(courses, *some, largest) for some in parts]
+    sizes, shifts = (torch.cat(found) for found in zip(*smallest, strict=True))
     whole = shifts.new_zeros(len(steps), *courses.batch.noise.shape[1:])
     whole[torch.arange(len(steps), device=courses.device), steps] = shifts
     holds = sizes.isfinite() & (courses.gains(owner, whole, whole=True) <= 0)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ifonly.data.episode import FloatArray
 from ifonly.evidence.check.sample import prior_of
 from ifonly.problem import Problem, ProblemBatch, array_scale
+from ifonly.progress import look_at_clock
 
 ROWS_AT_ONCE = 4096
 """Rows of shifts that are replayed together on a processor."""
@@ -162,6 +163,7 @@ class Courses:
         sequences, states = self.sequences[owner], self.states[owner[:0], 0]
         totals = torch.zeros(len(shifts), dtype=torch.float64, device=self.device)
         for t, count in enumerate(joined):
+            look_at_clock()
             states = torch.cat([states, self.states[owner[len(states) : count], t]])
             if count:
                 now = owner[:count]

@@ -61,6 +61,11 @@ def _is_undone(courses: Courses, owner: Tensor, shifts: Tensor) -> Tensor:
     return courses.gains(owner, shifts) <= -courses.batch.tolerance[owner]
 
 
+def shifts_per_step(courses: Courses) -> int:
+    """How many shifts are tried at once for a step: so many lengths along the slope of the gain and both ways of axes."""
+    return (2 * courses.states.shape[2] + 1) * POINTS
+
+
 def smallest_at_steps(courses: Courses, owner: Tensor, steps: Tensor, longest: float) -> tuple[Tensor, Tensor]:
     """For each of `steps` [S] of courses `owner` [S]: the length [S] of the smallest shift found at that step alone,
     and the shift [S, D].

@@ -1,5 +1,6 @@
 """The AI Clinician's table, invented: read, checked, cut to unbroken steps, and built into a cohort."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_bad_tables(tmp_path: Path, change: Any, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"a;b\n1;2\n", "separated by commas"), (b"a,b\n1,2,3,4\n", "not a readable table")],
+    [(b"", "is empty"), (b"a;b\n1;2\n", "separated by commas"), (b"a,b\n1,2,3,4\n", "line 2: has 4 cells")],
 )
 def test_files_that_are_no_tables(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "t.csv").write_bytes(content)
@@ -127,6 +128,16 @@ def test_files_that_are_no_tables(tmp_path: Path, content: bytes, message: str) 
         read_ai_clinician(tmp_path / "t.csv", WINDOW)
     with pytest.raises(StoreError, match="does not exist"):
         read_ai_clinician(tmp_path / "none.csv", WINDOW)
+
+
+def test_small_files_that_unfold_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 30_000_000))
+    rows = 12_000_000
+    column = pl.Series([0.0]).new_from_index(0, rows)
+    pl.DataFrame({"bloc": column}).write_parquet(tmp_path / "t.parquet", row_group_size=rows)
+    for name, message in (("t.csv.gz", "times its size"), ("t.parquet", "no recorded data")):
+        with pytest.raises(StoreError, match=message):
+            read_ai_clinician(tmp_path / name, WINDOW)
 
 
 def test_a_cohort_out_of_the_table(tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def put(path: Path, row: int, column: str, value: str) -> None:
 SECRET = "S3CRET"
 
 
+def test_a_packed_table_that_unfolds_without_measure_is_not_read(mimic: Path, tmp_path: Path) -> None:
+    """A row over and over: a few megabytes would be read for days."""
+    packed = mimic / "CHARTEVENTS.csv.gz"
+    header, row, *_ = gzip.decompress(packed.read_bytes()).splitlines(keepends=True)
+    packed.write_bytes(gzip.compress(header + row * (120_000_000 // len(row))))
+    with pytest.raises(StoreError, match=r"CHARTEVENTS\.csv\.gz: unpacks to more than 100 times its size"):
+        read_events(mimic, tmp_path / "work")
+
+
 @pytest.mark.parametrize(
     ("table", "column", "row"),
     [

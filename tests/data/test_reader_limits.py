@@ -208,6 +208,27 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, cohort: ifonly.
         ifonly.load_model(folder)
 
 
+def test_a_million_tensors_are_not_read_one_by_one(tmp_path: Path, cohort: ifonly.Cohort) -> None:
+    nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    for count, message in ((60_000, "as those of no model do"), (1_000, "do not make a model")):
+        folder = forged(tmp_path / str(count), cohort)
+        header = json.dumps({f"tensor {number}": nothing for number in range(count)}).encode()
+        data = len(header).to_bytes(8, "little") + header
+        (folder / "model.safetensors").write_bytes(data)
+        content = json.loads((folder / "model.json").read_text())
+        content["sha256"] = hashlib.sha256(data).hexdigest()
+        (folder / "model.json").write_text(json.dumps(content))
+        with pytest.raises(StoreError, match=message) as caught:
+            ifonly.load_model(folder)
+        assert len(str(caught.value)) < 2000
+
+
+def test_a_line_without_end_is_no_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",".join(f"c{number}" for number in range(200_000)) + "\n1\n")
+    with pytest.raises(InputError, match="first line has more than 1,000,000 letters"):
+        ifonly.read_table(tmp_path / "t.csv", CORPUS / "schema.yaml")
+
+
 def test_names_of_columns_make_no_endless_message(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x" * 100_000 + ",y\n1,2\n")
     with pytest.raises(InputError, match="no column for") as caught:

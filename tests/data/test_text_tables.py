@@ -102,6 +102,7 @@ def test_plain_cells_are_left_alone(tmp_path):
         (b"a;b\n1;2\nx\x81;y\n", StoreError, "line 3: is neither UTF-8"),
         (b"a,b\n1,2\n1\0,2\n", StoreError, "line 3: holds zero bytes"),
         ("a,b\n1,2\n".encode("utf-16")[:-1], StoreError, "line 2: is not valid UTF-16"),
+        ("a,b\n1,2\n".encode("utf-32"), StoreError, "line 1: holds zero bytes"),
         (b"sep=;\na;b\n1;2;3\n", StoreError, "line 3: has 3 cells"),
         (b"sep=;\na;b\n1,5;2\n3.5;4\n", InputError, r"column 'a', row 1 \(line 3\)"),
         (b"a;b\n1;2\n\n", None, ""),

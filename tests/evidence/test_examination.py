@@ -279,7 +279,7 @@ def test_limits_reach_the_refits() -> None:
 
 
 def test_limits_reach_what_is_replayed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would undo a gain takes minutes where courses are long; a search of seconds is not to be waited for so long."""
+    """What would undo a gain takes minutes where courses are long, which nobody expects who allows seconds."""
     problem = ensemble_problem(1)
     result, behaviour = solve(problem), made_behaviour(problem, 1)
     parts = {"behaviour": behaviour, "sensitivity": True, "coupling": True}

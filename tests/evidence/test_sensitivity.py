@@ -23,7 +23,6 @@ from ifonly.rewards import ActionCost, Custom, Linear
 from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_ensemble, random_problem
 from ifonly.text.evidence import lines_of, sensitivity_messages
 
-
 sensitivity_module = sys.modules["ifonly.evidence.sensitivity"]  # the package calls the function by the same name
 
 
@@ -272,7 +271,9 @@ def test_where_tables_would_not_fit_nothing_is_expanded(monkeypatch: pytest.Monk
     monkeypatch.setattr(robustness, "TABLE_ELEMENTS", 0)
     monkeypatch.setattr(robustness, "expand_values_together", None)
     plain = sensitivity(problem, sequence)
-    bounds = [(here.harmless_below, there.harmless_below) for here, there in zip(plain.steps, expanded.steps, strict=True)]
+    bounds = [
+        (here.harmless_below, there.harmless_below) for here, there in zip(plain.steps, expanded.steps, strict=True)
+    ]
     assert all(0 < here <= there for here, there in bounds)
     assert [step.undone_by for step in plain.steps] == [step.undone_by for step in expanded.steps]
 

@@ -85,7 +85,12 @@ def test_models_from_weights_are_stored_with_a_card(schema, tmp_path):
     save_model(model, tmp_path / "model", overwrite=True)
 
 
-def test_a_card_keeps_names_in_their_cells(tmp_path):
-    schema = Schema((Feature("a|b<c", "dynamic"),), ActionSpace.categories(["wait", "act"]))
+def test_names_in_a_card_are_no_markup(tmp_path):
+    """A picture of a name would be fetched from elsewhere by whoever looks at the card."""
+    picture = "![](http://elsewhere/a.png)"
+    schema = Schema((Feature("a|b<c", "dynamic", picture),), ActionSpace.categories(["wait", "act"]), 1.0, picture)
     save_model(LinearModel(schema, np.ones((2, 1, 1))), tmp_path / "model")
-    assert "| a/b&lt;c | dynamic | - |" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert "| a&#124;b&#60;c | dynamic | &#33;&#91;&#93;(http&#58;//elsewhere/a.png) |" in card
+    assert "![" not in card
+    assert "http:" not in card

@@ -11,6 +11,7 @@ import polars as pl
 
 from ifonly.clinical.grid import FEATURES
 from ifonly.clinical.inclusion import ADULT_AGE, SelectedStays, Sieve, Window
+from ifonly.data.store import read_frame
 from ifonly.errors import InputError, StoreError
 
 STAY, STEP = "icustayid", "bloc"
@@ -48,8 +49,6 @@ MOST_OUTSIDE = 0.5
 LARGEST_FRACTION = 1.5
 """FiO2 whose median is above this is a percentage."""
 
-_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
-
 
 def read_ai_clinician(path: str | Path, window: Window) -> SelectedStays:
     """Steps of adults with enough unbroken steps, as a grid: stay, subject, step and the columns `FEATURE_COLUMNS`.
@@ -86,21 +85,10 @@ def read_ai_clinician(path: str | Path, window: Window) -> SelectedStays:
 
 
 def _read(source: Path) -> pl.DataFrame:
-    """Every cell of a CSV file as text."""
+    """Every cell of a CSV file as text, in any of the forms in which tables are written."""
     if not source.is_file():
         raise StoreError(f"{source}: does not exist; expected the table that the AI Clinician's code exports.")
-    try:
-        if source.suffix.lower() == ".parquet":
-            table = pl.read_parquet(source)
-        else:
-            table = pl.read_csv(source, infer_schema_length=0)
-    except pl.exceptions.NoDataError:
-        raise InputError(f"{source}: is empty.") from None
-    except _UNREADABLE:
-        # The parser's own message may quote whole rows.
-        raise StoreError(
-            f"{source}: is not a readable table: cut off, damaged, or not a CSV file with commas (or Parquet)."
-        ) from None
+    table = read_frame(source)
     if table.height == 0:
         raise InputError(f"{source}: holds no rows.")
     return table

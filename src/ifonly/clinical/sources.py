@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ifonly.clinical.items import eicu_items, mimic_items
+from ifonly.data.text_tables import MOST_TIMES_UNPACKED, MOST_UNPACKED, unmeasured
 from ifonly.errors import InputError, StoreError
 
 Release = Literal["MIMIC-III", "MIMIC-IV", "eICU"]
 
 GZIP_MAGIC = b"\x1f\x8b"
+PACKED_LOOKED_AT = 2**20
+"""Bytes at the beginning of a packed file; real tables unfold to some ten times that."""
 WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -204,6 +207,8 @@ def _read_header(path: Path) -> tuple[list[str], bool]:
             compressed = raw.read(2) == GZIP_MAGIC
         if path.suffix.casefold() == ".gz" and not compressed and path.stat().st_size:
             raise StoreError(f"{path} is named as a gzip file but is none; get it again, or unpacked as .csv.")
+        if compressed:
+            _require_measure(path)
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
             line = file.readline(1_000_000).decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -215,6 +220,15 @@ def _read_header(path: Path) -> tuple[list[str], bool]:
     if not line.strip():
         raise StoreError(f"{path} is empty, without even a header; it may be an incomplete download. Get it again.")
     return next(csv.reader([line])), compressed
+
+
+def _require_measure(path: Path) -> None:
+    """Refuse a packed file whose beginning repeats itself: a few megabytes may unfold to days of reading."""
+    with path.open("rb") as raw:
+        packed = raw.read(PACKED_LOOKED_AT)
+    most = max(MOST_UNPACKED, MOST_TIMES_UNPACKED * len(packed))
+    if len(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(packed, most + 1)) > most:
+        raise unmeasured(path)
 
 
 def truncated(path: Path) -> StoreError:

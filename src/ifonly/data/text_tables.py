@@ -89,11 +89,16 @@ def _unpacked(source: Path, data: bytes) -> bytes:
     except (OSError, EOFError, zlib.error):
         raise StoreError(f"{source}: is packed with gzip, and cut off or damaged; get a fresh copy.") from None
     if len(unpacked) > most:
-        raise StoreError(
-            f"{source}: unpacks to more than {MOST_TIMES_UNPACKED} times its size, as no table of measurements does; "
-            "unpack it yourself, if it is one."
-        )
+        raise unmeasured(source)
     return unpacked
+
+
+def unmeasured(source: Path) -> StoreError:
+    """The error for a packed file that repeats itself, and could fill the memory."""
+    return StoreError(
+        f"{source}: unpacks to more than {MOST_TIMES_UNPACKED} times its size, as no table of measurements does; "
+        "unpack it yourself, if it is one."
+    )
 
 
 def _decoded(source: Path, data: bytes) -> tuple[str, str]:
@@ -116,16 +121,20 @@ def _without_mark(source: Path, data: bytes, zero: int) -> str:
     shares = {encoding: half.count(0) / max(len(half), 1) for encoding, half in halves.items()}
     likely = max(shares, key=lambda encoding: shares[encoding])
     if shares[likely] < HALF:
-        raise StoreError(
-            f"{source}: line {_line(data[:zero].decode('latin-1'))}: holds zero bytes, so it is no text; write it "
-            "again, as UTF-8."
-        )
+        raise _no_text(source, data[:zero].decode("latin-1"))
     return _strictly(source, data, likely)
+
+
+def _no_text(source: Path, before: str) -> StoreError:
+    return StoreError(f"{source}: line {_line(before)}: holds zero bytes, so it is no text; write it again, as UTF-8.")
 
 
 def _strictly(source: Path, data: bytes, encoding: str) -> str:
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
+        if zero := text.find("\0") + 1:  # as in UTF-32, which begins as UTF-16 does
+            raise _no_text(source, text[:zero])
+        return text
     except UnicodeDecodeError as error:
         before = data[: error.start].decode(encoding, errors="ignore")
         raise StoreError(
@@ -186,6 +195,8 @@ def _rows(text: str, separator: str, *, strict: bool = False) -> Any:
 
 def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFrame:
     try:
+        if text.find("\n", 0, LETTERS_TRIED) < 0 and len(text) > LETTERS_TRIED:
+            raise InputError(f"{source}: its first line has more than {LETTERS_TRIED:,} letters; is it a table?")
         header: list[str] = next(_rows(text[:LETTERS_TRIED], separator), [])
         if twice := repeated(header):
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")

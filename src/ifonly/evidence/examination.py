@@ -70,7 +70,7 @@ def examine(
     those that gain anything. What cannot be told of this answer is kept in `Evidence.failures`, and costs nothing else.
     `each_refit`, `honest`, `sensitivity` and `coupling` are as the query says, unless they are given.
     States and outcomes of a result of this very problem are taken from it, and not replayed again. Where a search has a
-    limit of seconds, `sensitivity` and `coupling` may take as long each, or `LEAST_SECONDS`; else they are such a failure.
+    limit of seconds, `sensitivity` and `coupling` may take as long each, or `LEAST_SECONDS`, and fail beyond that.
     """
     each_refit = problem.query.each_refit if each_refit is None else each_refit
     honest = problem.query.honest if honest is None else honest

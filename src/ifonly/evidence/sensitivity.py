@@ -21,7 +21,7 @@ from ifonly.result.sensitivity import FeatureSensitivity, StepSensitivity
 LARGEST = 10.0
 """Standard deviations up to which shifts are tried."""
 MOST_NUMBERS = 2**25
-"""In the shifts that are tried together on a processor, a quarter of a gigabyte; long courses of many features have more."""
+"""In the shifts that are tried together on a processor: a quarter of a gigabyte. Long courses have many more."""
 
 
 @torch.no_grad()

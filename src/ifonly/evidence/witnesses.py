@@ -62,7 +62,7 @@ def _is_undone(courses: Courses, owner: Tensor, shifts: Tensor) -> Tensor:
 
 
 def shifts_per_step(courses: Courses) -> int:
-    """How many shifts are tried at once for a step: so many lengths along the slope of the gain and both ways of axes."""
+    """How many shifts are tried at once for a step: several lengths of the slope of the gain, and of axes both ways."""
     return (2 * courses.states.shape[2] + 1) * POINTS
 
 

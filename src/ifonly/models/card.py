@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ def model_card(content: Mapping[str, Any], schema: Schema) -> str:
         kind=content["kind"],
         version=content["ifonly"],
         fingerprint=content["fingerprint"],
-        step=f"{schema.step_length:g} {schema.step_unit}".rstrip(),
+        step=f"{schema.step_length:g} {_plain(schema.step_unit)}".rstrip(),
         actions=_actions(schema),
         features="\n".join(
             f"| {_plain(one.name)} | {one.kind} | {_plain(one.unit) or '-'} |" for one in schema.features
@@ -68,5 +69,5 @@ def _data(training: Mapping[str, Any] | None) -> str:
 
 
 def _plain(words: str) -> str:
-    """Words that stay one cell of a table."""
-    return words.replace("|", "/").replace("<", "&lt;")
+    """Words that stay one cell of a table, and are no markup: whoever reads the card would fetch its pictures."""
+    return re.sub(r"[\\`*\[\]!&<>|:]", lambda sign: f"&#{ord(sign[0])};", words)

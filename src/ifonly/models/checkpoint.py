@@ -41,6 +41,10 @@ CHECK = "check.json"
 
 MOST_BYTES_OF_TENSORS = 2**32
 """Of a file of tensors: a file of holes can be larger than any disk, and takes hours to be checked."""
+MOST_BYTES_OF_NAMES = 2**22
+"""Of what such a file says of its tensors, some 50,000 of them; one by one they take minutes."""
+LONGEST_REASON = 1000
+"""Letters; torch names every tensor that is missing or too many."""
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -115,7 +119,8 @@ def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionM
         if report is not None and isinstance(model, TrainableModel):
             model.recall_fit(report)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, StoreError) as error:
-        raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({error}).") from None
+        told = str(error)[:LONGEST_REASON]
+        raise StoreError(f"{folder}: settings and weights do not make a model of kind {kind!r} ({told}).") from None
     if model.fingerprint() != expected:
         raise StoreError(
             f"{folder}: the model read has fingerprint {model.fingerprint()}, the one saved had {expected}; "
@@ -159,6 +164,10 @@ def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
         found = sha256_of(file)
         if found != checksum:
             raise StoreError(f"{file}: its checksum is not the recorded one; the file was cut off or altered.")
+        with file.open("rb") as content:
+            names = int.from_bytes(content.read(8), "little")
+        if names > MOST_BYTES_OF_NAMES:
+            raise StoreError(f"{file}: names and shapes of its tensors take {names:,} bytes, as those of no model do.")
         weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
         raise StoreError(f"{file}: cannot be read ({error}).") from None

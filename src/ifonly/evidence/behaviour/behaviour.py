@@ -28,7 +28,7 @@ from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
-from ifonly.models.checkpoint import read_tensors
+from ifonly.models.checkpoint import LONGEST_REASON, read_tensors
 from ifonly.models.layers import check_widths
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
@@ -369,7 +369,8 @@ def load_behaviour(path: str | Path, *, schema: Schema | None = None) -> Behavio
         )
         expected = content["fingerprint"]
     except (InputError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise StoreError(f"{folder}: broken or incomplete ({type(error).__name__}: {error}).") from None
+        told = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+        raise StoreError(f"{folder}: broken or incomplete ({told}).") from None
     if schema is not None:
         schema.require_same(stored, here="the episodes", there=f"the behaviour model in {folder}")
     if behaviour.fingerprint != expected:

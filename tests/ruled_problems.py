@@ -23,8 +23,8 @@ def levels(space: ActionSpace, action: int) -> dict[str, int]:
     return {axis.name: axis.levels.index(dose) for axis, dose in zip(space.axes, space.vectors[action], strict=True)}
 
 
-def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bool:
-    """The rules as a person reads them, for one sequence."""
+def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...], *, start: int = 0) -> bool:
+    """The rules as a person reads them, for one sequence; as if nothing had been before step `start`."""
     space, recorded = episode.schema.actions, [int(action) for action in episode.actions]
 
     def number(action: int | str) -> int:
@@ -37,7 +37,7 @@ def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bo
         most = limit if isinstance(limit, dict) else dict.fromkeys(first, limit)
         return all(abs(first[axis] - second[axis]) <= count for axis, count in most.items())
 
-    for step, action in enumerate(sequence):
+    for step, action in list(enumerate(sequence))[start:]:
         if step in rules.required and action != number(rules.required[step]):
             return False
         if action != recorded[step]:
@@ -52,9 +52,14 @@ def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...]) -> bo
             if not within(action, recorded[step], rules.max_shift):
                 return False
         pair = (sequence[step - 1], action)
-        if step and pair != (recorded[step - 1], recorded[step]) and not within(*pair, rules.max_jump):
+        if step > start and pair != (recorded[step - 1], recorded[step]) and not within(*pair, rules.max_jump):
             return False
-    return True
+    if rules.pace is None:
+        return True
+    length, unit = rules.pace.within.split()
+    assert unit in ("step", "steps")
+    changed = [step for step, action in enumerate(sequence) if action != recorded[step] and step >= start]
+    return all(sum(step - int(length) < other <= step for other in changed) <= rules.pace.changes for step in changed)
 
 
 def drawn_problem(seed: int, *, masked: bool = False) -> Problem:

@@ -21,6 +21,7 @@ LAYERS = (
     ("progress", "files", "intervals", "markup", "records"),
     ("journal",),
     ("data", "proofs"),
+    ("automaton",),
     ("models", "constraints", "clinical"),
     ("simulate", "rewards", "objective"),
     ("query",),

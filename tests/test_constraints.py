@@ -1,7 +1,8 @@
 """Rules about sequences, against their definition; what is admissible, and what is refused."""
 
+import itertools
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruled_problems import doses_episode, drawn_problem, listed
 
-from ifonly.constraints import Constraints, count_sequences, nearest_sequence
+from ifonly.automaton import START, Automaton, at_most_within, completions, nearest_sequence
+from ifonly.constraints import Constraints, Pace
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
 from ifonly.search.exhaustive import outcome_frontier
@@ -51,8 +53,7 @@ class TestProblem:
     def test_links_alone_can_need_more_changes(self) -> None:
         """A dose raised at one step pulls its neighbours along."""
         episode = doses_episode((0, 0, 0, 0))
-        allowed, links = Constraints(required={1: 4}).allowed(episode), Constraints(max_jump=1).links(episode)
-        nearest = nearest_sequence(allowed, links, episode.actions)
+        nearest = nearest_sequence(Constraints(required={1: 4}, max_jump=1).automaton(episode, 4), episode.actions)
         assert nearest is not None
         assert nearest.tolist() == [2, 4, 2, 0]
 
@@ -80,12 +81,12 @@ class TestProblem:
         space = ActionSpace.product(Axis("dose", "mg", tuple(range(10))))
         episode = doses_episode((0,) * 40, space)
         rules = Constraints(max_jump=8)
-        links, allowed = rules.links(episode), rules.allowed(episode)
-        assert links is not None
+        automaton = rules.automaton(episode, 40)
+        assert automaton.looks_back
         ways = [1] * 10
         for _ in range(39):
             ways = [sum(ways) - (ways[9 - a] if a in (0, 9) else 0) for a in range(10)]
-        assert count_sequences(allowed, links, episode.actions, 40) == sum(ways) > 2**64
+        assert completions(automaton, episode.actions, 40)[0, START, -1] == sum(ways) > 2**64
 
 
 class TestRules:
@@ -104,15 +105,46 @@ class TestRules:
 
     def test_recorded_pairs_may_follow_each_other_whatever_the_limit(self) -> None:
         episode = doses_episode((0, 5, 0, 5))
-        links = Constraints(max_jump=1).links(episode)
-        assert links is not None
-        assert links[0].all()
-        assert links[1, 0, 5]
-        assert not links[1, 5, 0]
-        assert links[2, 5, 0]
-        assert not links[2, 0, 5]
-        assert Constraints(max_jump=2).links(episode) is None
-        assert Constraints(max_shift=1).links(episode) is None
+        rules = Constraints(max_jump=1).automaton(episode, 4)
+        assert rules.looks_back
+        assert rules.accepts([0, 5, 0, 5])
+        assert all(rules.accepts([first, 3, 3, 3]) for first in range(6))  # nothing comes before the first
+        assert not rules.accepts([5, 0, 0, 0])
+        assert not rules.accepts([5, 0, 0, 5])
+        assert rules.accepts([2, 2, 0, 5])
+        assert not rules.accepts([0, 0, 5, 5])
+        assert not Constraints(max_jump=2).automaton(episode, 4).looks_back
+        assert not Constraints(max_shift=1).automaton(episode, 4).looks_back
+
+    @pytest.mark.parametrize(("within", "steps"), [("24 hours", 6), ("1 day", 6), ("25 hours", 7), ("3 Steps", 3)])
+    def test_a_pace_counts_the_steps_that_begin_within_a_period(self, within: str, steps: int) -> None:
+        schema = replace(doses_episode().schema, step_length=4.0, step_unit="h")
+        assert Pace(2, within).steps(schema) == steps
+        assert Pace(2, within) == Pace(2, f" {within.upper()} ")
+
+    def test_a_pace_in_hours_asks_for_steps_of_a_known_length(self) -> None:
+        with pytest.raises(InputError, match=r"pace: within '1 day': the schema does not say how long a step is"):
+            Constraints(pace=Pace(1, "1 day")).automaton(doses_episode(), 4)
+
+    def test_a_pace_that_binds_nothing_costs_nothing(self) -> None:
+        episode = doses_episode()
+        assert Constraints(pace=Pace(1, "2 steps")).automaton(episode, 2).looks_back
+        for pace, most in ((Pace(2, "4 steps"), 2), (Pace(3, "3 steps"), 4), (Pace(1, "1 step"), 4)):
+            assert not Constraints(pace=pace).automaton(episode, most).looks_back
+
+    def test_what_cannot_be_kept_in_mind_is_refused(self) -> None:
+        changed = np.zeros((80, 2), dtype=bool)
+        with pytest.raises(InputError, match=r"more than 100,000 patterns .* fewer steps, or allow fewer"):
+            at_most_within(changed, 6, 60)
+
+    def test_rules_together_keep_every_one_of_them(self) -> None:
+        """The product of automata accepts what all of them accept, on every sequence of a small example."""
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            rules = [_drawn_automaton(rng) for _ in range(3)]
+            together = rules[0] & rules[1] & rules[2]
+            for sequence in itertools.product(range(3), repeat=4):
+                assert together.accepts(sequence) == all(rule.accepts(sequence) for rule in rules)
 
     def test_what_is_forbidden_everywhere_may_stay_where_it_was_recorded(self) -> None:
         allowed = Constraints(forbidden={None: ["drug 0 mg, fluid 0 mL", 3]}).allowed(doses_episode())
@@ -163,6 +195,12 @@ class TestRules:
             ({"window": [3]}, "window must be two steps"),
             ({"window": [3, 1]}, "step 3 comes after step 1"),
             ({"window": [0, -1]}, "window: step -1"),
+            ({"pace": 2}, "pace: expected a mapping"),
+            ({"pace": {"changes": 2}}, r"pace: missing \['within'\]"),
+            ({"pace": {"changes": 0, "within": "6 steps"}}, "changes 0 would allow none at all"),
+            ({"pace": {"changes": 1.5, "within": "6 steps"}}, "pace: changes 1.5"),
+            ({"pace": {"changes": 1, "within": 6}}, "within 6 must be a period, such as '24 hours'"),
+            ({"pace": {"changes": 1, "within": "0 steps"}}, "within '0 steps' must be a period"),
         ],
     )
     def test_nonsense_is_refused_at_once(self, given: dict[str, object], message: str) -> None:
@@ -194,11 +232,11 @@ class TestRules:
 
     def test_actions_without_axes_have_no_levels(self) -> None:
         episode = doses_episode((0, 1, 0), ActionSpace.categories(["wait", "treat"]))
-        for call in (Constraints(max_shift=1).allowed, Constraints(max_jump=1).links):
+        for rules in (Constraints(max_shift=1), Constraints(max_jump=1)):
             with pytest.raises(InputError, match=r"these actions have none .*forbid actions instead"):
-                call(episode)
+                rules.automaton(episode, 3)
         with pytest.raises(InputError, match="no axis 'pill'"):
-            Constraints(max_jump={"pill": 1}).links(doses_episode())
+            Constraints(max_jump={"pill": 1}).automaton(doses_episode(), 3)
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -215,13 +253,20 @@ class TestRules:
             Constraints.from_dict(content)  # type: ignore[arg-type]
 
 
+def _drawn_automaton(rng: np.random.Generator) -> Automaton:
+    count, kinds = (int(number) for number in rng.integers(2, 6, size=2))
+    after = rng.integers(0, count, size=(count, kinds))
+    after[0], after[:, 0] = 0, 0
+    return Automaton(rng.integers(0, kinds, size=(4, 3)), after)
+
+
 def test_random_rules_are_of_every_kind() -> None:
     problems = [random_problem(seed, rules=True) for seed in range(60)]
     rules = [problem.constraints for problem in problems]
     assert len(rules) == 60
-    for name in ("locked", "forbidden", "required", "choices", "max_shift", "max_jump", "last_action_fixed", "window"):
-        assert sum(bool(getattr(rule, name)) for rule in rules) > 3, name
-    assert sum(problem.links is not None for problem in problems) > 8
+    for field in fields(Constraints):
+        assert sum(bool(getattr(rule, field.name)) for rule in rules) > 3, field.name
+    assert sum(problem.automaton.looks_back for problem in problems) > 8
     assert sum(bool(problem.must_change.any()) for problem in problems) > 8
     assert {problem.change_cost for problem in problems} == {0.0, 0.1, 0.5}
     free = {replace(random_problem(seed, rules=None).constraints, choices={}) == Constraints() for seed in range(10)}

@@ -291,7 +291,7 @@ def test_many_problems_are_what_they_are_one_by_one(objective: str | None, monke
     for one, other in zip(together, alone, strict=True):
         assert type(one) is type(other)
         assert one.query == other.query
-        for name in ("observed_states", "observed_actions", "context", "noise", "allowed", "links"):
+        for name in ("observed_states", "observed_actions", "context", "noise", "allowed"):
             assert torch.equal(getattr(one, name), getattr(other, name))  # bit by bit
         assert one.observed_outcome == other.observed_outcome
     assert build_problems([], model, query) == []

@@ -12,7 +12,7 @@ import torch
 from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruled_problems import drawn_problem, listed, plain_outcomes
+from ruled_problems import drawn_problem, listed, obeys, plain_outcomes
 
 from ifonly.bounds import MonteCarlo
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
@@ -67,8 +67,7 @@ def test_values_of_continuations_know_what_came_before(seed: int) -> None:
     starts = starts[torch.randperm(len(starts), generator=torch.Generator().manual_seed(seed))]
     spent = used[starts] == problem.max_changes
     starts = torch.cat([starts[spent][:6], starts[~spent][:3]])
-    last = sequences[starts, t - 1]
-    known = best_values(problem, t, states[starts, t], used[starts], last_actions=last, batch=5)
+    known = best_values(problem, t, states[starts, t], used[starts], actions=sequences[starts, :t], batch=5)
     unknown = best_values(problem, t, states[starts, t], used[starts], batch=5)
     for row, start in enumerate(starts.tolist()):
         tails = [s for s in every if s[:t] == every[start][:t]]
@@ -76,12 +75,9 @@ def test_values_of_continuations_know_what_came_before(seed: int) -> None:
         gained = plain_outcomes(problem, batch) - _earned(problem, batch, t)
         steps = torch.arange(t, problem.horizon)
         within = problem.allowed[steps, batch[:, t:]].all(1) & (problem.changes(batch) <= problem.max_changes)
-        linked = torch.ones_like(within)
-        later = torch.ones_like(within)
-        if problem.links is not None:
-            linked = problem.links[steps, batch[:, t - 1 : -1], batch[:, t:]].all(1)
-            later = problem.links[steps[1:], batch[:, t:-1], batch[:, t + 1 :]].all(1)
-        best, relaxed = (gained.masked_fill(~mask, -math.inf).max() for mask in (within & linked, within & later))
+        kept = torch.tensor([obeys(problem.constraints, problem.episode, tail) for tail in tails])
+        later = torch.tensor([obeys(problem.constraints, problem.episode, tail, start=t) for tail in tails])
+        best, relaxed = (gained.masked_fill(~mask, -math.inf).max() for mask in (within & kept, within & later))
         assert float(known[row]) == pytest.approx(float(best), abs=EXACT)
         assert float(unknown[row]) == pytest.approx(float(relaxed), abs=EXACT)
 
@@ -134,17 +130,16 @@ def test_the_contract_of_solvers_holds_under_rules(solver: Solver) -> None:
     check_solver(solver, [random_problem(seed, rules=True, horizon=4) for seed in range(some(12))])
 
 
-def test_a_star_keeps_the_rules_that_are_masks_and_refuses_the_others() -> None:
-    solver, refused = AnchorAStar(MonteCarlo(samples=20)), 0
+def test_a_star_keeps_all_rules() -> None:
+    solver, restricted = AnchorAStar(MonteCarlo(samples=20)), 0
     for seed in range(25):
         problem = random_problem(seed, rules=True, horizon=4)
-        if not problem.is_restricted:
-            assert solve(problem, solver).outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=EXACT)
-            continue
-        refused += 1
-        with pytest.raises(InputError, match=r"anchor-astar cannot keep .*Exhaustive"):
-            solve(problem, solver)
-    assert 5 < refused < 23
+        restricted += problem.is_restricted
+        result = solve(problem, solver)
+        assert result.status is Status.OPTIMAL
+        assert problem.admissible(torch.tensor(result.actions).unsqueeze(0)).all()
+        assert result.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=EXACT)
+    assert 5 < restricted < 23
 
 
 def test_the_anchor_bound_stays_valid_under_rules() -> None:
@@ -217,7 +212,7 @@ def test_results_and_their_verification_keep_the_rules(seed: int) -> None:
 
 def required_and_linked() -> tuple[Problem, Result]:
     problem = uniform_problem()
-    assert problem.links is not None
+    assert problem.automaton.looks_back
     assert problem.must_change.tolist() == [False, True, False, False]
     return problem, solve(problem, Exhaustive())
 
@@ -235,7 +230,7 @@ def test_verification_refuses_sequences_against_the_rules() -> None:
     steps = torch.arange(4)
     allowed = problem.allowed[steps, sequences].all(1) & (problem.changes(sequences) <= 3)
     unlinked = sequences[allowed & ~problem.admissible(sequences)][0]
-    with pytest.raises(VerificationError, match="consecutive actions"):
+    with pytest.raises(VerificationError, match="rules that look back"):
         check(replace(result, actions=unlinked.numpy()))
     with pytest.raises(VerificationError, match="sequence"):
         check(replace(result, actions=problem.episode.actions))

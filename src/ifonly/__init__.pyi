@@ -6,6 +6,7 @@ from ifonly import simulate as simulate
 from ifonly.bounds import FacilityLocation as FacilityLocation
 from ifonly.bounds import MonteCarlo as MonteCarlo
 from ifonly.constraints import Constraints as Constraints
+from ifonly.constraints import Pace as Pace
 from ifonly.data import ActionSpace as ActionSpace
 from ifonly.data import Axis as Axis
 from ifonly.data import Cohort as Cohort

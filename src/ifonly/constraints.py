@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ifonly.data.episode import Episode, IntArray
+from ifonly.automaton import Automaton, at_most_within
+from ifonly.data.episode import Episode
+from ifonly.data.periods import Period
 from ifonly.data.plain import as_list, check_keys, did_you_mean
-from ifonly.data.schema import ActionSpace
+from ifonly.data.schema import ActionSpace, Schema
 from ifonly.errors import InputError
 from ifonly.records import to_plain
 
@@ -24,6 +26,34 @@ BY_STEP = ("forbidden", "required", "choices")
 
 EVERY_STEP = "every"
 """How a file spells the step None of `forbidden`."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """At most so many changes within any period, such as 24 hours or 6 steps: a rule that looks back.
+
+    >>> Pace(2, " 24  hours")
+    Pace(changes=2, within='24 hours')
+    """
+
+    changes: int
+    within: str
+
+    def __post_init__(self) -> None:
+        if _whole("pace", "changes", self.changes, "a whole number of changes from 1") == 0:
+            raise InputError("constraints: pace: changes 0 would allow none at all; allow at least 1, or no change.")
+        period = Period.read(self.within) if isinstance(self.within, str) else None
+        if period is None:
+            raise InputError(
+                f"constraints: pace: within {self.within!r} must be a period, such as '24 hours' or '6 steps'."
+            )
+        object.__setattr__(self, "within", str(period))
+
+    def steps(self, schema: Schema) -> int:
+        """Within how many consecutive steps."""
+        period = Period.read(self.within)
+        assert period is not None, "checked when built"
+        return period.steps(f"constraints: pace: within {self.within!r}", schema)
 
 
 @dataclass(frozen=True)
@@ -54,6 +84,8 @@ class Constraints:
     """Whether the last step's action (a discharge) stays."""
     window: tuple[int, int] | None = None
     """The first and the last step at which anything may be changed; None: every step."""
+    pace: Pace | None = None
+    """At most so many changes within any period: `Pace(2, "24 hours")`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
@@ -69,6 +101,7 @@ class Constraints:
             raise InputError(f"constraints: last_action_fixed must be true or false, not {self.last_action_fixed!r}.")
         values = {
             "window": _checked_window(self.window),
+            "pace": _checked_pace(self.pace),
             "locked": tuple(sorted(locked)),
             "max_shift": _checked_limit("max_shift", self.max_shift),
             "max_jump": _checked_limit("max_jump", self.max_jump),
@@ -143,20 +176,37 @@ class Constraints:
             mask[step, number] = True
         return mask
 
-    def links(self, episode: Episode) -> BoolArray | None:
-        """Which action may follow which [T, A, A]: `links[t, a, b]`, b at step t after a at t-1; `links[0]` is true.
+    def automaton(self, episode: Episode, max_changes: int) -> Automaton:
+        """All rules in the form that searches read; with at most `max_changes` changes, which are counted elsewhere."""
+        rules = Automaton.of_mask(self.allowed(episode))
+        for rule in (self._jumps(episode), self._pace(episode, max_changes)):
+            rules = rules if rule is None else rules & rule
+        return rules
 
-        None when any action may follow any.
-        """
+    def _jumps(self, episode: Episode) -> Automaton | None:
+        """Which action may follow which: a position is the action before, and whether it was the recorded one."""
         if self.max_jump is None:
             return None
         near = _near(episode.schema.actions, "max_jump", self.max_jump)
         if near.all():
             return None
-        links = np.repeat(near[np.newaxis], len(episode), axis=0)
-        links[0] = True
-        links[np.arange(1, len(episode)), episode.actions[:-1], episode.actions[1:]] = True
-        return links
+        count = len(near)
+        after = np.zeros((2 * count + 2, 2 * count + 1), dtype=np.int64)  # symbols: 1 + action, + A for recorded ones
+        after[1, 1:] = np.arange(2, 2 * count + 2)
+        follows = np.tile(near, (2, 2))
+        follows[count:, count:] = True
+        after[2:, 1:] = np.where(follows, after[1, 1:], 0)
+        actions = np.arange(count)
+        return Automaton(1 + actions + count * (actions == episode.actions[:, np.newaxis]), after)
+
+    def _pace(self, episode: Episode, max_changes: int) -> Automaton | None:
+        if self.pace is None:
+            return None
+        steps = min(self.pace.steps(episode.schema), len(episode))
+        if self.pace.changes >= min(max_changes, steps):
+            return None
+        changed = np.arange(len(episode.schema.actions)) != episode.actions[:, np.newaxis]
+        return at_most_within(changed, self.pace.changes, steps)
 
     def _check_steps(self, episode: Episode) -> None:
         steps = {name: getattr(self, name) for name in ("locked", *BY_STEP)}
@@ -190,62 +240,6 @@ class Constraints:
                 raise InputError(f"constraints: {name} names a step twice.")
             values[name] = dict(zip(steps, given.values(), strict=True))
         return cls(**values)
-
-
-def changes_to_go(allowed: BoolArray, links: BoolArray | None, recorded: IntArray) -> IntArray:
-    """The fewest changes [T, A] that must still follow after an action at a step, allowed there or not.
-
-    More than T stands for a dead end: no admissible continuation exists.
-    """
-    horizon, count = allowed.shape
-    dead_end = horizon + 1
-    to_go = np.zeros((horizon, count), dtype=np.int64)
-    for t in range(horizon - 2, -1, -1):
-        costs = np.where(allowed[t + 1], to_go[t + 1] + (np.arange(count) != recorded[t + 1]), dead_end)
-        reachable = costs if links is None else np.where(links[t + 1], costs, dead_end)
-        to_go[t] = np.minimum(reachable.min(-1), dead_end)
-    return to_go
-
-
-def nearest_sequence(allowed: BoolArray, links: BoolArray | None, recorded: IntArray) -> IntArray | None:
-    """The admissible sequence [T] with the fewest changes, changed as late as possible; None when there is none."""
-    horizon, count = allowed.shape
-    if links is None and allowed[np.arange(horizon), recorded].all():
-        return recorded.astype(np.int64)
-    to_go = changes_to_go(allowed, links, recorded)
-    sequence = np.empty(horizon, dtype=np.int64)
-    for t in range(horizon):
-        open_ = allowed[t] if t == 0 or links is None else allowed[t] & links[t, sequence[t - 1]]
-        changed = np.arange(count) != recorded[t]
-        costs = np.where(open_, to_go[t] + changed, horizon + 1)
-        if costs.min() > horizon:
-            return None
-        sequence[t] = np.argmin(2 * costs + changed)  # of equals the recorded action, then the smallest
-    return sequence
-
-
-def count_sequences(allowed: BoolArray, links: BoolArray | None, recorded: IntArray, max_changes: int) -> int:
-    """How many admissible sequences there are, exactly, however many."""
-    horizon, count = allowed.shape
-    if links is None:
-        counts = [1] + [0] * max_changes
-        for t in range(horizon):
-            kept = bool(allowed[t, recorded[t]])
-            choices = int(allowed[t].sum()) - kept
-            counts = [kept * same + choices * fewer for same, fewer in zip(counts, [0, *counts], strict=False)]
-        return sum(counts)
-    # Python's integers, which never overflow: table[a, c] prefixes end with action a after c changes.
-    table = before = np.array([[1] + [0] * max_changes] * count, dtype=object)
-    for t in range(horizon):
-        if t > 0:
-            before = links[t].T.astype(object) @ table
-        table = np.zeros_like(before)
-        for action in np.flatnonzero(allowed[t]):
-            if action == recorded[t]:
-                table[action] = before[action]
-            else:
-                table[action, 1:] = before[action, :-1]
-    return int(table.sum())
 
 
 def _near(space: ActionSpace, name: str, limit: int | Mapping[str, int]) -> BoolArray:
@@ -327,6 +321,13 @@ def _checked_window(window: Any) -> tuple[int, int] | None:
     if first > last:
         raise InputError(f"constraints: window: step {first} comes after step {last}; give the first one first.")
     return first, last
+
+
+def _checked_pace(pace: Any) -> Pace | None:
+    if pace is None or isinstance(pace, Pace):
+        return pace
+    check_keys("constraints: pace", pace, required={"changes", "within"}, optional=set())
+    return Pace(**pace)
 
 
 def _whole(where: str, what: str, value: Any, wanted: str) -> int:

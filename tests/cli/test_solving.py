@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -348,10 +349,14 @@ def test_wrong_rules(solve, query, entries: dict[str, object], message: str) -> 
     assert message in " ".join(result.stderr.split())
 
 
-def test_a_solver_that_cannot_keep_a_rule_says_so(solve, query) -> None:
-    result = solve(*query(constraints={"max_jump": 1}, solver="anchor-astar"))
-    assert result.exit_code == ExitCode.BAD_INPUT
-    assert "anchor-astar cannot keep" in " ".join(result.stderr.split())
+@pytest.mark.parametrize("solver", ["branch-and-bound", "anchor-astar", "greedy"])
+def test_rules_that_look_back_are_kept_by_every_solver(solve, query, solver: str) -> None:
+    pace = {"changes": 1, "within": "8 hours"}
+    result = solve("-k", 3, *query(constraints={"max_jump": 1, "pace": pace}, solver=solver), "--json")
+    assert result.exit_code == ExitCode.DONE, result.output
+    steps = [change.step for change in read(result).changes]
+    assert steps
+    assert all(after - before >= 2 for before, after in pairwise(steps))
 
 
 @pytest.mark.parametrize("changes", ["-1", "few"])

@@ -237,6 +237,7 @@ def _nodes(
     nodes = no_nodes(len(states), len(states[0]))
     nodes["step"], nodes["changes"], nodes["state"] = step, changes, states
     nodes["earned"], nodes["key"], nodes["parent"], nodes["action"] = earned, keys, -1, np.arange(len(states))
+    nodes["position"] = 1
     return nodes
 
 
@@ -247,6 +248,10 @@ def test_queue_pops_by_key_and_merges_equal_nodes() -> None:
     assert queue.pop(10, above=-np.inf).size == 2  # the dearer way to 0.5 and the second zero are gone
     queue.add(_nodes(1, [[0.5], [0.5]], [2.0, 3.0], [0, 0], [6.0, 7.0]))
     assert queue.nodes["key"][queue.pop(10, above=-np.inf)].tolist() == [7.0]
+    elsewhere = _nodes(1, [[0.5]], [0.0], [0], [1.0])
+    elsewhere["position"] = 2
+    queue.add(elsewhere)  # so is one after which rules let other actions follow
+    assert queue.pop(10, above=-np.inf).size == 1
     queue.add(_nodes(2, [[0.5]], [0.0], [0], [1.0]))  # another step is another node
     assert queue.pop(10, above=1.0).size == 0
     assert queue.pop(10, above=0.5).size == 1

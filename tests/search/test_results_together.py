@@ -71,7 +71,7 @@ def test_moved_together_as_alone(kind: str) -> None:
     for problem, moved in zip(problems, all_on(problems, "cpu", model), strict=True):
         for name in MOVED:
             assert torch.equal(getattr(moved, name), getattr(problem, name))
-        same = {field.name for field in fields(problem)} - {*MOVED, "bound_reward", "links"}
+        same = {field.name for field in fields(problem)} - {*MOVED, "bound_reward"}
         assert all(getattr(moved, name) == getattr(problem, name) for name in same)
         assert moved.tolerance == problem.tolerance
 

@@ -49,6 +49,7 @@ RULES = [
     {"required": {"2": 7}},
     {"forbidden": {"every": [24, 23], "1": [0]}, "max_shift": {"fluids": 1}},
     {"max_jump": 2, "last_action_fixed": True},
+    {"pace": {"changes": 1, "within": "12 hours"}, "max_jump": {"fluids": 3}},
 ]
 
 
@@ -145,6 +146,7 @@ def test_closing_ends_a_search_at_once(place: Any, settings: Any, client_of: Any
         ({"required": {"0": "no such treatment"}}, "no action"),
         ({"required": {"0": 25}}, "no action"),
         ({"max_jump": {"wine": 1}}, "no axis"),
+        ({"pace": {"changes": 1, "within": "a while"}}, "must be a period"),
         ({"required": {"0": 1, "1": 2, "2": 3, "3": 4}}, "at least"),
     ],
 )

@@ -110,8 +110,7 @@ def solve(
     details.check(task.query)
     wanted = [cohort[id] for id in ids]
     for episode in wanted:  # a wrong step shows before the first search, not after it
-        task.query.constraints.allowed(episode)
-        task.query.constraints.links(episode)
+        task.query.constraints.automaton(episode, task.query.budget(len(episode)))
     with progress_lines() if log else progress_bars() as shown:
         answers = ask(task, wanted, contributions=contributions, proofs=proofs, shown=shown)
     return _deliver(answers, Delivery(details, len(wanted) == 1, out, plots, proofs))

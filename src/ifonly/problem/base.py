@@ -14,8 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import BoolArray, Constraints, changes_to_go, count_sequences, nearest_sequence
-from ifonly.data.episode import Episode, FloatArray, IntArray
+from ifonly.automaton import START, Automaton, completions, nearest_sequence
+from ifonly.constraints import Constraints
+from ifonly.data.episode import Episode, FloatArray
 from ifonly.errors import FailedModelError, InputError
 from ifonly.models.base import TransitionModel
 from ifonly.models.standing import Standing
@@ -50,7 +51,8 @@ class BaseProblem(ABC):
     context: Tensor  # [T, C]
     noise: Tensor  # [T-1, (M,) D]
     allowed: Tensor  # [T, A], true where an action may be taken; for the observed one too, unless another is required
-    links: Tensor | None = None  # [T, A, A], links[t, a, b]: b may follow a at step t; None: anything may follow
+    automaton: Automaton
+    """All rules but the number of changes, on the processor: `allowed`, and what depends on actions before."""
     support: Support | None = None
     """Which changes are admissible at the states that sequences reach; None: all."""
     standing: Standing | None = None
@@ -148,13 +150,9 @@ class BaseProblem(ABC):
         return self.with_query(max_changes=max_changes)
 
     def _ruled(self) -> Self:
-        """With the actions and links that the constraints leave; refused where they leave no sequence."""
-        links = self.constraints.links(self.episode)
-        changed = replace(
-            self,
-            allowed=torch.tensor(self.constraints.allowed(self.episode), device=self.device),
-            links=None if links is None else torch.tensor(links, device=self.device),
-        )
+        """With the actions that the constraints leave; refused where they leave no sequence."""
+        rules = self.constraints.automaton(self.episode, self.max_changes)
+        changed = replace(self, automaton=rules, allowed=torch.tensor(rules.symbols > 0, device=self.device))
         changed._check_feasible()
         return changed
 
@@ -261,13 +259,8 @@ class BaseProblem(ABC):
 
     @cached_property
     def is_restricted(self) -> bool:
-        """Whether rules are more than `allowed` and `max_changes`: there are links, or required changes."""
-        return self.links is not None or bool(self.must_change.any())
-
-    @cached_property
-    def changes_to_go(self) -> Tensor:
-        """The fewest changes [T, A] that rules demand after an action at step t; over T: they leave no way on."""
-        return torch.as_tensor(changes_to_go(*self._rules()), device=self.device)
+        """Whether rules are more than `allowed` and `max_changes`: some look back, or changes are required."""
+        return self.automaton.looks_back or bool(self.must_change.any())
 
     @cached_property
     def nearest_actions(self) -> Tensor:
@@ -275,13 +268,9 @@ class BaseProblem(ABC):
 
         Changes that are required need not be supported.
         """
-        sequence = nearest_sequence(*self._rules())
+        sequence = nearest_sequence(self.automaton, self.episode.actions)
         assert sequence is not None, "checked when the problem was built"
         return torch.as_tensor(sequence, device=self.device)
-
-    def _rules(self) -> tuple[BoolArray, BoolArray | None, IntArray]:
-        links = None if self.links is None else self.links.cpu().numpy()
-        return self.allowed.cpu().numpy(), links, self.episode.actions
 
     @cached_property
     def as_batch(self) -> ProblemBatch:
@@ -293,7 +282,7 @@ class BaseProblem(ABC):
         return torch.zeros(len(sequences), dtype=torch.int64, device=self.device)
 
     def obey_rules(self, sequences: Tensor) -> Tensor:
-        """Which sequences [B, T] use allowed actions and links only, and no more than `max_changes` changes [B]."""
+        """Which sequences [B, T] keep every rule and make no more than `max_changes` changes [B]."""
         return self.as_batch.obey_rules(self._rows(sequences), sequences)
 
     def admissible(self, sequences: Tensor) -> Tensor:
@@ -360,10 +349,10 @@ class BaseProblem(ABC):
 
     def sequence_count(self) -> int:
         """How many action sequences obey the rules: the size of what exhaustive search must enumerate, at most."""
-        return count_sequences(*self._rules(), self.max_changes)
+        return int(completions(self.automaton, self.episode.actions, self.max_changes)[0, START, -1])
 
     def _check_feasible(self) -> None:
-        nearest = nearest_sequence(*self._rules())
+        nearest = nearest_sequence(self.automaton, self.episode.actions)
         if nearest is None:
             raise InputError(
                 f"episode {self.episode.id!r}: the constraints contradict each other: no action "
@@ -392,7 +381,6 @@ def all_on(
             moved[number] = replace(
                 problem,
                 bound_reward=here,
-                links=None if problem.links is None else problem.links.to(device),
                 support=problem.support if support is None else support,
                 **{name: one[place] for name, one in zip(MOVED, tensors, strict=True)},
                 **problem._answered_by(model),

@@ -9,9 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ifonly.automaton import BROKEN, START, changes_to_go
 from ifonly.progress import look_at_clock
 
 if TYPE_CHECKING:
@@ -123,35 +125,46 @@ class ProblemBatch:
 
     @cached_property
     def is_restricted(self) -> bool:
-        """Whether some problem has rules beyond `allowed` and the budget: links, or required changes."""
+        """Whether some problem has rules beyond `allowed` and the budget."""
         return any(problem.is_restricted for problem in self.problems)
 
     @cached_property
-    def changes_to_go(self) -> Tensor:
-        """The fewest changes [P, T, A] that rules demand after an action at a step."""
-        return torch.stack([problem.changes_to_go for problem in self.problems])
+    def _automata(self) -> tuple[Tensor, Tensor]:
+        """The symbols [P, T, A] of all automata and where they lead [P, M, S]; 0 where one has fewer of them."""
+        rules = [problem.automaton for problem in self.problems]
+        symbols = torch.from_numpy(np.stack([one.symbols for one in rules]))
+        after = torch.zeros(len(rules), *np.max([one.after.shape for one in rules], axis=0), dtype=torch.int64)
+        for number, one in enumerate(rules):
+            after[number, : one.after.shape[0], : one.after.shape[1]] = torch.from_numpy(one.after)
+        return symbols.to(self.device), after.to(self.device)
 
     @cached_property
-    def _links(self) -> Tensor:
-        """Whether action b may follow a at step t [P, T, A, A]; all true where a problem has no such rule."""
-        every = torch.ones(self.horizon, self.action_count, self.action_count, dtype=torch.bool, device=self.device)
-        return torch.stack([every if problem.links is None else problem.links for problem in self.problems])
+    def _changes_to_go(self) -> Tensor:
+        """The fewest changes [P, T+1, M] that rules demand from a position before a step on; over T: no way on."""
+        to_go = torch.full((self.count, self.horizon + 1, self._automata[1].shape[1]), self.horizon + 1)
+        for number, problem in enumerate(self.problems):
+            fewest = changes_to_go(problem.automaton, problem.episode.actions)
+            to_go[number, :, : fewest.shape[1]] = torch.from_numpy(fewest)
+        return to_go.to(self.device)
 
-    @cached_property
-    def _next_required(self) -> Tensor:
-        """The first step [P, T+1], from a step on, that must change; T where none must."""
-        required = torch.stack([problem.must_change for problem in self.problems])
-        due = torch.where(required, torch.arange(self.horizon, device=self.device), self.horizon)
-        end = torch.full_like(due[:, :1], self.horizon)
-        return torch.cat([due, end], dim=1).flip(1).cummin(1).values.flip(1)
+    def next_positions(self, t: int | Tensor, problem: Tensor, positions: Tensor, actions: Tensor) -> Tensor:
+        """Where actions at step t lead the automaton of their problem from positions; all of one shape, or broadcast.
 
-    @cached_property
-    def _after_observed(self) -> Tensor:
-        """Which actions [P, T, A] may follow the observed one of the step before."""
-        before = self.observed.roll(1, 1)[..., None, None].expand(-1, -1, 1, self.action_count)
-        linked = self._links.gather(2, before).squeeze(2)
-        linked[:, 0] = True
-        return linked
+        Positions are numbers of the automaton that reads a sequence; 0 stands for a broken rule.
+        """
+        symbols, after = self._automata
+        return after[problem, positions, symbols[problem, t, actions]]
+
+    def changes_needed(self, t: int | Tensor, problem: Tensor, positions: Tensor) -> Tensor:
+        """The fewest changes that must follow from positions before step t on; more than T where there is no way on."""
+        return self._changes_to_go[problem, t, positions]
+
+    def positions(self, problem: Tensor, sequences: Tensor) -> Tensor:
+        """Where sequences [N, T] have led their automata before each step, and in the end [N, T+1]."""
+        found = [torch.full_like(problem, START)]
+        for t, actions in enumerate(sequences.to(torch.int64).unbind(1)):
+            found.append(self.next_positions(t, problem, found[-1], actions))
+        return torch.stack(found, dim=1)
 
     def step(self, t: int, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """States [N, (M,) D] at t+1 (eq:mdp_func), each under its own problem's context and noise."""
@@ -234,12 +247,14 @@ class ProblemBatch:
 
     def obey_rules(self, problem: Tensor, sequences: Tensor) -> Tensor:
         """Which whole sequences [N, T] obey every rule, supported or not [N]."""
-        fine = self.allowed[problem].gather(2, sequences.unsqueeze(-1)).squeeze(-1).all(-1)
-        fine &= self.changes(problem, sequences) <= self.budget
-        if self.is_restricted:
-            steps = torch.arange(1, self.horizon, device=self.device)
-            fine &= self._links[problem.unsqueeze(1), steps, sequences[:, :-1], sequences[:, 1:]].all(-1)
-        return fine
+        return self.keep_rules(problem, sequences) & (self.changes(problem, sequences) <= self.budget)
+
+    def keep_rules(self, problem: Tensor, sequences: Tensor) -> Tensor:
+        """Which whole sequences [N, T] keep every rule but the number of changes [N]."""
+        if any(one.automaton.looks_back for one in self.problems):
+            return self.positions(problem, sequences)[:, -1] > BROKEN
+        steps = torch.arange(self.horizon, device=self.device)
+        return self.allowed[problem.unsqueeze(1), steps, sequences.to(torch.int64)].all(-1)
 
     def have_support(self, problem: Tensor, sequences: Tensor, states: Tensor) -> Tensor:
         """Whether every change of sequences [N, T], which reach states [N, T, (M,) D], is supported there [N]."""
@@ -267,36 +282,19 @@ class ProblemBatch:
         rows = torch.arange(len(states), device=self.device)
         return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 
-    def are_feasible(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """Whether sequences whose last change is `action` [N] at `step` [N] (-1: none) obey the rules after it [N]."""
-        if not self.is_restricted:
-            return torch.ones_like(problem, dtype=torch.bool)
-        return (self._next_required[problem, step + 1] == self.horizon) & self._may_return(problem, step, action)
+    def further_changes(self, problem: Tensor, step: Tensor, sequences: Tensor, changes_left: int) -> Tensor:
+        """The changes [N, T, A] that may come next after the last one, at `step` [N] (-1: none), of sequences [N, T].
 
-    def _may_return(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """Whether the observed action may follow after the last change [N]."""
-        after = (step + 1).clamp(max=self.horizon - 1)
-        linked = self._links[problem, after, action, self.observed[problem, after]]
-        return linked | (step < 0) | (step + 1 == self.horizon)
-
-    def further_changes(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """The changes [N, T, A] that may come next after a last change at `step` [N] (-1: none)."""
+        Where rules demand more changes after one than would be left, it may not.
+        """
         steps = torch.arange(self.horizon, device=self.device)
         options = self.changeable[problem] & (steps > step.unsqueeze(1)).unsqueeze(-1)
         if self.is_restricted:
-            skipped = steps > self._next_required[problem, step + 1].unsqueeze(1)
-            options &= ~skipped.unsqueeze(-1)
-            options &= self._linked_changes(problem, step, action)
+            rows, every = problem[:, None, None], torch.arange(self.action_count, device=self.device)
+            before = self.positions(problem, sequences)[:, :-1, None]
+            after = self.next_positions(steps[:, None], rows, before, every)
+            options &= self.changes_needed(steps[:, None] + 1, rows, after) < changes_left
         return options
-
-    def _linked_changes(self, problem: Tensor, step: Tensor, action: Tensor) -> Tensor:
-        """The changes [N, T, A] that links permit: right after the last one, or later, after an observed action."""
-        later = self._after_observed[problem] & self._may_return(problem, step, action)[:, None, None]
-        follows = (step >= 0) & (step + 1 < self.horizon)
-        rows = follows.nonzero().squeeze(-1)
-        after = step[rows] + 1
-        later[rows, after] = self._links[problem[rows], after, action[rows]]
-        return later
 
 
 def changed(sequences: Tensor, step: Tensor, action: Tensor) -> Tensor:

@@ -88,6 +88,7 @@ class Problem(BaseProblem):
                 context=_context_of(frozen, episode, device),
                 noise=torch.empty(0),
                 allowed=torch.empty(0),
+                automaton=query.constraints.automaton(episode, query.budget(len(episode))),
                 support=asked_support,
                 standing=standing,
             )

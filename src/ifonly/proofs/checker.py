@@ -217,10 +217,11 @@ class _Walk:
         """Where cuts [n] leave their parents; no bound may be lower than what its own sequence earns."""
         question, sequences = self.rules.question, self.tree.cuts.rows[cuts]
         changed = sequences != question.observed
-        last = last_changes(changed)
+        last, every = last_changes(changed), np.arange(len(cuts))
+        positions = self.rules.positions(sequences)[every, last + 1]
         below, outcomes = Changed.follow(
             question,
-            (last, sequences[np.arange(len(cuts)), last], changed.sum(1)),
+            (last, sequences[every, last], changed.sum(1), positions),
             states[parents, last],
             earned[parents, last],
         )

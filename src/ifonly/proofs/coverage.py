@@ -22,72 +22,60 @@ class Rules:
 
     @cached_property
     def changes_to_go(self) -> Ints:
-        """The fewest changes [T, A] that must follow an action at a step; more than T where nothing may follow."""
+        """The fewest changes [T+1, M] that must follow a position before a step; more than T where nothing may."""
         question = self.question
-        dead, count = question.horizon + 1, question.allowed.shape[1]
-        to_go = np.zeros(question.allowed.shape, dtype=np.int64)
-        for t in range(question.horizon - 1, 0, -1):
-            cost = np.where(question.allowed[t], to_go[t] + (np.arange(count) != question.observed[t]), dead)
-            to_go[t - 1] = np.minimum(np.where(question.links[t], cost, dead).min(1), dead)
+        dead, count = question.horizon + 1, question.symbols.shape[1]
+        to_go = np.full((question.horizon + 1, len(question.after)), dead)
+        to_go[-1, 1:] = 0
+        for t in range(question.horizon - 1, -1, -1):
+            for action in range(count):
+                cost = to_go[t + 1, question.after[:, question.symbols[t, action]]] + (action != question.observed[t])
+                to_go[t] = np.minimum(to_go[t], cost)
         return to_go
 
     @cached_property
     def continuations(self) -> npt.NDArray[np.object_]:
-        """How many admissible ways [T, A, K+1] follow an action at a step with at most so many changes: whole numbers
-        of any size."""
+        """How many admissible ways [T+1, M, K+1] follow a position before a step with at most so many changes: whole
+        numbers of any size."""
         question, budget = self.question, self.question.max_changes
-        count = question.allowed.shape[1]
-        ways = np.ones((question.horizon, count, budget + 1), dtype=object)
-        for t in range(question.horizon - 1, 0, -1):
-            after = np.zeros((count, budget + 1), dtype=object)
-            for action in np.flatnonzero(question.allowed[t]):
-                if action == question.observed[t]:
-                    after[action] = ways[t, action]
-                else:
-                    after[action, 1:] = ways[t, action, :-1]
-            ways[t - 1] = question.links[t].astype(object) @ after
+        ways = np.zeros((question.horizon + 1, len(question.after), budget + 1), dtype=object)
+        ways[-1, 1:] = 1
+        for t in range(question.horizon - 1, -1, -1):
+            for action, symbol in enumerate(question.symbols[t]):
+                following, changed = ways[t + 1, question.after[:, symbol]], int(action != question.observed[t])
+                ways[t, :, changed:] += following[:, : budget + 1 - changed]
         return ways
 
     def sequence_count(self) -> int:
         """How many sequences are admissible."""
-        question, budget = self.question, self.question.max_changes
-        total = 0
-        for action in np.flatnonzero(question.allowed[0]):
-            left = budget - int(action != question.observed[0])
-            total += int(self.continuations[0, action, left]) if left >= 0 else 0
-        return total
+        return int(self.continuations[0, 1, -1])
 
     def fewest_changes(self) -> int:
         """Of any admissible sequence; more than T where there is none."""
-        question = self.question
-        changed = np.arange(question.allowed.shape[1]) != question.observed[0]
-        fewest = np.where(question.allowed[0], self.changes_to_go[0] + changed, question.horizon + 1)
-        return int(fewest.min())
+        return int(self.changes_to_go[0, 1])
 
     def admissible(self, sequences: Ints) -> Bools:
         """Which sequences [N, T] obey every rule [N]."""
-        fine = self.prefixes(sequences)[:, -1]
+        fine = self.positions(sequences)[:, -1] > 0
         return np.asarray(fine & ((sequences != self.question.observed).sum(1) <= self.question.max_changes))
 
-    def prefixes(self, sequences: Ints) -> Bools:
-        """Whether the actions up to each step are allowed and may follow each other [N, T]."""
-        question, steps = self.question, np.arange(self.question.horizon)
-        fine = question.allowed[steps, sequences]
-        fine[:, 1:] &= question.links[steps[1:], sequences[:, :-1], sequences[:, 1:]]
-        return np.logical_and.accumulate(fine, axis=1)
+    def positions(self, sequences: Ints) -> Ints:
+        """Where sequences [N, T] have led the automaton before each step, and in the end [N, T+1]."""
+        question = self.question
+        found = np.ones((len(sequences), question.horizon + 1), dtype=np.int64)
+        for t in range(question.horizon):
+            found[:, t + 1] = question.after[found[:, t], question.symbols[t, sequences[:, t]]]
+        return found
 
     def children(self, sequences: Ints) -> Bools:
         """The further changes [N, T, A] below which some admissible sequence lies, for sequences [N, T]."""
         question = self.question
         changed = sequences != question.observed
         depth, last = changed.sum(1), last_changes(changed)
-        steps, actions = np.arange(question.horizon), np.arange(question.allowed.shape[1])
-        prefixes = self.prefixes(sequences)
-        before = np.concatenate([np.ones((len(sequences), 1), dtype=bool), prefixes[:, :-1]], axis=1)
-        options = question.allowed & (actions != question.observed[:, None])
-        options = options & before[:, :, None] & (steps > last[:, None])[:, :, None]
-        options[:, 1:] &= question.links[steps[1:], sequences[:, :-1]]
-        enough = depth[:, None, None] + 1 + self.changes_to_go <= question.max_changes
+        steps, actions = np.arange(question.horizon), np.arange(question.symbols.shape[1])
+        options = (actions != question.observed[:, None]) & (steps > last[:, None])[:, :, None]
+        after = question.after[self.positions(sequences)[:, :-1, None], question.symbols]
+        enough = depth[:, None, None] + 1 + self.changes_to_go[steps[:, None] + 1, after] <= question.max_changes
         return np.asarray(options & enough)
 
 
@@ -223,7 +211,7 @@ def _sizes(rules: Rules, tree: LoggedTree, rows: Ints, last: Ints) -> int:
     cuts, steps = rows[below:], last[below:]
     left = question.max_changes - (cuts != question.observed).sum(1)
     # From a change on nothing is left out: continuations count the sequence itself, too.
-    return own + int(rules.continuations[steps, cuts[np.arange(len(cuts)), steps], left].sum())
+    return own + int(rules.continuations[steps + 1, rules.positions(cuts)[np.arange(len(cuts)), steps + 1], left].sum())
 
 
 def _keys(rows: Ints) -> npt.NDArray[np.void]:

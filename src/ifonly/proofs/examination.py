@@ -22,18 +22,18 @@ class Changed:
     """Sequences right after their last change."""
 
     step: Ints  # [N], of that change
-    action: Ints  # [N]
     used: Ints  # [N], changes up to it
+    position: Ints  # [N], where it has led the automaton that keeps the rules
     states: Array  # [N, D], at the step after it
     earned: Array  # [N], up to it
 
     @classmethod
     def follow(
-        cls, question: Question, change: tuple[Ints, Ints, Ints], states: Array, earned: Array
+        cls, question: Question, change: tuple[Ints, Ints, Ints, Ints], states: Array, earned: Array
     ) -> tuple[Changed, Array]:
-        """Make changes (steps, actions, number so far) at states [N, D] with what was earned before them [N], and go on
-        with the recorded actions: what is true after the change, and the outcomes [N]."""
-        step, action, used = change
+        """Make changes (steps, actions, number so far, positions after them) at states [N, D] with what was earned
+        before them [N], and go on with the recorded actions: what is true after the change, and the outcomes [N]."""
+        step, action, used, position = change
         order = np.argsort(step, kind="stable")
         after, so_far, states, earned = states.copy(), earned.copy(), states.copy(), earned.copy()
         for t in range(int(step.min(initial=question.horizon)), question.horizon):
@@ -44,7 +44,7 @@ class Changed:
             if t < question.horizon - 1:
                 states[rows] = question.step(t, states[rows], chosen)
             after[rows[now]], so_far[rows[now]] = states[rows[now]], earned[rows[now]]
-        return cls(step, action, used, after, so_far), earned
+        return cls(step, used, position, after, so_far), earned
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class _Open:
     cut: Ints  # [N], which cut each belongs to
     states: Array  # [N, D]
     earned: Array  # [N]
-    before: Ints  # [N], the action at t - 1
+    position: Ints  # [N], where the actions before t have led the automaton that keeps the rules
     used: Ints  # [N], changes so far
 
     def take(self, rows: Bools | Ints) -> _Open:
         """Some of the rows."""
-        return _Open(self.cut[rows], self.states[rows], self.earned[rows], self.before[rows], self.used[rows])
+        return _Open(self.cut[rows], self.states[rows], self.earned[rows], self.position[rows], self.used[rows])
 
 
 class Examiner:
@@ -76,7 +76,7 @@ class Examiner:
         for step in np.unique(below.step)[::-1]:
             rows = np.flatnonzero(below.step == step)
             states, earned = below.states[rows], below.earned[rows]
-            pending = [(int(step) + 1, _Open(rows, states, earned, below.action[rows], below.used[rows]))]
+            pending = [(int(step) + 1, _Open(rows, states, earned, below.position[rows], below.used[rows]))]
             while pending:
                 t, part = pending.pop()
                 if self._work <= 0:
@@ -97,9 +97,9 @@ class Examiner:
         """The sequences one step further, without those that are settled, in parts that fit memory."""
         question = rules.question
         part = part.take(~self._settled(t, part, question.max_changes, limit))
-        options = question.allowed[t] & question.links[t][part.before]
-        used = part.used[:, None] + (np.arange(options.shape[1]) != question.observed[t])
-        rows, actions = (options & (used + rules.changes_to_go[t] <= question.max_changes)).nonzero()
+        leads = question.after[part.position][:, question.symbols[t]]
+        used = part.used[:, None] + (np.arange(leads.shape[1]) != question.observed[t])
+        rows, actions = (used + rules.changes_to_go[t + 1][leads] <= question.max_changes).nonzero()
         self._work -= len(rows)
         further = []
         for start in range(0, len(rows), ROWS):
@@ -107,7 +107,7 @@ class Examiner:
             states = part.states[one]
             earned = part.earned[one] + question.rewards(t, states, chosen)
             after = states if t == question.horizon - 1 else question.step(t, states, chosen)
-            further.append((t + 1, _Open(part.cut[one], after, earned, chosen, used[one, chosen])))
+            further.append((t + 1, _Open(part.cut[one], after, earned, leads[one, chosen], used[one, chosen])))
         return further
 
     def _settled(self, t: int, part: _Open, budget: int, limit: float) -> Bools:

@@ -20,9 +20,7 @@ import numpy.typing as npt
 
 from ifonly.errors import StoreError, VerificationError
 
-FORMAT, VERSION = "ifonly.proof", 2
-READABLE = (1, 2)
-"""Versions that are read; in the first all steps counted the same."""
+FORMAT, VERSION = "ifonly.proof", 3
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -79,9 +77,9 @@ class Record:
             ) from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise StoreError(f"{path}: no log of a search; expected the format {FORMAT!r}.")
-        if header.get("version") not in READABLE:
+        if header.get("version") != VERSION:
             raise StoreError(
-                f"{path}: version {header.get('version')!r} of the log; this program reads 1 to {VERSION}."
+                f"{path}: version {header.get('version')!r} of the log; this program reads {VERSION}; solve again."
             )
         if header.get("sha256") != digest(header, arrays):
             raise StoreError(f"{path}: its content is not what was written (the checksum differs); solve again.")
@@ -336,20 +334,22 @@ class Question:
     context: Array  # [T, C]
     noise: Array  # [T-1, D]
     observed: Ints  # [T]
-    allowed: Bools  # [T, A]
-    links: Bools  # [T, A, A]
+    symbols: Ints  # [T, A], as what each action is read by an automaton that keeps the rules; 0: it is not allowed
+    after: Ints  # [M, S], where a symbol leads from a position; 0 is a broken rule, and sequences begin at 1
     max_changes: int
     change_cost: float
 
     @classmethod
     def read(cls, record: Record) -> Question:
         """What the log holds."""
-        allowed = record.truth("allowed", (None, None))
-        horizon, actions = allowed.shape
+        after = record.whole("after", (None, None), len(record.arrays.get("after", ())))
+        symbols = record.whole("symbols", (None, None), after.shape[1])
+        if len(after) < 2 or after[0].any() or after[:, 0].any():
+            refuse("after: a broken rule is not mended, and what is not allowed breaks one")
+        horizon, actions = symbols.shape
         first = record.array("first_state", (None,))
         states = len(first)
         context = record.array("context", (horizon, None))
-        free = np.ones((horizon, actions, actions), dtype=np.bool_)
         sizes = (states, context.shape[1], actions)
         budget, cost = record.entry("max_changes", int), float(record.entry("change_cost", (int, float)))
         if not 0 <= budget <= horizon or not 0 <= cost < np.inf:
@@ -361,8 +361,8 @@ class Question:
             context=context,
             noise=record.array("noise", (horizon - 1, states)),
             observed=record.whole("observed", (horizon,), actions),
-            allowed=allowed,
-            links=record.truth("links", free.shape) if "links" in record.arrays else free,
+            symbols=symbols,
+            after=after,
             max_changes=budget,
             change_cost=cost,
         )
@@ -371,6 +371,11 @@ class Question:
     def horizon(self) -> int:
         """T."""
         return len(self.observed)
+
+    @property
+    def allowed(self) -> Bools:
+        """Which actions may be taken at a step, whatever was done before [T, A]."""
+        return self.symbols > 0
 
     def step(self, t: int, states: Array, actions: Ints) -> Array:
         """States [N, D] at t + 1."""

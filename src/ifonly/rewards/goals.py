@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,21 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ifonly.data.periods import Period
 from ifonly.data.plain import as_number, as_numbers, did_you_mean
 from ifonly.data.scaling import Scaler
-from ifonly.data.schema import Schema, unit_of_time
+from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.rewards.bound import BoundGoals, BoundHinges, BoundReward, BoundTable, Schedule, goals_of
 from ifonly.rewards.decoding import Decoder
 from ifonly.rewards.parts import Hinge, PiecewiseLinear, Reward, Shown, check_finite
-
-HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0, "week": 168.0}
-"""Units of time in which a goal may say how long it counts."""
-
-MOST_STEPS = 1e9
-"""Of a period: more than any episode has."""
-
-PERIOD = re.compile(r"(first|last) +([0-9]+(?:[.][0-9]+)?) *(step|second|minute|hour|day|week)s?")
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Goal(Reward):
             raise InputError(f"goal: discount {self.discount:g} must be above 0 and up to 1, such as 0.95.")
         over = " ".join(str(self.over).lower().split())
         object.__setattr__(self, "over", over)
-        if over not in ("all", "end") and not _is_period(over):
+        if over not in ("all", "end") and _period(over)[1] is None:
             raise InputError(
                 f"goal: over {self.over!r} is unknown; say all, end, or a period such as 'last 24 hours' or 'first 6 "
                 "steps'."
@@ -86,18 +78,9 @@ class Goal(Reward):
             return None, None
         if self.over == "end":
             return None, 1
-        found = PERIOD.fullmatch(self.over)
-        assert found is not None, "checked when built"
-        side, length, unit = found[1], float(found[2]), found[3]
-        if unit != "step":
-            own = unit_of_time(schema)
-            if own not in HOURS:
-                raise InputError(
-                    f"goal: over {self.over!r}: the schema does not say how long a step is (its unit is {own!r}); "
-                    "count in steps, such as 'last 6 steps', or give the schema a step of some hours."
-                )
-            length = length * HOURS[unit] / (schema.step_length * HOURS[own])
-        count = max(1, math.ceil(min(length, MOST_STEPS) - 1e-9))
+        side, period = _period(self.over)
+        assert period is not None, "checked when built"
+        count = period.steps(f"goal: over {self.over!r}", schema, example="last 6 steps")
         return (count, None) if side == "first" else (None, count)
 
     def to_dict(self) -> dict[str, Any]:
@@ -227,9 +210,10 @@ class DoseCost(Reward):
         return {"kind": "dose cost", "costs": dict(self.costs)}
 
 
-def _is_period(over: str) -> bool:
-    found = PERIOD.fullmatch(over)
-    return found is not None and float(found[2]) > 0
+def _period(over: str) -> tuple[str, Period | None]:
+    """Whether it is of the first or of the last steps, and how long; None where it is neither."""
+    side, _, length = over.partition(" ")
+    return side, Period.read(length) if side in ("first", "last") else None
 
 
 def _check_range(goal: Within | TimeInRange, what: str) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ifonly.automaton import BROKEN, START
 from ifonly.bounds.anchors import AnchorStrategy, MonteCarlo, observed_anchors
 from ifonly.bounds.base import unknown_as_infinite
 from ifonly.bounds.lipschitz import AnchorBound, value_constants
@@ -62,15 +63,10 @@ class AnchorAStar(Solver):
                 f"episode {problem.episode.id!r}: {self.name} answers for one model, not for an ensemble; "
                 "BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
             )
-        if problem.is_restricted:
-            raise InputError(
-                f"episode {problem.episode.id!r}: {self.name} cannot keep rules about consecutive doses (max_jump) or "
-                "required changes; BranchAndBound and Exhaustive can, with proof, and the heuristics can, without."
-            )
         monitor.observed = problem.observed_outcome
-        run = _Run(
-            problem, monitor, NodeQueue(problem.noise.shape[1]), problem.observed_actions, problem.observed_outcome
-        )
+        nearest = problem.nearest_actions
+        outcome = problem.outcome(nearest) if bool(problem.admissible(nearest.unsqueeze(0))) else -math.inf
+        run = _Run(problem, monitor, NodeQueue(problem.noise.shape[1]), nearest, outcome)
         try:
             with clock(monitor.stop_at_seconds):
                 status = _search(run, self)
@@ -81,7 +77,8 @@ class AnchorAStar(Solver):
         if status is Status.OPTIMAL and run.bound is not None:
             monitor.stats.nodes_visited = _count_visits(run, run.bound)
         run.upper_bound = _useful_bound(run)
-        return Solution(run.actions, status, run.upper_bound, _certificate(run, status))
+        found = run.incumbent > -math.inf
+        return Solution(run.actions, status, run.upper_bound, _certificate(run, status), is_admissible=found)
 
 
 def no_nodes(count: int, state_size: int) -> NodeRows:
@@ -90,6 +87,7 @@ def no_nodes(count: int, state_size: int) -> NodeRows:
         ("step", np.int64),
         ("changes", np.int64),  # used on the way
         ("state", np.float64, (state_size,)),
+        ("position", np.int64),  # of the automaton that reads the actions so far
         ("earned", np.float64),  # rewards before the step
         ("key", np.float64),  # upper bound on the outcome through the node
         ("parent", np.int64),  # -1 for the root
@@ -101,7 +99,8 @@ def no_nodes(count: int, state_size: int) -> NodeRows:
 class NodeQueue:
     """The queue Q of alg:astar and its explored set: nodes by index, a heap of the open ones, the states reached.
 
-    Two nodes are the same when step, changes used and state are equal; then only the one that earned more is kept.
+    Two nodes are the same when step, changes used and state are equal, and what rules know of the actions before; then
+    only the one that earned more is kept.
     (alg:astar keeps the first one found, whatever it earned, and can lose the optimum when actions have costs. States
     that are merely close stay apart: how much merging them could cost depends on slopes that may be huge.)
     """
@@ -116,7 +115,7 @@ class NodeQueue:
     def add(self, nodes: NodeRows) -> None:
         """Open nodes, each unless an equal one earned at least as much."""
         # Adding zero turns -0.0 into 0.0.
-        labels = np.column_stack([nodes["step"], nodes["changes"], nodes["state"] + 0.0])
+        labels = np.column_stack([nodes["step"], nodes["changes"], nodes["position"], nodes["state"] + 0.0])
         for node, label in zip(nodes, labels, strict=True):
             identity = label.tobytes()
             known = self.best.get(identity)
@@ -177,13 +176,13 @@ def _search(run: _Run, settings: AnchorAStar) -> Status:
     bound = run.bound = _make_bound(run, settings, constants)
     root = no_nodes(1, run.problem.noise.shape[1])
     state = run.problem.observed_states[0].cpu().numpy()
-    root[0] = (0, 0, state, 0.0, _evaluate_root(run.problem, bound), -1, -1)
+    root[0] = (0, 0, state, START, 0.0, _evaluate_root(run.problem, bound), -1, -1)
     run.queue.add(root)
     while True:
         run.upper_bound = min(run.upper_bound, max(run.queue.top(), run.incumbent))
         status = run.monitor.stop(run.incumbent, run.upper_bound)
-        if status is not None:
-            return status
+        if status is not None or run.upper_bound == -math.inf:  # changes are required, and none is supported
+            return status or Status.OPTIMAL
         cutoff = run.incumbent + run.monitor.tolerance
         _expand(run, bound, run.queue.pop(_batch_size(run, settings), cutoff))
 
@@ -261,12 +260,19 @@ def _expand_group(run: _Run, bound: AnchorBound, group: IntArray, step: int, use
         supported = problem.are_supported(step, states, context)[:, children.actions]
         supported[:, 0] = True  # the observed action comes first
         keys = keys.masked_fill(~supported, -torch.inf)
+    before = torch.as_tensor(queue.nodes["position"][group], device=problem.device).unsqueeze(1)
+    positions = problem.as_batch.next_positions(step, torch.zeros_like(before), before, children.actions)
+    if problem.is_restricted:
+        needed = problem.as_batch.changes_needed(step + 1, torch.zeros_like(before), positions)
+        changed = (children.actions != problem.observed_actions[step]).long()
+        keys = keys.masked_fill(used + changed + needed > problem.max_changes, -torch.inf)
     rows, columns = (keys > run.incumbent + run.monitor.tolerance).nonzero(as_tuple=True)
     if not len(rows):
         return
     nodes = no_nodes(len(rows), states.shape[1])
     nodes["step"], nodes["changes"] = step + 1, used + (columns > 0).long().cpu().numpy()
     nodes["state"] = children.states[rows, columns].cpu().numpy()
+    nodes["position"] = positions[rows, columns].cpu().numpy()
     nodes["earned"] = (earned + children.rewards)[rows, columns].cpu().numpy()
     nodes["key"] = keys[rows, columns].cpu().numpy()
     nodes["parent"], nodes["action"] = group[rows.cpu().numpy()], children.actions[columns].cpu().numpy()
@@ -281,7 +287,8 @@ def _complete(run: _Run, nodes: NodeRows) -> None:
     problem = run.problem
     states = torch.as_tensor(nodes["state"].copy(), device=problem.device)
     used = torch.as_tensor(nodes["changes"].copy(), device=problem.device)
-    rewards = _last_rewards(problem, states, used)
+    positions = torch.as_tensor(nodes["position"].copy(), device=problem.device)
+    rewards = _last_rewards(problem, states, used, positions)
     outcomes = torch.as_tensor(nodes["earned"].copy()) + rewards.amax(1).cpu()
     problem.require_finite(outcomes)
     best = int(outcomes.argmax())
@@ -294,13 +301,18 @@ def _complete(run: _Run, nodes: NodeRows) -> None:
     run.incumbent = float(outcomes[best])
 
 
-def _last_rewards(problem: Problem, states: Tensor, used: Tensor) -> Tensor:
-    """Rewards [N, A] of the last step's actions after `used` [N] changes; minus infinity where one may not be taken."""
+def _last_rewards(problem: Problem, states: Tensor, used: Tensor, positions: Tensor) -> Tensor:
+    """Rewards [N, A] of the last step's actions after `used` [N] changes, which led rules to positions [N].
+
+    Minus infinity where one may not be taken.
+    """
     t = problem.horizon - 1
     options = problem.allowed[t] & (used < problem.max_changes).unsqueeze(1)
     if problem.support is not None:
         options &= problem.are_supported(t, states, problem.context[t].expand(len(states), -1))
     options[:, problem.observed_actions[t]] = True
+    rows, every = torch.zeros_like(used).unsqueeze(1), torch.arange(problem.action_count, device=problem.device)
+    options &= problem.as_batch.next_positions(t, rows, positions.unsqueeze(1), every) > BROKEN
     return problem.rewards_all(t, states).masked_fill(~options, -torch.inf)
 
 

@@ -270,7 +270,7 @@ def expand(tree: Tree, nodes: OpenNodes, cache: PrefixCache) -> ExpandedNodes:
     paths, steps = cache.replay(nodes.problem, nodes.sequences.to(torch.int64))
     count(tree.expanded, nodes.problem, 1)
     count(tree.model_steps, nodes.problem, steps)
-    feasible = tree.batch.are_feasible(nodes.problem, nodes.step, nodes.action).nonzero().squeeze(-1)
+    feasible = tree.batch.keep_rules(nodes.problem, nodes.sequences).nonzero().squeeze(-1)
     if tree.proof is not None:
         tree.proof.expanded(int(tree.active[0]), nodes.sequences, paths.outcomes)
     offer(tree, nodes.problem[feasible], nodes.sequences[feasible], paths.outcomes[feasible])
@@ -327,13 +327,9 @@ def begin(tree: Tree, bound: ChildBound, problem: Tensor, budget: int, root: Ten
 
 def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
     """The children that rules and support admit and whose bounds [N, T, A] exceed the cutoff."""
-    batch, depth = tree.batch, nodes.depth + 1
     options = possible_changes(tree, nodes)
     # Validity is enough: both its own and its parent's bound hold for a child, so the smaller does.
     bounds = torch.minimum(unknown_as_infinite(bounds), nodes.bounds[:, None, None])
-    if batch.is_restricted:
-        required = depth + batch.changes_to_go[nodes.problem]
-        bounds = bounds.masked_fill(required > nodes.budget, -torch.inf)
     alive = exceed_cutoffs(tree, nodes.problem, bounds) & options
     fathom(tree, nodes.problem, bounds, where=options & ~alive)
     if tree.proof is not None:
@@ -345,10 +341,10 @@ def prune(tree: Tree, nodes: ExpandedNodes, bounds: Tensor) -> ChildNodes:
 def possible_changes(tree: Tree, nodes: ExpandedNodes) -> Tensor:
     """The changes [N, T, A] that may come next: rules permit them, support holds, and the last is not idle."""
     batch = tree.batch
-    options = batch.further_changes(nodes.problem, nodes.step, nodes.action)
+    options = batch.further_changes(nodes.problem, nodes.step, nodes.sequences, nodes.budget - nodes.depth)
     # Where the observed action may stay, another one with the same reward is pointless at the last step.
     idle = batch.idle_last_changes(nodes.problem, nodes.paths.states[:, -1])
-    idle &= batch.are_feasible(nodes.problem, nodes.step, nodes.action).unsqueeze(1)
+    idle &= batch.keep_rules(nodes.problem, nodes.sequences).unsqueeze(1)
     if tree.proof is not None:
         tree.proof.idle(nodes, idle & options[:, -1], batch.problems[0].change_cost)
     options[:, -1] &= ~idle
@@ -415,9 +411,10 @@ def cut_leaves(tree: Tree, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
 def replay_leaves(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, leaves: ChildNodes) -> None:
     """Replay the leaves that are feasible, as long as their bounds exceed the cutoff, and offer what is complete."""
     batch = tree.batch
-    leaves = leaves.select(batch.are_feasible(nodes.problem[leaves.parent], leaves.step, leaves.action))
     problem = nodes.problem[leaves.parent]
     sequences = changed(nodes.sequences[leaves.parent], leaves.step, leaves.action)
+    feasible = batch.keep_rules(problem, sequences)
+    leaves, problem, sequences = leaves.select(feasible), problem[feasible], sequences[feasible]
     branches = nodes.branches(leaves.parent, leaves.step, sequences)
     replayed = replay_or_fathom(batch, bound, branches, active_cutoffs(tree, problem))
     count(tree.model_steps, problem, replayed.steps)

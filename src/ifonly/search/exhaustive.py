@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ifonly.automaton import BROKEN, START
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
@@ -83,7 +84,7 @@ def best_values(
     states: Tensor,
     changes_used: Tensor,
     *,
-    last_actions: Tensor | None = None,
+    actions: Tensor | None = None,
     earned: Tensor | None = None,
     batch: int = ROWS,
 ) -> Tensor:
@@ -91,8 +92,8 @@ def best_values(
 
     Rewards `earned` [N, (M,)] before step t are counted in: an ensemble's outcome is no sum of what was and what comes.
     Every continuation with at most `max_changes - changes_used` further changes is enumerated: for small problems.
-    Where links restrict what may follow, `last_actions` [N] are the actions of step t-1; without them anything may
-    follow at step t. Minus infinity where no admissible continuation exists.
+    Where rules look back, `actions` [N, t] are those of the steps before, which keep the rules or have no continuation;
+    without them the rules begin at step t. Minus infinity where no admissible continuation exists.
     """
     if not 0 <= t < problem.horizon:
         raise InputError(f"best_values: t={t} must be a step, 0 to {problem.horizon - 1}.")
@@ -100,14 +101,16 @@ def best_values(
         raise InputError(f"best_values: {len(states)} states, but {len(changes_used)} numbers of changes.")
     if ((changes_used < 0) | (changes_used > problem.max_changes)).any():
         raise InputError(f"best_values: changes_used must lie between 0 and max_changes={problem.max_changes}.")
-    if last_actions is not None and (t == 0 or len(last_actions) != len(states)):
-        raise InputError("best_values: last_actions must be one per state, at a step that has one before it.")
+    if actions is not None and actions.shape != (len(states), t):
+        raise InputError("best_values: actions must be one for each step before t, and each state.")
     values = torch.full((len(states),), -math.inf, dtype=torch.float64, device=problem.device)
     start = _start(states, changes_used)
-    if last_actions is not None:
-        start = replace(start, actions=last_actions.to(torch.int64).unsqueeze(1))
     if earned is not None:
         start = replace(start, earned=earned)
+    if actions is not None:
+        rows, rest = torch.zeros_like(start.origins), problem.observed_actions[t:].expand(len(states), -1)
+        positions = problem.as_batch.positions(rows, torch.cat([actions, rest], dim=1))[:, t]
+        start = replace(start, positions=positions).select(positions > BROKEN)
     for leaves in _Enumeration(problem, batch, Stats()).continuations(t, start):
         values.scatter_reduce_(0, leaves.origins, problem.counted(leaves.earned), "amax")
     return values
@@ -141,14 +144,14 @@ class _Nodes:
     changes: Tensor  # [N]
     origins: Tensor  # [N], the starting row that each prefix comes from
     actions: Tensor  # [N, steps taken]
+    positions: Tensor  # [N], where these have led the problem's automaton
 
     def __len__(self) -> int:
         return len(self.earned)
 
     def select(self, rows: Tensor | slice) -> _Nodes:
         """Some of the rows: a mask, an index or a slice."""
-        parts = (self.states, self.earned, self.changes, self.origins, self.actions)
-        return _Nodes(*(part[rows] for part in parts))
+        return _Nodes(*(part[rows] for part in vars(self).values()))
 
     def split(self, rows: int) -> Iterator[_Nodes]:
         """Parts of nearly equal size, at most `rows` each."""
@@ -184,7 +187,8 @@ class _Enumeration:
     def _advance(self, t: int, nodes: _Nodes) -> Iterator[tuple[int, _Nodes]]:
         """Blocks that follow `nodes` at step t, each with the step it has reached; whole sequences reach T."""
         spent = nodes.changes >= self.problem.max_changes
-        for part in nodes.select(spent & self._may_follow_observed(t, nodes)).split(self.batch):
+        may_stay = self._changes_needed(t, nodes.positions) == 0
+        for part in nodes.select(spent & may_stay).split(self.batch):
             yield self.problem.horizon, self._follow_observed(t, part)
         width = len(self.problem.alternatives(t)) + 1
         for part in nodes.select(~spent).split(max(1, self.batch // width)):
@@ -192,13 +196,11 @@ class _Enumeration:
             if len(children):
                 yield t + 1, children
 
-    def _may_follow_observed(self, t: int, nodes: _Nodes) -> Tensor:
-        """Whether each of `nodes` at step t may be completed by the observed actions [N]."""
-        problem = self.problem
-        fine = (~problem.must_change[t:]).all().expand(len(nodes))
-        if problem.links is not None and nodes.actions.shape[1]:
-            fine = fine & problem.links[t, nodes.actions[:, -1], problem.observed_actions[t]]
-        return fine
+    def _changes_needed(self, t: int, positions: Tensor) -> Tensor:
+        """The fewest changes that must follow from each position [N] before step t."""
+        if not self.problem.is_restricted:
+            return torch.zeros_like(positions)
+        return self.problem.as_batch.changes_needed(t, torch.zeros_like(positions), positions)
 
     def _branch(self, t: int, nodes: _Nodes) -> _Nodes:
         """One child per node and admissible action, the observed action first."""
@@ -215,27 +217,22 @@ class _Enumeration:
         count = len(nodes) * len(choices)
         self._count(expanded=len(nodes), generated=count, steps=0 if last else count)
         taken = choices.repeat(len(nodes)).unsqueeze(1)
+        before = nodes.positions.unsqueeze(1)
         children = _Nodes(
             states=states.flatten(0, 1),
             earned=earned.flatten(0, 1),
             changes=(nodes.changes.unsqueeze(1) + (choices != observed)).flatten(),
             origins=nodes.origins.repeat_interleave(len(choices)),
             actions=torch.cat([nodes.actions.repeat_interleave(len(choices), 0), taken], dim=1),
+            positions=problem.as_batch.next_positions(t, torch.zeros_like(before), before, choices).flatten(),
         )
-        fine = self._can_be_completed(t, children) if problem.is_restricted else None
+        needed = children.changes + self._changes_needed(t + 1, children.positions)
+        fine = needed <= problem.max_changes if problem.is_restricted else None
         if problem.support is not None:
             options = problem.are_supported(t, nodes.states, problem.context[t].expand(len(nodes), -1))
             supported = (options[:, choices] | (choices == observed)).flatten()
             fine = supported if fine is None else fine & supported
         return children if fine is None else children.select(fine)
-
-    def _can_be_completed(self, t: int, children: _Nodes) -> Tensor:
-        """Whether each prefix up to step t obeys the links and leaves the budget that its continuation needs [N]."""
-        problem, last = self.problem, children.actions[:, -1]
-        fine = children.changes + problem.changes_to_go[t, last] <= problem.max_changes
-        if problem.links is not None and children.actions.shape[1] > 1:
-            fine &= problem.links[t, children.actions[:, -2], last]
-        return fine
 
     def _follow_observed(self, t: int, nodes: _Nodes) -> _Nodes:
         """Nodes without changes left, completed by the observed actions."""
@@ -248,7 +245,7 @@ class _Enumeration:
                 states = problem.step(step, states, action)
         count = len(nodes) * (problem.horizon - t)
         self._count(expanded=count, generated=count, steps=count - len(nodes))
-        return _Nodes(states, earned, nodes.changes, nodes.origins, nodes.actions)
+        return replace(nodes, states=states, earned=earned)
 
     def _count(self, *, expanded: int, generated: int, steps: int) -> None:
         self.stats.nodes_expanded += expanded
@@ -322,6 +319,7 @@ def _start(states: Tensor, changes_used: Tensor) -> _Nodes:
         changes=changes_used.to(torch.int64),
         origins=torch.arange(len(states), device=states.device),
         actions=states.new_empty((len(states), 0), dtype=torch.int64),
+        positions=torch.full((len(states),), START, device=states.device),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ifonly.automaton import START, completions
 from ifonly.data.plain import check_whole
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import ROWS, Branches, changed
@@ -199,39 +200,22 @@ def random_sequences(problem: BaseProblem, count: int, *, generator: torch.Gener
 
 def _uniform_sequences(problem: BaseProblem, count: int, generator: torch.Generator) -> Tensor:
     """Each sequence under the rules is equally likely: an action's chance is the share of completions that begin so."""
-    allowed, observed = problem.allowed.cpu(), problem.observed_actions.cpu()
-    links = None if problem.links is None else problem.links.cpu()
-    completions = _completions(allowed, links, observed, problem.max_changes)
+    rules, observed, most = problem.automaton, problem.episode.actions, problem.max_changes
+    ways = completions(rules, observed, most)
     sequences = torch.empty(count, problem.horizon, dtype=torch.int64)
-    used = torch.zeros(count, dtype=torch.int64)
-    actions = torch.arange(problem.action_count)
+    left, positions = np.full(count, most), np.full(count, START)
     for t in range(problem.horizon):
-        after = used.unsqueeze(1) + (actions != observed[t])  # [count, A]
-        weights = completions[t][actions, after] * allowed[t]
-        if links is not None and t > 0:
-            weights = weights * links[t, sequences[:, t - 1]]
-        sequences[:, t] = torch.multinomial(weights, 1, generator=generator).squeeze(1)
-        used += sequences[:, t] != observed[t]
+        changed = np.arange(problem.action_count) != observed[t]
+        following = rules.after[positions[:, np.newaxis], rules.symbols[t]]  # [count, A]
+        after = left[:, np.newaxis] - changed
+        # Relative to the largest, so that none overflows; without changes left none may be made.
+        open_ = np.where(after >= 0, ways[t + 1][following, after], 0)
+        weights = torch.as_tensor((open_ / ways[t + 1].max()).astype(np.float64))
+        drawn = torch.multinomial(weights, 1, generator=generator)
+        sequences[:, t] = drawn.squeeze(1)
+        left = np.take_along_axis(after, drawn.numpy(), axis=1)[:, 0]
+        positions = np.take_along_axis(following, drawn.numpy(), axis=1)[:, 0]
     return sequences.to(problem.device)
-
-
-def _completions(allowed: Tensor, links: Tensor | None, observed: Tensor, max_changes: int) -> list[Tensor]:
-    """For each step, the number of ways to go on [A, k+2] after an action, with so many changes used by then.
-
-    Each step's numbers are relative to its largest, so that none overflows; k+1 changes leave no way.
-    """
-    horizon, count = allowed.shape
-    ways = torch.ones(count, max_changes + 2, dtype=torch.float64)
-    ways[:, -1] = 0.0
-    found = [ways]
-    for t in range(horizon - 1, 0, -1):
-        changed = torch.nn.functional.pad(ways[:, 1:], (0, 1))
-        begun = torch.where((torch.arange(count) == observed[t]).unsqueeze(1), ways, changed)
-        begun = begun * allowed[t].unsqueeze(1)
-        ways = begun.sum(0).repeat(count, 1) if links is None else links[t].to(torch.float64) @ begun
-        ways = ways / ways.max()
-        found.append(ways)
-    return found[::-1]
 
 
 class Incumbent:
@@ -278,19 +262,19 @@ class Incumbent:
 def single_changes(best: Incumbent, sequences: Tensor, changeable: Tensor) -> tuple[Tensor, Tensor]:
     """Sequences [n, T] with one action of `sequences` [W, T] replaced where `changeable` [W, T], and outcomes [n].
 
-    Outcomes are minus infinity where they are not finite, or a change lacks support. A replacement must be allowed and
-    fit the actions before and after it. The budget is the caller's: it decides what is changeable. A replacement is
-    replayed from where it branches off.
+    Outcomes are minus infinity where they are not finite, or a change lacks support. A replacement must keep the rules
+    but for the budget, which is the caller's: it decides what is changeable. A replacement is replayed from where it
+    branches off.
     """
     problem, batch, only = best.problem, best.problem.as_batch, torch.zeros_like(sequences[:, 0])
     options = problem.allowed & changeable.unsqueeze(-1)
     options = options.scatter(2, sequences.unsqueeze(-1), False)
-    if problem.links is not None:
-        later = torch.arange(1, problem.horizon, device=problem.device)
-        options[:, 1:] &= problem.links[later, sequences[:, :-1]]
-        options[:, :-1] &= problem.links.mT[later, sequences[:, 1:]]
     parents, steps, actions = options.nonzero(as_tuple=True)
-    trials, paths = changed(sequences[parents], steps, actions), batch.rollout(only, sequences)
+    trials = changed(sequences[parents], steps, actions)
+    if problem.automaton.looks_back:
+        fine = batch.keep_rules(only[parents], trials)
+        parents, steps, trials = parents[fine], steps[fine], trials[fine]
+    paths = batch.rollout(only, sequences)
     states, earned = paths.states[parents, steps], paths.earned[parents, steps]
     branches = Branches(only[parents], trials, steps, states, earned)
     paths = batch.continued(paths.select(parents), branches)

@@ -50,7 +50,7 @@ class ProofLog:
         """Refuses questions that the checker cannot replay."""
         self._header, self._arrays = question_of(problem)
         self._observed = problem.observed_actions
-        self._to_go = problem.changes_to_go
+        self._batch = problem.as_batch
         self._rows: dict[str, list[dict[str, Tensor]]] = {kind: [] for kind in KINDS}
         self.complete = False
         """Whether the search came to its end."""
@@ -82,11 +82,10 @@ class ProofLog:
 
     def _add(self, kind: str, budget: int, sequences: Tensor, **values: Tensor) -> None:
         """Keep rows below which the rules leave something within the budget."""
-        steps = torch.arange(1, sequences.shape[1] + 1, device=sequences.device)
-        changes = sequences != self._observed
-        last = (changes * steps).argmax(1)
-        to_go = self._to_go[last, sequences[torch.arange(len(last), device=last.device), last].long()]
-        rows = (changes.sum(1) + to_go <= budget).nonzero().squeeze(-1)
+        changes, first = sequences != self._observed, torch.zeros_like(sequences[:, 0], dtype=torch.int64)
+        after = (changes * torch.arange(1, sequences.shape[1] + 1, device=sequences.device)).amax(1)
+        positions = self._batch.positions(first, sequences).gather(1, after.unsqueeze(1)).squeeze(1)
+        rows = (changes.sum(1) + self._batch.changes_needed(after, first, positions) <= budget).nonzero().squeeze(-1)
         if len(rows):
             budgets = torch.full_like(rows, budget, dtype=torch.int16)
             kept = {"": sequences[rows].to(torch.int16), "/budgets": budgets}
@@ -137,8 +136,8 @@ def question_of(problem: BaseProblem) -> tuple[dict[str, Any], Arrays]:
         "context": problem.context,
         "noise": problem.noise,
         "observed": problem.observed_actions.to(torch.int16),
-        "allowed": problem.allowed,
-        **({} if problem.links is None else {"links": problem.links}),
+        "symbols": torch.from_numpy(problem.automaton.symbols).to(torch.int32),
+        "after": torch.from_numpy(problem.automaton.after).to(torch.int32),
         **model,
         **parts,
         **{f"decoder/{name}": getattr(problem.bound_reward.decoder, name) for name in DECODER},
@@ -166,8 +165,7 @@ def question_differences(log: Record, problem: BaseProblem) -> list[str]:
         # Noise that was abducted on another machine may differ in its last digits.
         if told is None or told.shape != values.shape or not np.allclose(told, values, rtol=1e-9, atol=1e-9):
             asked.append(name)
-    only_told = ("links", *(name for name in log.arrays if name.startswith("reward/")))
-    return asked + [name for name in only_told if name in log.arrays and name not in arrays]
+    return asked + [name for name in log.arrays if name.startswith("reward/") and name not in arrays]
 
 
 def _refused(why: str) -> InputError:

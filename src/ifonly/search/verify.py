@@ -201,9 +201,9 @@ def _replay(result: Result, problem: BaseProblem) -> Iterator[Check]:
         return
     steps = torch.arange(problem.horizon, device=problem.device)
     yield Check("sequence", bool(problem.allowed[steps, actions].all()), "uses allowed actions only")
-    if problem.links is not None:
-        linked = bool(problem.links[steps[1:], actions[:-1], actions[1:]].all())
-        yield Check("consecutive actions", linked, "each may follow the one before")
+    if problem.automaton.looks_back:
+        kept = problem.automaton.accepts(actions.tolist())
+        yield Check("rules that look back", kept, "each action may follow those before")
     changes = int(problem.changes(actions))
     yield Check("changes", changes <= result.max_changes, f"{changes}, at most {result.max_changes}")
     tolerance = SLACK * problem.tolerance

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ifonly.automaton import BROKEN
 from ifonly.bounds.base import ChildBound, Nodes, UpperBound
 from ifonly.errors import VerificationError
 from ifonly.models.base import TrainableModel, TransitionModel
@@ -212,11 +213,9 @@ def _best_after_change(problem: BaseProblem, nodes: Tensor, t: int, most: int) -
     Minus infinity where no such sequence is admissible.
     """
     every = torch.arange(problem.action_count, device=problem.device)
-    steps = torch.arange(t, device=problem.device)
-    fine = problem.allowed[steps, nodes[:, :t]].all(1, keepdim=True).expand(-1, len(every))
-    if problem.links is not None and t > 0:
-        linked = problem.links[steps[1:], nodes[:, : t - 1], nodes[:, 1:t]].all(1, keepdim=True)
-        fine = fine & linked & problem.links[t, nodes[:, t - 1]]
+    batch, rows = problem.as_batch, torch.zeros(len(nodes), 1, dtype=torch.int64, device=problem.device)
+    before = batch.positions(rows[:, 0], nodes)[:, t : t + 1]
+    fine = batch.next_positions(t, rows, before, every) > BROKEN  # [n, A]
     states, _ = problem.rollout(nodes)
     earned = sum(
         (problem.rewards(s, states[:, s], nodes[:, s]) for s in range(t)), torch.zeros_like(states[:, 0, ..., 0])
@@ -228,7 +227,8 @@ def _best_after_change(problem: BaseProblem, nodes: Tensor, t: int, most: int) -
         taken = every.repeat(len(nodes))
         for left in range(most):
             used = torch.full_like(taken, problem.max_changes - left)
-            reached = best_values(problem, t + 1, following, used, last_actions=taken, earned=earned.flatten(0, 1))
+            earlier = torch.cat([nodes[:, :t].repeat_interleave(len(every), 0), taken.unsqueeze(1)], dim=1)
+            reached = best_values(problem, t + 1, following, used, actions=earlier, earned=earned.flatten(0, 1))
             values[:, left] = reached.view(len(nodes), len(every))
     return values.masked_fill(~fine.unsqueeze(1), -torch.inf)
 

@@ -80,7 +80,7 @@ def trial(seed: int) -> Trial:
 
 def _described(seed: int, problem: BaseProblem) -> dict[str, str]:
     settings = drawn_settings(np.random.default_rng([seed, 2]))
-    ruled = problem.is_restricted or problem.links is not None or not bool(problem.allowed.all())
+    ruled = problem.is_restricted or not bool(problem.allowed.all())
     return {
         "model": "ensemble" if len(problem.models) > 1 else str(problem.models[0].kind),
         "recipe": str(settings["recipe"] or "none"),
@@ -130,8 +130,7 @@ def solvers_for(problem: BaseProblem, seed: int) -> list[Solver]:
             found.append(BranchAndBound(batch=batch, bound="taylor"))
         if np.isfinite(problem.bound_reward.lipschitz.numpy()).all():
             found.append(BranchAndBound(batch=batch, bound="lipschitz"))
-            if problem.links is None:
-                found.append(AnchorAStar())
+            found.append(AnchorAStar())
     return found
 
 
@@ -144,7 +143,7 @@ def disagreements(problem: BaseProblem, seed: int) -> list[str]:
         try:
             result = solve(problem, solver)
         except InputError:
-            if overflows or isinstance(solver, AnchorAStar):  # it refuses rules about required changes, and says so
+            if overflows:
                 continue
             raise
         wrong = ["an infinite outcome is passed over"] if overflows else _differences(problem, result, truth)

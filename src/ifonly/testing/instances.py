@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import Constraints
+from ifonly.constraints import Constraints, Pace
 from ifonly.data.episode import Episode
 from ifonly.data.scaling import Columns, Scaler
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
@@ -215,7 +215,7 @@ def random_constraints(episode: Episode, rng: np.random.Generator, *, share: flo
     Rules about doses are drawn only where the actions have axes.
     """
     horizon, count, axes = len(episode), len(episode.schema.actions), episode.schema.actions.axes
-    steps = [int(step) for step in rng.permutation(horizon)]
+    steps, own = [int(step) for step in rng.permutation(horizon)], rng.spawn(1)[0]
 
     def drawn() -> bool:
         return bool(rng.random() < share)
@@ -242,12 +242,17 @@ def random_constraints(episode: Episode, rng: np.random.Generator, *, share: flo
         max_jump=limit(),
         last_action_fixed=drawn() and drawn(),
         window=_window(rng, horizon) if drawn() and drawn() else None,
+        pace=_pace(own, horizon) if own.random() < share else None,
     )
 
 
 def _window(rng: np.random.Generator, horizon: int) -> tuple[int, int]:
     first, last = sorted(int(step) for step in rng.integers(horizon, size=2))
     return first, last
+
+
+def _pace(rng: np.random.Generator, horizon: int) -> Pace:
+    return Pace(int(rng.integers(1, 3)), f"{int(rng.integers(2, horizon + 1))} steps")
 
 
 def random_model(

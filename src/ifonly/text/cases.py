@@ -141,6 +141,8 @@ def _rules_about_steps(given: Constraints, schema: Schema) -> Iterator[Message]:
     if given.window is not None:
         first, last = given.window
         yield Message("rule.window", {"times": times_message(schema, range(first, last + 1))})
+    if given.pace is not None:
+        yield Message("rule.pace", {"changes": given.pace.changes, "period": given.pace.within})
     for step, actions in given.forbidden.items():
         if step is None:
             yield Message("rule.forbidden", {"actions": named(actions)})

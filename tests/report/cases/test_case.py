@@ -12,7 +12,7 @@ import pytest
 import torch
 from dosed_problems import dosed
 
-from ifonly.constraints import Constraints
+from ifonly.constraints import Constraints, Pace
 from ifonly.errors import IfonlyError, InputError
 from ifonly.problem import Problem
 from ifonly.query import Limits
@@ -232,6 +232,7 @@ def test_what_is_asked_and_recorded() -> None:
         max_shift=1,
         max_jump={"drug": 2},
         last_action_fixed=True,
+        pace=Pace(1, "24 hours"),
     )
     problem = dosed(constraints=rules)
     case = observed_case(problem)
@@ -242,6 +243,7 @@ def test_what_is_asked_and_recorded() -> None:
         [
             "Left as it was: the action at hour 0.",
             "Left as it was: the last action.",
+            "At most 1 change within any 24 hours.",
             "Not to be changed to: drug 20 mg, fluid 80 mL.",
             "Not to be changed to at hour 4: drug 20 mg, fluid 0 mL.",
             "Required at hour 8: drug 20 mg, fluid 0 mL.",

@@ -175,3 +175,32 @@ def test_times_words_and_further_tables_from_the_files_to_a_cohort(run, tmp_path
     refused = run("import", tmp_path / "log.csv.gz", "--schema", schema, "--out", tmp_path / "other")
     assert refused.exit_code == 3
     assert "days.csv: has no row for 5 of 300 rows of the table (the first is row 296)" in refused.stderr
+
+
+def test_a_meds_dataset_has_a_first_code_map_beside_the_study(run, tmp_path: Path) -> None:
+    data = tmp_path / "meds" / "data"
+    data.mkdir(parents=True)
+    codes = ["ICU_ADMISSION//MICU", "ICU_DISCHARGE//MICU", "MEDS_BIRTH", "GENDER//F", "GENDER//M", "PLT"]
+    rows = [(who, code, 1.0) for code in codes for who in range(6)]
+    frame = pl.DataFrame(rows, schema=["subject_id", "code", "numeric_value"], orient="row")
+    frame.with_columns(time=pl.datetime(2130, 1, 1) + pl.duration(hours=pl.int_range(pl.len()))).write_parquet(
+        data / "0.parquet"
+    )
+    built = run("build", "--source", tmp_path / "meds", "--out", tmp_path / "cohort")
+    assert built.exit_code == 3
+    assert "`ifonly init" in " ".join(built.stderr.split())
+    made = run("init", tmp_path / "meds", "--out", tmp_path / "mine" / "study.yaml")
+    assert made.exit_code == 0, made.output
+    assert "codes.yaml" in made.stdout
+    assert yaml.safe_load((tmp_path / "mine" / "study.yaml").read_text())["data"]["meds"]["codes"] == "codes.yaml"
+    file = tmp_path / "mine" / "codes.yaml"
+    assert yaml.safe_load(file.read_text())["measurements"] == {"platelets": [{"code": "PLT", "factor": "?"}]}
+    done = run("run", tmp_path / "mine" / "study.yaml", "--until", "data")
+    assert done.exit_code == 3
+    assert "still to be filled in" in done.stderr
+    file.write_text(file.read_text().replace('"?"', "1"))
+    (tmp_path / "mine" / "study.yaml").unlink()
+    kept = run("init", tmp_path / "meds", "--out", tmp_path / "mine" / "study.yaml")
+    assert kept.exit_code == 3
+    assert "exists already" in kept.stderr
+    assert '"?"' not in file.read_text()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ifonly.data.drafts import Draft
     from ifonly.study import Planned, Study
 
-STUDY_FILE, SCHEMA_FILE = "study.yaml", "schema.yaml"
+STUDY_FILE, SCHEMA_FILE, CODES_FILE = "study.yaml", "schema.yaml", "codes.yaml"
 MOST_SHOWN = 10
 """Answers in the table at the end of a study; of more, the summary says what there is to say."""
 ROLES = ("episode", "step", "subject", "action")
@@ -55,7 +55,8 @@ def init(
     ] = None,
     force: options.Force = False,
 ) -> ExitCode:
-    """Write a first study file, for you to check and complete; of a table also a first schema, and its problems.
+    """Write a first study file, for you to check and complete; of a table also a first schema, and its problems, of a
+    MEDS dataset a first code map.
 
     What is not named is guessed: ids and steps by names and values, kinds, scaling, plausible ranges, levels of doses.
     Every guess stands in the schema with its reason. Units that the names of columns do not tell are "?" there; they
@@ -80,7 +81,7 @@ def init(
     if schema is not None:
         check_writable(schema)
     from ifonly.data.drafts import draft_text
-    from ifonly.study.templates import DEFAULT_FEATURE, source_text, study_text
+    from ifonly.study.templates import DEFAULT_FEATURE, relative_place, source_text, study_text
 
     document: dict[str, object] = {"study": str(out)}
     feature = DEFAULT_FEATURE
@@ -90,16 +91,25 @@ def init(
         feature = feature if feature in names else names[0]
         _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
-    clinical = None
+    clinical, codes = None, None
     if source.is_dir() and not (source / "metadata.json").is_file():
         clinical = _clinical_kind(source)
-    data = source_text(source, out.parent, schema=None if schema is None else schema.name, clinical=clinical)
+    if clinical == "meds":
+        from ifonly.study.first_codes import first_code_map
+
+        codes = out.with_name(CODES_FILE)
+        _write_draft(codes, first_code_map(source, relative_place(source, out.parent)), force=force)
+        document["codes"] = str(codes)
+    beside = {"schema": None if schema is None else schema.name, "codes": None if codes is None else codes.name}
+    data = source_text(source, out.parent, clinical=clinical, **beside)
     write_text_atomically(out, study_text(data, name=out.name, feature=feature))
     output = Output()
     output.document(document)
     if schema is not None:
         _show_draft(draft, output)
         output.show(say("draft.written", file=schema))
+    if codes is not None:
+        output.show(say("codes.written", file=codes))
     output.show(say("study.written", file=out), f"  ifonly run {out}")
     return ExitCode.DONE
 

@@ -35,6 +35,8 @@ SECTIONS = (
     "antibiotics",
     "cultures",
 )
+TO_FILL_IN = "?"
+"""What a first code map leaves to people."""
 NEVER = "-1"
 """The number of an item that no row has, for lists that would be empty."""
 
@@ -194,12 +196,19 @@ def _codes(where: str, given: Any, part: Part) -> tuple[tuple[str, Part], ...]:
     codes = [given] if isinstance(given, str) else as_list(where, "codes", given)
     for code in codes:
         check_name(where, "code", code)
+        if code == TO_FILL_IN:
+            raise InputError(f"{where}: the code is still to be filled in ('{TO_FILL_IN}').")
     if not codes:
         raise InputError(f"{where}: names no code; leave it out where there is none.")
     return tuple((code, part) for code in codes)
 
 
 def _factor(where: str, given: Mapping[str, Any]) -> float:
+    if given.get("factor") == TO_FILL_IN:
+        raise InputError(
+            f"{where}: the factor of {given.get('code')!r} is still to be filled in ('{TO_FILL_IN}'): what turns its "
+            "unit into that of the event tables, 1 where it is the same."
+        )
     factor = as_number(f"{where}: factor", given.get("factor", 1.0))
     if factor <= 0:
         raise InputError(f"{where}: factor {factor:g} must be above zero.")

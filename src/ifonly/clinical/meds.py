@@ -19,6 +19,7 @@ from ifonly.clinical.code_map import CodeMap, Part, read_code_map
 from ifonly.clinical.database import Database, parquet_relation, parquet_relations, quoted_name
 from ifonly.clinical.rules import values
 from ifonly.clinical.stages import ExtractStage, Report
+from ifonly.data.plain import first_names
 from ifonly.errors import InputError
 
 SUBJECTS = ("subject_id", "patient_id")
@@ -71,14 +72,15 @@ class MedsSource:
             database.write(query, path)
             ((kept,),) = database.rows(f"SELECT count(*) FROM {parquet_relation(path)}")
             others = [rows for code, rows in counted.items() if code not in found]
-            unmatched = len(self.codes.entries) - len({item for item, _ in found.values()})
+            matched = {item for item, _ in found.values()}
+            idle = [entry for number, entry in enumerate(self.codes.entries, 1) if number not in matched]
             return {
                 "file": "data/*.parquet",
                 "rows": sum(counted.values()),
                 "needed": kept,
                 "codes not in the map": len(others),
                 "rows of codes not in the map": sum(others),
-                "entries of the map without a code in the data": unmatched,
+                "entries of the map without a code in the data": [entry.codes[0][0] for entry in idle],
             }
 
         asked = _events_query(self, found, names=True)
@@ -103,7 +105,8 @@ class MedsSource:
             "are not read."
         )
         if idle := events["entries of the map without a code in the data"]:
-            yield f"{idle:,} entries of the code map match no code of the dataset; are they spelt as there?"
+            named = ", ".join(first_names(idle[:SHOWN]))
+            yield f"{len(idle):,} entries of the code map match no code of the data ({named}); are they spelt as there?"
         if lacking := self.codes.missing():
             named = ", ".join(lacking)
             yield f"the code map names no code for {named}: these are taken as never measured and never given."
@@ -133,9 +136,9 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
     if codes is None:
         raise InputError(
             f"{folder} is a MEDS dataset, and codes are its hospital's own: say which stand for what in a code map, "
-            "and give it with --set codes=FILE (docs/meds.md has one to begin with)."
+            f"and give it with --set codes=FILE; `ifonly init {folder}` writes a first one."
         )
-    subject, number = (_one_of(names, files) for names in (SUBJECTS, NUMBERS))
+    subject, number = (one_of(names, files) for names in (SUBJECTS, NUMBERS))
     known = read_code_map(codes)
     wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}
     if known.ends:
@@ -204,7 +207,8 @@ def _schema(file: Path) -> dict[str, pl.DataType]:
         raise InputError(f"{file}: not a Parquet file, or cut off; get it again.") from None
 
 
-def _one_of(names: tuple[str, ...], files: list[Path]) -> str:
+def one_of(names: tuple[str, ...], files: list[Path]) -> str:
+    """The first of these columns that a dataset has."""
     found = _schema(files[0])
     for name in names:
         if name in found:

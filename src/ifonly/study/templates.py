@@ -49,12 +49,18 @@ def simulated_text(patients: int, horizon: str) -> str:
     return _data("simulate", patients=patients, horizon=horizon)
 
 
-def source_text(source: Path, folder: Path, *, schema: str | None = None, clinical: str | None = None) -> str:
-    """The section of data of a table (with its schema's file), of clinical tables of a kind, or of a stored cohort."""
+def source_text(
+    source: Path, folder: Path, *, schema: str | None = None, clinical: str | None = None, codes: str | None = None
+) -> str:
+    """The section of data of a table (with its schema's file), of clinical tables of a kind (with the file of their
+    codes), or of a stored cohort."""
     place = _plain(relative_place(source, folder))
     if schema is not None:
         return _data("table", table=place, schema=_plain(schema))
-    return _data("cohort", source=place) if clinical is None else _data("clinical", source=place, database=clinical)
+    if clinical is None:
+        return _data("cohort", source=place)
+    named = "# codes: codes.yaml         # what else to read" if codes is None else f"codes: {_plain(codes)}"
+    return _data("clinical", source=place, database=clinical, codes=named)
 
 
 def relative_place(path: Path, folder: Path) -> str:

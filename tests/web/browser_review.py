@@ -155,19 +155,19 @@ CARE = """() => {
 
 
 def becomes(page: Any, read: Callable[[], Any], wanted: Any, said: str | None = None) -> None:
-    """Wait until what is read is what is wanted; of what is not there yet nothing can be read."""
+    """Wait until what is read is what is wanted; what cannot be read while a page is drawn again is not there yet."""
     from playwright.sync_api import Error
 
     latest = time.monotonic() + PATIENCE
     while True:
         try:
-            found = read()
+            found, wrong = read(), None
         except Error as error:
-            found = error
-        if found == wanted:
+            found, wrong = None, error
+        if wrong is None and found == wanted:
             return
         if time.monotonic() > latest:
-            raise AssertionError(said or f"{found!r} has not become {wanted!r}")
+            raise AssertionError(said or f"{found!r} has not become {wanted!r}") from wrong
         page.wait_for_timeout(50)
 
 

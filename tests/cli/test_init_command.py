@@ -75,7 +75,7 @@ def test_as_json(run, table: Path) -> None:
     content = json.loads(result.stdout)
     assert content["schema"]["table"]["episode"] == "day"
     assert [feature["name"] for feature in content["schema"]["features"]] == ["charge_kWh", "price"]
-    assert content["left_out"]["weather"] == "text, no number"
+    assert content["left_out"]["weather"] == "the same text throughout, lists or the like: no number"
     assert "--column subject=NAME" in content["left_out"]["battery"]
     assert (content["rows"], content["episodes"], content["subjects"], content["problems"]) == (300, 60, 60, [])
 

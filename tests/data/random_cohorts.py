@@ -18,7 +18,7 @@ names = (
     .map(str.strip)
     .filter(lambda name: name and name not in TABLE_COLUMNS and name.isprintable())
 )
-ids = st.text(PRINTABLE, min_size=1, max_size=8).filter(str.isprintable)
+ids = st.text(PRINTABLE, min_size=1, max_size=8).filter(str.isprintable).map(str.strip).filter(bool)
 ranges = st.lists(MODERATE, min_size=2, max_size=2, unique=True).map(lambda pair: (min(pair), max(pair)))
 
 hard_ranges = st.tuples(st.floats(-100, 100), st.floats(0.1, 1e3)).map(lambda pair: (pair[0], pair[0] + pair[1]))

@@ -270,6 +270,42 @@ PROBLEMS = {
 }
 
 
+def test_a_row_of_units_is_no_episode(tmp_path):
+    units = pl.DataFrame(
+        {name: [None if name == "run" else "u"] for name in LOG.columns}, schema_overrides={"run": pl.String}
+    )
+    draft = guess_schema(as_csv(pl.concat([units.cast(pl.String), LOG.cast(pl.String)]), tmp_path), HINTS)
+    assert draft.episodes == 40
+    assert "row 1 holds texts above numbers" in str(draft.problems[0])
+
+
+def test_a_table_of_single_rows_is_refused():
+    with pytest.raises(InputError, match="every row has another id in column 'run'"):
+        guess_schema(LOG.unique("run", maintain_order=True), Hints(episode="run", actions=DOSES))
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (["1'204", "20'331"], "signs that are not read; to use it"),
+        (["1\u00a0204", "-20\u202f331,5"], "signs that are not read; to use it"),
+        (["\u22123.5", "\u22122.5", "2.5"], "signs that are not read; to use it"),
+        ([[1.0], [2.0]], "lists or the like: no number"),
+    ],
+)
+def test_why_a_column_is_left_out(column, reason):
+    draft = guess_schema(LOG.with_columns(other=pl.Series((column * 240)[:240])), HINTS)
+    assert reason in draft.left_out["other"]
+
+
+@pytest.mark.parametrize(("words", "base"), [(("yes", "no"), "no"), (("TRUE", "FALSE"), "FALSE"), (("b", "a"), "b")])
+def test_a_switch_in_words_is_about_its_yes(words, base):
+    """Most rows say the first word."""
+    draft = guess_schema(LOG.with_columns(other=pl.Series([words[0], words[1], words[0]] * 80)), HINTS)
+    (labels,) = draft.columns.labels
+    assert labels.labels == (base, *(word for word in words if word != base))
+
+
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_problems_are_found_and_import_agrees(tmp_path, kind):
     """Each problem is named, counted and placed; import refuses the table exactly where the draft says so."""
@@ -320,8 +356,8 @@ def test_ids_and_outcomes_are_no_features_and_values_with_units_are_told():
     assert "speaks of an id" in left_out["hadm_id"]
     assert "speaks of an id" in left_out["mrn"]
     assert "outcome" in left_out["LOS days"]
-    assert "units beside them" in left_out["SpO2"]
-    assert "units beside them" in left_out["lab"]
+    assert "numbers with units" in left_out["SpO2"]
+    assert "numbers with units" in left_out["lab"]
     assert guess_schema(more.drop("machine"), HINTS).columns.subject == "mrn"
 
 

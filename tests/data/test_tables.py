@@ -1,3 +1,4 @@
+import math
 import tempfile
 from pathlib import Path
 
@@ -88,6 +89,22 @@ def test_every_cohort_survives_as_csv_and_parquet(cohort):
 
 
 @both_kinds
+def test_spaces_around_ids_and_names_do_not_count(tmp_path, kind):
+    """Lest 'house 1' and 'house 1 ' land on two sides of a split."""
+    spoiled = table(
+        episode=["north", " north", "north ", "south", "south"], subject=["house 1", "house 1 "] + ["house 1"] * 3
+    ).rename({"heat": " heat ", "step": "step "})
+    assert_same(read(spoiled, tmp_path, kind), read(table(), tmp_path, kind))
+    with pytest.raises(InputError, match=r"columns \['heat'\] occur more than once"):
+        read(table().with_columns(pl.col("heat").alias("heat ")), tmp_path, kind)
+
+
+def test_whole_numbers_are_ids_however_they_are_stored(tmp_path):
+    numbers = [7.0, 7.0, 7.0, 12.0, 12.0]
+    assert read(table(episode=numbers), tmp_path, "parquet").ids == ("7", "12")
+
+
+@both_kinds
 @pytest.mark.parametrize(
     "changes",
     [
@@ -164,7 +181,7 @@ BAD = {
     "missing feature": ({"moisture": None}, ["feature 'moisture'", "found ['episode'", "schema"]),
     "missing columns": ({"action": None, "step": None}, ["column 'step', column 'action'"]),
     "misspelt feature": ({"heat": None, "Heat": [1.0] * 5}, ["'Heat' looks like 'heat'", "rename"]),
-    "misspelt subject": ({"subject": None, "Subject ": ["a"] * 5}, ["'Subject ' looks like 'subject'"]),
+    "misspelt subject": ({"subject": None, "Subject ": ["a"] * 5}, ["'Subject' looks like 'subject'"]),
     "step missing": ({"step": [0, 1, 3, 0, 1]}, ["row 3, step 3", "step 2 is missing", "fill it in"]),
     "first step missing": ({"step": [0, 1, 2, 1, 2]}, ["row 4, step 1", "begin at step 0", "missing"]),
     "steps from five": ({"step": [5, 6, 7, 5, 6]}, ["row 1, step 5", "0 or 1"]),
@@ -274,7 +291,9 @@ def test_errors_number_steps_as_the_table_does(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"episode": [1.0, 1.0, 1.0, 2.0, 2.0]}, "'episode': holds Float64; ids must be text or whole numbers"),
+        ({"episode": [1.5, 1.5, 1.5, 2.0, 2.0]}, "'episode': holds Float64; ids must be text or whole numbers"),
+        ({"episode": [1.0, 1.0, 1.0, None, 2.0]}, "'episode', row 4: the id is missing"),
+        ({"episode": [1.0, 1.0, 1.0, math.nan, 2.0]}, "'episode', row 4: the id is missing"),
         ({"heat": [[1.0]] * 5}, "'heat': holds List"),
     ],
 )

@@ -106,6 +106,13 @@ def test_plain_cells_are_left_alone(tmp_path):
         (b"sep=;\na;b\n1;2;3\n", StoreError, "line 3: has 3 cells"),
         (b"sep=;\na;b\n1,5;2\n3.5;4\n", InputError, r"column 'a', row 1 \(line 3\)"),
         (b"a;b\n1;2\n\n", None, ""),
+        (b"a,b\n1,2\n\n3,4\n", InputError, r"row 2 \(line 3\): is empty; take it out"),
+        (b"\n\na,b\n1,2\n,\n3,4\n", InputError, r"row 2 \(line 5\): is empty; take it out"),
+        (b"the ward's log\na,b\n1,2\n", StoreError, "line 1: has a single cell, unlike those after it; the first"),
+        (b"the ward's log,,\na,b,c\n1,2,3\n", InputError, "line 1: columns 2 and 3 have no name; the first line"),
+        (b"PAR1\0\0", StoreError, r"is a Parquet file and no text; end its name in \.parquet"),
+        (b"PK\x03\x04\0", StoreError, "is a spreadsheet or a packed folder and no text; save the sheet as CSV"),
+        (b"\xd0\xcf\x11\xe0\0", StoreError, "is a spreadsheet and no text; save the sheet as CSV"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_line_and_remedy(tmp_path, data, error, expected):
@@ -115,6 +122,28 @@ def test_what_cannot_be_told_is_refused_with_line_and_remedy(tmp_path, data, err
         return
     with pytest.raises(error, match=expected):
         read_frame(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run,x\na,1\nb,2\n\n\n",
+        "run,x\na,1\nb,2\n,\n , \n",
+        "\n \r\nrun,x\na,1\nb,2",
+        "run,x\ra,1\rb,2\r",
+        " run , x\na, 1\n b,2 \n",
+        "run,x,,\na,1,,\nb,2,,\n",
+        "\n\nsep=;\nrun;x\na;1\nb;2\n;\n",
+    ],
+)
+def test_what_surrounds_a_table_is_no_part_of_it(tmp_path, text):
+    frame = read_frame(write(tmp_path, text.encode()))
+    assert (frame.columns, frame.rows()) == (["run", "x"], [("a", "1"), ("b", "2")])
+
+
+def test_a_nameless_column_of_row_numbers_is_kept(tmp_path):
+    frame = read_frame(write(tmp_path, b",run,x\n0,a,1\n1,b,2\n"))
+    assert (frame.columns, frame.rows()) == (["", "run", "x"], [("0", "a", "1"), ("1", "b", "2")])
 
 
 def test_packed_tables_that_are_damaged_are_refused(tmp_path):

@@ -42,6 +42,9 @@ WRITTEN = {
     "month, slashes, halves": [f"{time:%m/%d/%Y %I:%M %p}" for time in ON_GRID],
     "day, slashes": [f"{time.day}/{time.month}/{time.year} {time.hour}:{time:%M}" for time in ON_GRID],
     "universal": [f"{time:%Y-%m-%dT%H:%M:%S.000}Z" for time in ON_GRID],
+    "universal, in a word": [f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in ON_GRID],
+    "month's name": [f"{time:%d-%b-%Y %H:%M}" for time in ON_GRID],
+    "month's name, joined": [f"{time:%d%b%Y:%H:%M:%S}".upper() for time in ON_GRID],
     "offset": [f"{time:%Y-%m-%d %H:%M}-0530" for time in ON_GRID],
     "typed": ON_GRID,
     "typed with zone": pl.Series(ON_GRID).dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Berlin"),
@@ -220,6 +223,27 @@ def test_first_schemas_find_the_grid_of_times(tmp_path, seconds, within):
     (tmp_path / "schema.yaml").write_text(draft_text(draft, "log.csv").replace('unit: "?"', "unit: u"))
     frame.write_csv(tmp_path / "log.csv")
     assert set(read_table(tmp_path / "log.csv", tmp_path / "schema.yaml").lengths) == {6}
+
+
+def test_a_changed_clock_is_a_problem_and_not_allowed_for():
+    """Where most times are exact, those after the change of the clock are no inexact ones: import refuses them."""
+    frame = workshop_with_times(0)
+    times = frame["time"].str.to_datetime().to_list()
+    late = [*times[:3], *(time + datetime.timedelta(hours=1) for time in times[3:6]), *times[6:]]
+    draft = guess_schema(frame.with_columns(time=pl.Series(late)), Hints(actions=DOSES))
+    (problem,) = draft.problems
+    assert (problem.kind, problem.refused, draft.columns.within) == ("gaps in steps", True, None)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{0.month}/{0.day}/31 {0.hour}:00", "{0:%Y-%m-%d %H:%M} CET", "{0.hour:02}:00:00", "0 days {0.hour:02}:00:00"],
+)
+def test_times_in_a_form_that_is_not_read_are_named(form):
+    frame = workshop_with_times(0)
+    times = [form.format(time) for time in frame["time"].str.to_datetime().to_list()]
+    with pytest.raises(InputError, match="'time': seems to hold times or lengths of time in a form that is not read"):
+        guess_schema(frame.with_columns(time=pl.Series(times)), Hints(actions=DOSES))
 
 
 def test_first_schemas_tell_of_gaps_in_times():

@@ -19,7 +19,7 @@ from ifonly.data.columns import TableColumns
 from ifonly.data.joins import join_tables
 from ifonly.data.labels import refuse_switches, require_features
 from ifonly.data.parsing import yaml_text
-from ifonly.data.plain import check_version, json_text, read_document, read_mapping
+from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
 from ifonly.data.schema import Schema
 from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_to_frame, frame_schema
 from ifonly.data.text_tables import TextForm, parse_text
@@ -266,7 +266,9 @@ def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None
     source = Path(path)
     if not source.name.lower().endswith(TABLE_ENDINGS):
         *endings, last = TABLE_ENDINGS
-        raise InputError(f"{source}: the name of a table ends in {', '.join(endings)} or {last}.")
+        raise InputError(
+            f"{source}: the name of a table ends in {', '.join(endings)} or {last}; save a spreadsheet as CSV."
+        )
     require_ordinary(source)
     try:
         data = source.read_bytes()
@@ -274,4 +276,14 @@ def read_frame_and_form(path: str | Path) -> tuple[pl.DataFrame, TextForm | None
         raise StoreError(f"{source}: cannot be read ({error.strerror}).") from None
     except MemoryError:
         raise StoreError(f"{source}: cannot be read, for it is larger than the memory.") from None
-    return (parse_parquet(source, data), None) if source.suffix.lower() == ".parquet" else parse_text(source, data)
+    if source.suffix.lower() != ".parquet":
+        return parse_text(source, data)
+    return _trimmed(source, parse_parquet(source, data)), None
+
+
+def _trimmed(source: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """Without spaces around names and texts, as databases fill them up to a length."""
+    names = [name.strip() for name in frame.columns]
+    if twice := repeated(names):
+        raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
+    return frame.rename(dict(zip(frame.columns, names, strict=True))).with_columns(pl.col(pl.String).str.strip_chars())

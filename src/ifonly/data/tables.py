@@ -203,6 +203,8 @@ def _place(row: int, steps: IntArray) -> str:
 
 def _texts(column: pl.Series) -> pl.Series:
     """Ids as text; whole numbers are written out, anything else is refused."""
+    if column.dtype.is_float() and _is_whole(column.cast(pl.Float64).fill_nan(None).drop_nulls()).all():
+        column = column.fill_nan(None).cast(pl.Int64)  # as pandas keeps them beside gaps
     if not (_is_text(column) or column.dtype.is_integer()):
         raise InputError(f"column {column.name!r}: holds {column.dtype}; ids must be text or whole numbers.")
     texts = column.cast(pl.String)

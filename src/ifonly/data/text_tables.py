@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Never
 
+import numpy as np
 import polars as pl
 
 from ifonly.data.plain import repeated
@@ -35,8 +36,17 @@ _WITH_POINT = r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$"
 _WITH_COMMA = r"^\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*$"
 _WITH_BOTH = r"^\s*[+-]?\d+(\.\d+)+,\d+\s*$|^\s*[+-]?\d+(,\d+)+\.\d+\s*$|^\s*[+-]?\d+(,\d+){2,}\s*$"
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
+_NAMELESS = "\x1fcolumn "
+_NAMES_FIRST = "the first line must hold the names of all columns: take out what stands above them"
+_FIRST_LINE = re.compile(r"(?:[ \t]*\r?\n)*")
 _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """Bytes that are no letters in Windows-1252."""
+_NO_TEXT = {
+    b"PAR1": ("a Parquet file", "end its name in .parquet"),
+    b"PK\x03\x04": ("a spreadsheet or a packed folder", "save the sheet as CSV, or unpack the table"),
+    b"\xd0\xcf\x11\xe0": ("a spreadsheet", "save the sheet as CSV"),
+}
+"""Other files that are taken for text, by how they begin."""
 MOST_UNPACKED, MOST_TIMES_UNPACKED = 100 * 2**20, 100
 """A packed table of more bytes and times its size than that repeats itself, and could fill the memory."""
 
@@ -63,15 +73,20 @@ def parse_text(source: Path, data: bytes) -> tuple[pl.DataFrame, TextForm]:
     """The table in the bytes of a file, packed with gzip or not, every cell as text; and how it was written.
 
     Cells stay what they are, so that ids such as 007 do; only decimal commas become points, in columns of numbers.
+    Empty lines before the header and empty rows at the end are no part of the table.
     """
     text, encoding = _decoded(source, _unpacked(source, data))
-    told = re.match(r"sep=(.)\r?\n", text)  # as spreadsheets write it
-    skipped = 1 if told else 0
-    text = text[told.end() :] if told else text
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # as some spreadsheets end lines
+    told = re.match(r"\s*sep=(.)\r?\n", text)  # as spreadsheets write it
+    begins = _FIRST_LINE.match(text, told.end() if told else 0)
+    assert begins is not None, "it matches nothing, too"
+    skipped = text.count("\n", 0, begins.end())
+    text = text[begins.end() :]
     if not text.strip():
         raise InputError(f"{source}: is empty.")
     separator = told[1] if told and told[1] in SEPARATORS else _separator(source, text)
-    frame = _parsed(source, text, separator, skipped)
+    frame = _without_empty_rows(source, _parsed(source, text, separator, skipped), skipped)
     no_commas = separator == "," and '"' not in text  # within cells
     frame, commas = (frame, False) if no_commas else _with_points(source, frame, skipped)
     return frame, TextForm(encoding, separator, commas)
@@ -103,6 +118,9 @@ def unmeasured(source: Path) -> StoreError:
 
 def _decoded(source: Path, data: bytes) -> tuple[str, str]:
     """The text, and the name of its encoding."""
+    for first, (kind, remedy) in _NO_TEXT.items():
+        if data.startswith(first):
+            raise StoreError(f"{source}: is {kind} and no text; {remedy}.")
     if data.startswith(codecs.BOM_UTF8):
         return _strictly(source, data, "utf-8-sig"), "UTF-8"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -198,15 +216,47 @@ def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFra
         if text.find("\n", 0, LETTERS_TRIED) < 0 and len(text) > LETTERS_TRIED:
             raise InputError(f"{source}: its first line has more than {LETTERS_TRIED:,} letters; is it a table?")
         header: list[str] = next(_rows(text[:LETTERS_TRIED], separator), [])
-        if twice := repeated(header):
+        names = [name.strip() or f"{_NAMELESS}{number}" for number, name in enumerate(header, 1)]
+        if twice := repeated(names):
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
         # polars leaves doubled quotes in column names as they are, so the names come from here.
-        return pl.read_csv(io.BytesIO(text.encode()), separator=separator, infer_schema_length=0, new_columns=header)
+        frame = pl.read_csv(io.BytesIO(text.encode()), separator=separator, infer_schema_length=0, new_columns=names)
+        return _with_names(source, frame.with_columns(pl.all().str.strip_chars()), skipped)
     except pl.exceptions.NoDataError:
         raise InputError(f"{source}: is empty.") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error):
         # The parser's own message may quote whole rows: patient data.
         raise StoreError(f"{source}: {_what_is_wrong(text, separator, skipped)}") from None
+
+
+def _with_names(source: Path, frame: pl.DataFrame, skipped: int) -> pl.DataFrame:
+    """The table without nameless columns that hold nothing, as after separators at ends of lines.
+
+    One that holds something is kept: programs write the numbers of rows so.
+    """
+    nameless = [name for name in frame.columns if name.startswith(_NAMELESS)]
+    empty = [name for name in nameless if _is_empty(frame[name]).all()]
+    named = [name for name in nameless if name not in empty]
+    if len(named) > 1:
+        numbers = " and ".join(name.removeprefix(_NAMELESS) for name in named[:2])
+        raise InputError(f"{source}: line {skipped + 1}: columns {numbers} have no name; {_NAMES_FIRST}.")
+    return frame.drop(empty).rename(dict.fromkeys(named, ""))
+
+
+def _without_empty_rows(source: Path, frame: pl.DataFrame, skipped: int) -> pl.DataFrame:
+    """The table without empty rows at its end; between others, where one would shift all that follow, it is refused."""
+    rows = _is_empty(frame.to_series()).arg_true().to_numpy()  # of which alone others are looked at
+    empty = rows[frame[rows].select(pl.all_horizontal(pl.all().fill_null("") == "")).to_series().to_numpy()]
+    filled = np.setdiff1d(np.arange(frame.height), empty)
+    height = int(filled[-1]) + 1 if filled.size else 0
+    if height and empty.size and empty[0] < height:
+        line = int(empty[0]) + 2 + skipped
+        raise InputError(f"{source}: row {int(empty[0]) + 1} (line {line}): is empty; take it out.")
+    return frame.head(height)
+
+
+def _is_empty(cells: pl.Series) -> pl.Series:
+    return cells.fill_null("") == ""
 
 
 def _what_is_wrong(text: str, separator: str, skipped: int) -> str:
@@ -216,6 +266,8 @@ def _what_is_wrong(text: str, separator: str, skipped: int) -> str:
     try:
         for number, row in enumerate(rows):
             header = len(row) if number == 0 else header
+            if len(row) > header == 1:
+                return f"line {skipped + 1}: has a single cell, unlike those after it; {_NAMES_FIRST}."
             if len(row) > header:
                 return (
                     f"line {begins + skipped}: has {len(row)} cells, more cells than the header ({header}); put cells "

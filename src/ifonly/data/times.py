@@ -29,14 +29,19 @@ _OTHER_WORDS = {
 }
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-z]+)\s*")
-_DAY = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAY = (
+    r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}|"
+    rf"\d{{1,2}}[- ]?(?i:{'|'.join(_MONTHS)})[- ]?\d{{4}}"
+)
 _SLASHED = r"(\d{1,2})/(\d{1,2})/\d{4}"
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
 _HALF = r"[AaPp]\.?[Mm]\.?"
-_ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
-_TIME = rf"(?:[T ,]\s*({_CLOCK})\s*({_HALF})?\s*({_ZONE})?)?"
+_ZONE = r"Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?"
+_TIME = rf"(?:[T ,:]\s*({_CLOCK})\s*({_HALF})?\s*({_ZONE})?)?"
 TIMESTAMP = rf"^\s*({_DAY}){_TIME}\s*$"
-"""ISO 8601, such as 2031-01-31 14:00, 2031-01-31T14:00:05.25+01:00, or a date alone; or 31.01.2031 for the day."""
+"""ISO 8601, such as 2031-01-31 14:00, 2031-01-31T14:00:05.25+01:00, or a date alone; or 31.01.2031 or
+31-Jan-2031 for the day."""
 SLASHED = rf"^\s*({_SLASHED.replace('(', '(?:')}){_TIME}\s*$"
 """01/31/2031 2:00 PM, or 31/01/2031 14:00: a column has either all its days so, or none."""
 
@@ -153,6 +158,8 @@ def _minutes(day_first: bool | None) -> pl.Expr:
     day = pl.col("day").str.replace(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})$", "$3-$2-$1")
     if day_first is not None:
         day = day.str.replace(r"^(\d{1,2})/(\d{1,2})/(\d{4})$", "$3-$2-$1" if day_first else "$3-$1-$2")
+    for number, month in enumerate(_MONTHS, 1):
+        day = day.str.replace(rf"(?i)^(\d{{1,2}})[- ]?{month}[- ]?(\d{{4}})$", f"$2-{number}-$1")
     day = day.str.replace(r"^(\d{4})/(\d{1,2})/(\d{1,2})$", "$1-$2-$3")
     clock = pl.col("clock").fill_null("00:00").str.extract(r"^(\d+:\d\d)").str.pad_start(5, "0")
     text = day + " " + clock
@@ -177,7 +184,7 @@ def _seconds() -> pl.Expr:
 
 def _zone_offset() -> pl.Expr:
     """How far the zone is ahead of universal time; 0 where there is none."""
-    digits = pl.col("zone").str.slice(1).str.replace(":", "", literal=True).str.pad_end(4, "0")
+    digits = pl.col("zone").str.extract(r"^[+-](.*)$").str.replace(":", "", literal=True).str.pad_end(4, "0")
     size = digits.str.slice(0, 2).cast(pl.Float64) * 3600 + digits.str.slice(2, 2).cast(pl.Float64) * 60
     return pl.when(pl.col("zone").str.starts_with("-")).then(-size).otherwise(size).fill_null(0.0)
 
@@ -198,6 +205,16 @@ def require_one_kind(column: pl.Series) -> None:
         raise InputError(
             f"column {column.name!r}, row {row + 1}: some times have a zone and some have none; give all of them "
             "one, or none."
+        )
+
+
+def require_known_form(column: pl.Series, *, is_time: bool) -> None:
+    """Refuse what is a time, or looks like one that is not read: 5/1/31 8:00, 2031-05-01 8:00 CET or 04:00:00."""
+    alike = column.str.contains(r"\d[:/]\d").sum()
+    if is_time or 2 * alike > len(column):
+        raise InputError(
+            f"column {column.name!r}: seems to hold times or lengths of time in a form that is not read; write times "
+            f"as {EXAMPLES}, and lengths of time as numbers, such as hours since the start."
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ifonly.data.columns import DoseColumn
 from ifonly.data.doses import plausible_doses
-from ifonly.data.drafts.guesses import guess_unit
+from ifonly.data.drafts.guesses import guess_unit, has_signs
 from ifonly.data.drafts.roles import SHARE_OF_ZEROS, Reading, without_slips
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import repeated
@@ -67,11 +67,12 @@ def _categories(reading: Reading) -> ActionGuess:
             f"{MOST_LABELS}. Group them, or name another column: --column action=NAME."
         )
     counts = found.replace_strict(labels, list(range(len(labels)))).to_numpy()
+    note = "; if they are doses, write plain numbers, without units" if has_signs(reading) else ""
     return ActionGuess(
         space=ActionSpace.categories(labels),
         column=reading.name,
         doses=(),
-        reasons={reading.name: f"{len(labels)} labels, without an order"},
+        reasons={reading.name: f"{len(labels)} labels, without an order{note}"},
         counts=np.bincount(counts, minlength=len(labels)),
     )
 

@@ -80,6 +80,9 @@ def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles)
         text = f"{_count(copies, 'row')} {repeats} another one exactly; drop what is double."
         yield TableProblem("duplicate rows", None, copies, text, True)
     episodes = readings[roles.episode].texts
+    if sum(_begins_with_text(reading) for reading in readings.values()) > 1:
+        text = "row 1 holds texts above numbers, as a row of units or a second header does; take it out."
+        yield TableProblem("text above numbers", None, 1, text, True)
     steps = Steps.of(episodes, readings[roles.step])
     lengths = np.diff(np.append(steps.first, len(episodes)))
     if single := int((lengths == 1).sum()):
@@ -98,6 +101,10 @@ def _of_rows(frame: pl.DataFrame, readings: Mapping[str, Reading], roles: Roles)
     if (steps.order != np.arange(len(episodes))).any():
         text = "rows are not in order; sort the table by episode and step."
         yield TableProblem("not sorted", None, int((steps.order != np.arange(len(episodes))).sum()), text, True)
+
+
+def _begins_with_text(reading: Reading) -> bool:
+    return reading.is_numeric and bool(reading.wrong[0]) and int(reading.wrong.sum()) == 1
 
 
 def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: Reading) -> Iterator[TableProblem]:
@@ -269,8 +276,8 @@ def guess_schema(frame: pl.DataFrame, hints: Hints | None = None) -> Draft:
     schema = _schema(features, actions, length, unit)
     return Draft(
         rows=frame.height,
-        episodes=int(episodes.n_unique()),
-        subjects=int((readings[roles.subject].texts if roles.subject else episodes).n_unique()),
+        episodes=int(episodes.drop_nulls().n_unique()),
+        subjects=int((readings[roles.subject].texts if roles.subject else episodes).drop_nulls().n_unique()),
         schema=schema,
         columns=columns,
         features=features,
@@ -312,7 +319,9 @@ def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGu
         "doses": actions.doses,
     }
     if steps.is_date:
-        return _on_clock(found, TableColumns(**named), reach(steps.numbers, episodes, found.spacing or 1.0))
+        # Where most times are exact, the others are gaps or a changed clock: problems, and nothing to be allowed for.
+        within = reach(steps.numbers, episodes, found.spacing or 1.0) if found.wobbles else None
+        return _on_clock(found, TableColumns(**named), within)
     counted = found.spacing in (None, 1.0) and found.begin_alike and found.begins[0] in (0.0, 1.0)
     spacing = None if counted else found.spacing
     columns = TableColumns(**named, spacing=spacing)

@@ -52,6 +52,13 @@ MOST_WORDS, FEWEST_EPISODES = 10, 5
 WITH_SIGNS = r"^\s*[<>~]?=?\s*[+-]?\d+(?:[.,]\d+)?\s*(?:[^\d\s.,:/-]\S{0,11})?\s*$"
 """A number with its unit, or with a sign of comparison."""
 
+PARTED = r"^\s*(?:[+-]?\d{1,3}(?:['\x{2019}\s\x{a0}\x{202f}]\d{3})+(?:[.,]\d+)?|\x{2212}?\d+(?:[.,]\d+)?)\s*$"
+"""A number with a sign between its thousands, or a minus that is no hyphen."""
+
+SWITCHES = ({"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"}, {"off", "on"})
+NO = ("no", "n", "false", "f", "off")
+"""Words for on and off; features are about the other one."""
+
 FENCE = 1.0
 """Plausible ranges reach this many widths of the middle 98 % beyond it."""
 
@@ -81,16 +88,18 @@ def guess_labels(reading: Reading, episodes: pl.Series) -> LabelGuess | None:
     """
     if reading.is_numeric or reading.is_date or not reading.is_complete or not 2 <= reading.distinct <= MOST_WORDS:
         return None
-    if set(words(reading.name)) & set(OUTCOME_WORDS) or _has_signs(reading):
+    if set(words(reading.name)) & set(OUTCOME_WORDS) or has_signs(reading):
         return None
     counts = pl.DataFrame({"word": reading.texts, "episode": episodes}).group_by("word").agg(pl.len(), _episodes())
     if counts["episode"].min() < FEWEST_EPISODES:  # type: ignore[operator]
         return None
     found = counts.sort(["len", "word"], descending=[True, False])["word"].to_list()
+    if {word.casefold() for word in found} in SWITCHES:
+        found.sort(key=lambda word: word.casefold() not in NO)
     fixed = is_constant_within(reading.texts, episodes)
     kind: Kind = "static" if fixed else "contextual"
     why = "a word per episode" if fixed else "a word per step; check that no action changes it"
-    reason = f"{why}; compared with the most frequent of {len(found)}"
+    reason = f"{why}; compared with {'no' if found[0].casefold() in NO else f'the most frequent of {len(found)}'}"
     try:
         column = LabelColumn(reading.name, tuple(found))
         features = [Feature(name, kind, scaling="none", plausible=(0.0, 1.0)) for name in column.features]
@@ -130,18 +139,23 @@ def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
     if reading.missing.all():
         return "holds no value at all"
     if reading.distinct < 2:
-        return "text, no number"
-    if _has_signs(reading):
-        return "numbers with signs or units beside them; to use it, write plain numbers"
+        return "the same text throughout, lists or the like: no number"
+    if has_signs(reading):
+        return "numbers with units, or with signs that are not read; to use it, write plain numbers"
     if reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
-        return "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME"
+        return (
+            "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME; if it "
+            "is a kind of episode, list its words as `labels` under `table`"
+        )
     if reading.distinct <= MOST_WORDS:
         return "text, with empty cells or words of few episodes; to use it, list its words as `labels` under `table`"
     return "text, no number"
 
 
-def _has_signs(reading: Reading) -> bool:
-    """Whether most texts are numbers with the same thing beside them: 5 %, 7 %, but not 1st, 2nd, 3rd."""
+def has_signs(reading: Reading) -> bool:
+    """Whether most texts are numbers with the same thing beside them - 5 %, 7 %, but not 1st, 2nd, 3rd - or in them."""
+    if float(reading.texts.str.contains(PARTED).mean() or 0.0) >= HALF:  # type: ignore[arg-type]
+        return True
     numbers = reading.texts.drop_nulls().filter(reading.texts.drop_nulls().str.contains(WITH_SIGNS))
     beside = numbers.str.replace(r"[+-]?\d+(?:[.,]\d+)?", "").str.strip_chars()
     most = int(beside.value_counts()["count"].max() or 0)  # type: ignore[arg-type]

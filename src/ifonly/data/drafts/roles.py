@@ -21,7 +21,7 @@ from ifonly.data.drafts.names import (
     TREATMENT_NAMES,
 )
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.data.times import EXAMPLES, holds_times, require_one_kind, seconds_of
+from ifonly.data.times import EXAMPLES, holds_times, require_known_form, require_one_kind, seconds_of
 from ifonly.errors import InputError
 
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
@@ -225,12 +225,16 @@ class Steps:
             return round_distance(self.differences)
         return found
 
+    @cached_property
+    def wobbles(self) -> bool:
+        """Whether steps are times that are mostly off their grid."""
+        return self.is_clock and self.spacing is not None and self._share_near(self.spacing, EXACTLY) < REGULAR
+
     @property
     def is_uneven(self) -> pl.Series:
         """Which distances are not the usual one [N - E]; where times are off their grid, not even nearly."""
         assert self.spacing is not None, "there is a usual one"
-        wobbles = self.is_clock and self._share_near(self.spacing, EXACTLY) < REGULAR
-        return (self.differences - self.spacing).abs() > (NEAR if wobbles else EXACTLY) * self.spacing
+        return (self.differences - self.spacing).abs() > (NEAR if self.wobbles else EXACTLY) * self.spacing
 
     @property
     def regularity(self) -> float:
@@ -274,6 +278,10 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
             f"table: column {hints.step!r} holds neither numbers nor times such as {EXAMPLES}, so that it cannot tell "
             "the order of steps."
         )
+    if hints.episode and readings[hints.episode].distinct == len(readings[hints.episode].texts):
+        raise InputError(
+            f"table: every row has another id in column {hints.episode!r}; a table holds a row per step of an episode."
+        )
     taken = {column for column in named if column is not None}
     episode, step = _episode_and_step(readings, hints, taken)
     if readings[step].is_date:
@@ -295,11 +303,13 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
     scores = {
         (one.name, two.name): _score(one, two, hints) for one in episodes for two in steps if one.name != two.name
     }
-    best = max(scores, key=lambda pair: scores[pair], default=None)
-    if best is None or scores[best] <= 0:
-        for reading in free:
-            if reading.is_date and not reading.values.size:
-                require_one_kind(reading.texts)
+    best = max((pair for pair in scores if scores[pair] > 0), key=lambda pair: scores[pair], default=None)
+    for reading in [reading for reading in free if not reading.values.size]:
+        # Whose steps cannot be read: another column would only look like steps by chance.
+        if _rank(reading.name, STEP_NAMES) > (_rank(best[1], STEP_NAMES) if best else 0.0):
+            require_one_kind(reading.texts)
+            require_known_form(reading.texts.rename(reading.name), is_time=reading.is_date)
+    if best is None:
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "

@@ -11,8 +11,10 @@ from made_courses import helpful, linear_problem, linear_slopes
 
 from ifonly.errors import InputError
 from ifonly.evidence import coupling, examine
-from ifonly.evidence.coupling import CORRELATIONS, NormalScores
+from ifonly.evidence.check.sample import prior_of
+from ifonly.evidence.coupling import CORRELATIONS
 from ifonly.models.noise import make_prior
+from ifonly.models.normal_scores import NormalScores
 from ifonly.problem import EnsembleProblem
 from ifonly.query import Query
 from ifonly.records import from_plain, to_plain
@@ -72,7 +74,9 @@ def test_variances_are_those_of_the_closed_form() -> None:
         assert (one.high - one.low) / (2 * 1.6449) == pytest.approx(deviation, rel=0.05)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "independent", "laplace", "student", "independent-student"])
+@pytest.mark.parametrize(
+    "kind", ["gaussian", "independent", "laplace", "student", "independent-student", "student-margins"]
+)
 def test_scores_of_every_prior_are_standard_normal_and_go_back(kind: str) -> None:
     problem = random_problem(3, model_kind="location-scale", state_size=3)
     prior = make_prior(kind, 3).double()
@@ -81,7 +85,7 @@ def test_scores_of_every_prior_are_standard_normal_and_go_back(kind: str) -> Non
             parameter.add_(torch.tensor(0.3))
     model = problem.model
     model.prior = prior
-    table = NormalScores.of(model)
+    table = NormalScores.of(model.prior)
     draws = prior.sample((40_000,), generator=torch.Generator().manual_seed(0)).detach()
     scores = table.of_noise(draws)
     for level in (0.001, 0.05, 0.3, 0.5, 0.9, 0.999):
@@ -97,7 +101,7 @@ def test_scores_of_every_prior_are_standard_normal_and_go_back(kind: str) -> Non
 
 def test_normal_noise_is_its_own_score() -> None:
     problem = linear_problem(0, state_size=2)
-    table = NormalScores.of(problem.model)
+    table = NormalScores.of(prior_of(problem.model))
     noise = torch.linspace(-7, 7, 41, dtype=torch.float64).unsqueeze(1).expand(-1, 2)
     assert torch.allclose(table.of_noise(noise), noise, atol=1e-5)
 

@@ -39,7 +39,7 @@ MODELS = {
     "post-nonlinear": PostNonlinear(SCHEMA, hidden=(8,), prior="independent", activation="softplus"),
     "flow": MonotoneFlow(SCHEMA, hidden=(8, 8, 4), lipschitz=(1.0, 0.1, 0.1, 0.1)),
     "residual, student": LocationScale(SCHEMA, hidden=(8,), residual="diagonal", prior="student"),
-    "residual, tails": LocationScale(SCHEMA, hidden=(8,), residual="identity", prior="independent-student"),
+    "residual, tails": LocationScale(SCHEMA, hidden=(8,), residual="identity", prior="student-margins"),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 

@@ -4,6 +4,7 @@ from torch import distributions
 
 from ifonly.errors import InputError
 from ifonly.models.noise import PRIORS, Gaussian, make_prior
+from ifonly.models.normal_scores import NormalScores
 
 SIZE = 3
 
@@ -27,7 +28,10 @@ def reference(name: str, prior) -> distributions.Distribution:
     return distributions.Independent(family(zero, prior.log_scale.exp()), 1)
 
 
-@pytest.mark.parametrize("name", [name for name in PRIORS if name != "student"])  # torch has no multivariate t
+WITHOUT_TWIN = ("student", "student-margins")  # torch has neither a multivariate t nor a copula
+
+
+@pytest.mark.parametrize("name", [name for name in PRIORS if name not in WITHOUT_TWIN])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 1, 4)])
 def test_density_and_covariance_are_those_of_torch(name, shape):
     prior = random_prior(name)
@@ -116,3 +120,58 @@ def test_an_impossible_covariance_is_refused(covariance, message):
     prior = Gaussian(SIZE).double()
     with pytest.raises(InputError, match=message):
         prior.set_covariance(covariance.double())
+
+
+def test_student_margins_are_on_their_own_what_independent_ones_are():
+    together, apart = random_prior("student-margins"), make_prior("independent-student", SIZE).double()
+    with torch.no_grad():
+        apart.log_scale.copy_(together.log_scale)
+        apart.log_freedom.copy_(together.log_freedom)
+        noise = 3 * torch.randn(50, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        assert torch.equal(together.entry_log_prob(noise), apart.entry_log_prob(noise))
+        assert not torch.allclose(together.log_prob(noise), apart.log_prob(noise), atol=0.1)
+        assert torch.allclose(together.covariance().diagonal(), apart.covariance().diagonal(), rtol=1e-12)
+        draws = together.sample((40_000,), generator=torch.Generator().manual_seed(0))
+        together.lower.zero_()
+        assert torch.equal(together.log_prob(noise), apart.log_prob(noise))
+        assert torch.allclose(together.covariance(), apart.covariance(), atol=1e-9)
+    scores = NormalScores.of(apart).of_noise(draws)
+    for level in (0.01, 0.2, 0.5, 0.8, 0.99):
+        wanted = torch.special.ndtri(torch.tensor(level, dtype=torch.float64))
+        share = (scores < wanted).double().mean(0)
+        assert ((share - level).abs() < 5 * (level * (1 - level) / len(draws)) ** 0.5).all()
+
+
+def test_the_joint_density_of_student_margins_has_their_margins():
+    """Summed over the second entry, the density of two is that of the first alone; so is that of measured entries."""
+    prior, pair = random_prior("student-margins", seed=3), make_prior("student-margins", 2).double()
+    with torch.no_grad():
+        for name in ("log_scale", "log_freedom"):
+            getattr(pair, name).copy_(getattr(prior, name)[:2])
+        pair.lower.copy_(prior.lower[:2, :2])
+        even = torch.linspace(-12, 12, 20_001, dtype=torch.float64)
+        other = torch.sinh(even)  # far out into the tails
+        for first in (-2.0, 0.3, 4.0):
+            noise = torch.stack([torch.full_like(other, first), other], dim=1)
+            total = torch.trapezoid(pair.log_prob(noise).exp() * torch.cosh(even), even)
+            assert float(total) == pytest.approx(float(pair.entry_log_prob(noise[:1])[0, 0].exp()), rel=1e-3)
+        noise = torch.randn(20, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        measured = torch.tensor([True, True, False]).expand(20, -1)
+        assert torch.allclose(prior.marginal_log_prob(noise, measured), pair.log_prob(noise[:, :2]), atol=1e-9)
+        assert torch.allclose(prior.marginal_log_prob(noise, measured | True), prior.log_prob(noise), atol=1e-12)
+        nothing = prior.marginal_log_prob(noise, measured & False)
+    assert torch.allclose(nothing, torch.zeros(20).double(), atol=1e-12)
+
+
+def test_student_margins_learn_how_noise_goes_together():
+    true, found = random_prior("student-margins", seed=5), make_prior("student-margins", SIZE).double()
+    draws = true.sample((20_000,), generator=torch.Generator().manual_seed(0)).detach()
+    with torch.no_grad():
+        found.log_scale.copy_(true.log_scale)
+        found.log_freedom.copy_(true.log_freedom)
+    found.correlate(draws)
+    wanted, learned = ((prior.factor() @ prior.factor().mT).detach() for prior in (true, found))
+    assert float((wanted - torch.eye(SIZE)).abs().max()) > 0.3
+    assert torch.allclose(learned, wanted, atol=0.03)
+    assert found.log_prob(draws).mean() > found.entry_log_prob(draws).sum(-1).mean() + 0.05
+    assert (torch.linalg.eigvalsh(found.covariance()) > 0).all()

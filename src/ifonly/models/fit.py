@@ -22,6 +22,7 @@ from ifonly.errors import FitError, InputError
 from ifonly.models.adam import Adam
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.fit_report import DataCounts, FitReport, FitSettings
+from ifonly.models.noise import StudentMargins
 from ifonly.progress import Progress, Tick, silent
 
 __all__ = ["DataCounts", "FitReport", "FitSettings", "evaluate", "fit"]
@@ -238,7 +239,7 @@ def objective(model: TrainableModel, rows: EncodedTransitions, settings: FitSett
 @torch.no_grad()
 def correlate(model: TrainableModel, rows: EncodedTransitions, settings: FitSettings) -> None:
     """Let the noise prior's entries go together as the noise of these rows does, where the fit has left that open."""
-    if settings.density == "margins":
+    if settings.density == "margins" or isinstance(model.prior, StudentMargins):
         noise = torch.cat([model.abduct(*batch[:4]) for batch in rows.batches()])
         model.prior.correlate(noise, rows.measured)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ifonly.errors import InputError
+from ifonly.models.normal_scores import NormalScores
 
 
 class NoisePrior(nn.Module, ABC):
@@ -44,6 +45,10 @@ class NoisePrior(nn.Module, ABC):
     @abstractmethod
     def covariance(self) -> Tensor:
         """Covariance matrix [D, D]."""
+
+    def variances(self) -> Tensor:
+        """The variance of each entry [D]."""
+        return self.covariance().diagonal()
 
 
 class Gaussian(NoisePrior):
@@ -261,13 +266,94 @@ class IndependentStudent(_Independent):
         )
 
 
+class StudentMargins(IndependentStudent):
+    """Student's t with a scale and tail per feature, that go together as normal scores with some correlation do.
+
+    A Gaussian copula: what each entry is like on its own is untouched by how entries go together, which no training
+    learns; `correlate` does, afterwards. Fresh ones are independent.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.lower = nn.Parameter(torch.zeros(size, size))
+
+    def initialize(self) -> None:
+        """Start from unit scales, eight degrees of freedom and independence."""
+        super().initialize()
+        nn.init.zeros_(self.lower)
+
+    def factor(self) -> Tensor:
+        """The Cholesky factor [D, D] of the scores' correlation."""
+        factor = torch.tril(self.lower, diagonal=-1) + torch.eye(len(self.lower)).to(self.lower)
+        unit: Tensor = factor / factor.norm(dim=-1, keepdim=True)
+        return unit
+
+    @torch.no_grad()
+    def correlate(self, noise: Tensor, measured: Tensor | None = None) -> None:
+        """As `NoisePrior` says: by the correlation of ranks."""
+        factor = torch.linalg.cholesky(rank_correlation(noise, measured))
+        self.lower.copy_(torch.tril(factor / factor.diagonal().unsqueeze(1), diagonal=-1))
+
+    def log_prob(self, noise: Tensor) -> Tensor:
+        """Log density [...]."""
+        return super().log_prob(noise) + self._together(noise, torch.ones_like(noise, dtype=torch.bool))
+
+    def marginal_log_prob(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """As `NoisePrior` says."""
+        return super().marginal_log_prob(noise, measured) + self._together(noise, measured)
+
+    def _together(self, noise: Tensor, measured: Tensor) -> Tensor:
+        """The log density [...] of the copula of the measured entries of noise [..., D]."""
+        if not self.lower.any():
+            return noise.new_zeros(noise.shape[:-1])
+        factor = self.factor()
+        scores = torch.where(measured, NormalScores.of(self).of_noise(noise.double()), 0.0).to(noise.dtype)
+        alone = -0.5 * (scores.square() + math.log(2 * math.pi) * measured).sum(-1)
+        return marginal_normal(factor @ factor.mT, scores, measured) - alone
+
+    def covariance(self) -> Tensor:
+        """Covariance matrix [D, D], by the expansion of noise in Hermite polynomials of its score (Mehler's formula).
+
+        Cut off after so many terms, which leaves it positive definite; variances are exact.
+        """
+        table, variances = NormalScores.of(self), self.variances()
+        scores = torch.linspace(-8, 8, 4001, dtype=torch.float64, device=variances.device)
+        noise = table.to_noise(scores.unsqueeze(1).expand(-1, len(variances)))  # [n, D]
+        weights = torch.exp(-0.5 * scores.square()) / math.sqrt(2 * math.pi) * (scores[1] - scores[0])
+        factor = self.factor().double()
+        correlation = factor @ factor.mT
+        before, now = torch.zeros_like(scores), torch.ones_like(scores)
+        found, power = torch.zeros_like(correlation), torch.ones_like(correlation)
+        for degree in range(1, HERMITE + 1):
+            following = (scores * now - math.sqrt(degree - 1) * before) / math.sqrt(degree)
+            before, now, power = now, following, power * correlation
+            terms = (weights * now) @ noise
+            found = found + terms.unsqueeze(1) * terms * power
+        return torch.where(torch.eye(len(found), dtype=torch.bool, device=found.device), variances.double(), found).to(
+            variances
+        )
+
+    def variances(self) -> Tensor:
+        """As `NoisePrior` says."""
+        return super().covariance().diagonal()
+
+    def sample(self, shape: Sequence[int], *, generator: torch.Generator) -> Tensor:
+        """Draws [*shape, D]: correlated scores, each turned into the noise that has it."""
+        scores = _normal((*shape, self.log_scale.numel()), self.log_scale, generator) @ self.factor().mT
+        return NormalScores.of(self).to_noise(scores.double()).to(self.log_scale)
+
+
 PRIORS: dict[str, type[Gaussian | IndependentGaussian | Laplace | Student | IndependentStudent]] = {
     "gaussian": Gaussian,
     "independent": IndependentGaussian,
     "laplace": Laplace,
     "student": Student,
     "independent-student": IndependentStudent,
+    "student-margins": StudentMargins,
 }
+
+HERMITE = 40
+"""Terms of the expansion behind a covariance of noise that goes together by its scores."""
 
 
 def make_prior(name: str, size: int) -> NoisePrior:

@@ -41,9 +41,9 @@ RECIPES = {
     for recipe in (
         Recipe("paper", lipschitz=(1.0, 0.1), density="joint", strengths=(0.0,)),
         Recipe("plain"),
-        Recipe("plain-tails", prior="independent-student"),
+        Recipe("plain-tails", prior="student-margins"),
         Recipe("residual", residual="diagonal"),
-        Recipe("residual-tails", residual="diagonal", prior="independent-student"),
+        Recipe("residual-tails", residual="diagonal", prior="student-margins"),
     )
 }
 """The paper's limits; networks without limits; next to a state that persists; each with Gaussian or heavier tails."""

@@ -34,6 +34,7 @@ from ifonly.models.noise import (
     IndependentStudent,
     Laplace,
     Student,
+    StudentMargins,
     marginal_lengths,
     marginal_normal,
     standard_normal,
@@ -391,7 +392,7 @@ class _Stacked(NetworkModel):
         return self.perceptrons([getattr(network, _WEIGHTS) for network in networks], inputs)
 
 
-class _Gaussian(Gaussian):
+class _Factored(Gaussian):
     def factor(self) -> Tensor:
         return torch.tril(self.lower, diagonal=-1) + torch.diag_embed(self.log_diagonal.exp())
 
@@ -399,6 +400,8 @@ class _Gaussian(Gaussian):
         scales: Tensor = self.factor().norm(dim=-1)
         return scales.unsqueeze(1)
 
+
+class _Gaussian(_Factored):
     def log_prob(self, noise: Tensor) -> Tensor:
         white = torch.linalg.solve_triangular(self.factor(), noise.mT, upper=False).mT
         return standard_normal(white) - self.log_diagonal.sum(-1, keepdim=True)
@@ -408,17 +411,10 @@ class _Gaussian(Gaussian):
         return marginal_normal((factor @ factor.mT).unsqueeze(1), noise, measured)
 
 
-class _Student(Student):
+class _Student(_Factored, Student):
     def entry_log_prob(self, noise: Tensor) -> Tensor:
         deviations = self.deviations()
         return student((noise / deviations).square(), self.freedom().unsqueeze(-1), 1) - deviations.log()
-
-    def factor(self) -> Tensor:
-        return torch.tril(self.lower, diagonal=-1) + torch.diag_embed(self.log_diagonal.exp())
-
-    def deviations(self) -> Tensor:
-        scales: Tensor = self.factor().norm(dim=-1)
-        return scales.unsqueeze(1)
 
     def log_prob(self, noise: Tensor) -> Tensor:
         white = torch.linalg.solve_triangular(self.factor(), noise.mT, upper=False).mT
@@ -431,6 +427,11 @@ class _Student(Student):
         return student(lengths, self.freedom(), measured.sum(-1)) - log_det
 
 
+class _StudentMargins(StudentMargins):
+    def _together(self, noise: Tensor, measured: Tensor) -> Tensor:
+        return noise.new_zeros(noise.shape[:-1])  # in training, as it was initialised
+
+
 class _Distortion(Distortion):
     def transform(self) -> MonotonicRQSTransform:
         form = self.form
@@ -438,7 +439,12 @@ class _Distortion(Distortion):
         return MonotonicRQSTransform(widths, heights, slopes, form.reach, 1 / form.steepness)
 
 
-_TWINS: dict[type[nn.Module], type[nn.Module]] = {Gaussian: _Gaussian, Student: _Student, Distortion: _Distortion}
+_TWINS: dict[type[nn.Module], type[nn.Module]] = {
+    Gaussian: _Gaussian,
+    Student: _Student,
+    StudentMargins: _StudentMargins,
+    Distortion: _Distortion,
+}
 
 _ROWS: tuple[type[nn.Module], ...] = (IndependentGaussian, Laplace, IndependentStudent, Skip)
 """Parts whose weights are rows [D] that broadcast: with members [K, 1, D] they need no twin."""

@@ -139,6 +139,8 @@ def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advic
         return _about_shape(finding, figures)
     if kind == "coverage_ahead" and "coverage" in doubted:
         return WIDTH
+    if kind == "coverage_ahead" and "noise_together" in doubted:
+        return USUAL["noise_together"]  # features that surprise together drive courses apart, or hold them together
     return USUAL[kind]
 
 

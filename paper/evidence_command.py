@@ -9,10 +9,12 @@ import typer
 
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output
+from ifonly.errors import InputError
 from ifonly.files import available_cores
 from paper.command_parts import Json, Workers, as_table, repeated, whole_number
+from paper.evidence_archive import add_to_archive, read_archive
 from paper.evidence_page import all_tables, fill_page, findings
-from paper.evidence_study import carry_out, cells_of, read_cells
+from paper.evidence_study import Cell, carry_out, cells_of, read_cells
 from paper.evidence_tables import answers_table
 from paper.verdicts import Judged, final_rule, write_rule
 from paper.worlds import PLAIN, WORLDS
@@ -25,9 +27,9 @@ QUICK_EPISODES, EPISODES = [60], [500]
 
 def evidence(
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option("--out", metavar="FOLDER", help="Where cells are kept; those that it holds are not repeated."),
-    ],
+    ] = None,
     world: Annotated[list[str] | None, repeated("--world", ", ".join(WORLDS))] = None,
     variant: Annotated[
         list[str] | None, repeated("--variant", "plain, column, constant or drift, and others for sepsis")
@@ -49,13 +51,20 @@ def evidence(
     ] = None,
     workers: Workers = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little of everything: minutes, to see it work.")] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="One small file of cells: those of the folder are added to it. Without --out nothing is measured.",
+        ),
+    ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the tables of all that the folder holds into this page."),
+        typer.Option(metavar="FILE", help="Also write tables of all that archive or folder hold into this page."),
     ] = None,
     rule: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the rule that all cells of the folder give into this file."),
+        typer.Option(metavar="FILE", help="Also write the rule that all cells of archive or folder give into it."),
     ] = None,
     json: Json = False,
 ) -> ExitCode:
@@ -69,8 +78,11 @@ def evidence(
     python -m paper evidence --quick --out runs/quick
     python -m paper evidence --world glucose --world battery --seed 1 --out runs/evidence --workers 4
     python -m paper evidence --episodes 500 --episodes 150 --out runs/evidence --page docs/evidence-study.md
-    python -m paper evidence --out runs/evidence --rule src/ifonly/result/verdict.yaml
+    python -m paper evidence --seed 2 --out runs/evidence --archive paper/measured/evidence.jsonl.gz
+    python -m paper evidence --archive paper/measured/evidence.jsonl.gz --rule rule.yaml
     """
+    if out is None and archive is None:
+        raise InputError("evidence: say where cells are kept: --out FOLDER, --archive FILE, or both.")
     stated = {"asked": asked, "seconds": seconds}
     settings = (QUICK if quick else USUAL) | {name: value for name, value in stated.items() if value is not None}
     cells = cells_of(
@@ -80,16 +92,22 @@ def evidence(
         episodes or (QUICK_EPISODES if quick else EPISODES),
         **settings,
     )
-    with progress_bars() as bars:
-        done = carry_out(cells, out, workers=workers or available_cores(), progress=bars)
-    written = _write(out, page, rule)
+    done, held = [], []
+    if out is not None:
+        with progress_bars() as bars:
+            done = carry_out(cells, out, workers=workers or available_cores(), progress=bars)
+        held = read_cells(out)
+    if archive is not None:
+        held = add_to_archive(archive, held) if held else read_archive(archive)
+    written = _write(held, page, rule)
+    done = done or held
     table = answers_table(done)
     found, told = all_tables(done, table), findings(done, table)
     Output.as_json = json
     output = Output()
     output.document(
         {
-            "folder": str(out),
+            "folder": None if out is None else str(out),
             "cells": [cell.settings.file for cell in done],
             "findings": told,
             "tables": {title: frame.to_dicts() for title, frame in found.items()},
@@ -102,10 +120,10 @@ def evidence(
     return ExitCode.DONE
 
 
-def _write(folder: Path, page: Path | None, rule: Path | None) -> list[str]:
-    """What the folder holds, as a page and as a rule, as far as they are wanted; what was written, in words."""
+def _write(cells: list[Cell], page: Path | None, rule: Path | None) -> list[str]:
+    """The cells as a page and as a rule, as far as they are wanted; what was written, in words."""
     if page is not None:
-        fill_page(page, read_cells(folder))
+        fill_page(page, cells)
     if rule is not None:
-        write_rule(rule, Judged.of(read_cells(folder)))
+        write_rule(rule, Judged.of(cells))
     return [f"{what} written to {path}" for what, path in (("tables", page), ("rule", rule)) if path is not None]

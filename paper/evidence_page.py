@@ -123,11 +123,14 @@ def _harmful_caught(known: pl.DataFrame) -> Iterator[str]:
 
 def _within_intervals(known: pl.DataFrame) -> str:
     low, high = COVERAGE
-    covered = known["covered"].to_numpy()
-    rates = [covered[known["world"] == name].mean() for name in known["world"].unique()]
+    place, worlds = known["place"].to_numpy(), known["world"].to_numpy()
+    covered = place == 0
+    rates = [covered[worlds == name].mean() for name in np.unique(worlds)]
+    everywhere = share_over_seeds(covered, np.ones_like(covered), np.unique(worlds, return_inverse=True)[1])
     return (
-        f"**The 90 % interval of the gain holds {covered.mean():.1%} of the true gains**; {min(rates):.0%} to "
-        f"{max(rates):.0%} by world. The goal, {low:.0%} to {high:.0%}, was "
+        f"**The interval of the gain, set for 90 %, holds {covered.mean():.1%} of the true gains**; {min(rates):.0%} "
+        f"to {max(rates):.0%} by world, and with worlds as what is drawn by chance {everywhere.show('{:.0f}')}. Below "
+        f"it lie {percent(place < 0)}. The goal, {low:.0%} to {high:.0%}, was "
         f"{_reached(low <= covered.mean() <= high)} over all, and in {sum(low <= rate <= high for rate in rates)} of "
         f"{len(rates)} worlds."
     )

@@ -155,16 +155,22 @@ def combinations(
 ) -> Iterator[tuple[str, str, int]]:
     """Every world, variant and seed that there is; of no worlds or variants named, all.
 
-    Variant by variant, so that what is finished first is of all worlds.
+    World by world, each with one variant, and the next world beginning with the next one: so what is finished first is
+    of all worlds, and of all variants.
     """
     names, wanted = list(worlds) or list(WORLDS), list(variants)
     require_known("world", names, WORLDS)
-    known = [variants_of(WORLDS[name]) for name in names]
+    known = [_beginning_with(number, variants_of(WORLDS[name])) for number, name in enumerate(names)]
     require_known("variant", wanted, [variant for of_world in known for variant in of_world])
     for seed in seeds:
         for together in itertools.zip_longest(*known):
             pairs = zip(names, together, strict=True)
             yield from ((name, one, seed) for name, one in pairs if one and (not wanted or one in wanted))
+
+
+def _beginning_with(first: int, variants: Sequence[str]) -> list[str]:
+    """The same ones, in turn, from that number on."""
+    return [variants[(first + number) % len(variants)] for number in range(len(variants))]
 
 
 def cells_of(
@@ -190,7 +196,7 @@ def carry_out(
     """
     kept = partial(measure, models=folder / MODELS)
     found = kept_in(folder).carry_out(cells, kept, workers=workers, progress=progress)
-    return sorted(found, key=_order)
+    return in_order(found)
 
 
 def kept_in(folder: Path) -> CellFolder[Cell]:
@@ -200,14 +206,18 @@ def kept_in(folder: Path) -> CellFolder[Cell]:
 
 def read_cells(folder: Path) -> list[Cell]:
     """All that a folder holds, in order."""
-    return sorted(kept_in(folder).all(), key=_order)
+    return in_order(kept_in(folder).all())
 
 
-def _order(cell: Cell) -> tuple[int, int, int, int]:
+def in_order(cells: Iterable[Cell]) -> list[Cell]:
     """By world and variant, the larger cells first."""
-    settings = cell.settings
-    variant = variants_of(WORLDS[settings.world]).index(settings.variant)
-    return list(WORLDS).index(settings.world), variant, -settings.episodes, settings.seed
+
+    def place(cell: Cell) -> tuple[int, int, int, int]:
+        settings = cell.settings
+        variant = variants_of(WORLDS[settings.world]).index(settings.variant)
+        return list(WORLDS).index(settings.world), variant, -settings.episodes, settings.seed
+
+    return sorted(cells, key=place)
 
 
 def measure(settings: CellSettings, *, models: Path | None = None) -> Cell:

@@ -83,12 +83,12 @@ def answers_table(cells: Sequence[Cell]) -> pl.DataFrame:
     rows = [(number, cell, one) for number, cell in enumerate(cells) for one in cell.answers]
     judged = Judged.of(cells)
     several = len(set(judged.world)) > 1
-    found: Iterator[tuple[float, bool]] = zip(*left_out(judged), strict=True) if several else iter(())
+    found: Iterator[tuple[float, int]] = zip(*left_out(judged), strict=True) if several else iter(())
     lines = []
     for number, cell, answer in rows:
         full = several and signals_of(answer.evidence) is not None
-        probability, covered = next(found) if full else (None, None)
-        lines.append({"cell": number, **_line(cell, answer, answer.evidence, probability), "covered": covered})
+        probability, place = next(found) if full else (None, None)
+        lines.append({"cell": number, **_line(cell, answer, answer.evidence, probability), "place": place})
     return pl.DataFrame(lines, infer_schema_length=None)
 
 
@@ -124,7 +124,7 @@ def _of_package(answer: Answer, evidence: Evidence) -> dict[str, Any]:
     return {
         OWN + "verdict": evidence.verdict.value,
         OWN + RULE: None if judgement is None else judgement.probability,
-        OWN + "covered": None if estimate is None else estimate.low <= answer.true <= estimate.high,
+        OWN + "place": None if estimate is None else int(answer.true > estimate.high) - int(answer.true < estimate.low),
     }
 
 
@@ -186,7 +186,8 @@ def world_table(table: pl.DataFrame, first: str = "world left out") -> pl.DataFr
                 "harmful, of the not believable": percent(
                     ~part.filter(pl.col("verdict") == Verdict.NOT_BELIEVABLE)["helps"]
                 ),
-                "true gain within the 90 % interval": percent(part["covered"].drop_nulls()),
+                "true gain within the interval": percent(part["place"].drop_nulls() == 0),
+                "below it": percent(part["place"].drop_nulls() < 0),
             }
             for name, part in [*parts, (ALL, table)]
         ]

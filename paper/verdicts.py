@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from ifonly.data.episode import FloatArray
+from ifonly.data.episode import FloatArray, IntArray
 from ifonly.files import write_text_atomically
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
 from paper.evidence_study import Answer, Cell
@@ -109,21 +109,22 @@ def probabilities(rule: FloatArray, signals: FloatArray) -> FloatArray:
     return np.asarray(1 / (1 + np.exp(-(rule[0] + signals @ rule[1:]))))
 
 
-def left_out(judged: Judged) -> tuple[FloatArray, BoolArray]:
-    """By a rule that was fitted to other worlds: probabilities [N], and whether the interval holds the truth [N]."""
-    found, covered = np.empty(len(judged.helps)), np.empty(len(judged.helps), dtype=bool)
+def left_out(judged: Judged) -> tuple[FloatArray, IntArray]:
+    """By a rule that was fitted to other worlds: probabilities [N], and where the truth lies [N]: -1 below the
+    interval, 1 above it, 0 within."""
+    found, place = np.empty(len(judged.helps)), np.empty(len(judged.helps), dtype=np.int64)
     for name in np.unique(judged.world):
         own = judged.world == name
         others = judged.take(~own)
         found[own] = probabilities(fit_rule(others), judged.signals[own])
         low, high = np.quantile(others.surplus, INTERVAL)
-        covered[own] = (judged.surplus[own] >= low) & (judged.surplus[own] <= high)
-    return found, covered
+        place[own] = np.greater(judged.surplus[own], high) - np.less(judged.surplus[own], low).astype(np.int64)
+    return found, place
 
 
 def final_rule(judged: Judged) -> dict[str, Any]:
     """The rule of all worlds, with the error rate of worlds left out, as `verdict.yaml` has it."""
-    rule, (unseen, _) = fit_rule(judged), left_out(judged)
+    rule, (unseen, place) = fit_rule(judged), left_out(judged)
     low, high = np.quantile(judged.surplus, INTERVAL).tolist()
     usual = np.median(judged.signals[judged.helps], axis=0)
     supported = (unseen >= SUPPORTED) & ~judged.failed & ~judged.clear
@@ -136,6 +137,7 @@ def final_rule(judged: Judged) -> dict[str, Any]:
         "clear": CLEAR,
         "low": _short(low),
         "high": _short(high),
+        "held": _short(float((place == 0).mean())),
         "helped": _short(float(judged.helps[supported].mean())),
     }
 

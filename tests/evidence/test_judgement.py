@@ -319,8 +319,8 @@ def test_what_is_not_finite_or_not_changed_is_not_judged(changes: dict[str, Any]
 def test_half_of_what_was_owed_to_the_choice_is_taken_off(values: dict[str, float], gain: float, scale: float) -> None:
     found, rule = judged(**values).estimate, the_rule()
     assert found is not None
-    expected = (gain, gain + rule.low * scale, gain + rule.high * scale, scale)
-    assert (found.gain, found.low, found.high, found.scale) == pytest.approx(expected)
+    expected = (gain, gain + rule.low * scale, gain + rule.high * scale, scale, rule.held)
+    assert (found.gain, found.low, found.high, found.scale, found.held) == pytest.approx(expected)
 
 
 def test_the_promise_is_told_with_what_is_left_of_it_in_the_direction_of_the_outcome() -> None:
@@ -329,7 +329,8 @@ def test_the_promise_is_told_with_what_is_left_of_it_in_the_direction_of_the_out
     low, high = (f"{abs(5 + end * 5):.4g}" for end in (rule.low, rule.high))
     assert str(said) == (
         "cumulative SOFA 6 lower as promised; 5 lower without what the promise owes to having been chosen, "
-        f"with a 90 % interval from {low} higher to {high} lower"
+        f"in an interval from {low} higher to {high} lower; such intervals held {100 * rule.held:.0f} % of the true "
+        "gains in worlds where the truth is known"
     )
     assert messages_of(replace(GOOD, honest=None), SCHEMA, QUERY).gain == ()
 

@@ -1,5 +1,6 @@
 """The study of verdicts: its cells, the rule and its judgement by worlds left out, tables and the command."""
 
+import gzip
 import json
 import math
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import polars as pl
 import pytest
 import yaml
 from paper import evidence_study
+from paper.evidence_archive import add_to_archive, lean, read_archive
 from paper.evidence_page import BEGIN, END, fill_page, findings, risk_curve
-from paper.evidence_study import Cell, CellSettings, carry_out, cells_of, measure, read_cells
+from paper.evidence_study import Cell, CellSettings, carry_out, cells_of, in_order, measure, read_cells
 from paper.evidence_tables import (
     RULE,
     RULE_AND_CHECK,
@@ -47,6 +49,7 @@ from ifonly.errors import InputError, StoreError
 from ifonly.evidence.check.thresholds import default_thresholds
 from ifonly.models.recipes import RECIPES
 from ifonly.records import to_plain
+from ifonly.result.evidence import WarningCode
 from ifonly.result.verdict import SIGNALS, Rule, Signal
 
 SMALL = {"episodes": 30, "asked": 2, "epochs": 1, "max_changes": 1, "seconds": 1.0}
@@ -132,6 +135,7 @@ class TestCells:
     def test_what_is_begun_first_is_of_all_worlds(self) -> None:
         cells = cells_of((), (), [1, 2], [150, 500])
         assert {cell.world for cell in cells[: len(WORLDS)]} == set(WORLDS)
+        assert {cell.variant for cell in cells[: len(WORLDS)]} > {PLAIN, "column", "constant", "drift"}
         assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
         sizes = [cell.episodes for cell in cells if cell.seed == 1]
         assert sizes == sorted(sizes, reverse=True)
@@ -204,7 +208,7 @@ class TestRule:
     def test_no_world_is_judged_by_itself(self) -> None:
         judged = drawn(400)
         own = judged.world == "w2"
-        before, covered = left_out(judged)
+        before, place = left_out(judged)
         poisoned = replace(
             judged,
             helps=np.where(own, ~judged.helps, judged.helps),
@@ -213,12 +217,13 @@ class TestRule:
         after, later = left_out(poisoned)
         np.testing.assert_array_equal(after[own], before[own])
         assert np.abs(after[~own] - before[~own]).max() > 0.01
-        assert covered[own].mean() > 0.8
-        assert not later[own].any()
+        assert (place[own] == 0).mean() > 0.8
+        assert (later[own] == 1).all()
 
     def test_intervals_hold_what_they_claim(self) -> None:
-        _, covered = left_out(drawn(3000, worlds=3))
-        assert covered.mean() == pytest.approx(0.9, abs=0.02)
+        _, place = left_out(drawn(3000, worlds=3))
+        assert (place == 0).mean() == pytest.approx(0.9, abs=0.02)
+        assert (place < 0).mean() == pytest.approx(0.05, abs=0.01)
 
     def test_the_rule_as_a_file(self, tmp_path: Path) -> None:
         judged = drawn(400, worlds=3)
@@ -251,6 +256,7 @@ class TestRule:
         assert (own["believable"], own["supported"], own["clear"]) == (BELIEVABLE, SUPPORTED, CLEAR)
         assert 0 < own["believable"] < own["supported"] < 1
         assert own["low"] < 0 < own["high"]
+        assert 0 < own["held"] < 1
         assert own["supported"] <= own["helped"] <= 1
 
 
@@ -280,9 +286,9 @@ def cells(cell: Cell) -> list[Cell]:
 class TestTables:
     def test_lines_are_those_of_the_rule_left_out(self, cells: list[Cell]) -> None:
         table = answers_table(cells)
-        expected, covered = left_out(Judged.of(cells))
+        expected, place = left_out(Judged.of(cells))
         np.testing.assert_array_equal(table[RULE].to_numpy(), expected)
-        np.testing.assert_array_equal(table["covered"].to_numpy(), covered)
+        np.testing.assert_array_equal(table["place"].to_numpy(), place)
         assert table["helps"].to_list() == [one.helps for cell in cells for one in cell.answers]
         failed = table.filter(pl.col("variant") == "drift")
         assert set(failed["verdict"]) == {Verdict.NOT_BELIEVABLE.value}
@@ -302,8 +308,9 @@ class TestTables:
         assert told["verdict"].to_list() == [one.evidence.verdict.value for one in answers]
         assert told[RULE].to_list() == [one.evidence.judgement.probability for one in answers]
         estimates = [one.evidence.estimate for one in answers]
-        within = [found.low <= one.true <= found.high for found, one in zip(estimates, answers, strict=True)]
-        assert told["covered"].to_list() == within
+        pairs = list(zip(estimates, answers, strict=True))
+        assert [place == 0 for place in told["place"]] == [found.low <= one.true <= found.high for found, one in pairs]
+        assert [place < 0 for place in told["place"]] == [one.true < found.low for found, one in pairs]
         failed = [one.evidence.check.failed for one in answers]
         expected = [known - one for known, one in zip(told[RULE].to_list(), failed, strict=True)]
         np.testing.assert_allclose(told[RULE_AND_CHECK].to_numpy(), expected)
@@ -389,3 +396,57 @@ class TestCommand:
         shown = run(*words)
         assert "harmful answers" in shown.stdout
         assert run(*words, "--seconds", 3).exit_code == 3  # the same cells under other settings
+
+
+class TestArchive:
+    """What is kept for others gives the same tables and the same rule."""
+
+    def test_nothing_that_is_read_is_lost(self, cells: list[Cell], tmp_path: Path) -> None:
+        archive = tmp_path / "new" / "cells.jsonl.gz"
+        again = add_to_archive(archive, cells)
+        assert [to_plain(one) for one in again] == [to_plain(one) for one in read_archive(archive)]
+        whole, kept = answers_table(in_order(cells)), answers_table(read_archive(archive))
+        assert kept.equals(whole)
+        assert final_rule(Judged.of(again)) == final_rule(Judged.of(cells))
+        assert [one.verdict for one in again] == [one.verdict for one in in_order(cells)]
+        assert archive.stat().st_size < len(json.dumps([cell.to_dict() for cell in cells])) / 4
+
+    def test_what_answers_warn_of_is_kept(self, cell: Cell) -> None:
+        for whole, kept in zip(cell.answers, lean(cell).answers, strict=True):
+            told = [
+                {one.code for one in evidence.warnings} - {WarningCode.BEYOND_DATA}
+                for evidence in (whole.evidence, kept.evidence)
+            ]
+            assert told[0] == told[1]
+            assert whole.evidence.contradicted == kept.evidence.contradicted
+            assert to_plain(whole.evidence.estimate) == to_plain(kept.evidence.estimate)
+
+    def test_cells_are_added_and_replaced(self, cells: list[Cell], tmp_path: Path) -> None:
+        archive = tmp_path / "cells.jsonl.gz"
+        add_to_archive(archive, cells[:2])
+        newer = replace(cells[0], unchanged=7)
+        found = add_to_archive(archive, [newer, cells[2]])
+        assert {cell.settings.file: cell.unchanged for cell in found} == {
+            cell.settings.file: 7 if cell is cells[0] else cell.unchanged for cell in cells
+        }
+        first = archive.read_bytes()
+        add_to_archive(archive, [])
+        assert archive.read_bytes() == first, "what is the same is the same file"
+
+    @pytest.mark.parametrize("content", [b"", b"cells", gzip.compress(b"[]\n"), gzip.compress(b'{"answers": 1}\n')])
+    def test_other_files_are_refused(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(StoreError, match="not an archive"):
+            read_archive(tmp_path / "other")
+
+    def test_by_the_command(self, run, cells: list[Cell], tmp_path: Path) -> None:
+        archive, rule, page = tmp_path / "cells.jsonl.gz", tmp_path / "rule.yaml", tmp_path / "page.md"
+        add_to_archive(archive, cells)
+        page.write_text(f"{BEGIN}\n{END}\n")
+        found = run("evidence", "--archive", archive, "--rule", rule, "--page", page, "--json")
+        assert found.exit_code == 0, found.output
+        assert json.loads(found.stdout)["cells"] == [cell.settings.file for cell in in_order(cells)]
+        assert yaml.safe_load(rule.read_text()) == final_rule(Judged.of(cells))
+        assert "harmful answers" in page.read_text()
+        assert run("evidence").exit_code == 3
+        assert run("evidence", "--archive", tmp_path / "none").exit_code == 3

@@ -12,13 +12,15 @@ from ifonly.report.cohort_plots import plot_evidence
 from ifonly.report.folders import summary_plots, write_summary
 from ifonly.report.summary import summarize
 from ifonly.report.tables import summary_tables
-from ifonly.result import Agreement, Evidence, Sensitivity, SupportReport
+from ifonly.result import Agreement, Evidence, LocalCalibration, Sensitivity, SupportReport
 from ifonly.result.evidence import ExaminationFailure, Reason, ReasonCode, StepSupport, SupportFlag
 from ifonly.result.sensitivity import StepSensitivity
 from ifonly.result.table import with_check
+from ifonly.result.verdict import HonestGain
 
 PASSED = Standing("pass", (), 400, "c0")
 WARNED = Standing("warn", ("distance",), 400, "c0")
+FAILED = Standing("fail", ("distance",), 400, "c0")
 REFITS, DATA, INFLUENCE = "refits disagree", "beyond the data", "small influence"
 FAR = SupportReport("b0", (StepSupport(1, 1, True, 0.5, 99.9, (SupportFlag.FAR,)),))
 SMALL = Sensitivity(1.0, 3.0, (StepSensitivity(1, 0.01, 0.02, (0.1,), (0.1,)),))
@@ -133,3 +135,24 @@ def test_a_failed_model_is_told_in_the_statement(table: pl.DataFrame) -> None:
     summary = summarize(with_check(table, Standing("fail", ("distance",), 400, "c0")))
     assert "But the model failed its check: it was asked all the same" in summary.statement
     assert summary.evidence.verdicts == {"not believable": 7}
+
+
+def chosen(number: int, promised: float, judged: float, **parts: object) -> dict:
+    """An answer whose sequences promise so much to the half that chose them, and to the other half this."""
+    honest, records = HonestGain(promised, judged), LocalCalibration(promised, promised, 1.0, 100)
+    return examined(number, promised, 10, promised=promised, honest=honest, calibration=records, **parts)
+
+
+def test_what_improvements_owe_to_having_been_chosen_is_said() -> None:
+    rows = [chosen(0, 30.0, 20.0), chosen(1, 10.0, 12.0), examined(2, 50.0, 10), chosen(3, 80.0, 0.0, check=FAILED)]
+    told = summarize(made_table(*rows))
+    # Half of what the other half does not say is owed: 30 - 5 and 10 + 1, of the two that are believed and were judged.
+    assert told.evidence.debiased == 2
+    assert told.evidence.share_left == pytest.approx(36 / 40)
+    assert "Without what they owe to having been chosen, 90 % of the promised gains of 2 answers are left." in str(told)
+    assert told.to_dict()["evidence"]["share_left"] == told.evidence.share_left
+    everyone = summarize(made_table(*rows), abstain=False)
+    assert everyone.evidence.share_left == pytest.approx((36 + 40) / 120)
+    unknown = summarize(made_table(examined(0, 30.0, 10)))
+    assert (unknown.evidence.debiased, unknown.evidence.share_left) == (0, None)
+    assert "chosen" not in str(unknown)

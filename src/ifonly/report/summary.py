@@ -127,6 +127,11 @@ class EvidenceCounts:
     """Answers that claim a gain of a score which its organs can bear out."""
     not_borne_out: int
     """Of those, the ones whose organs do not."""
+    debiased: int
+    """Answers that are believed, and of which it is known what their promised gains owe to having been chosen."""
+    share_left: float | None
+    """What is left of the promised gains of these without it, as a share of their sum; None where nothing is
+    promised."""
 
     @property
     def model_failed(self) -> bool:
@@ -268,7 +273,7 @@ def summarize(
         improvement=Statistics.of(believed),
         outcomes=_outcomes(listed, query),
         work=_work(answers),
-        evidence=_evidence(answers),
+        evidence=_evidence(answers, believed),
         abstained=answers.height - believed.height,
         possible_cases=believed.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
         group_labels=labels,
@@ -370,12 +375,13 @@ def _work(answers: pl.DataFrame) -> SearchWork:
     )
 
 
-def _evidence(answers: pl.DataFrame) -> EvidenceCounts:
+def _evidence(answers: pl.DataFrame, believed: pl.DataFrame) -> EvidenceCounts:
     found = Counter(answers["examination"])
     verdicts = Counter(answers["verdict"])
     clean = answers.filter(pl.col("examination") == Examination.CLEAN.value)
     agreement = answers["refits_agree"].drop_nulls()
     borne_out = _borne_out(answers["evidence"])
+    debiased, share_left = _left_of_promises(believed["evidence"])
     return EvidenceCounts(
         # The same in all rows: a run tells the newest check that it knows of.
         model_check=answers["evidence"][0]["check"],
@@ -390,6 +396,8 @@ def _evidence(answers: pl.DataFrame) -> EvidenceCounts:
         median_agreement=_number(agreement.median()),
         judged_by_organs=len(borne_out),
         not_borne_out=borne_out.count(False),
+        debiased=debiased,
+        share_left=share_left,
     )
 
 
@@ -399,6 +407,14 @@ def _borne_out(evidence: pl.Series) -> list[bool]:
     parts = (from_plain(Evidence, row, what="evidence") for row in scored)
     judged = ([one.is_borne_out(part.thresholds) for one in part.scores] for part in parts)
     return [False not in told for told in judged if any(one is not None for one in told)]
+
+
+def _left_of_promises(evidence: pl.Series) -> tuple[int, float | None]:
+    """Of how many answers it is known what they owe to having been chosen, and what share of their gains is left."""
+    judged = (from_plain(Evidence, row, what="evidence") for row in evidence if row.get("honest"))
+    gains = [(one.promised, one.estimate.gain) for one in judged if one.promised is not None and one.estimate]
+    promised, left = (math.fsum(column) for column in zip(*gains, strict=True)) if gains else (0.0, 0.0)
+    return len(gains), left / promised if promised > 0 else None
 
 
 def _by_examination(answers: pl.DataFrame, threshold: float) -> pl.DataFrame:

@@ -65,7 +65,9 @@ class Rule:
     """Signs of something hidden (`HiddenSigns`) beyond which no answer is supported, however good its other signals."""
     low: float
     high: float
-    """The 90 % interval of the true gain around the debiased one, in units of its scale."""
+    """The interval of the true gain around the debiased one, in units of its scale, set for nine of ten answers."""
+    held: float
+    """The share of true gains that such intervals held where the rule had not seen them."""
     helped: float
     """The share of supported answers that truly help, in worlds that the rule was not fitted to."""
 
@@ -109,13 +111,15 @@ class HonestGain:
 
 @dataclass(frozen=True)
 class GainEstimate:
-    """What an answer gains, once what it owes to having been chosen is taken off, with a 90 % interval."""
+    """What an answer gains, once what it owes to having been chosen is taken off, with an interval."""
 
     gain: float
     low: float
     high: float
     scale: float
     """How far members and comparable records leave it open."""
+    held: float
+    """The share of true gains that such intervals held, in known worlds that the rule had not seen."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def estimate_of(evidence: Evidence) -> GainEstimate | None:
     if not (math.isfinite(scale) and math.isfinite(gain)):
         return None
     rule = the_rule()
-    return GainEstimate(gain, gain + rule.low * scale, gain + rule.high * scale, scale)
+    return GainEstimate(gain, gain + rule.low * scale, gain + rule.high * scale, scale, rule.held)
 
 
 def signals_of(evidence: Evidence) -> dict[Signal, float] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ifonly.data.schema import moment
 from ifonly.text.catalogue import Message
+from ifonly.text.numbers import percent
 
 if TYPE_CHECKING:
     from ifonly.data.schema import Schema
@@ -37,6 +38,7 @@ def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
     ends = {"low": moved(found.low), "high": moved(found.high)}
     label = query.reward.show(0.0).label
     values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
+    values["held"] = percent(found.held, 0)
     anew = (Message("judged.anew"),) if evidence.judged_anew else ()
     return (Message("judged.gain", values), *anew)
 

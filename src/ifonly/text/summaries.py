@@ -51,6 +51,9 @@ def statement_messages(summary: RunSummary) -> list[Message]:
     ):
         if count:
             parts.append(Message(f"summary.{name}", {f"{noun}s": counted(count, noun), "count": count}))
+    if (left := summary.evidence.share_left) is not None:
+        values = {"answers": counted(summary.evidence.debiased, "answer"), "left": percent(left, 0)}
+        parts.append(Message("summary.chosen", values))
     if found := summary.evidence.judged_by_organs:
         values = {"number": f"{summary.evidence.not_borne_out:,}", "answers": counted(found, "answer")}
         parts.append(Message("summary.organs", values))

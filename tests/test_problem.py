@@ -277,16 +277,24 @@ def test_many_problems_are_what_they_are_one_by_one(objective: str | None, monke
     episodes = list(simulate_cohort(7, seed=3, horizon=(4, 6)))
     query = Query(minus("SOFA"), 2, objective=objective, constraints=Constraints(max_jump=2))
     alone = [build_problem(episode, model, query) for episode in episodes]
-    calls, step = [], SepsisWorld.step
+    calls: dict[str, int] = {"step": 0, "abduct": 0}
 
-    def counted(self: SepsisWorld, *inputs: torch.Tensor) -> torch.Tensor:
-        calls.append(len(inputs[0]))
-        return step(self, *inputs)
+    def count(name: str) -> None:
+        method = getattr(SepsisWorld, name)
 
-    monkeypatch.setattr(SepsisWorld, "step", counted)
+        def counted(self: SepsisWorld, *inputs: torch.Tensor) -> torch.Tensor:
+            calls[name] += 1
+            return method(self, *inputs)
+
+        monkeypatch.setattr(SepsisWorld, name, counted)
+
+    count("step")
+    count("abduct")
     together = build_problems(episodes, model, query)
     steps = sum(length - 1 for length in {len(episode) for episode in episodes})
-    assert len(calls) == steps * (1 if objective is None else 3)  # one replay for all of a length, by each model
+    models = 1 if objective is None else 2
+    # One replay for all of a length and one abduction for each episode, by each model.
+    assert calls == {"step": steps * models, "abduct": len(episodes) * models}
     assert [problem.episode for problem in together] == episodes
     for one, other in zip(together, alone, strict=True):
         assert type(one) is type(other)

@@ -90,7 +90,7 @@ def test_the_table_of_the_ai_clinician(run, tmp_path: Path) -> None:
     assert len(load_cohort(tmp_path / "cohort")) == 6
     refused = run(*command, "--cohort", "all-adults", "--force")
     assert refused.exit_code == 2
-    assert "--cohort goes with the tables of MIMIC" in refused.stderr
+    assert "--cohort and --set codes need the tables of MIMIC" in refused.stderr
 
 
 def test_no_sepsis_at_all(run, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_no_sepsis_at_all(run, tmp_path: Path) -> None:
     assert "'suspected infection (antibiotic and culture close in time)' removed the last 2" in result.stderr
     assert "--cohort all-adults" in result.stderr
     assert not (tmp_path / "sepsis").exists()
-    assert "what was read is kept in" in result.stderr
+    assert "tables read so far are kept in" in result.stderr
     again = run("build", "--source", folder, "--out", tmp_path / "sepsis", "--cohort", "all-adults")
     assert again.exit_code == 0, again.output
     assert {path.name for path in tmp_path.iterdir()} == {"release", "sepsis"}

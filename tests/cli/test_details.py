@@ -66,8 +66,18 @@ def test_required_changes_are_made(solve, query, cohort_folder: Path) -> None:
     [
         ([], {"solver": {"name": "greedy", "alternatives": 2}}, 3, "solver greedy: unknown setting 'alternatives'"),
         ([], {"solver": {"name": "anchor-astar", "within": 1}}, 3, "solver anchor-astar: unknown setting 'within'"),
-        (["--all-budgets"], {"solver": "exhaustive"}, 2, "--all-budgets means nothing to the solver exhaustive"),
-        (["--target", 1], {"solver": "beam"}, 2, "--target means nothing to the solver beam"),
+        (
+            ["--all-budgets"],
+            {"solver": "exhaustive"},
+            2,
+            "--all-budgets needs branch-and-bound; the query",
+        ),
+        (
+            ["--target", 1],
+            {"solver": "beam"},
+            2,
+            "--target needs branch-and-bound; the query",
+        ),
         ([], {"solver": {"name": "branch-and-bound", "samples": 9}}, 3, "unknown setting 'samples'"),
         ([], {"solver": {"name": "branch-and-bound", "alternatives": 0}}, 3, "alternatives"),
         ([], {"solver": {"name": "branch-and-bound", "within": -1}}, 3, "within"),

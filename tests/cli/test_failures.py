@@ -202,7 +202,7 @@ def test_places_that_cannot_be_written(
         "serve -k 2",
         "init log.csv --out study.json",
         "init log.csv --column day=d",
-        "crossval --episodes c --out t.json --folds 1",
+        "crossval --episodes c --out t.json --set folds=two",
         "optimise",
     ],
 )

@@ -213,7 +213,7 @@ def test_every_kind_has_as_many_limits_as_its_model_takes() -> None:
 
 def test_crossval_resumes(run, tmp_path: Path, cohort_folder: Path) -> None:
     out = tmp_path / "table.json"
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--epochs", 1, "--hidden", 4, "--out", out]
     first = run(*command, "--location", "1.0", "--scale", "0.1", "--json")
     assert first.exit_code == 0, first.output
     content = json.loads(first.stdout)
@@ -231,7 +231,7 @@ def test_crossval_resumes(run, tmp_path: Path, cohort_folder: Path) -> None:
 
 def test_crossval_refuses_and_starts_again(run, tmp_path: Path, cohort_folder: Path) -> None:
     out = tmp_path / "table.json"
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--hidden", 4, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--hidden", 4, "--out", out]
     command += ["--location", "1.0", "--scale", "0.1"]
     out.write_text("somebody else's file")
     assert run(*command, "--epochs", 1).exit_code == 3
@@ -268,7 +268,7 @@ def test_info_on_a_model(run, model_folder: Path) -> None:
 
 def test_crossval_does_not_replace_a_table_of_another_model(run, tmp_path: Path, cohort_folder: Path) -> None:
     out = tmp_path / "table.json"
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--epochs", 1, "--out", out]
     command += ["--location", "1.0", "--scale", "0.1"]
     assert run(*command, "--hidden", 4).exit_code == 0
     before = out.read_bytes()
@@ -287,7 +287,7 @@ def test_crossval_does_not_replace_a_table_that_its_journal_did_not_make(
     run, tmp_path: Path, cohort_folder: Path
 ) -> None:
     out = tmp_path / "table.json"
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--epochs", 1, "--hidden", 4, "--out", out]
     command += ["--location", "1.0", "--scale", "0.1"]
     assert run(*command).exit_code == 0
     for content in ("somebody else's file", "[]", "{}"):
@@ -303,7 +303,7 @@ def test_crossval_does_not_replace_a_table_that_its_journal_did_not_make(
 def test_a_damaged_journal_can_be_started_again(run, tmp_path: Path, cohort_folder: Path) -> None:
     out = tmp_path / "table.json"
     (tmp_path / "table.json.journal").write_text("my notes\n")
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--epochs", 1, "--hidden", 4, "--out", out]
     command += ["--location", "1.0", "--scale", "0.1"]
     refused = run(*command)
     assert refused.exit_code == 3
@@ -313,7 +313,7 @@ def test_a_damaged_journal_can_be_started_again(run, tmp_path: Path, cohort_fold
 
 def test_damaged_lines_of_a_journal_are_named(run, tmp_path: Path, cohort_folder: Path) -> None:
     out, journal = tmp_path / "table.json", tmp_path / "table.json.journal"
-    command = ["crossval", "--episodes", cohort_folder, "--folds", 2, "--epochs", 1, "--hidden", 4, "--out", out]
+    command = ["crossval", "--episodes", cohort_folder, "--set", "folds=2", "--epochs", 1, "--hidden", 4, "--out", out]
     command += ["--location", "1.0", "--scale", "0.1"]
     first = run(*command)
     assert first.exit_code == 0
@@ -335,7 +335,7 @@ def test_import_says_how_steps_are_counted(run, tmp_path: Path, cohort_folder: P
     ifonly.save_schema(cohort.schema, tmp_path / "schema.yaml")
     command = ("import", tmp_path / "table.csv", "--schema", tmp_path / "schema.yaml", "--out", tmp_path / "mine")
     result = run(*command, "--json")
-    note = "note: step 1 of the table is step 0 in everything ifonly shows.\n"
+    note = "note: step 1 of the table is shown as step 0 everywhere.\n"
     assert result.stderr == (note if first == 1 else "")
     assert json.loads(result.stdout)["provenance"]["first step of the table"] == first
 
@@ -373,7 +373,7 @@ def test_import_remarks_on_values_that_look_carried_forward(run, tmp_path: Path,
     command = ("import", tmp_path / "table.csv", "--schema", schema, "--out", tmp_path / "mine", "--force")
     result = run(*command)
     assert result.exit_code == 0, result.output
-    assert "platelets: most values repeat the one before exactly" in result.stderr
+    assert "platelets: most values exactly repeat the one before" in result.stderr
     assert "measured: {platelets: COLUMN}" in result.stderr
     assert load_cohort(tmp_path / "mine").origins is None
     schema.write_text(schema.read_text() + "table: {measured: auto}\n")

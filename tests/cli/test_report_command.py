@@ -56,7 +56,7 @@ def test_cases_without_alternatives_are_told(run, finished: Path, tmp_path: Path
     result = run("report", finished, "--cases", 2, "--seconds", 0, "--out", out, "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["without_alternatives"]) == 2
-    assert "2 of 2 cases have no alternatives" in result.stderr
+    assert "2 of 2 cases are shown without alternatives" in result.stderr
 
 
 def test_moved_sources(run, finished: Path, cohort_folder: Path, model_folder: Path, tmp_path: Path) -> None:

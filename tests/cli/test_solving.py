@@ -381,7 +381,7 @@ def test_a_first_query_file_without_a_cohort_names_no_feature(run, solve, tmp_pa
     file = tmp_path / "query.yaml"
     written = run("query", file)
     assert written.exit_code == 0
-    assert "say in it what counts as better" in written.stdout
+    assert "fill in what counts as better" in written.stdout
     assert "SOFA" not in file.read_text()
     assert "\n# minimize: FEATURE\n" in file.read_text()
     file.write_text(file.read_text().replace("# minimize: FEATURE", "minimize: MAP"))

@@ -51,12 +51,12 @@ def root(
     ] = False,
     json: Annotated[
         bool,
-        typer.Option(JSON, help="Print one JSON document on stdout, and nothing else there; of every command."),
+        typer.Option(JSON, help="Print one JSON document on stdout and nothing else; works with every command."),
     ] = False,
 ) -> None:
     """If only we had acted differently at k moments: how much better could it have gone, and when?
 
-    Looks back at recorded episodes, learns a causal model of them, and finds for single episodes the action sequence
+    Looks back at recorded episodes, learns a causal model from them, and finds for each episode the action sequence
     with at most k changes that would have gone best, with proof. Start with: ifonly demo
     """
     Output.as_json = json

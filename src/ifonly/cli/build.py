@@ -1,4 +1,4 @@
-"""The command that makes a cohort out of clinical tables: `build`."""
+"""The command that builds a cohort from clinical tables: `build`."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def build(
         CohortName | None,
         option(
             "RULES",
-            f"{', '.join(CohortName)}: Sepsis-3 and the window around its onset, or adults from admission.",
+            f"{', '.join(CohortName)}: stays with Sepsis-3, around its onset, or all adults from admission.",
             default=CohortName.SEPSIS3.value,
         ),
     ] = None,
     horizon: Annotated[
         str,
-        option("STEPS", "Fewest and most steps of four hours: stays with fewer are left out, others cut."),
+        option("STEPS", "Fewest and most steps of four hours; shorter stays are left out, longer ones cut."),
     ] = "10-20",
     levels: Annotated[
         str,
         option(
             "LEVELS",
-            "learned: zero and the medians of the quartiles of doses in the training split; paper: those of the paper; "
-            "or a file with levels, YAML or JSON.",
+            "Dose levels. learned: zero, and the median of each quartile of doses in the training split; paper: the "
+            "paper's; or a file of levels, YAML or JSON.",
         ),
     ] = "learned",
     force: options.Force = False,
@@ -68,13 +68,13 @@ def build(
         options.setting_option(*SETTINGS, example="memory=8GB, or work=FOLDER to keep what was read"),
     ] = None,
 ) -> ExitCode:
-    """Build a cohort out of clinical tables: four-hour steps, SOFA, vasopressors and fluids as actions.
+    """Build a cohort from clinical tables: four-hour steps, SOFA, vasopressors and fluids as actions.
 
-    A build that was interrupted goes on where it stopped. How many stays each rule removed is shown, and stored with
-    the cohort (flow.txt, flow.json, flow.png), as are the levels and a data card. Levels are learned from all but the
-    share `test` of subjects (0.2), split with `seed`; those that fewer than `min_uses` training steps use are merged.
-    `codes` names a file: what the codes of a MEDS dataset stand for, or what to read of MIMIC or eICU besides the lists
-    that are known.
+    Shows how many stays each rule removed, and stores this with the cohort (flow.txt, flow.json, flow.png), along with
+    the levels and a data card. Levels are learned from all subjects but the share `test` (0.2), split with `seed`;
+    levels used in fewer than `min_uses` training steps are merged. `codes` is a file that says what the codes of a
+    MEDS dataset stand for, or what to read from MIMIC or eICU besides the built-in lists. An interrupted build resumes
+    when the same command is given again.
 
     Examples:
     ifonly build --source mimic-iii-clinical-database-1.4 --out data/sepsis
@@ -92,8 +92,8 @@ def build(
         )
     if source.is_file() and (cohort is not None or "codes" in more):
         raise typer.BadParameter(
-            "--cohort goes with the tables of MIMIC and eICU and with MEDS datasets, as codes do: the AI Clinician has "
-            "chosen who is in its table."
+            "--cohort and --set codes need the tables of MIMIC or eICU, or a MEDS dataset; who is in the AI "
+            "Clinician's table was chosen when it was made."
         )
     require_free(folder=out, force=force)
     if source.is_dir():
@@ -114,12 +114,12 @@ def build(
 
 @contextmanager
 def _telling_what_is_kept(work: Path, out: Path) -> Iterator[None]:
-    """Whatever ends a build early, say that it was not for nothing."""
+    """Whatever ends a build early, say what is kept for the next one."""
     try:
         yield
     except BaseException:
         if work.exists():
-            note("note", f"what was read is kept in {work}; the next build of {out} uses it.")
+            note("note", f"tables read so far are kept in {work}; the next build of {out} uses them.")
         raise
 
 

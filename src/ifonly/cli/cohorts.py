@@ -24,18 +24,18 @@ from ifonly.progress import Tick
 
 def cohort(
     asked: QueryOptions,
-    out: Annotated[Path, option("FOLDER", "The run; one that was stopped is resumed.", default=False)],
+    out: Annotated[Path, option("FOLDER", "The run's folder; a run that was stopped is resumed.", default=False)],
     only: options.Only = None,
     workers: Annotated[
         str | None,
         option(
             "N|ADDRESS",
-            "Processes on this machine, or a Dask scheduler whose workers do the work: tcp://host:8786.",
+            "Number of processes on this machine, or the address of a Dask scheduler: tcp://host:8786.",
             default="one per core",
         ),
     ] = None,
     force: Annotated[
-        bool, flag("--force", "Start again: drop the run that is there, finished or not, even damaged.")
+        bool, flag("--force", "Start again: discard the run in the folder, finished, unfinished or damaged.")
     ] = False,
     device: options.Device = "cpu",
     chunk: Annotated[
@@ -43,11 +43,11 @@ def cohort(
         option("N", "Episodes handed to a worker at a time.", default="16; 256 on a GPU", panel=options.MORE, min=1),
     ] = None,
 ) -> ExitCode:
-    """Solve every episode of a cohort, or some, on all cores or on a cluster.
+    """Solve every episode of a cohort, or some of them, on all cores or on a cluster.
 
-    Every answer is written down when it is found. A run that was stopped - with Ctrl-C, by force, by a full disk - goes
-    on where it was when the same command is given again. Limits are per episode. An episode that cannot be solved gets
-    a row with the reason. At the end OUT/results.parquet has one row per episode.
+    Every answer is stored as soon as it is found. A run that was stopped, by Ctrl-C, a crash or a full disk, resumes
+    when the same command is given again. Limits apply to each episode. An episode that cannot be solved gets a row
+    with the reason. The result is OUT/results.parquet, one row per episode.
 
     Examples:
     ifonly cohort --episodes data/sepsis --model models/sepsis -k 3 --out runs/k3
@@ -101,7 +101,7 @@ def cohort(
 
 
 def worker_choice(text: str | None) -> tuple[int | None, str | None]:
-    """How many processes, or which scheduler.
+    """The number of processes, or the address of a scheduler.
 
     >>> worker_choice("4"), worker_choice("tcp://head:8786"), worker_choice(None)
     ((4, None), (None, 'tcp://head:8786'), (None, None))
@@ -118,7 +118,7 @@ def worker_choice(text: str | None) -> tuple[int | None, str | None]:
 
 @contextmanager
 def cluster_at(address: str) -> Iterator[Any]:
-    """A client of a Dask scheduler that leaves it to us to say that the scheduler is gone."""
+    """A client of a Dask scheduler that does not log by itself that the scheduler is gone: our message says so."""
     from ifonly.runs.clusters import dask_client
 
     logger = logging.getLogger("distributed.client")
@@ -131,14 +131,13 @@ def cluster_at(address: str) -> Iterator[Any]:
 
 
 def _is_worth_telling(record: logging.LogRecord) -> bool:
-    """Not the traceback of a client that is closed while it still looks for its scheduler."""
+    """False for the traceback of a client that is closed while it still looks for its scheduler."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not issubclass(kind, asyncio.CancelledError)
 
 
 def _deliver(run: ifonly.Run) -> ExitCode:
-    """Show what was found as a whole, and where it is."""
-
+    """Show a summary of the run, and where its results are."""
     from ifonly.result.table import reasons_of
     from ifonly.runs.folder import ROWS, TABLE
     from ifonly.text.evidence import caution_message
@@ -170,7 +169,7 @@ def _deliver(run: ifonly.Run) -> ExitCode:
 
 
 def _figures(document: dict[str, Any]) -> Table:
-    """The run in a few lines."""
+    """The summary as a table."""
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -192,7 +191,7 @@ def _figures(document: dict[str, Any]) -> Table:
 
 
 def _exit_code(counts: dict[str, int]) -> ExitCode:
-    """As for single episodes: failures before limits."""
+    """As for `solve`: failures count before limits."""
     from ifonly.result.table import FAILED
 
     if counts.get(FAILED):

@@ -1,4 +1,4 @@
-"""Commands that make cohorts and look at them: `simulate`, `import`, `split`, `pool` and `card`."""
+"""Commands that make and describe cohorts: `simulate`, `import`, `split`, `pool` and `card`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def simulate(
     out: options.Out,
     patients: Annotated[int, option("N", "Number of stays in intensive care.", min=1)] = 1000,
     seed: options.Seed = 0,
-    horizon: Annotated[str, option("STEPS", "Steps per stay: a number, or shortest-longest.")] = "10-20",
+    horizon: Annotated[str, option("STEPS", "Steps per stay: a number, or a range such as 10-20.")] = "10-20",
     force: options.Force = False,
 ) -> ExitCode:
     """Simulate a cohort in a sepsis-like world whose causal model is known.
 
-    13 features and 25 treatments in real units, one step per four hours.
+    It has 13 features and 25 treatments in real units, and one step per four hours.
 
     Examples:
     ifonly simulate --out data/sepsis
@@ -50,16 +50,16 @@ def import_table(
     table: Annotated[
         Path, argument("TABLE", "A long CSV or Parquet table, one row per step; .csv, .csv.gz, .tsv or .parquet.")
     ],
-    schema: Annotated[Path, option("FILE", "Features and actions, YAML or JSON.", default=False)],
+    schema: Annotated[Path, option("FILE", "Schema of features and actions, YAML or JSON.", default=False)],
     out: options.Out,
     force: options.Force = False,
 ) -> ExitCode:
     """Turn a table and a schema file into a cohort.
 
-    Needed columns: episode, step, action and every feature by its name; subject where there is one. The schema file may
-    give them other names, make actions out of columns of doses, join further tables, and list the words of columns;
-    `ifonly init` writes a first one. Steps count from 0 or from 1 in the table, or are numbers or times at equal
-    distances, and count from 0 in everything that ifonly shows.
+    Required columns: episode, step, action, and one for each feature; optional: subject. The schema file may name
+    other columns, form actions from columns of doses, join further tables, and list the words that a column holds;
+    `ifonly init` writes a first one. Steps may be numbered from 0 or from 1, or be numbers or times at equal distances;
+    ifonly always shows them numbered from 0.
 
     Examples:
     ifonly import table.csv.gz --schema schema.yaml --out data/mine
@@ -73,21 +73,21 @@ def import_table(
     if "read as" in origin:
         note("note", f"{table.name} was read as {origin['read as']}.")
     if origin["first step of the table"] == 1:
-        note("note", "step 1 of the table is step 0 in everything ifonly shows.")
+        note("note", "step 1 of the table is shown as step 0 everywhere.")
     if carried := seemingly_carried(cohort):
         first = carried[0]
         note(
             "note",
-            f"{', '.join(carried)}: most values repeat the one before exactly, as if carried forward where nothing was "
-            "measured; a model would learn that they never change. Say in the schema file what was measured, "
-            f"`table: measured: {{{first}: COLUMN}}` with a column of 0 and 1 for each, or `measured: auto`: exact "
-            "repeats were carried forward. If all were measured, leave it as it is.",
+            f"{', '.join(carried)}: most values exactly repeat the one before, as if carried forward where nothing was "
+            "measured; a model would learn that they never change. Say in the schema file which values were measured: "
+            f"`table: measured: {{{first}: COLUMN}}` with a column of 0 and 1 for each, or `measured: auto`, which "
+            "takes exact repeats for carried forward. If all were measured, leave it as it is.",
         )
     return ExitCode.DONE
 
 
 def _store(data: SimulatedData | TableData, out: Path, *, force: bool) -> tuple[ifonly.Cohort, dict[str, Any]]:
-    """Make a cohort and say what it holds; it, and where it comes from."""
+    """Make and store a cohort and say what it holds; returns the cohort and its provenance."""
     from ifonly.report.overview import Overview
     from ifonly.study.stages import store_cohort
 
@@ -101,14 +101,14 @@ def _store(data: SimulatedData | TableData, out: Path, *, force: bool) -> tuple[
 
 def split(
     episodes: options.Episodes,
-    out: Annotated[Path, option("FOLDER", "Gets two cohorts: train and test.", default=False)],
+    out: Annotated[Path, option("FOLDER", "Where to store the two cohorts, train and test.", default=False)],
     test: Annotated[float, option("SHARE", "Share of subjects in the test part.")] = 0.2,
     seed: options.Seed = 0,
     force: options.Force = False,
 ) -> ExitCode:
     """Split a cohort in two by subject: one part to fit a model to, one to check it on and to ask about.
 
-    All episodes of a subject land on the same side.
+    All episodes of a subject stay together.
 
     Examples:
     ifonly split --episodes data/sepsis --out data/parts --test 0.2
@@ -137,13 +137,13 @@ def split(
 
 def pool(
     cohorts: Annotated[
-        list[str], argument("[NAME=]COHORT...", "Stored cohorts; with a name, their ids become NAME-ID.")
+        list[str], argument("[NAME=]COHORT...", "Stored cohorts; the ids of a named one become NAME-ID.")
     ],
     out: Annotated[Path, argument("FOLDER", "The new cohort; must not exist yet.")],
 ) -> ExitCode:
-    """Make one cohort of several with the same schema, such as those of two hospitals, or the parts of a split.
+    """Pool cohorts with the same schema into one, such as those of two hospitals, or the parts of a split.
 
-    A subject of more than one cohort is the same one, and stays together in splits. Where the same ids mean different
+    A subject id that occurs in several cohorts is taken to be the same subject. Where the same ids mean different
     episodes or subjects, give the cohorts names.
 
     Examples:
@@ -164,7 +164,7 @@ def pool(
 
 
 def _named(text: str) -> tuple[str, str]:
-    """NAME=FOLDER in two; a folder whose own name has the sign is taken as it is."""
+    """NAME=FOLDER split in two; an existing folder whose own name contains "=" is taken as it is."""
     name, sign, folder = text.partition("=")
     return (name, folder) if sign and not Path(text).exists() else ("", text)
 
@@ -172,19 +172,19 @@ def _named(text: str) -> tuple[str, str]:
 def card(
     episodes: Annotated[Path, argument("COHORT", "A stored cohort of episodes.")],
     out: Annotated[
-        Path | None, option("FOLDER", "Where to write; an earlier card there is replaced.", default="COHORT/card")
+        Path | None, option("FOLDER", "Where to write; replaces an earlier card.", default="COHORT/card")
     ] = None,
     grid: Annotated[
         Path | None,
         option(
             "FILE",
-            "A table with a row per step that says what was measured.",
+            "A table with one row per step that says which values were measured.",
             default="COHORT/grid.parquet, where there is one",
         ),
     ] = None,
     model: Annotated[
         Path | None,
-        option("FOLDER", "The model whose size the data must support.", default="what `ifonly fit` would make"),
+        option("FOLDER", "The model whose size the data must support.", default="that of `ifonly fit`"),
     ] = None,
     severity: Annotated[
         str | None,
@@ -194,16 +194,16 @@ def card(
         str | None,
         option(
             "COLUMN[@FILE]",
-            "Something that happened to an episode or not, such as a death; a column of the grid, or of a table with "
-            "ids, episode or stay.",
+            "An outcome that an episode had or not, such as death: a column of the grid, or of a table with a column "
+            "of ids, episode or stay.",
         ),
     ] = None,
-    smallest_cell: Annotated[int, option("N", "Hide figures that rest on fewer subjects; 1: show all.", min=1)] = 5,
+    smallest_cell: Annotated[int, option("N", "Hide figures based on fewer than N subjects; 1: show all.", min=1)] = 5,
 ) -> ExitCode:
     """Make the data card of a cohort: distributions, missing values, actions, horizons, outcome by severity.
 
-    Writes card.html (complete in itself), card.json and figures (PNG), and warns where the data cannot support an
-    analysis: actions never taken, features hardly ever measured, too few subjects for the model's size.
+    Writes card.html (one self-contained page), card.json and figures (PNG), and warns where the data cannot support an
+    analysis: actions never taken, features hardly ever measured, too few subjects for the size of the model.
 
     Examples:
     ifonly card data/sepsis
@@ -252,7 +252,7 @@ def _model_size(cohort: ifonly.Cohort, folder: Path | None) -> int:
 
 
 def _outcome(text: str | None, grid: pl.DataFrame | None) -> Outcome | None:
-    """Whether something happened, from a column of the grid or of another table."""
+    """The outcome of each episode, from a column of the grid or of another table."""
     if text is None:
         return None
     from ifonly.data.store import read_frame

@@ -1,4 +1,4 @@
-"""What a command line tells beside the best sequence: other budgets, a target, other sequences, contributions."""
+"""What `solve` shows beside the best sequence: other budgets, a target, alternatives, contributions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 BESIDE = ("target", "contributions")
-"""Entries of a document that are not the result's own."""
+"""Entries of a document that do not belong to the result."""
 
 
 @dataclass(frozen=True)
 class Details:
-    """What was asked for; alternatives are told wherever a result has them."""
+    """Which details were asked for; alternatives are shown wherever a result has them."""
 
     all_budgets: bool = False
     target: float | None = None
-    """A value to reach, as the result shows outcomes."""
+    """The outcome to reach, in the units in which results show outcomes."""
 
     def __post_init__(self) -> None:
         if self.target is not None and not math.isfinite(self.target):
             raise typer.BadParameter(f"--target {self.target}: give a finite number.")
 
     def check(self, query: ifonly.Query) -> None:
-        """Refuse what this query's answers cannot tell."""
+        """Refuse details that answers to this query do not have."""
         if self.target is not None and query.change_cost:
             raise typer.BadParameter("--target counts changes itself; leave change_cost out of the query file.")
         from ifonly.query import BRANCH_AND_BOUND
@@ -43,10 +43,10 @@ class Details:
         solver = query.solver["name"]
         if (self.all_budgets or self.target is not None) and solver != BRANCH_AND_BOUND:
             option = "--all-budgets" if self.all_budgets else "--target"
-            raise typer.BadParameter(f"{option} means nothing to the solver {solver}, which the query file names.")
+            raise typer.BadParameter(f"{option} needs branch-and-bound; the query file names the solver {solver}.")
 
     def document(self, result: ifonly.Result, contributions: Contributions | None) -> dict[str, Any]:
-        """What JSON tells beside the result's own entries, which hold frontier and alternatives already."""
+        """The details in JSON; frontier and alternatives are entries of the result itself."""
         content: dict[str, Any] = {}
         if self.target is not None:
             reached, proven = target_reached(result, self.target)
@@ -56,7 +56,7 @@ class Details:
         return content
 
     def shown(self, result: ifonly.Result, contributions: Contributions | None) -> list[RenderableType]:
-        """The same for people: headings and tables."""
+        """The details for people: headings and tables."""
         from ifonly.report.tables import alternatives_table, contributions_table, frontier_table
 
         items: list[RenderableType] = []
@@ -74,7 +74,7 @@ class Details:
 
 
 def target_reached(result: ifonly.Result, target: float) -> tuple[int | None, bool]:
-    """The fewest changes known to reach a shown value, None where none are; and whether that is proven."""
+    """The fewest changes known to reach a shown value (None: no known sequence does), and whether that is proven."""
     outcome = target if result.shown[1].higher_is_better else -target
     reached = result.fewest_changes(outcome)
     beaten = [budget for budget in result.frontier if reached is None or budget.max_changes < reached.max_changes]
@@ -82,7 +82,7 @@ def target_reached(result: ifonly.Result, target: float) -> tuple[int | None, bo
 
 
 def in_words(result: ifonly.Result, target: float) -> str:
-    """Which budget reaches a shown value, and with which changes."""
+    """A sentence on which budget reaches a shown value, and the changes that do."""
     from ifonly.data.schema import step_and_moment
     from ifonly.report.tables import changes_in_words, shown_value
 
@@ -118,7 +118,7 @@ def _alternatives_heading(result: ifonly.Result) -> str:
 
 
 def show_evidence(result: ifonly.Result, output: Output, *, full: bool) -> None:
-    """What speaks for an answer and against it: all of it, or in a line."""
+    """Show the evidence for and against an answer: in full, or in one line."""
     from ifonly.text.evidence import evidence_line, evidence_lines
 
     told = "\n".join(evidence_lines(result)) if full else evidence_line(result)

@@ -31,23 +31,22 @@ if TYPE_CHECKING:
 
 
 def stage_words(stage: str) -> str:
-    """How people call a stage that the library reports; one that has no words is shown as it is."""
+    """The words for a stage that the library reports; a stage without any is shown as it is."""
     return say(f"progress.{stage}") if f"progress.{stage}" in catalogue() else stage
 
 
 class Watching(Protocol):
-    """Whatever shows how work about several subjects goes on."""
+    """Something that shows the progress of work on several subjects."""
 
     def about(self, subject: str, stage: str = "search") -> Callback:
-        """A callback for the work about one subject, such as an episode, which begins with this stage."""
+        """A callback for the work on one subject, such as an episode, that begins with this stage."""
 
 
 class Lines:
-    """A search told line by line."""
+    """Progress of a search as lines on stderr, on a terminal or not."""
 
     def about(self, subject: str, stage: str = "search") -> Callback:
-        """A callback that writes a line per report of a search, below the subject's name."""
-
+        """A callback that writes one line per report of a search, below the subject's name."""
         self._write(f"{stage_words(stage)} {subject}")
         return ifonly.search_log(self._write)
 
@@ -56,23 +55,19 @@ class Lines:
 
 
 class Bars:
-    """One bar per stage, with its pace where how much there is to do is known; one that begins again starts anew."""
+    """One bar per stage, with its pace if the total is known; the bar of a stage that starts over is reset."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._stages: dict[str, _Stage] = {}
 
     def __call__(self, tick: Tick) -> None:
-        """Draw a tick."""
+        """Update the bar of a tick's stage."""
         self._draw(tick, stage_words(tick.stage))
 
     def about(self, subject: str, stage: str = "search") -> Callback:
-        """A callback whose bars also say what the work is about, such as an episode; they name stages as they come."""
+        """A callback whose bars also name the subject; `stage` is not needed, since every tick names its own."""
         return lambda tick: self._draw(tick, f"{stage_words(tick.stage)} {subject}")
-
-    def say(self, message: str) -> None:
-        """A line above the bars."""
-        self._progress.console.print(message, markup=False)
 
     def _draw(self, tick: Tick, description: str) -> None:
         if tick.stage not in self._stages:
@@ -94,7 +89,7 @@ class Bars:
 
 
 class _Stage:
-    """What is known of a stage: what was done when its first report came is no work of today."""
+    """The state of a stage; what was done before its first report does not count towards its pace."""
 
     def __init__(self, task: TaskID, first: Tick) -> None:
         self.task, self.first, self.latest = task, first, first
@@ -108,7 +103,7 @@ class _Stage:
 
 
 def show_pace(done: int, seconds: float, left: int) -> str:
-    """How fast the work goes, and how long the rest takes at this pace.
+    """The rate of the work, and the time left at this rate.
 
     >>> show_pace(90, 60.0, 900), show_pace(2, 60.0, 118), show_pace(0, 3.0, 9)
     ('1.5/s, 0:10:00 left', '2.0/min, 0:59:00 left', '')
@@ -121,7 +116,7 @@ def show_pace(done: int, seconds: float, left: int) -> str:
 
 
 def show_figures(figures: Mapping[str, float]) -> str:
-    """A few figures in a line, the gap before all others; those that are not known yet are left out.
+    """Figures in one line, the gap first; those that are not known yet are left out.
 
     >>> show_figures({"bound": float("inf"), "generated": 41032, "gap": 1.23456})
     'gap 1.235  generated 41,032'
@@ -146,7 +141,7 @@ def show_duration(seconds: float) -> str:
 
 
 def _drawn(console: Console | None, *middle: ProgressColumn) -> Progress:
-    """Bars on a terminal, and elsewhere (a pipe, a log file) nothing; on a narrow one the figures give way."""
+    """Bars on a terminal and nothing elsewhere (a pipe, a log file); if space is short the figures are cut."""
     place = console or notes()
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=20)),
@@ -170,14 +165,8 @@ def progress_bars(console: Console | None = None) -> Iterator[Bars]:
 
 
 @contextmanager
-def progress_lines() -> Iterator[Lines]:
-    """Write lines on stderr, be it a terminal or not."""
-    yield Lines()
-
-
-@contextmanager
 def study_progress(console: Console | None = None) -> Iterator[Callable[[StudyTick], None]]:
-    """One view of a study: the stage at work, how far it is, and how long the whole still takes."""
+    """One view of a study: the current stage, its progress, and the time left for the whole."""
     with _drawn(console, TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True))) as progress:
         whole = progress.add_task("Study", total=1.0, pace="", figures="")
         part = progress.add_task("", total=None, pace="", figures="")

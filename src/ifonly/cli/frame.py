@@ -46,24 +46,24 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODES = {
-    ExitCode.DONE: "done as asked (a search that reached the gap you asked for, and a heuristic's answer, included)",
+    ExitCode.DONE: "done as asked (reaching the gap you asked for, and a heuristic's answer, count as done)",
     ExitCode.USAGE: "the command line is wrong",
-    ExitCode.BAD_INPUT: "bad input: a file, an id or a value; the message says which",
+    ExitCode.BAD_INPUT: "bad input: a file, an id or a value, named in the message",
     ExitCode.LIMIT_REACHED: "a search stopped at a limit; its result, a valid bracket, is printed and saved",
-    ExitCode.NOT_VERIFIED: "a result did not hold when it was verified",
+    ExitCode.NOT_VERIFIED: "a result failed verification",
     ExitCode.NOT_PASSED: "a model failed its check, or could not be judged; the findings are printed and saved",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C; no file is left half-written",
 }
 
 
 class Output:
-    """Where things are written: results to stdout, for people or as one JSON document; notes to stderr."""
+    """Where output goes: results to stdout, for people or as one JSON document; notes to stderr."""
 
     as_json = False
-    """Whether the command line asks for JSON, wherever it says so."""
+    """Whether --json stands anywhere on the command line."""
 
     def show(self, *items: RenderableType) -> None:
-        """Write for people; with --json nobody is there to read it."""
+        """Write for people; with --json, write nothing."""
         if Output.as_json:
             return
         console = Console(highlight=False)
@@ -77,12 +77,12 @@ class Output:
                 console.print(item)
 
     def document(self, content: Any) -> None:
-        """Write the one JSON document, if it was asked for."""
+        """Write the JSON document if --json asks for it."""
         if Output.as_json:
             typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
     def tell(self, content: Any, *items: RenderableType) -> None:
-        """Write one or the other: the document for programs, the items for people."""
+        """Write the document for programs or the items for people, whichever is asked for."""
         self.document(content)
         self.show(*items)
 
@@ -93,17 +93,17 @@ def notes() -> Console:
 
 
 def note(label: str, message: object, *, style: str = "bold yellow") -> None:
-    """One line (or a few) on stderr."""
+    """Write a labelled message to stderr."""
     notes().print(Text.assemble((f"{label}: ", style), str(message)), soft_wrap=True)
 
 
 def alarm(label: str, message: object) -> None:
-    """The same about what is wrong."""
+    """The same in red, for what went wrong."""
     note(label, message, style="bold red")
 
 
 def name_damaged(journal: Path, lines: Sequence[int]) -> None:
-    """Say which lines of a journal were set aside, if any: what they told is done again."""
+    """Say which lines of a journal were set aside, if any: their work is done again."""
     if lines:
         alarm(
             "caution",
@@ -119,12 +119,12 @@ def add_command(
     about_values: bool = False,
     has_json: bool = True,
 ) -> None:
-    """Make `command` available under `name`; its docstring is its help, with the examples that it ends with below.
+    """Register `command` under `name`; its docstring is its help, and the examples at its end become the epilog.
 
-    A parameter that is a dataclass stands for the options that its fields are: commands share them so. Only commands
-    `about_values` report implausible ones: to hear of them with every command would be tiresome.
+    A parameter that is a dataclass stands for one option per field, so that commands can share options. Implausible
+    values are reported only by commands `about_values`: repeated by every command, the note would be tiresome.
     """
-    also = ["With --json: one JSON document on stdout, and nothing else there."] if has_json else []
+    also = ["With --json: one JSON document on stdout and nothing else."] if has_json else []
     text, _, examples = (inspect.getdoc(command) or "").partition("\n\nExamples:\n")
     lines = examples.replace("\\\n", " ").splitlines()
     epilog = "\n\n".join([*also, "[bold]Examples[/bold]", *(" ".join(line.split()) for line in lines)])
@@ -133,12 +133,12 @@ def add_command(
 
 
 def paragraphs(text: str) -> str:
-    """A docstring with a line per paragraph, for the terminal to break where it ends."""
+    """A docstring with each paragraph on one line: the terminal wraps it."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: bool) -> Callable[..., None]:
-    """The command with its expected failures turned into a message and an exit code; others keep their traceback."""
+    """The command with expected failures turned into a message and an exit code; bugs keep their traceback."""
     groups, signature = _options_of(command)
 
     def run(**given: Any) -> None:
@@ -154,13 +154,13 @@ def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: 
         except SettingError as error:
             code = _failed(_as_option(error, signature), ExitCode.BAD_INPUT)
         except FailedModelError as error:
-            from ifonly.runs.task import failed_model_words
+            from ifonly.text.checks import refusal_message
 
-            code = _failed(failed_model_words(error.findings, "--allow-failed-model"), ExitCode.BAD_INPUT)
+            code = _failed(refusal_message(error.findings, "--allow-failed-model"), ExitCode.BAD_INPUT)
         except IfonlyError as error:
             code = _failed(error, ExitCode.BAD_INPUT)
         except BrokenPipeError:
-            raise  # whoever read our output has gone; typer ends quietly
+            raise  # the reader of our output has gone; typer exits quietly
         except OSError as error:
             place = "" if error.filename is None else f"{error.filename}: "
             code = _failed(f"{place}{file_reason(error)}.", ExitCode.BAD_INPUT)
@@ -173,7 +173,7 @@ def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: 
 
 
 def _options_of(command: Callable[..., ExitCode]) -> tuple[dict[str, Any], inspect.Signature]:
-    """The parameters that are dataclasses, and the signature with their fields in their places."""
+    """The parameters that are dataclasses, and the signature with their fields in place of them."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
@@ -190,7 +190,7 @@ def _options_of(command: Callable[..., ExitCode]) -> tuple[dict[str, Any], inspe
 
 
 def _as_option(error: SettingError, signature: inspect.Signature) -> str:
-    """A setting by its option's name, where the command has one."""
+    """The error with the setting named as the command's option, where it has one."""
     if error.setting not in signature.parameters:
         return str(error)
     return f"--{error.setting.replace('_', '-')} {error.value}: {error.why}"
@@ -202,7 +202,7 @@ def _failed(message: object, code: ExitCode, *, label: str = "error") -> ExitCod
 
 
 def require_extra(extra: str, *packages: str, what: str) -> None:
-    """Refuse, in one sentence, what needs packages that are not installed."""
+    """Refuse in one sentence if packages that `what` needs are not installed."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise InputError(
@@ -212,7 +212,7 @@ def require_extra(extra: str, *packages: str, what: str) -> None:
 
 @contextmanager
 def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
-    """Show implausible values as one line, not as Python shows a warning; or not at all."""
+    """Show warnings about implausible values as one-line notes, or not at all."""
     with warnings.catch_warnings():
         warnings.simplefilter(action, PlausibilityWarning)
         python_shows = warnings.showwarning
@@ -228,7 +228,7 @@ def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
 
 
 def require_free(*files: Path | None, folder: Path | None = None, force: bool) -> None:
-    """Refuse, before any work is done, to write where something stands already, or where nothing can be written."""
+    """Before any work is done, refuse targets that exist already or cannot be written."""
     for path in (*files, folder):
         if path is None:
             continue

@@ -1,4 +1,4 @@
-"""The command that says what a folder or file holds: `info`."""
+"""The command that describes a folder or file: `info`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ifonly.errors import StoreError
 
 def info(
     path: Annotated[
-        Path, argument("PATH", "A folder of a cohort, a model, a behaviour model or a run; a result, a table.")
+        Path, argument("PATH", "A cohort, model, behaviour model, run, study, result or cross-validation table.")
     ],
 ) -> ExitCode:
-    """Say what a folder or file holds: a cohort, a model, a run, results of `solve`, a table of `crossval`.
+    """Describe a folder or file: a cohort, a model, a run, a study, results of `solve`, a table of `crossval`.
 
-    Of models, runs and results also how far they may be believed, as far as that is known.
+    For models, runs and results it also says, as far as that is known, how far they can be believed.
 
     Examples:
     ifonly info data/sepsis
@@ -115,13 +115,12 @@ def _describe_run(folder: Path, output: Output) -> None:
         f"solver: {manifest['solver']['name']}",
         f"model: {manifest['model_fingerprint']}; cohort: {manifest['cohort']['fingerprint']}",
         str(model_message(run.check)),
-        f"next: ifonly summarize {folder}" if run.is_finished else "give the same `ifonly cohort` command to go on",
+        f"next: ifonly summarize {folder}" if run.is_finished else "to resume, repeat the `ifonly cohort` command",
     )
 
 
 def _essentials(query: ifonly.Query) -> str:
-    """What is asked, and what else the query says that is not usual; --json tells all of it."""
-
+    """What is asked, and the entries of the query that differ from the defaults; --json has all of it."""
     shown, most, usual = query.reward.show(0.0), query.max_changes, ifonly.Query(query.reward)
     goal = f"{'largest' if shown.higher_is_better else 'smallest'} {shown.label}"
     changes = "any number of changes" if most is None else f"at most {most} change{'' if most == 1 else 's'}"
@@ -130,7 +129,7 @@ def _essentials(query: ifonly.Query) -> str:
 
 
 def _unusual(content: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    """The entries that differ, also within those that are mappings themselves."""
+    """The entries that differ from the defaults, also within entries that are mappings themselves."""
     return {
         name: _unusual(value, usual[name]) if isinstance(value, dict) and isinstance(usual.get(name), dict) else value
         for name, value in content.items()
@@ -156,7 +155,7 @@ def _describe_behaviour(folder: Path, output: Output) -> None:
 
 
 def _exact_norms(model: ifonly.TransitionModel) -> dict[str, float]:
-    """The networks' Lipschitz constants with respect to the state, of the weights as they are."""
+    """The networks' exact Lipschitz constants with respect to the state, from their weights."""
     from ifonly.models.effects import SubjectEffectModel
     from ifonly.models.layers import Network
 
@@ -197,7 +196,7 @@ FOLDERS = {
     "behaviour.json": _describe_behaviour,
     "study.yaml": _describe_study,
 }
-"""By which file a folder is known; one without any of them is a cohort's, or nobody's."""
+"""The file that identifies each kind of folder; a folder without any of them is taken for a cohort."""
 
 
 def _actions(schema: ifonly.Schema) -> str:

@@ -47,6 +47,7 @@ FIT_SETTINGS: dict[str, Callable[[str], Any]] = {
     "learning_rate": float,
     "validation": float,
     "subject_effect": options.switch,
+    "device": str,
 }
 
 
@@ -57,48 +58,47 @@ def fit(
         str,
         option(
             "NAME",
-            "auto compares all recipes on subjects held out and takes the one that suits the data; or one of "
-            f"{', '.join(RECIPE_NAMES)}. paper: the paper's Lipschitz limits.",
+            "auto: compare all recipes on held-out subjects and use the one that suits the data best. Or one of "
+            f"{', '.join(RECIPE_NAMES)}; paper has the paper's Lipschitz limits.",
         ),
     ] = "auto",
-    kind: Annotated[Kind, option("KIND", f"The class of models: {', '.join(Kind)}.")] = Kind.LOCATION_SCALE,
+    kind: Annotated[Kind, option("KIND", f"Model class: {', '.join(Kind)}.")] = Kind.LOCATION_SCALE,
     lipschitz: Annotated[
         str | None,
         option(
             "LIMITS",
-            "A limit for each function of the model: location,scale for location-scale; one for additive and "
-            "post-nonlinear; location,scale,skewness,tails for monotone-flow. none: no limit at all.",
-            default="as the recipe says",
+            "Lipschitz limit of each function of the model: location,scale for location-scale; one for additive and "
+            "post-nonlinear; location,scale,skewness,tails for monotone-flow. none: no limit.",
+            default="that of the recipe",
         ),
     ] = None,
     ensemble: Annotated[
         str | None,
         option(
             "KINDS",
-            "Members beside the model. kinds: the best of every recipe, and others, fitted to halves of the subjects: "
-            "they show what the kind of model changes, and cost little. A number, 20 as a rule: so many fitted to "
-            "bootstrap samples, which show what refitting changes. none: no members.",
-            default="kinds where recipes are compared, else none",
+            "Members beside the model. kinds: the best model of every recipe, and some others, fitted to halves of "
+            "the subjects; they show how much depends on the kind of model, and cost little. A number, usually 20: "
+            "that many fitted to bootstrap samples; they show how much depends on the sample. none: no members.",
+            default="kinds if recipes are compared, otherwise none",
         ),
     ] = None,
     hidden: options.Hidden = "200",
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
-    plot: Annotated[Path | None, option("FILE", "Draw the loss curves.")] = None,
+    plot: Annotated[Path | None, option("FILE", "Plot the loss curves.")] = None,
     force: options.Force = False,
-    device: options.Device = "cpu",
     settings: Annotated[
         list[str] | None, options.setting_option(*FIT_SETTINGS, example="validation=0.2 or prior=laplace")
     ] = None,
 ) -> ExitCode:
-    """Fit a causal model of transitions to a cohort, by maximum likelihood.
+    """Fit a causal model of transitions to a cohort by maximum likelihood.
 
-    Several recipes are fitted to halves of the subjects and judged by the others: how well each predicts one step and
-    many, and how fast its answers are proven. The one that suits the data is fitted to everyone; the others become
-    members beside it, which are asked whether they agree. With --kind, --lipschitz or --set prior, residual or
-    curvature, the model is yours and nothing is compared. An interrupted comparison goes on when the same command is
-    given again. What lasts in each subject is learned, too, from all of its steps, where that pays on later steps of
-    subjects held out; --set subject_effect=true or false decides it for recipes that are named.
+    Several recipes are fitted to halves of the subjects and judged on the other half: how well each predicts one step
+    and many, and how fast its answers are proven. The best one is fitted to everyone; the others become members beside
+    it, which are asked whether they agree. With --kind, --lipschitz or --set prior, residual or curvature you define
+    the model yourself and nothing is compared. Effects that last within a subject are learned too, from all of its
+    steps, if that improves predictions for held-out subjects; --set subject_effect=true or false decides this for
+    recipes that you name. An interrupted comparison resumes when the same command is given again.
 
     Examples:
     ifonly fit --episodes data/sepsis --out models/sepsis
@@ -123,9 +123,7 @@ def fit(
     if limits == (None,):
         limits = (None,) * len(MODELS[kind.value][1])
     try:
-        chosen = FitPlan(
-            recipe, kind.value, limits, widths, refits=refits, epochs=epochs, device=device, seed=seed, **more
-        )
+        chosen = FitPlan(recipe, kind.value, limits, widths, refits=refits, epochs=epochs, seed=seed, **more)
     except InputError as error:
         if isinstance(error, SettingError) and error.setting == "refits":
             raise typer.BadParameter(f"--ensemble {ensemble}: {error.why}") from None
@@ -149,47 +147,47 @@ def fit(
 
 
 def _members(text: str) -> int | Literal["kinds"]:
-    """What --ensemble asks for."""
+    """The members that --ensemble asks for."""
     if text == "none":
         return 0
     if text == "kinds":
         return "kinds"
     if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"--ensemble {text!r}: say kinds, none, or how many members, at least 1.")
+        raise typer.BadParameter(f"--ensemble {text!r}: give kinds, none, or a number of members, at least 1.")
     return int(text)
 
 
 def member_lines_of(model: ifonly.TransitionModel) -> list[str]:
-    """What there is to say about an ensemble's members; nothing about other models."""
+    """Lines about an ensemble's members; none for other models."""
     from ifonly.text.evidence import member_lines
 
     return member_lines(model) if isinstance(model, ifonly.Ensemble) else []
 
 
-CROSSVAL_SETTINGS = {"batch_size": int, "learning_rate": float, "device": str}
+CROSSVAL_SETTINGS = {"folds": int, "batch_size": int, "learning_rate": float, "device": str}
 
 
 def crossval(
     episodes: options.Episodes,
-    out: Annotated[Path, option("FILE", "Where to write the table; progress is kept beside it.", default=False)],
-    location: Annotated[str, option("LIMITS", "Limits of the location network to try.")] = "0.8,1.0,1.2",
-    scale: Annotated[str, option("LIMITS", "Limits of the scale network to try.")] = "0.05,0.1",
-    folds: Annotated[int, option("N", "Number of folds, by subject.", min=2)] = 5,
+    out: Annotated[Path, option("FILE", "Where to write the table; a journal is kept beside it.", default=False)],
+    location: Annotated[str, option("LIMITS", "Limits to try for the location network.")] = "0.8,1.0,1.2",
+    scale: Annotated[str, option("LIMITS", "Limits to try for the scale network.")] = "0.05,0.1",
     hidden: options.Hidden = "200",
     epochs: options.Epochs = 100,
     seed: options.Seed = 0,
     force: Annotated[bool, flag("--force", "Start again; replace the table and its journal.")] = False,
-    settings: Annotated[list[str] | None, options.setting_option(*CROSSVAL_SETTINGS, example="device=cuda")] = None,
+    settings: Annotated[
+        list[str] | None, options.setting_option(*CROSSVAL_SETTINGS, example="folds=10 or device=cuda")
+    ] = None,
 ) -> ExitCode:
-    """Cross-validate location-scale models over a grid of Lipschitz limits.
+    """Cross-validate location-scale models over a grid of Lipschitz limits, with 5 folds of subjects.
 
-    Shows how much log-likelihood each pair of limits costs, against the unconstrained model. A run that was
-    interrupted goes on where it stopped when the same command is given again; a larger grid goes on from a smaller
-    one.
+    Shows how much log-likelihood each pair of limits costs compared with the unconstrained model. An interrupted run
+    resumes when the same command is given again; a larger grid reuses what a smaller one has finished.
 
     Examples:
     ifonly crossval --episodes data/sepsis --out crossval.json
-    ifonly crossval --episodes data/sepsis --location 0.8,1.0,1.2 --scale 0.05,0.1 --folds 5 --out grid.json
+    ifonly crossval --episodes data/sepsis --location 0.8,1.0,1.2 --scale 0.05,0.1 --set folds=10 --out grid.json
     """
     widths, more = options.widths(hidden), options.settings(settings, CROSSVAL_SETTINGS)
     pairs = itertools.product(options.limits(location), options.limits(scale))
@@ -198,7 +196,8 @@ def crossval(
     from ifonly.models.crossval import FORMAT, VERSION, CrossValidationPlan, goes_on_from
 
     cohort = ifonly.load(episodes)
-    plan = CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=ifonly.FitSettings(epochs=epochs, **more))
+    folds, fit = more.pop("folds", CrossValidationPlan.folds), ifonly.FitSettings(epochs=epochs, **more)
+    plan = CrossValidationPlan(grid=list(pairs), folds=folds, seed=seed, fit=fit)
     template = ifonly.LocationScale(cohort.schema, hidden=widths)
     if force:
         journal.unlink(missing_ok=True)
@@ -234,38 +233,38 @@ def check(
     episodes: Annotated[Path, option("FOLDER", "A cohort that the model was not fitted to.", default=False)],
     thresholds: Annotated[
         Path | None,
-        option("FILE", "Other limits for warnings and failures (YAML); those left out stay.", default="the package's"),
+        option("FILE", "Thresholds for warnings and failures (YAML), in place of the package's.", default=False),
     ] = None,
     by: options.By = None,
     out: Annotated[
         Path | None,
-        option("FOLDER", "Write check.json, check.txt, check.html and figures; an earlier check is replaced."),
+        option("FOLDER", "Write check.json, check.txt, check.html and figures; replaces an earlier check."),
     ] = None,
     report: Annotated[
         Path | None,
-        option("FILE.html", "Write findings, what to do and figures as one page; an earlier one is replaced."),
+        option("FILE.html", "Write findings, advice and figures as one page; replaces an earlier one."),
     ] = None,
     fit_on: Annotated[
         Path | None,
         option(
             "FOLDER",
-            "Fit the two most promising remedies to this cohort, of other subjects; check them on the same episodes.",
+            "Fit the two most promising remedies to this cohort (of other subjects), and check them the same way.",
             "--try",
         ),
     ] = None,
     epochs: Annotated[int, option("N", "With --try: passes over the training data.", min=1)] = 100,
     save: Annotated[
-        bool, flag("--save/--no-save", "Keep the check with the model, where later commands find it.")
+        bool, flag("--save/--no-save", "Store the check with the model, where later commands find it.")
     ] = True,
-    details: Annotated[bool, flag("--details", "Tell every place where something was found.")] = False,
+    details: Annotated[bool, flag("--details", "List every place where something was found.")] = False,
     seed: options.Seed = 0,
 ) -> ExitCode:
     """Check how well a model explains episodes that it has not seen: pass, warn or fail, and why.
 
-    Log-likelihood against plain baselines, the noise against its prior, predictive intervals, courses several steps
-    ahead; by feature, action and group. Each doubt comes with its likely cause and with what to try. Ends with exit
-    code 6 unless the model passes, perhaps with warnings. What --try fits is kept only with --out; stopped, it goes on
-    when the same command is given again.
+    Compares log-likelihoods with simple baselines, the noise with its prior, and observed values with predictive
+    intervals and with predictions several steps ahead; by feature, action and group. Each finding comes with its likely
+    cause and with what to try. The exit code is 6 if the model fails. With --try, the remedies are kept only if --out
+    is given; if interrupted, they resume when the same command is given again.
 
     Examples:
     ifonly check --model models/sepsis --episodes data/others
@@ -365,17 +364,17 @@ def behaviour(
         bool,
         flag(
             "--states/--no-states",
-            "Keep recorded states, scaled and without ids, to tell how far others lie from them. They are patients' "
-            "data.",
+            "Store recorded states, scaled and without ids, to measure how far other states lie from them. They are "
+            "patients' data.",
         ),
     ] = True,
     seed: options.Seed = 0,
     force: options.Force = False,
 ) -> ExitCode:
-    """Learn what this cohort's clinicians do in which state, and how well that is known.
+    """Learn how likely this cohort's decision makers are to choose each action in a given state.
 
-    With --behaviour, `ifonly solve` and `ifonly cohort` then tell how usual each change would have been where it is
-    made, and a query file's `min_support` keeps out what hardly anybody does. --hidden none is a logistic regression.
+    With --behaviour, `ifonly solve` and `ifonly cohort` then say how usual each change would have been where it is
+    made, and `min_support` in a query file rules out what hardly anybody does. --hidden none is a logistic regression.
 
     Examples:
     ifonly behaviour --episodes data/sepsis --out behaviour/sepsis

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how lists of numbers and names are read."""
+"""Options shared by several commands, and parsers of lists of numbers and names."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourModel
 
 MORE = "More options"
-"""The panel of options that few need."""
+"""The help panel of rarely needed options."""
 
 
 def option(
     metavar: str, help: str, *names: str, default: str | bool = True, panel: str | None = None, **limits: float
 ) -> Any:
-    """An option, called as its parameter is unless `names` say otherwise; `default` in words where it is no value."""
+    """An option, named after its parameter unless `names` are given; a text as `default` is shown in help as it is."""
     return typer.Option(
         *names,
         metavar=metavar,
@@ -38,52 +38,46 @@ def flag(name: str, help: str, *, panel: str | None = None) -> Any:
 
 
 def argument(metavar: str, help: str) -> Any:
-    """What stands behind the command itself."""
+    """A positional argument."""
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
 Episodes = Annotated[Path, option("FOLDER", "A stored cohort of episodes.", default=False)]
 ModelFolder = Annotated[Path, option("FOLDER", "A model that `ifonly fit` saved.", default=False)]
 Behaviour = Annotated[
-    Path | None, option("FOLDER", "What `ifonly behaviour` learned: how usual changes are, and with it a verdict.")
+    Path | None,
+    option("FOLDER", "A behaviour model that `ifonly behaviour` saved; with it each answer gets a verdict."),
 ]
 Only = Annotated[
     list[str] | None,
-    option("ID", "This episode; may be repeated. @FILE: those whose ids the file has, one a line.", default=False),
+    option("ID", "Only this episode; may be repeated. @FILE: the ids listed in FILE, one per line.", default=False),
 ]
-Seconds = Annotated[float | None, option("S", "Stop each search after this.", min=0)]
-Gap = Annotated[
-    str | None,
-    option(
-        "GAP",
-        "Stop each search once no sequence can be better by more than this: a share of the improvement, such as 1%, or "
-        "a number in the outcome's units.",
-        default="0",
-    ),
-]
+Seconds = Annotated[float | None, option("S", "Stop each search after S seconds.", min=0)]
 Out = Annotated[Path, option("FOLDER", "Where to store it.", default=False)]
-Seed = Annotated[int, option("N", "The same seed gives the same answer.", min=0)]
+Seed = Annotated[int, option("N", "Random seed; the same seed gives the same result.", min=0)]
 Force = Annotated[bool, flag("--force", "Replace what exists already.")]
-Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1, ...", panel=MORE)]
+Device = Annotated[str, option("NAME", "Device to compute on: cpu, cuda, cuda:1, ...", panel=MORE)]
 By = Annotated[
     list[str] | None,
     option(
         "NAME[=EDGES]",
-        "Look at groups, too, by a feature's value at the first step; numbers are cut at their quartiles or at these "
-        "edges, such as age=50,70; may be repeated.",
+        "Also report by group: by a feature's value at the first step. Numbers are cut at their quartiles, or at the "
+        "edges given, such as age=50,70. May be repeated.",
     ),
 ]
-Hidden = Annotated[str, option("WIDTHS", "Width of each hidden layer, such as 200,100; none: none.")]
+Hidden = Annotated[str, option("WIDTHS", "Width of each hidden layer, such as 200,100; none: no hidden layer.")]
 Epochs = Annotated[int, option("N", "Passes over the training data.", min=1)]
 Abstain = Annotated[
-    bool, flag("--abstain/--no-abstain", "Keep answers that are not to be believed out of figures, and count them.")
+    bool, flag("--abstain/--no-abstain", "Leave answers that are not believable out of the figures, and count them.")
 ]
-Threshold = Annotated[float, option("SHARE", "Episodes that improve by at least this are interesting cases.", min=0)]
+Threshold = Annotated[
+    float, option("SHARE", "Episodes that improve by at least this share count as interesting.", min=0)
+]
 
 
 def setting_option(*names: str, example: str) -> Any:
-    """The option `--set NAME=VALUE` for settings that few change."""
-    words = f"Another setting: {', '.join(names)}; such as {example}; may be repeated."
+    """The option `--set NAME=VALUE` for settings that are rarely changed."""
+    words = f"Change a setting: {', '.join(names)}. For example {example}. May be repeated."
     return option("NAME=VALUE", words, "--set", panel=MORE)
 
 
@@ -91,12 +85,12 @@ YES_OR_NO = {"true": True, "false": False}
 
 
 def switch(text: str) -> bool | str:
-    """What is on, off or decided by the data."""
+    """true, false, or auto: decided by the data."""
     return text if text == "auto" else YES_OR_NO[text]
 
 
 def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """What `--set` says, each value of the kind that its name has.
+    """The settings that `--set` gives, each value converted to its type.
 
     >>> settings(["batch_size=128", "prior=laplace"], {"batch_size": int, "prior": str})
     {'batch_size': 128, 'prior': 'laplace'}
@@ -112,7 +106,7 @@ def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], An
             from ifonly.data.plain import did_you_mean
 
             known = ", ".join(kinds)
-            raise typer.BadParameter(f"--set {text!r}: there is only {known}.{did_you_mean(name, kinds)}")
+            raise typer.BadParameter(f"--set {text!r}: unknown; settings are {known}.{did_you_mean(name, kinds)}")
         try:
             found[name] = kinds[name](value)
         except (KeyError, ValueError):
@@ -121,7 +115,7 @@ def settings(texts: Sequence[str] | None, kinds: Mapping[str, Callable[[str], An
 
 
 def chosen_ids(given: Sequence[str] | None) -> list[str] | None:
-    """The ids that `--only` names, each once, those of files included; None where it was not given."""
+    """The ids that `--only` names, files included, without repetitions; None where it was not given."""
     if given is None:
         return None
     listed: list[str] = []
@@ -134,28 +128,25 @@ def chosen_ids(given: Sequence[str] | None) -> list[str] | None:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--only {text}: cannot be read ({file_reason(error)}).") from None
         if not any(line.strip() for line in lines):
-            raise InputError(f"--only {text}: names no episode; give one id a line.")
+            raise InputError(f"--only {text}: names no episode; give one id per line.")
         listed += [line.strip() for line in lines if line.strip()]
     return list(dict.fromkeys(listed))
 
 
 def learned_behaviour(folder: Path | None, schema: "ifonly.Schema") -> "BehaviourModel | None":
-    """What clinicians do, as far as that was learned."""
-    if folder is None:
-        return None
-
-    return ifonly.load_behaviour(folder, schema=schema)
+    """The behaviour model of a folder, if one was named."""
+    return None if folder is None else ifonly.load_behaviour(folder, schema=schema)
 
 
 def checked_threshold(share: float) -> float:
-    """A number that improvements can be compared with."""
+    """The threshold, refused unless it is finite."""
     if not math.isfinite(share):
         raise SettingError("threshold", share, "must be a number of at least 0, such as 0.15 for 15 %.")
     return share
 
 
 def changes_limit(text: str) -> int | None:
-    """At most how many changes: a whole number, or none for no limit.
+    """The largest number of changes; "none" stands for no limit.
 
     >>> changes_limit("3"), changes_limit("none")
     (3, None)
@@ -168,7 +159,7 @@ def changes_limit(text: str) -> int | None:
 
 
 def widths(text: str) -> tuple[int, ...]:
-    """Widths of layers, separated by commas; "none" stands for no layer.
+    """Widths of layers, separated by commas; "none" stands for no hidden layer.
 
     >>> widths("200,100"), widths("none")
     ((200, 100), ())
@@ -185,7 +176,7 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 def limits(text: str) -> tuple[float | None, ...]:
-    """Lipschitz limits separated by commas; "none" leaves a function free.
+    """Lipschitz limits separated by commas; "none" leaves a function unconstrained.
 
     >>> limits("1.0,none")
     (1.0, None)
@@ -210,7 +201,7 @@ def horizon(text: str) -> tuple[int, int]:
 
 
 def groupings(texts: Sequence[str] | None) -> dict[str, tuple[float, ...] | None]:
-    """What to group by, and at which edges.
+    """Names to group by, with the edges to cut numbers at.
 
     >>> groupings(["gender", "age=50,70"])
     {'gender': None, 'age': (50.0, 70.0)}

@@ -1,4 +1,4 @@
-"""What `solve`, `cohort` and `serve` ask: one set of options and a query file; the command `query`."""
+"""The query of `solve`, `cohort` and `serve`, from one set of options and a query file; the command `query`."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ifonly.rewards import Reward
 
 DEFAULT_FEATURE = "SOFA"
-"""What is minimised unless something else is said: the paper's reward."""
+"""What is minimised by default: the paper's reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +31,21 @@ class QueryOptions:
     ] = None
     minimize: Annotated[
         str | None,
-        option("FEATURE", "Make the sum of this feature small.", default=f"{DEFAULT_FEATURE}, where there is one"),
+        option("FEATURE", "Make this feature's sum small.", default=f"{DEFAULT_FEATURE}, where there is one"),
     ] = None
-    maximize: Annotated[str | None, option("FEATURE", "Make the sum of this feature large.")] = None
+    maximize: Annotated[str | None, option("FEATURE", "Make this feature's sum large.")] = None
     query: Annotated[
         Path | None,
         option(
             "FILE",
-            "All else that can be asked: goals, rules, costs, support, evidence, solver, limits. `ifonly query` "
-            "writes a first one; options given here count before it.",
+            "A file with everything else one can ask: goals, rules, costs, support, evidence, solver, limits and gap. "
+            "`ifonly query` writes a first one; options on the command line override it.",
         ),
     ] = None
     behaviour: options.Behaviour = None
     seconds: options.Seconds = None
-    gap: options.Gap = None
     allow_failed_model: Annotated[
-        bool, flag("--allow-failed-model", "Ask a model although it failed its check; every answer then says so.")
+        bool, flag("--allow-failed-model", "Use a model that failed its check; every answer then says so.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -57,41 +56,40 @@ class QueryOptions:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is said about what is asked."""
+        """Whether no option says what is asked."""
         return all(value is None for value in (self.max_changes, self.minimize, self.maximize, self.query))
 
     def build(self, schema: "ifonly.Schema") -> "ifonly.Query":
-        """The query file, where there is one, with what the options say in place of what it says."""
+        """The query: that of the file, where there is one, overridden by the options."""
         from ifonly.query import read_query_file
 
         content = {} if self.query is None else read_query_file(self.query)
         reward = self._reward(schema, content)
         try:
             query = ifonly.Query.from_dict(content, reward=reward)
-        except SettingError as error:  # as the file says it
+        except SettingError as error:  # as the file names it
             raise InputError(f"{self.query}: {error.setting}: {error.value}: {error.why}") from None
         except InputError as error:
             raise InputError(f"{self.query}: {error}" if self.query else str(error)) from None
         changes: dict[str, Any] = {}
         if self.max_changes is not None:
             changes["max_changes"] = options.changes_limit(self.max_changes)
-        given = {name: value for name in ("seconds", "gap") if (value := getattr(self, name)) is not None}
-        if given:
-            changes["limits"] = replace(query.limits, **given)
+        if self.seconds is not None:
+            changes["limits"] = replace(query.limits, seconds=self.seconds)
         if self.allow_failed_model:
             changes["allow_failed_model"] = True
-        if self.behaviour is not None:  # then a verdict can be had, for which these are needed, too
+        if self.behaviour is not None:  # then a verdict is possible, which also needs these
             changes |= {name: True for name in ("honest", "sensitivity") if name not in content}
         query = query.with_changes(**changes)
         if query.min_support is not None and self.behaviour is None:
             raise InputError(
-                f"min_support in the query file: {query.min_support:g} needs --behaviour FOLDER, which says how likely "
-                "actions are."
+                f"min_support in the query file: {query.min_support:g} needs --behaviour FOLDER, the model that says "
+                "how likely actions are."
             )
         return query
 
     def _reward(self, schema: "ifonly.Schema", content: dict[str, Any]) -> "Reward | None":
-        """What the options, or nobody, say counts as better; None where the file says it."""
+        """The reward of the options, or the default one; None where the file has it."""
         from ifonly.rewards import Linear
         from ifonly.rewards.stated import REWARDS
 
@@ -101,7 +99,7 @@ class QueryOptions:
             return None
         names = [feature.name for feature in schema.dynamic]
         if DEFAULT_FEATURE not in names and content:
-            return None  # what the file says in its place, perhaps misspelt, is refused with its name
+            return None  # the file's own entry, perhaps misspelt, is refused with its name
         if DEFAULT_FEATURE not in names:
             raise typer.BadParameter(f"say what to improve: --minimize or --maximize one of {', '.join(names)}.")
         return Linear({DEFAULT_FEATURE: -1.0})
@@ -111,14 +109,14 @@ def query(
     file: Annotated[Path, argument("FILE", "Where to write it, .yaml.")],
     episodes: Annotated[
         Path | None,
-        option("FOLDER", "Name this cohort's features and actions, and minimize one of its features."),
+        option("FOLDER", "Fill in the features and actions of this cohort, and minimize one of its features."),
     ] = None,
     force: options.Force = False,
 ) -> ExitCode:
-    """Write a first query file, with every entry and what it means, for `solve`, `cohort`, `serve` and study files.
+    """Write a first query file with every entry explained, for `solve`, `cohort`, `serve` and study files.
 
-    All entries but the first are comments: what is left out has its default. Without a cohort it is for you to fill in
-    what counts as better.
+    Entries that are commented out show what else can be set. Without a cohort, you fill in yourself what counts as
+    better.
 
     Examples:
     ifonly query query.yaml
@@ -130,7 +128,7 @@ def query(
     write_text_atomically(file, query_text(None if episodes is None else schema_of(episodes)))
     next_step = f"next: ifonly solve --query {file} ..."
     if episodes is None:
-        next_step = f"next: say in it what counts as better, and then: ifonly solve --query {file} ..."
+        next_step = f"next: fill in what counts as better, then: ifonly solve --query {file} ..."
     Output().tell({"file": str(file)}, f"written: {file}", next_step)
     return ExitCode.DONE
 

@@ -1,4 +1,4 @@
-"""Commands that tell what a cohort run found: `summarize`; `report`, one HTML file for people; both under codes."""
+"""Commands that present a cohort run: `summarize`, `report` (one HTML file), and `deidentify`, both under codes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def summarize(
     run: Annotated[Path, argument("RUN", "A folder that `ifonly cohort` made, finished or not.")],
     threshold: options.Threshold = 0.15,
     by: options.By = None,
-    episodes: Annotated[Path | None, option("FOLDER", "The cohort that the run is about, for --by.")] = None,
+    episodes: Annotated[Path | None, option("FOLDER", "The run's cohort, for --by.")] = None,
     out: Annotated[
-        Path | None, option("FOLDER", "Where to write; an earlier summary there is replaced.", default="RUN/summary")
+        Path | None, option("FOLDER", "Where to write; replaces an earlier summary.", default="RUN/summary")
     ] = None,
-    pdf: Annotated[bool, flag("--pdf", "Figures as PDF, too.")] = False,
+    pdf: Annotated[bool, flag("--pdf", "Also write the figures as PDF.")] = False,
     abstain: options.Abstain = True,
 ) -> ExitCode:
     """Summarise a cohort run: how much better it could have gone, for whom, and when.
 
-    Writes summary.json, tables (CSV) and figures (PNG) into a folder: improvement relative to the observed outcome, its
-    distribution, by number of changes, by horizon and by group, and the interesting cases. Improvements of episodes
-    that were not solved to the end are lower bounds, and are said to be. Columns of the run's table can be grouped by,
-    too; features need --episodes.
+    Writes summary.json, tables (CSV) and figures (PNG) into a folder: improvements relative to the observed outcome,
+    their distribution, by number of changes, by horizon and by group, and the interesting cases. Improvements of
+    episodes that were not solved to the end are lower bounds and are marked as such. --by takes columns of the run's
+    table, or features of the episodes together with --episodes.
 
     Examples:
     ifonly summarize runs/k3
@@ -63,7 +63,7 @@ def summarize(
 
 
 def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> ifonly.Cohort | None:
-    """The cohort with the features to group by; None where the run's own table has them all."""
+    """The cohort with the features to group by; None where the run's table has them all."""
     from ifonly.result.table import COLUMNS
 
     if episodes is not None:
@@ -71,15 +71,15 @@ def _cohort(groupings: Mapping[str, Any], episodes: Path | None) -> ifonly.Cohor
     unknown = [name for name in groupings if name not in COLUMNS]
     if unknown:
         raise typer.BadParameter(
-            f"--by {unknown[0]}: the run's table has no such column; for a feature of the episodes, say where they are "
+            f"--by {unknown[0]}: the run's table has no such column; for a feature of the episodes, name their cohort "
             "with --episodes FOLDER."
         )
     return None
 
 
-def _source(what: str, *, default: str = "where they lay") -> Any:
-    """What the run was made of, which may be elsewhere by now."""
-    return option("FOLDER", what, default=default, panel=options.MORE)
+def _source(what: str) -> Any:
+    """Something that the run was made from and that may have been moved since."""
+    return option("FOLDER", f"{what}, if moved since.", default="as stored in the run", panel=options.MORE)
 
 
 def report(
@@ -87,21 +87,21 @@ def report(
     out: Annotated[Path | None, option("FILE", "The HTML file to write.", default="RUN/report.html")] = None,
     cases: Annotated[int, option("N", "Show the N most improved episodes.", min=1)] = 20,
     only: options.Only = None,
-    alternatives: Annotated[int, option("N", "Of each case the N best sequences; 1: the best only.", min=1)] = 5,
+    alternatives: Annotated[int, option("N", "Show the N best sequences of each case; 1: only the best.", min=1)] = 5,
     seconds: Annotated[
         float,
-        option("S", "For the alternatives of each case; one that takes longer is shown without them.", min=0),
+        option("S", "Time to find the alternatives of a case; one that needs longer is shown without.", min=0),
     ] = 10.0,
     threshold: options.Threshold = 0.15,
     force: options.Force = False,
-    episodes: Annotated[Path | None, _source("The run's episodes.")] = None,
-    model: Annotated[Path | None, _source("The run's model.", default="where it lay")] = None,
-    behaviour: Annotated[Path | None, _source("The run's behaviour model, if any.", default="where it lay")] = None,
+    episodes: Annotated[Path | None, _source("The run's episodes")] = None,
+    model: Annotated[Path | None, _source("The run's model")] = None,
+    behaviour: Annotated[Path | None, _source("The run's behaviour model")] = None,
 ) -> ExitCode:
     """Write a report of a cohort run: one HTML file that opens anywhere, without a network.
 
-    It has the run's summary and a page for each chosen case: what happened, what could have happened, how sure that is.
-    It holds patients' data: treat the file as you treat the cohort.
+    It contains the run's summary and a page for each chosen case: what happened, what could have happened, and how sure
+    that is. The file contains patients' data: protect it as you protect the cohort.
 
     Examples:
     ifonly report runs/k3
@@ -141,8 +141,8 @@ def report(
     if alternatives > 1 and document["without_alternatives"]:
         note(
             "note",
-            f"{len(document['without_alternatives'])} of {len(answers)} cases have no alternatives: finding them takes "
-            "longer than --seconds allows.",
+            f"{len(document['without_alternatives'])} of {len(answers)} cases are shown without alternatives: finding "
+            "them takes longer than --seconds allows.",
         )
     size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
     Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
@@ -151,13 +151,13 @@ def report(
 
 def deidentify(
     run: Annotated[Path, argument("RUN", "A finished run, a folder that `ifonly cohort` made.")],
-    key: Annotated[Path, argument("KEYFILE", "Where the key of the codes is; made where it is missing. Keep it.")],
-    out: Annotated[Path, argument("FOLDER", "Gets report.html and summary; must not exist yet.")],
+    key: Annotated[Path, argument("KEYFILE", "The key of the codes; created if it does not exist. Keep it.")],
+    out: Annotated[Path, argument("FOLDER", "Where to write report.html and summary; must not exist yet.")],
 ) -> ExitCode:
-    """Write report and summary of a run for people outside: codes in place of ids, rounded values, no small groups.
+    """Write a run's report and summary for outsiders: codes in place of ids, rounded values, no small groups.
 
-    The same id has the same code in everything that is written with the same key, and nobody can go from one to the
-    other without it. A long course is still somebody's: who may see it is for you to say.
+    With the same key an id always gets the same code; without the key nobody can tell one from the other. A long course
+    can still point to a person: you decide who may see it.
 
     Examples:
     ifonly deidentify runs/k3 private/key for-others
@@ -167,7 +167,7 @@ def deidentify(
 
     require_free(folder=out, force=False)
     if key.resolve().is_relative_to(out.resolve()):
-        raise typer.BadParameter("KEYFILE lies in the folder for people outside; the key must stay inside.")
+        raise typer.BadParameter("KEYFILE lies in the folder for outsiders; the key must stay with you.")
     codes = Deidentifier.from_file(key)
     with progress_bars() as bars, atomic_folder(out) as scratch:
         settings = ifonly.ReportSettings(deidentify=codes)

@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 ACCESS_PANEL = "Who may look"
 NOTES_NAME, NOTES_IN_RUN = "ifonly-notes.sqlite", "notes.sqlite"
 SECONDS = 60.0
-"""The longest that a search may take, unless another limit is given."""
+"""The default time limit of a search."""
 SECONDS_TO_FINISH = 3
-"""For requests that are under way when the server is stopped."""
+"""Grace for requests in flight when the server is stopped."""
 MOST_CONNECTIONS = 512
 SECONDS_KEPT_OPEN = 60
-"""For a connection that nothing is asked on, so that a reviewer who reads need not connect again."""
+"""How long an idle connection is kept open, so that a reviewer who is reading need not reconnect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedOptions(QueryOptions):
-    """What is asked and shown: of the made-up sample, where nothing is named."""
+    """What is asked and shown; by default, the made-up sample."""
 
     episodes: options.Episodes = SAMPLE / "split" / "test"
     model: options.ModelFolder = SAMPLE / "fit"
 
     def is_sample(self, run: Path | None) -> bool:
-        """Whether nothing is named; a part of what is needed is refused."""
+        """Whether to show the sample: nothing is named. Naming only a part of what is needed is refused."""
         named = [getattr(self, one.name) != one.default for one in fields(self) if one.name in ("episodes", "model")]
         if all(named):
             return False
@@ -54,26 +54,30 @@ class ServedOptions(QueryOptions):
 def serve(
     asked: ServedOptions,
     run: Annotated[
-        Path | None, option("FOLDER", "A run of `ifonly cohort`: its query and its answers.", default=False)
+        Path | None, option("FOLDER", "Show the answers of this run of `ifonly cohort`.", default=False)
     ] = None,
-    workers: Annotated[int, option("N", "Searches at the same time.", min=1, max=64)] = 2,
+    workers: Annotated[int, option("N", "Number of searches at the same time.", min=1, max=64)] = 2,
     open_page: Annotated[bool, flag("--open", "Open the page in a browser.")] = False,
     notes: Annotated[
         Path | None,
         option("FILE", "Where reviewers' notes are kept (SQLite).", default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}"),
     ] = None,
-    host: Annotated[str, option("ADDRESS", "Any but 127.0.0.1 needs a token.", panel=ACCESS_PANEL)] = "127.0.0.1",
-    port: Annotated[int, option("N", "0: any that is free.", panel=ACCESS_PANEL, min=0, max=65535)] = 8377,
+    host: Annotated[
+        str, option("ADDRESS", "Address to listen on; any but 127.0.0.1 needs a token.", panel=ACCESS_PANEL)
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, option("N", "Port to listen on; 0: any free one.", panel=ACCESS_PANEL, min=0, max=65535)
+    ] = 8377,
     token_file: Annotated[
         Path | None,
-        option("FILE", "What users must know, in a file that nobody else may read.", panel=ACCESS_PANEL),
+        option("FILE", "A file with the token that users must enter; readable by you alone.", panel=ACCESS_PANEL),
     ] = None,
 ) -> ExitCode:
-    """Serve the review page: every case, what could have gone better, and room to try and to judge.
+    """Serve the review page: look at every case and at what could have gone better, try other courses, and judge.
 
-    Needs the extra `web`. The page is for this machine only, unless a token is given; it loads nothing from elsewhere.
-    Ctrl-C ends it. Without --episodes, --model and --run it makes, once, a sample of made-up records in the folder
-    ifonly-sample, and shows it.
+    Needs the extra `web`. The page is served to this machine only, unless a token is given, and loads nothing from
+    elsewhere. Ctrl-C stops the server. Without --episodes, --model and --run it creates a sample of made-up records,
+    once, in the folder ifonly-sample, and shows that.
 
     Examples:
     ifonly serve --open
@@ -84,7 +88,7 @@ def serve(
     is_sample = asked.is_sample(run)
     if run is not None and not asked.is_silent:
         raise typer.BadParameter(
-            "--run says what is asked; leave out --max-changes, --minimize, --maximize and --query."
+            "--run already has a query; leave out --max-changes, --minimize, --maximize and --query."
         )
     require_extra("web", "fastapi", "uvicorn", what="the review page")
     from ifonly.web.app import create_app
@@ -111,19 +115,19 @@ def serve(
             report=lambda error: alarm("error", error),
         )
         app = create_app(settings)
-        listener.listen()  # from now on whoever comes is answered
+        listener.listen()  # from now on requests are answered
         address = _address(host, listener.getsockname()[1])
         if is_sample:
             note("note", say("sample.shown"), style="bold green")
         Output().show(f"notes:  {settings.notes}", f"review: {address}", "Ctrl-C ends it.")
-        if open_page:  # in a thread of its own, which some browsers take
+        if open_page:  # in a thread of its own: some browsers block
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         _serve(app, listener)
     return ExitCode.DONE
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket at the address, before anything is read: somebody else may be there."""
+    """A socket bound to the address, before any data are read: the port may be taken."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -141,13 +145,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int) -> str:
-    """Where to look; an address that stands for all addresses of the machine is none to go to."""
+    """The address to open; one that stands for all addresses of the machine is replaced by the machine's name."""
     shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
 def _serve(app: FastAPI, listener: socket.socket) -> None:
-    """Serve until Ctrl-C; requests are not logged, for they name patients."""
+    """Serve until Ctrl-C; requests are not logged, because they name patients."""
     import uvicorn
 
     from ifonly.web.connections import PatientProtocol
@@ -165,5 +169,5 @@ def _serve(app: FastAPI, listener: socket.socket) -> None:
         timeout_keep_alive=SECONDS_KEPT_OPEN,
         timeout_graceful_shutdown=SECONDS_TO_FINISH,
     )
-    with suppress(KeyboardInterrupt):  # this is how it ends
+    with suppress(KeyboardInterrupt):  # the normal way to stop
         uvicorn.Server(config).run(sockets=[listener])

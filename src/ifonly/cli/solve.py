@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 import ifonly
 from ifonly.cli import options
 from ifonly.cli.details import BESIDE, Details, show_evidence
-from ifonly.cli.drawing import Watching, progress_bars, progress_lines
+from ifonly.cli.drawing import Lines, Watching, progress_bars
 from ifonly.cli.frame import ExitCode, Output, alarm, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.cli.queries import QueryOptions
@@ -39,7 +40,7 @@ def solve(
         Path | None,
         option(
             "FILE",
-            "Draw the observed and the counterfactual course; several episodes: one file each, with its id.",
+            "Plot the observed and the counterfactual course; with several episodes, one file for each, named by id.",
             panel=options.MORE,
         ),
     ] = None,
@@ -47,7 +48,7 @@ def solve(
         bool,
         flag(
             "--all-budgets",
-            "Tell the best with no change, with one, and so on, up to --max-changes.",
+            "Show the best sequence with no change, with one, and so on up to --max-changes.",
             panel=options.MORE,
         ),
     ] = False,
@@ -55,7 +56,7 @@ def solve(
         float | None,
         option(
             "X",
-            "The fewest changes that reach this outcome as it is shown, such as a cumulative SOFA of at most 60.",
+            "Show the fewest changes that reach this outcome, such as a cumulative SOFA of at most 60.",
             panel=options.MORE,
         ),
     ] = None,
@@ -63,7 +64,7 @@ def solve(
         bool,
         flag(
             "--contributions",
-            "What each change contributes: alone, with the others, and as its fair share.",
+            "Show what each change contributes: alone, together with the others, and as a fair share.",
             panel=options.MORE,
         ),
     ] = False,
@@ -71,21 +72,21 @@ def solve(
         Path | None,
         option(
             "FILE",
-            "Write a log of the search that `ifonly verify --proof` checks; several episodes: one file each, with its "
-            "id.",
+            "Write a log of the search for `ifonly verify --proof`; with several episodes, one file for each, named "
+            "by id.",
             panel=options.MORE,
         ),
     ] = None,
     log: Annotated[
         bool,
-        flag("--log", "Tell the search line by line on stderr, in place of progress bars.", panel=options.MORE),
+        flag("--log", "Log the search line by line to stderr instead of showing progress bars.", panel=options.MORE),
     ] = False,
     device: options.Device = "cpu",
 ) -> ExitCode:
     """Find the best action sequence with at most k changes, and prove that nothing better exists.
 
-    With Ctrl-C, or at a limit, the best sequence so far is shown with the bracket that holds the optimum. Rules,
-    weights, alternatives, the solver and all else are said in a query file.
+    At a limit, or with Ctrl-C, the best sequence so far is shown, with a bracket that contains the optimum. Rules,
+    weights, alternatives, the solver and everything else are set in a query file.
 
     Examples:
     ifonly solve --episodes data/sepsis --model models/sepsis --only patient-00007
@@ -111,14 +112,13 @@ def solve(
     wanted = [cohort[id] for id in ids]
     for episode in wanted:  # a wrong step shows before the first search, not after it
         task.query.constraints.automaton(episode, task.query.budget(len(episode)))
-    with progress_lines() if log else progress_bars() as shown:
+    with nullcontext(Lines()) if log else progress_bars() as shown:
         answers = ask(task, wanted, contributions=contributions, proofs=proofs, shown=shown)
     return _deliver(answers, Delivery(details, len(wanted) == 1, out, plots, proofs))
 
 
 def _for_example(episodes: Path) -> str:
-    """An id of a stored cohort to begin with; nothing where it cannot be read, which is not what is asked here."""
-
+    """An id of the cohort to begin with; nothing where it cannot be read, since --only is what is complained about."""
     try:
         cohort = ifonly.load(episodes)
     except IfonlyError:
@@ -127,7 +127,7 @@ def _for_example(episodes: Path) -> str:
 
 
 def _task(asked: QueryOptions, cohort: ifonly.Cohort, device: str) -> Task:
-    """The query, with all that would be refused for every episode refused by now."""
+    """The query as a task, checked for everything that would fail for every episode."""
     from ifonly.runs.task import Task
     from ifonly.search.solvers import make_solver
 
@@ -146,19 +146,19 @@ def _task(asked: QueryOptions, cohort: ifonly.Cohort, device: str) -> Task:
 
 @dataclass
 class Answers:
-    """The results found, the episodes that failed and why, and whether Ctrl-C ended the work before all were done."""
+    """The results, the episodes that failed and why, and whether Ctrl-C ended the work early."""
 
     results: list[ifonly.Result] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     contributions: dict[str, Contributions] = field(default_factory=dict)
-    """What the changes contribute, by episode, where that was asked for."""
+    """The contributions of the changes, by episode, where they were asked for."""
     interrupted: bool = False
     missing: tuple[str, ...] = ()
-    """Episodes that were not tried, since the work ended before."""
+    """Episodes that the work did not get to."""
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the shell is told."""
+        """The exit code for the shell."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         if self.failed:
@@ -175,12 +175,11 @@ def ask(
     proofs: Mapping[str, Path] = MappingProxyType({}),
     shown: Watching,
 ) -> Answers:
-    """Solve episode after episode; an episode that fails costs no other, and Ctrl-C keeps what is known by then."""
-
+    """Solve one episode after the other; failures are kept apart, and Ctrl-C keeps what has been found."""
     answers = Answers()
 
     def keep(problem: BaseProblem, result: ifonly.Result) -> None:
-        """The result counts as soon as it is found."""
+        """A result counts from the moment it is found, even if its examination is interrupted."""
         answers.results.append(result)
         if contributions:
             try:
@@ -207,19 +206,18 @@ def ask(
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where answers go, and what is told beside the best sequences."""
+    """Where answers go, and which details are shown with them."""
 
     details: Details
     single: bool
-    """Whether one episode was asked about: then the document is a result, not a list."""
+    """Whether one episode was asked about: the document is then a result, not a list of them."""
     out: Path | None
     plots: Mapping[str, Path]
     proofs: Mapping[str, Path]
 
 
 def _deliver(answers: Answers, delivery: Delivery) -> ExitCode:
-    """Write files first, then show: whoever sees a result may rely on its file."""
-
+    """Write files first, then show: a result that is shown has its file."""
     for message in answers.failed.values():
         alarm("error", message)
     if not answers.results:
@@ -245,7 +243,7 @@ def _deliver(answers: Answers, delivery: Delivery) -> ExitCode:
     show_results(answers.results, output)
     for result in answers.results:
         output.show(*delivery.details.shown(result, shares.get(result.episode)))
-        # Of one answer all details; of several a line each, with the details in their JSON.
+        # All details of a single answer; one line for each of several, whose details are in the JSON.
         show_evidence(result, output, full=delivery.single)
     output.show(*(f"written: {path}" for path in written))
     if answers.missing:
@@ -265,7 +263,7 @@ def show_results(results: Sequence[ifonly.Result], output: Output) -> None:
 
 
 def check_plot_name(path: Path | None) -> None:
-    """Refuse a name that no figure can have before hours of work end in it."""
+    """Refuse a file name that no figure can have now, not after hours of work."""
     if path is not None:
         from ifonly.report.plots import FORMATS
 
@@ -275,7 +273,7 @@ def check_plot_name(path: Path | None) -> None:
 
 
 def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
-    """The file of each episode; several get their ids, as safe file names, behind the name."""
+    """The file of each episode; if there are several, their quoted ids are appended to the name."""
     if path is None:
         return {}
     if len(ids) == 1:
@@ -284,7 +282,7 @@ def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, whatever its name ends in."""
+    """The content of a JSON file, whatever its suffix."""
     from ifonly.data.parsing import parse_json
 
     require_ordinary(path, most=MOST_BYTES)
@@ -297,8 +295,7 @@ def read_json(path: Path) -> Any:
 
 
 def results_from(path: Path, content: Any) -> list[ifonly.Result]:
-    """The results that the content of a file describes: one, or a list of them."""
-
+    """The results in the content of a file: one, or a list of them."""
     items = content if isinstance(content, list) else [content]
     if not items or not all(isinstance(item, dict) for item in items):
         raise StoreError(f"{path}: holds no result; expected what `ifonly solve --out` writes.")
@@ -312,21 +309,19 @@ def results_from(path: Path, content: Any) -> list[ifonly.Result]:
 def verify(
     result: Annotated[Path | None, argument("[RESULT]", "A file that `ifonly solve --out` wrote.")] = None,
     episodes: Annotated[Path | None, option("FOLDER", "The cohort of the result's episodes.")] = None,
-    model: Annotated[Path | None, option("FOLDER", "The model that was asked.")] = None,
+    model: Annotated[Path | None, option("FOLDER", "The model that was used.")] = None,
     behaviour: options.Behaviour = None,
     proof: Annotated[Path | None, option("FILE", "A log that `ifonly solve --proof` wrote.")] = None,
-    enumerate_up_to: Annotated[
-        int, option("N", "Try every sequence where there are at most this many.", min=0)
-    ] = 5_000_000,
+    enumerate_up_to: Annotated[int, option("N", "Enumerate all sequences if there are at most N.", min=0)] = 5_000_000,
 ) -> ExitCode:
-    """Check results again, from the model and the episodes alone.
+    """Check results from scratch, from the model and the episodes alone.
 
-    Sequences are replayed and bounds attacked by other searches, by enumerating every sequence where that is feasible;
-    only then is the proof repeated, and the answer says which it was. Results with a min_support need the same
-    --behaviour as was solved with.
+    Sequences are replayed, and the bounds are attacked by other searches and, where feasible, by enumerating all
+    sequences; otherwise the proof is repeated. The answer says which it was. Results with a min_support need the
+    --behaviour they were solved with.
 
-    With --proof a log of the search is checked by a program that shares nothing with it: that every sequence is
-    covered, that all outcomes are right, and that nothing better was cut away. A log alone can be checked, too.
+    With --proof, a log of the search is checked by a program that shares no code with it: every sequence is covered,
+    all outcomes are right, and nothing better was cut away. A log can also be checked on its own.
 
     Examples:
     ifonly verify result.json --episodes data/sepsis --model models/sepsis
@@ -338,7 +333,7 @@ def verify(
             raise typer.BadParameter("say what to verify: RESULT, a file that `ifonly solve --out` wrote, or --proof.")
         return _tell_verified([_check_log(proof)])
     if episodes is None or model is None:
-        raise typer.BadParameter("a result is checked against its cohort and model: name --episodes and --model.")
+        raise typer.BadParameter("a result is checked against its cohort and its model: give --episodes and --model.")
     results = results_from(result, read_json(result))
     if proof is not None and len(results) > 1:
         raise typer.BadParameter(f"--proof {proof}: is of one episode, and {result} holds {len(results)} results.")
@@ -368,7 +363,7 @@ def verify(
 
 
 def _check_log(path: Path) -> dict[str, Any]:
-    """What is found of a log alone."""
+    """The findings about a log checked on its own."""
     try:
         with progress_bars() as bars:
             found = ifonly.check_proof(path, progress=bars.about(path.name))
@@ -384,13 +379,13 @@ def _tell_verified(documents: list[dict[str, Any]]) -> ExitCode:
 
 
 def _support_of(result: ifonly.Result, behaviour: BehaviourModel | None) -> BehaviourModel | None:
-    """What says how likely actions are, where the result has a `min_support`."""
+    """The behaviour model that supports the result's changes, where it has a `min_support`."""
     if result.query.min_support is None:
         return None
     if behaviour is None:
         raise InputError(
-            f"the result for episode {result.episode!r} has only changes with a probability of at least "
-            f"{result.query.min_support:g} (min_support); to check it, name the behaviour model that says so: "
+            f"the result for episode {result.episode!r} allows only changes with a probability of at least "
+            f"{result.query.min_support:g} (min_support); to check it, give the behaviour model it was solved with: "
             "--behaviour FOLDER."
         )
     return behaviour

@@ -1,4 +1,4 @@
-"""Commands about studies, from a table to a report: `init`, `run`, and `demo`, the whole idea in one command."""
+"""Commands about studies, from a table to a report: `init`, `run` and `demo`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STUDY_FILE, SCHEMA_FILE, CODES_FILE = "study.yaml", "schema.yaml", "codes.yaml"
 MOST_SHOWN = 10
-"""Answers in the table at the end of a study; of more, the summary says what there is to say."""
+"""Answers listed at the end of a study; if there are more, the summary is enough."""
 ROLES = ("episode", "step", "subject", "action")
 
 
@@ -41,8 +41,8 @@ def init(
         list[Path],
         argument(
             "TABLE...|FOLDER",
-            "A long CSV or Parquet table, one row per step, and further tables to join to it; or a folder: tables "
-            "of MIMIC or eICU, a MEDS dataset, or a stored cohort.",
+            "A long CSV or Parquet table, one row per step, and further tables to join to it; or a folder with "
+            "MIMIC, eICU, a MEDS dataset or a stored cohort.",
         ),
     ],
     out: Annotated[Path, option("FILE", "The study file, .yaml.")] = Path(STUDY_FILE),
@@ -50,17 +50,17 @@ def init(
         list[str] | None,
         option(
             "ROLE=NAME",
-            f"What a column is, where that is not to be guessed: {', '.join(ROLES)}; an action for each dose.",
+            f"The role of a column, instead of a guess: {', '.join(ROLES)}; action once for each dose.",
         ),
     ] = None,
     force: options.Force = False,
 ) -> ExitCode:
-    """Write a first study file, for you to check and complete; of a table also a first schema, and its problems, of a
-    MEDS dataset a first code map.
+    """Write a first study file for you to check and complete.
 
-    What is not named is guessed: ids and steps by names and values, kinds, scaling, plausible ranges, levels of doses.
-    Every guess stands in the schema with its reason. Units that the names of columns do not tell are "?" there; they
-    are refused until you have filled them in. Then: ifonly run study.yaml
+    For a table it also writes a first schema, and lists the table's problems; for a MEDS dataset, a first code map.
+    Roles of columns, kinds of features, scaling, plausible ranges and dose levels are guessed from names and values;
+    the schema gives the reason for every guess. Units that the column names do not tell are "?"; fill them in, then:
+    ifonly run study.yaml
 
     Examples:
     ifonly init log.csv --out studies/mine/study.yaml
@@ -115,7 +115,7 @@ def init(
 
 
 def _clinical_kind(folder: Path) -> str:
-    """What a study calls the clinical tables in a folder; others are refused, and what is missing is said."""
+    """The name that studies have for the clinical tables in a folder; others are refused with what is missing."""
     from ifonly.clinical.meds import meds_files
     from ifonly.clinical.sources import find_source
 
@@ -125,7 +125,7 @@ def _clinical_kind(folder: Path) -> str:
 
 
 def _hints(texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """Columns by their role."""
+    """The columns given for each role."""
     found: dict[str, list[str]] = {}
     for text in texts or ():
         role, separator, name = (part.strip() for part in text.partition("="))
@@ -138,7 +138,7 @@ def _hints(texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], folder: Path) -> Draft:
-    """A first schema, for a file in `folder`, of a table and of others that are joined to it."""
+    """A first schema, to be written into `folder`, for a table and the tables joined to it."""
     from ifonly.data.drafts import Hints, guess_schema
     from ifonly.data.joins import guess_join, join_tables
     from ifonly.data.store import read_frame, read_frame_and_form
@@ -163,14 +163,13 @@ def _draft(table: Path, others: Sequence[Path], hints: dict[str, list[str]], fol
 
 
 def _write_draft(schema: Path, text: str, *, force: bool) -> None:
-    """Write a first schema file, unless it stands there already, from a time when the study was not yet written."""
+    """Write a first schema or code map, unless an interrupted `init` has written the same one already."""
     if not schema.is_file() or schema.read_bytes() != text.encode():
         require_free(schema, force=force)
         write_text_atomically(schema, text)
 
 
 def _show_draft(draft: Draft, output: Output) -> None:
-
     counts = {name: f"{getattr(draft, name):,}" for name in ("rows", "episodes", "subjects")}
     found = [f"  {'!' if problem.refused else '-'} {problem}" for problem in draft.problems]
     heading = say("draft.problems" if found else "draft.no problems")
@@ -218,11 +217,11 @@ def run(
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would be done, and why.")] = False,
 ) -> ExitCode:
-    """Do a study, from its data to its report: whatever is not up to date, stage by stage.
+    """Run a study, from its data to its report, stage by stage.
 
-    Each stage is a folder beside the study file. One that is up to date is not done again; a study that was stopped,
-    however, goes on where it was. It stops before the cohort where the model fails its check (exit code 6), unless
-    its query allows a failed model.
+    Each stage is a folder beside the study file. Stages that are up to date are skipped; a study that was stopped, no
+    matter how, resumes. If the model fails its check the study stops before the cohort (exit code 6), unless the query
+    allows a failed model.
 
     Examples:
     ifonly run study.yaml
@@ -240,7 +239,7 @@ def run(
 
 
 def _tree(planned: Sequence[Planned], title: str) -> Tree:
-    """The stages below those that they depend on."""
+    """The stages as a tree, each below a stage that it depends on."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -257,11 +256,11 @@ def _tree(planned: Sequence[Planned], title: str) -> Tree:
 
 
 AFTER_CHECK = ("cohort", "summary", "report")
-"""Stages with answers to show."""
+"""Stages after which there are answers to show."""
 
 
 def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCode:
-    """Do what is to be done, and show what came out; that the model failed its check is not to be overlooked."""
+    """Run the stages that are due and show what came out, above all if the model failed its check."""
     from ifonly.study import plan, run_study
     from ifonly.study.run import LOG
     from ifonly.study.stages import recipes_journal
@@ -294,18 +293,18 @@ def _run(study: Study, file: Path, until: str | None, output: Output) -> ExitCod
 
 
 def _failed_check(study: Study) -> str | None:
-    """That the model failed its check, and what to do about it; None where it did not."""
-    from ifonly.text.checks import concern_message
+    """A message that the model failed its check, and what to do about it; None where it did not."""
+    from ifonly.text.checks import concern_messages
 
     standing = ifonly.load_model(study.folder / "fit").standing
     if standing is None or not standing.failed:
         return None
-    reasons = [concern_message(kind) for kind in dict.fromkeys(standing.findings)]
-    return say("study.stopped", reasons=reasons, file=study.folder / "check" / "check.txt")
+    file = study.folder / "check" / "check.txt"
+    return say("study.stopped", reasons=concern_messages(standing.findings), file=file)
 
 
 def _show_answers(study: Study, output: Output) -> None:
-    """The answers, as far as they fit, with what speaks for each and against it."""
+    """Show the answers with their evidence, or their verdicts alone if there are many."""
     from ifonly.report.tables import results_table
     from ifonly.result.table import FAILED
     from ifonly.runs.folder import ROWS
@@ -333,8 +332,8 @@ def demo(
 ) -> ExitCode:
     """Show the whole idea: simulate a cohort, learn a causal model of it, check it, solve a few episodes with proof.
 
-    Takes a few minutes. It is a study like any other: OUT/study.yaml says what is done, and may be changed; a second
-    run does only what is not up to date.
+    Takes a few minutes. The demo is an ordinary study: OUT/study.yaml says what is done and may be edited; running it
+    again redoes only what is out of date.
 
     Examples:
     ifonly demo
@@ -355,7 +354,7 @@ def demo(
 
 
 def _write_demo(file: Path) -> None:
-    """The study of the demonstration: small enough for a few minutes on two cores."""
+    """Write the demo's study, which takes a few minutes on two cores."""
     from ifonly.study.templates import Sizes, simulated_text, study_text
 
     sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=60, seconds=40, first=5, cases=5)
@@ -363,11 +362,11 @@ def _write_demo(file: Path) -> None:
 
 
 SAMPLE = Path("ifonly-sample")
-"""Where the made-up records are that `serve` shows where nothing else is named."""
+"""The folder of the made-up records that `serve` shows by default."""
 
 
 def make_sample() -> None:
-    """Make the sample, or what is missing of it: a small study of simulated records, of which all answers are kept."""
+    """Make the sample, or what is missing of it: a small study of simulated records, solved up to its cohort run."""
     from ifonly.study import load_study, run_study
 
     file = SAMPLE / STUDY_FILE
@@ -384,7 +383,7 @@ def make_sample() -> None:
 
 
 def _write_sample(file: Path) -> None:
-    """Of a study of a minute, on one core."""
+    """Write the sample's study, which takes a minute on one core."""
     from ifonly.study.templates import Sizes, simulated_text, study_text
 
     sizes = Sizes(test=0.1, recipe="residual", refits="kinds", epochs=12, seconds=20, first=8)
@@ -392,8 +391,7 @@ def _write_sample(file: Path) -> None:
 
 
 def _save_first(folder: Path) -> ifonly.Result:
-    """The first answer, in a file which `ifonly verify` and `ifonly info` read."""
-
+    """Store the first answer in a file for `ifonly verify` and `ifonly info`, and return it."""
     found, file = ifonly.load_run(folder / "cohort"), folder / "answer.json"
     first = found.result(found.table()["episode"][0])
     if not file.exists() or file.read_text(encoding="utf-8") != first.to_json() + "\n":
@@ -402,7 +400,6 @@ def _save_first(folder: Path) -> ifonly.Result:
 
 
 def _closing_words(folder: Path, first: ifonly.Result) -> str:
-
     place = shlex.quote(str(folder))
     sources = f"--episodes {place}/split/test --model {place}/fit"
     episode = shlex.quote(first.episode)
@@ -410,6 +407,6 @@ def _closing_words(folder: Path, first: ifonly.Result) -> str:
 
 
 def _command() -> str:
-    """How the reader can call this program: by name where the shell finds it, else as it was called."""
+    """How the user can call this program: by name if the shell finds it, otherwise as it was called."""
     called = Path(sys.argv[0])
     return shlex.quote(str(called)) if called.name == "ifonly" and shutil.which("ifonly") is None else "ifonly"

@@ -25,6 +25,7 @@ from ifonly.problem.support import Support
 from ifonly.query import Query
 from ifonly.rewards import Reward
 from ifonly.rewards.bound import BoundReward
+from ifonly.text.checks import refusal_message
 
 AnyProblem = TypeVar("AnyProblem", bound="BaseProblem")
 
@@ -391,10 +392,6 @@ def all_on(
 def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> Standing | None:
     """What a check concluded; a model that failed is refused unless it was asked for in so many words."""
     if standing is not None and standing.failed and not allow_failed_model:
-        raise FailedModelError(
-            f"the model failed its check ({', '.join(standing.findings)}), so what is best under it means little. Fit "
-            "a better one (docs/model-checks.md tells how to read a check), or ask for it all the same: "
-            "allow_failed_model=True, --allow-failed-model; every result will say so.",
-            standing.findings,
-        )
+        words = refusal_message(standing.findings, "allow_failed_model=True, --allow-failed-model")
+        raise FailedModelError(str(words), standing.findings)
     return standing

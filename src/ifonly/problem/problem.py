@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifonly.data.episode import Episode, FloatArray
+from ifonly.data.episode import Episode
 from ifonly.errors import InputError, ReplayError
 from ifonly.models.base import TransitionModel
 from ifonly.problem.base import BaseProblem, checked_standing
@@ -74,28 +74,27 @@ class Problem(BaseProblem):
         asked_support = support_for(query, frozen, support)
         standing = checked_standing(model.standing, allow_failed_model=query.allow_failed_model)
 
-        def tensor(values: FloatArray) -> Tensor:
-            return torch.as_tensor(values, dtype=torch.float64, device=device)
-
-        problems = [
-            cls(
+        def build(episode: Episode) -> Problem:
+            states = frozen.scaler.states.encode(episode.states)
+            rules = query.constraints.automaton(episode, query.budget(len(episode)))
+            return cls(
                 episode=episode,
                 model=frozen,
                 query=query,
                 bound_reward=rewards[len(episode)],
-                observed_states=tensor(frozen.scaler.states.encode(episode.states)),
+                observed_states=torch.as_tensor(states, dtype=torch.float64, device=device),
                 observed_actions=torch.as_tensor(np.array(episode.actions), device=device),
                 context=_context_of(frozen, episode, device),
                 noise=torch.empty(0),
-                allowed=torch.empty(0),
-                automaton=query.constraints.automaton(episode, query.budget(len(episode))),
+                allowed=torch.tensor(rules.symbols > 0, device=device),
+                automaton=rules,
                 support=asked_support,
                 standing=standing,
-            )
-            ._abducted()
-            ._ruled()
-            for episode in episodes
-        ]
+            )._abducted()
+
+        problems = [build(episode) for episode in episodes]
+        for problem in problems:
+            problem._check_feasible()
         check_replays(problems)
         _check_rewards(problems)
         for problem in problems:
@@ -152,6 +151,8 @@ class Problem(BaseProblem):
 def put_all_to(problems: Sequence[Problem], model: TransitionModel) -> list[Problem]:
     """Problems put to another model, as `Problem.put_to` does with one."""
     frozen = _frozen(model, [problem.episode for problem in problems], problems[0].device)
+    if frozen is problems[0].model:  # whose noise is known
+        return [replace(problem, standing=model.standing) for problem in problems]
     put = [
         replace(
             problem,

@@ -14,11 +14,9 @@ import torch
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import Episode
-from ifonly.errors import FailedModelError
 from ifonly.evidence import check_examination, examine, examine_all, unexamined
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.models.base import TransitionModel
-from ifonly.models.standing import Standing
 from ifonly.problem import (
     BaseProblem,
     EnsembleProblem,
@@ -27,6 +25,7 @@ from ifonly.problem import (
     all_on,
     build_problem,
     build_problems,
+    checked_standing,
     member_weights,
     members_of,
     support_for,
@@ -41,8 +40,6 @@ from ifonly.search.base import Solver
 from ifonly.search.batch import solve_batch
 from ifonly.search.build_result import members_reference, model_reference
 from ifonly.search.solve import solve
-from ifonly.text.catalogue import say
-from ifonly.text.checks import concern_message
 
 Placed = tuple[int, Episode]
 """An episode and its position in the run's cohort."""
@@ -97,7 +94,7 @@ class Task:
         """Refuse, before anything is solved, what would fail for every episode."""
         self.model.schema.require_same(cohort.schema, here="the model", there="the cohort")
         self.query.reward.bind(cohort.schema, self.model.scaler)
-        refuse_failed(self.model.standing, allow_failed_model=self.query.allow_failed_model)
+        checked_standing(self.model.standing, allow_failed_model=self.query.allow_failed_model)
         if self.query.objective is not None:
             members_of(self.model)
         check_examination(self.query, self.model, self.solver, self.behaviour)
@@ -227,19 +224,6 @@ class Task:
     @property
     def _is_here(self) -> bool:
         return torch.device(self.device).type == "cpu"
-
-
-def refuse_failed(standing: Standing | None, *, allow_failed_model: bool) -> None:
-    """Refuse a model that failed its check, unless it was asked for in so many words; say in words why it failed."""
-    if standing is not None and standing.failed and not allow_failed_model:
-        how = "allow_failed_model=True, --allow-failed-model"
-        raise FailedModelError(failed_model_words(standing.findings, how), standing.findings)
-
-
-def failed_model_words(findings: Sequence[str], how: str) -> str:
-    """That a model failed its check, why, and how to ask it all the same."""
-    reasons = [concern_message(kind) for kind in dict.fromkeys(findings)]
-    return say("model.refused", reasons=reasons, how=how)
 
 
 def _answered(position: int, episode: Episode, find: Callable[[], Result]) -> Answer:

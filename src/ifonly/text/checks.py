@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ifonly.text.catalogue import Message, say
@@ -48,6 +48,16 @@ ONLY_BY_VALUES = (
 def concern_message(kind: str) -> Message:
     """What findings of a kind mean where they warn or fail, in a few words."""
     return Message(f"concern.{kind}")
+
+
+def concern_messages(kinds: Iterable[str]) -> list[Message]:
+    """The same of several findings, each kind once."""
+    return [concern_message(kind) for kind in dict.fromkeys(kinds)]
+
+
+def refusal_message(kinds: Iterable[str], how: str) -> Message:
+    """A model that failed its check is refused: why, and how to use it all the same."""
+    return Message("model.refused", {"reasons": concern_messages(kinds), "how": how})
 
 
 # The check as a whole

@@ -13,7 +13,7 @@ import numpy as np
 from ifonly.data.schema import moment
 from ifonly.models.standing import REFIT
 from ifonly.text.catalogue import Message, say
-from ifonly.text.checks import concern_message, shown_names
+from ifonly.text.checks import concern_messages, shown_names
 from ifonly.text.gains import adjusted_message, calibration_messages, coupling_messages, gain_messages, moves
 from ifonly.text.numbers import percent
 from ifonly.text.verdict import verdict_message
@@ -112,15 +112,11 @@ def caution_message(check: Standing | None) -> Message | None:
     """That the model failed its check, and why; None where it did not."""
     if check is None or not check.failed:
         return None
-    return Message("standing.caution", {"reasons": _reasons(check)})
+    return Message("standing.caution", {"reasons": concern_messages(check.findings)})
 
 
 def _checked(check: Standing | None) -> Message:
     return Message(f"standing.{'not checked' if check is None else check.verdict}")
-
-
-def _reasons(check: Standing) -> list[Message]:
-    return [concern_message(kind) for kind in dict.fromkeys(check.findings)]
 
 
 # All together
@@ -157,7 +153,7 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
     code = f"warning.{warning.code.value}"
     if warning.code == "model check":
         assert evidence.check is not None
-        return Message(f"{code}.{evidence.check.verdict}", {"reasons": _reasons(evidence.check)})
+        return Message(f"{code}.{evidence.check.verdict}", {"reasons": concern_messages(evidence.check.findings)})
     if warning.code == "refits disagree":  # the statement says how many
         return Message(code, {"members": _members(evidence.refits)})
     if warning.code == "refits change other steps":

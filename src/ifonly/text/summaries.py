@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ifonly.text.catalogue import Message, say
-from ifonly.text.checks import concern_message
+from ifonly.text.checks import concern_messages
 from ifonly.text.numbers import counted, percent
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _model_check(summary: RunSummary) -> str:
     check = summary.evidence.model_check
     if check is None:
         return say("summary.line.model check.none")
-    reasons: list[Any] = [concern_message(kind) for kind in check["findings"]]
+    reasons = concern_messages(check["findings"])
     return say(
         "summary.line.model check",
         verdict=check["verdict"],

@@ -17,7 +17,7 @@ from ifonly.evidence import support_of
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
-from ifonly.problem import BaseProblem, build_problem, members_of
+from ifonly.problem import BaseProblem, build_problem, checked_standing, members_of
 from ifonly.query import Query
 from ifonly.report.cases import (
     Case,
@@ -32,7 +32,6 @@ from ifonly.report.cases import (
 )
 from ifonly.result.table import FAILED
 from ifonly.runs import load_run
-from ifonly.runs.task import refuse_failed
 from ifonly.text.catalogue import say
 from ifonly.web.guard import RefusalError
 from ifonly.web.listing import Listing, list_rows
@@ -84,7 +83,7 @@ class Review:
         model = load_model(settings.model, schema=cohort.schema).for_search()
         behaviour = None if settings.behaviour is None else load_behaviour(settings.behaviour, schema=cohort.schema)
         if settings.query is not None:
-            refuse_failed(model.standing, allow_failed_model=settings.allow_failed_model)
+            checked_standing(model.standing, allow_failed_model=settings.allow_failed_model)
             if settings.query.objective is not None:
                 members_of(model)  # refuses a model that has none
             return cls(cohort, model, settings.query, behaviour=behaviour)
@@ -92,7 +91,7 @@ class Review:
         run = load_run(settings.run)
         own = None if expected_behaviour(run) is None else behaviour
         opened = open_run(run, episodes=cohort, model=model, behaviour=own)
-        refuse_failed(opened.model.standing, allow_failed_model=settings.allow_failed_model)
+        checked_standing(opened.model.standing, allow_failed_model=settings.allow_failed_model)
         return cls(cohort, opened.model, opened.query, opened, behaviour=opened.behaviour or behaviour)
 
     def warm_up(self) -> None:

@@ -45,7 +45,7 @@ def examined_by(result: Result, check: Standing | None) -> Result:
 
 def test_a_failed_model_is_asked_only_with_permission_and_every_result_says_so() -> None:
     problem = problem_of(FAILED)
-    with pytest.raises(FailedModelError, match=r"noise_by_action, coverage, distance.*=True, --allow-failed-model"):
+    with pytest.raises(FailedModelError, match=r"the model misses effects of the actions.*=True, --allow-failed-model"):
         asked(problem)
     allowed = asked(problem, allow_failed_model=True)
     result = solve(allowed, Exhaustive())
@@ -96,7 +96,7 @@ def test_a_verdict_that_nobody_gives_is_refused() -> None:
         Result.from_dict(content)
 
 
-def test_a_panel_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
+def test_an_ensemble_problem_is_as_good_as_its_worst_member_or_as_its_ensemble() -> None:
     problem = problem_of(None)
     good, bad = (problem.model.for_search() for _ in range(2))
     good.standing, bad.standing = PASSED, FAILED

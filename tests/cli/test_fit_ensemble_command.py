@@ -124,7 +124,7 @@ def test_what_members_cannot_be_is_refused_in_words(run, cohort_folder: Path, tm
     for wrong in ("many", "-3", "2.5", "0"):
         found = run(*command, "--ensemble", wrong)
         assert found.exit_code == 2
-        assert "say kinds, none, or how many members" in " ".join(found.output.split())
+        assert "give kinds, none, or a number of members" in " ".join(found.output.split())
     own = run(*command, "--ensemble", "kinds", "--kind", "additive")
     assert own.exit_code == 2
     assert "goes with a recipe" in " ".join(own.output.split())

@@ -53,7 +53,7 @@ class Judged:
     variant: TextArray  # [N]
     surplus: FloatArray  # [N], the true gain less the debiased one, in units of its scale
     failed: BoolArray  # [N], whether the model failed its check
-    clear: BoolArray  # [N], whether there are clear signs of something hidden
+    contradicted: BoolArray  # [N], whether something keeps them from being supported, whatever a rule says
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Judged:
@@ -67,7 +67,7 @@ class Judged:
             np.array([settings.variant for settings, _, _ in full]),
             np.array([_surplus(one) for _, one, _ in full]),
             np.array([bool(one.evidence.check and one.evidence.check.failed) for _, one, _ in full]),
-            np.array([one.evidence.hidden_clearly for _, one, _ in full]),
+            np.array([one.evidence.contradicted for _, one, _ in full]),
         )
 
     def take(self, rows: BoolArray) -> Judged:
@@ -127,7 +127,7 @@ def final_rule(judged: Judged) -> dict[str, Any]:
     rule, (unseen, place) = fit_rule(judged), left_out(judged)
     low, high = np.quantile(judged.surplus, INTERVAL).tolist()
     usual = np.median(judged.signals[judged.helps], axis=0)
-    supported = (unseen >= SUPPORTED) & ~judged.failed & ~judged.clear
+    supported = (unseen >= SUPPORTED) & ~judged.failed & ~judged.contradicted
     return {
         "offset": _short(rule[0]),
         "weights": {name.value: _short(weight) for name, weight in zip(SIGNALS, rule[1:], strict=True)},

@@ -277,6 +277,21 @@ def test_signs_that_are_clear_by_no_limit_of_the_rule_keep_nothing_back() -> Non
     assert replace(GOOD, check=check).verdict is Verdict.SUPPORTED
 
 
+def test_a_change_that_was_hardly_ever_made_is_never_supported() -> None:
+    best = {"promised": 60.0, "owed": 0.0, "influence": None}
+    limit = GOOD.thresholds.unlikely
+    usual, rare, never = (judged(**best, probability=one) for one in (limit, limit - 1e-9, 0.0))
+    assert min(probability_of(usual), probability_of(rare)) > the_rule().supported
+    assert [one.verdict for one in (usual, rare, never)] == [Verdict.SUPPORTED, Verdict.UNCERTAIN, Verdict.UNCERTAIN]
+    assert (usual.rarely_chosen, rare.rarely_chosen) == (False, True)
+    assert str(verdict_message(rare)) == "Uncertain: it takes actions that were rare in such states."
+    assert str(verdict_message(never)).count("rare") == 1, "said once"
+    kept = replace(rare, thresholds=replace(rare.thresholds, unlikely=0.0))
+    assert kept.verdict is Verdict.SUPPORTED, "by the threshold in force"
+    failed = replace(rare, check=replace(rare.check, verdict="fail"))
+    assert failed.verdict is Verdict.NOT_BELIEVABLE, "at best uncertain, not at least"
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_without_one_of_its_parts_there_is_no_judgement(part: str) -> None:
     evidence = replace(GOOD, **{part: None})
@@ -356,7 +371,7 @@ def test_the_statement_begins_with_the_verdict() -> None:
 
 
 def test_at_most_two_reasons_are_named_the_heaviest_first_and_those_beyond_the_rule_before() -> None:
-    worst = judged(promised=-5.0, spread=2.0, influence=0.0, probability=0.0, choice=the_rule().clear["choice"])
+    worst = judged(promised=-5.0, spread=2.0, influence=0.0, probability=0.01, choice=the_rule().clear["choice"])
     found = worst.judgement
     assert found is not None
     assert set(found.reasons) == set(Signal)

@@ -236,9 +236,9 @@ class TestRule:
         own = files("ifonly.result").joinpath("verdict.yaml").read_text(encoding="utf-8")
         assert text.splitlines()[:2] == own.splitlines()[:2]
 
-    def test_what_shows_clear_signs_is_not_counted_as_supported(self) -> None:
+    def test_what_is_contradicted_is_not_counted_as_supported(self) -> None:
         judged = drawn(400, worlds=3)
-        harmful = replace(judged, clear=~judged.helps)
+        harmful = replace(judged, contradicted=~judged.helps)
         assert final_rule(judged)["helped"] < 1
         assert final_rule(harmful)["helped"] == 1
         assert final_rule(harmful)["weights"] == final_rule(judged)["weights"], "they are weighed as ever"

@@ -327,18 +327,24 @@ class Evidence:
     @property
     def contradicted(self) -> bool:
         """Whether something keeps the answer from being supported, whatever the rule says: a warning that the rule does
-        not know of, a debiased gain that is none, clear signs of something hidden, or a model that could not be
-        judged."""
+        not know of, a debiased gain that is none, clear signs of something hidden, a change that was hardly ever made
+        in such a state, or a model that could not be judged."""
         found = self.estimate
         nothing_left = found is not None and found.gain <= 0
         unjudged = self.check is not None and self.check.verdict == "not judged"
         beyond = any(warning.beyond_the_rule for warning in self.warnings)
-        return nothing_left or unjudged or beyond or self.hidden_clearly
+        return nothing_left or unjudged or beyond or self.hidden_clearly or self.rarely_chosen
 
     @property
     def hidden_clearly(self) -> bool:
         """Whether the model's check shows clear signs of something that matters and is not recorded."""
         return self.check is not None and the_rule().is_hidden_clearly(self.check.hidden)
+
+    @property
+    def rarely_chosen(self) -> bool:
+        """Whether a change is less likely, where it is made, than records can tell of: what follows is made up."""
+        changed = self.support.changed if self.support else ()
+        return any((one.probability or 0.0) < self.thresholds.unlikely for one in changed)
 
     @property
     def warnings(self) -> tuple[EvidenceWarning, ...]:

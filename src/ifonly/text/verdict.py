@@ -30,9 +30,13 @@ def _reasons(evidence: Evidence) -> list[Message]:
     codes = [checked[evidence.check.verdict]] if evidence.check and evidence.check.verdict in checked else []
     codes += [warning.code.value for warning in evidence.warnings if warning.beyond_the_rule]
     signals = [] if evidence.judgement is None else [signal.value for signal in evidence.judgement.reasons]
-    if evidence.hidden_clearly:
-        codes.append("hidden")
-        signals = [signal for signal in signals if signal != "recorded"]
+    for is_so, code, said in (
+        (evidence.hidden_clearly, "hidden", "recorded"),
+        (evidence.rarely_chosen, "support", "support"),
+    ):
+        if is_so:
+            codes.append(code)
+            signals = [signal for signal in signals if signal != said]
     codes += signals
     if not codes:  # nothing speaks against it, but no rule can judge it
         codes = ["together" if evidence.honest is not None and evidence.honest.together else "incomplete"]

@@ -14,7 +14,7 @@ from ifonly.data.doses import plausible_doses
 from ifonly.data.drafts import Hints, draft_text, guess_schema
 from ifonly.data.drafts.actions import guess_actions
 from ifonly.data.drafts.guesses import guess_unit
-from ifonly.data.drafts.roles import read_column
+from ifonly.data.drafts.readings import read_column
 from ifonly.data.store import load_schema_and_columns, read_frame
 from ifonly.errors import InputError, PlausibilityWarning
 
@@ -429,3 +429,34 @@ def test_a_draft_is_a_schema_of_its_features():
     content = draft.to_dict()
     assert set(content["reasons"]) == {feature.name for feature in draft.schema.features}
     assert sum(content["actions"]["counts"]) == LOG.height
+
+
+def test_what_multiplies_has_a_longer_range_upwards():
+    rng = np.random.default_rng(0)
+    flow = np.exp(np.cumsum(rng.normal(scale=0.2, size=(60, 12)), axis=1) + 3).ravel()
+    frame = pl.DataFrame(
+        {
+            "run": np.repeat(np.arange(60), 12),
+            "hour": np.tile(np.arange(12), 60),
+            "flow": flow,
+            "head": 100 + np.cumsum(rng.normal(size=(60, 12)), axis=1).ravel(),
+            "sand_fraction": np.repeat(rng.beta(3, 9, size=60), 12),
+            "action": rng.integers(3, size=720),
+        }
+    )
+    found = features(guess_schema(frame, Hints()))
+    low, high = np.quantile(flow, (0.01, 0.99))
+    assert found["flow"].scaling == "log"
+    assert found["flow"].plausible[1] > high + 2 * (high - low) > flow.max()
+    low, high = np.quantile(frame["head"].to_numpy(), (0.01, 0.99))
+    assert found["head"].scaling == "linear"
+    assert found["head"].plausible[1] < high + 2 * (high - low)
+    assert (found["sand_fraction"].kind, found["sand_fraction"].plausible) == ("static", (0.0, 1.0))
+
+
+def test_columns_with_few_values_are_named_where_no_name_speaks_of_an_action():
+    frame = LOG.select("run", "hour", "heat").with_columns(
+        pl.Series("valve", np.arange(LOG.height) % 3), pl.Series("lamp", np.arange(LOG.height) % 2)
+    )
+    with pytest.raises(InputError, match=re.escape("few values have ['lamp', 'valve'] (found")):
+        guess_schema(frame, Hints())

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ifonly.data import read_table
 from ifonly.data.drafts import Hints, draft_text, guess_schema
 from ifonly.data.drafts.ranges import hard_range
-from ifonly.data.drafts.roles import looks_like_dose, read_column
+from ifonly.data.drafts.readings import read_column
+from ifonly.data.drafts.roles import looks_like_dose
 from ifonly.errors import InputError
 
 STAYS, STEPS = 40, 10

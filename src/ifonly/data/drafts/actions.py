@@ -11,7 +11,8 @@ import numpy as np
 from ifonly.data.columns import DoseColumn
 from ifonly.data.doses import plausible_doses
 from ifonly.data.drafts.guesses import guess_unit, has_signs
-from ifonly.data.drafts.roles import SHARE_OF_ZEROS, Reading, without_slips
+from ifonly.data.drafts.readings import Reading
+from ifonly.data.drafts.roles import SHARE_OF_ZEROS, without_slips
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import repeated
 from ifonly.data.schema import ActionSpace, Axis

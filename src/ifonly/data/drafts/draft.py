@@ -15,7 +15,8 @@ from ifonly.data.drafts.actions import ActionGuess, guess_actions
 from ifonly.data.drafts.clocks import reach
 from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels, reason_to_leave_out
 from ifonly.data.drafts.names import ACTION_WORDS
-from ifonly.data.drafts.roles import Hints, Reading, Roles, Steps, find_roles, read_columns, words
+from ifonly.data.drafts.readings import Reading, read_columns
+from ifonly.data.drafts.roles import Hints, Roles, Steps, find_roles, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
 from ifonly.data.times import Duration

@@ -11,7 +11,8 @@ import polars as pl
 
 from ifonly.data.drafts.names import ID_WORDS, OUTCOME_WORDS, OUTSIDE_WORDS
 from ifonly.data.drafts.ranges import hard_range
-from ifonly.data.drafts.roles import Reading, is_constant_within, looks_like_dose, words
+from ifonly.data.drafts.readings import Reading
+from ifonly.data.drafts.roles import is_constant_within, looks_like_dose, words
 from ifonly.data.episode import FloatArray
 from ifonly.data.labels import LabelColumn
 from ifonly.data.margins import learn_log_offset
@@ -59,8 +60,9 @@ SWITCHES = ({"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"}, {"off", "o
 NO = ("no", "n", "false", "f", "off")
 """Words for on and off; features are about the other one."""
 
-FENCE = 1.0
-"""Plausible ranges reach this many widths of the middle 98 % beyond it."""
+FENCE, FENCE_OF_FACTORS = 1.0, 2.0
+"""Plausible ranges reach this many widths of the middle 98 % beyond it; upwards farther where changes go by factors,
+for what multiplies has long tails."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,14 @@ def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> Fe
     """The feature that a column of numbers is likely to be; `episodes` [N] are ids, `steps` [N] numbers of steps."""
     kind, kind_reason = _kind(reading, episodes, steps)
     unit, unit_reason = guess_unit(reading)
-    hard = hard_range(reading, unit) if kind == "dynamic" else None
-    if hard is not None:
+    hard = hard_range(reading, unit)
+    if hard is not None and kind == "dynamic":
         scaled = Feature(reading.name, kind, unit=unit, scaling="bounded", plausible=(hard.low, hard.high))
         return FeatureGuess(scaled, kind_reason, f"{hard.why}: models cannot leave it; else write linear", unit_reason)
     found = _ends_at_zero(reading, episodes, steps) if kind == "dynamic" else None
     scaling, offset, scaling_reason = found or _scaling(reading)
-    feature = Feature(reading.name, kind, unit=unit, scaling=scaling, plausible=_plausible(reading), log_offset=offset)
+    plausible = (hard.low, hard.high) if hard else _plausible(reading, FENCE_OF_FACTORS if scaling == "log" else FENCE)
+    feature = Feature(reading.name, kind, unit=unit, scaling=scaling, plausible=plausible, log_offset=offset)
     return FeatureGuess(feature, kind_reason, scaling_reason, unit_reason)
 
 
@@ -258,8 +261,8 @@ def guess_unit(reading: Reading) -> tuple[str, str]:
     return UNIT_TO_FILL_IN, 'fill in; "" for none'
 
 
-def _plausible(reading: Reading) -> tuple[float, float]:
-    """A wide, round range about most of the values, as a start; never the exact extremes."""
+def _plausible(reading: Reading, above: float) -> tuple[float, float]:
+    """A wide, round range about most of the values, as a start, `above` widths upwards; never the exact extremes."""
     if reading.is_binary:
         return 0.0, 1.0
     values = reading.values
@@ -269,7 +272,7 @@ def _plausible(reading: Reading) -> tuple[float, float]:
     width = high - low
     grain = 10.0 ** math.floor(math.log10(width))
     bottom = math.floor((low - FENCE * width) / grain) * grain
-    top = math.ceil((high + FENCE * width) / grain) * grain
+    top = math.ceil((high + above * width) / grain) * grain
     # A range never starts below zero if no value does.
     return (_tidy(max(bottom, 0.0)) if values.min() >= 0 else _tidy(bottom)), _tidy(top)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ifonly.data.drafts.roles import Reading
+from ifonly.data.drafts.readings import Reading
 
 SCORES = {
     "sofa": ("SOFA", 0, 24),

@@ -20,136 +20,10 @@ from ifonly.data.drafts.names import (
     SUMMARIES,
     TREATMENT_NAMES,
 )
+from ifonly.data.drafts.readings import Reading
 from ifonly.data.episode import FloatArray, IntArray
-from ifonly.data.times import EXAMPLES, holds_times, require_known_form, require_one_kind, seconds_of
+from ifonly.data.times import EXAMPLES, require_known_form, require_one_kind
 from ifonly.errors import InputError
-
-MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
-"""What people write where there is no value, in small letters."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """One column [N]: its numbers, and which of its cells are none."""
-
-    name: str
-    texts: pl.Series
-    """Every cell as text, null where there is no value."""
-    numbers: pl.Series
-    """Float64, null where there is no finite number; of times, in seconds."""
-    wrong: pl.Series
-    """Cells with something else than a number."""
-    infinite: pl.Series
-    is_date: bool
-
-    @cached_property
-    def missing(self) -> pl.Series:
-        """Cells without a value."""
-        return self.texts.is_null()
-
-    @cached_property
-    def is_complete(self) -> bool:
-        """Whether every row has a value."""
-        return not self.missing.any()
-
-    @cached_property
-    def is_numeric(self) -> bool:
-        """Whether most of its values are numbers; the others are then mistakes."""
-        found = int(self.numbers.is_not_null().sum()) + int(self.infinite.sum())
-        return not self.is_date and found > 0 and found >= int(self.wrong.sum())
-
-    @cached_property
-    def is_whole(self) -> bool:
-        """Whether all its numbers are whole."""
-        values = self.values
-        return bool(values.size) and bool((values == np.floor(values)).all())
-
-    @cached_property
-    def is_clean(self) -> bool:
-        """Whether every cell holds a finite number, or a time."""
-        return (self.is_numeric or self.is_date) and self.numbers.null_count() == 0
-
-    @cached_property
-    def values(self) -> FloatArray:
-        """The finite numbers, without gaps."""
-        return self.numbers.drop_nulls().to_numpy()
-
-    @cached_property
-    def distinct(self) -> int:
-        """How many different values there are."""
-        return int((self.numbers if self.is_numeric else self.texts).drop_nulls().n_unique())
-
-    @cached_property
-    def is_binary(self) -> bool:
-        """Whether its values are 0 and 1."""
-        return self.is_numeric and self.distinct == 2 and set(np.unique(self.values)) == {0.0, 1.0}
-
-
-def read_columns(frame: pl.DataFrame) -> dict[str, Reading]:
-    """Every column of a raw table, by its name."""
-    return {name: read_column(frame[name]) for name in frame.columns}
-
-
-def read_column(column: pl.Series) -> Reading:
-    """One column: text as CSV files have it, or the types of a Parquet file."""
-    if holds_times(column):
-        return _times(column)
-    if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null) or column.dtype.is_numeric()):
-        return _no_numbers(column)
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        floats = column.cast(pl.Float64).fill_nan(None)
-        # Ids are compared as text: 7 and 7.0 are the same one.
-        texts = column.cast(pl.String) if column.dtype.is_integer() else floats.cast(pl.String)
-    else:
-        texts, floats = _parsed(column.cast(pl.String).str.strip_chars())
-    infinite = floats.is_infinite().fill_null(False)
-    return Reading(
-        name=column.name,
-        texts=texts,
-        numbers=floats.set(infinite, None),
-        wrong=texts.is_not_null() & floats.is_null(),
-        infinite=infinite,
-        is_date=False,
-    )
-
-
-def _parsed(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """The texts, null where there is no value, and the numbers that they spell.
-
-    Words for missing values count as such only among numbers: 'none' may well be an action.
-    """
-    known = cells.set((cells == "").fill_null(False), None)
-    marked = known.set(known.str.to_lowercase().is_in(MISSING_WORDS).fill_null(False), None)
-    floats = marked.cast(pl.Float64, strict=False).fill_nan(None)
-    numeric = floats.count() > 0 and marked.count() <= 2 * floats.count()
-    return (marked if numeric else known), floats
-
-
-def _times(column: pl.Series) -> Reading:
-    texts = column.cast(pl.String).str.strip_chars()
-    texts, seconds = texts.set((texts == "").fill_null(False), None), seconds_of(column)
-    return Reading(
-        name=column.name,
-        texts=texts,
-        numbers=seconds,
-        wrong=texts.is_not_null() & seconds.is_null(),
-        infinite=pl.Series(column.name, [False] * len(column)),
-        is_date=True,
-    )
-
-
-def _no_numbers(column: pl.Series) -> Reading:
-    """Dates, lists and the like: there or not, and no numbers."""
-    there = column.is_not_null()
-    return Reading(
-        name=column.name,
-        texts=there.replace_strict([True, False], ["there", None], return_dtype=pl.String),
-        numbers=pl.Series(column.name, [None] * len(column), dtype=pl.Float64),
-        wrong=there,
-        infinite=pl.Series(column.name, [False] * len(column)),
-        is_date=column.dtype.is_temporal(),
-    )
-
 
 SHARE_OF_ZEROS = 0.05
 """From this share on, a dose of zero is a level of its own."""
@@ -159,6 +33,9 @@ FEW_NEGATIVE = 0.05
 
 MOST_CANDIDATES = 8
 """Columns tried as episodes or as steps, those with telling names first."""
+
+MOST_CHOICES = 12
+"""What somebody chooses has few different values."""
 
 ROWS_TRIED = 50_000
 """Rows in which pairs of columns are tried; a table has the same layout throughout."""
@@ -386,12 +263,26 @@ def _actions(readings: Mapping[str, Reading], episodes: pl.Series, found: Sequen
     if not chosen:
         raise InputError(
             "table: no column's name speaks of an action; name the column of labels or numbers with --column "
-            f"action=NAME, or the columns of doses, one such option for each (found {list(found)[:30]})."
+            f"action=NAME, or the columns of doses, one such option for each{_like_choices(readings, episodes)} (found "
+            f"{list(found)[:30]})."
         )
     best: dict[tuple[str, ...], str] = {}
     for reading in sorted(chosen, key=lambda reading: _summary(reading.name)[1]):
         best.setdefault(_summary(reading.name)[0], reading.name)
     return tuple(reading.name for reading in chosen if reading.name in best.values())
+
+
+def _like_choices(readings: Mapping[str, Reading], episodes: pl.Series) -> str:
+    """Columns that change within episodes and take few values, as what somebody sets does; for a message."""
+    few = [
+        reading
+        for reading in readings.values()
+        if 2 <= reading.distinct <= MOST_CHOICES
+        and not reading.is_date
+        and not is_constant_within(reading.texts, episodes)
+    ]
+    names = [reading.name for reading in sorted(few, key=lambda reading: reading.distinct)]
+    return f"; few values have {names[:MOST_CANDIDATES]}" if names else ""
 
 
 def _same_doses(readings: Mapping[str, Reading], actions: Sequence[str]) -> dict[str, str]:

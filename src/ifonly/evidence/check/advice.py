@@ -132,7 +132,8 @@ def network_model(model: TransitionModel) -> TransitionModel:
 def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advice:
     kind = finding.kind
     if kind in ("noise_lasting", "noise_between") and doubted & {"noise_by_state", "noise_by_action"}:
-        return RIGID  # what a model misses at one step it misses at the next
+        # What a model misses at one step it misses at the next; but no more than it misses.
+        return RIGID if _missed(finding, figures) >= MOST_OF_IT * abs(finding.places[0].value) else USUAL[kind]
     if kind in BY_REPEATED_VALUES and figures.measured is None and _held(figures):
         return Advice("held", ("tell what was measured", PLAIN_TAILS, RESIDUAL_TAILS))
     if kind == "distance":
@@ -144,6 +145,12 @@ def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advic
     return USUAL[kind]
 
 
+def _missed(finding: Finding, figures: CheckFigures) -> float:
+    """The share of the noise of a finding's worst feature that state, context and action predict."""
+    worst = next(item for item in figures.features if item.name == finding.places[0].where.feature)
+    return sum(max(0.0, share.value) for share in (worst.by_state, worst.by_action) if share is not None)
+
+
 def _about_shape(finding: Finding, figures: CheckFigures) -> Advice:
     """What the worst feature's noise is like: shifted, heavy-tailed, or something else."""
     worst = next(item for item in figures.features if item.name == finding.places[0].where.feature)
@@ -153,6 +160,9 @@ def _about_shape(finding: Finding, figures: CheckFigures) -> Advice:
     heavy = middle is not None and middle.surely_above > 0.5 and worst.tails.value >= 0.01
     return TAILS if heavy else USUAL["distance"]
 
+
+MOST_OF_IT = 0.5
+"""Noise lasts because the model is too stiff where what it misses is at least this share of what lasts."""
 
 SHIFTED = 0.1
 """Mean scores beyond this make a distribution one that is shifted."""

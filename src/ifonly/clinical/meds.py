@@ -140,14 +140,15 @@ def find_meds(folder: Path, codes: Path | None) -> MedsSource:
         )
     subject, number = (one_of(names, files) for names in (SUBJECTS, NUMBERS))
     known = read_code_map(codes)
-    wanted = {subject: "integer", "time": "time without a zone", "code": "text", number: "number"}
+    wanted = {subject: "whole numbers", "time": "times without a zone", "code": "text", number: "numbers"}
     if known.ends:
-        wanted[known.ends] = "time without a zone"
+        wanted[known.ends] = "times without a zone"
     for file in files:
         found = _schema(file)
         for column, kind in wanted.items():
             if column not in found or not _is(kind, found[column]):
-                raise InputError(f"{file}: the column {column!r} of a MEDS dataset must be there and hold {kind}.")
+                there = f"it holds {found[column]}" if column in found else "it is missing"
+                raise InputError(f"{file}: the column {column!r} of a MEDS dataset must hold {kind}; {there}.")
     return MedsSource(folder, tuple(files), known, subject, number)
 
 
@@ -218,9 +219,9 @@ def one_of(names: tuple[str, ...], files: list[Path]) -> str:
 
 
 def _is(kind: str, found: pl.DataType) -> bool:
-    if kind == "integer":
+    if kind == "whole numbers":
         return found.is_integer()
-    if kind == "number":
+    if kind == "numbers":
         return found.is_numeric()
     if kind == "text":
         return isinstance(found, pl.String | pl.Categorical | pl.Enum)

@@ -40,8 +40,9 @@ def site(monkeypatch: pytest.MonkeyPatch):
 
 def test_every_page_is_in_the_navigation() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    named = set(re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE))
+    named = set(re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE))
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    pages |= {f"notebooks/{path.stem}.md" for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
     beside = {"ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
     assert named == pages | beside | {"index.md", "contents.md", "reference.md"}
 
@@ -56,6 +57,7 @@ def test_every_page_is_in_the_navigation() -> None:
         ("![p](docs/images/x.png)", False, "![p](images/x.png)"),
         ("[a](goals.md)", True, "[a](goals.md)"),
         ("[a](index.md)", True, "[a](contents.md)"),
+        ("[a](notebooks/x.ipynb)", True, "[a](notebooks/x.md)"),
         ("[a](../README.md)", True, "[a](index.md)"),
         ("[items.json](../src/items.json)", True, "items.json (`src/items.json`)"),
         ("[a](#here) and [b](https://example.org/x)", True, "[a](#here) and [b](https://example.org/x)"),
@@ -63,6 +65,15 @@ def test_every_page_is_in_the_navigation() -> None:
 )
 def test_links_of_the_site(site, text: str, in_docs: bool, expected: str) -> None:
     assert site.with_links(text, in_docs=in_docs) == expected
+
+
+def test_a_notebook_is_a_page_of_its_words_and_code(site) -> None:
+    page = site.notebook_page(ROOT / "docs" / "notebooks" / "ten-minutes.ipynb")
+    assert page.startswith("# Ten minutes")
+    assert "[ten-minutes.ipynb](ten-minutes.ipynb)" in page
+    assert "[your own table](your-own-table.md)" in page
+    assert "```python\nimport ifonly\n" in page
+    assert page.count("```") % 2 == 0
 
 
 def test_the_reference_names_every_public_object(site) -> None:

@@ -2,13 +2,15 @@
 
     python tools/site_pages.py [--pages-only]
 
-Pages are README (the front page), the other documents beside it, docs/ and a reference that is made of docstrings.
+Pages are README (the front page), the other documents beside it, docs/ with its notebooks, and a reference that is made
+of docstrings.
 Links that lead out of the documents become names of files, and are checked by the tests where they stand.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
 BESIDE = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+NOTEBOOK = re.compile(r"([\w-]+)\.ipynb(?=\))")
 PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
 FETCHES = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
 ROOMS = {
@@ -74,6 +77,7 @@ def with_links(text: str, *, in_docs: bool) -> str:
         file = file.removeprefix("../") if in_docs else file
         if (in_docs and file == target.partition("#")[0]) or file.startswith("docs/"):
             place = "contents.md" if file.removeprefix("docs/") == "index.md" else file.removeprefix("docs/")
+            place = re.sub(r"\.ipynb$", ".md", place)
         elif file == "README.md":
             place = "index.md"
         elif file in BESIDE:
@@ -85,11 +89,23 @@ def with_links(text: str, *, in_docs: bool) -> str:
     return PICTURE.sub(r"\1", LINK.sub(moved, text))
 
 
+def notebook_page(notebook: Path) -> str:
+    """A notebook's words and code as a page; notebooks are kept without outputs."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
+    (title, _), *rest = texts
+    own = f"*To run it, get the notebook: [{notebook.name}]({notebook.name}).*"
+    pages = [f"```python\n{text}\n```" if is_code else NOTEBOOK.sub(r"\1.md", text) for text, is_code in rest]
+    return "\n\n".join([NOTEBOOK.sub(r"\1.md", title), own, *pages]) + "\n"
+
+
 def lay_out() -> None:
     """Write all pages to the folder that is built."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES)
     (PAGES / "index.md").rename(PAGES / "contents.md")
+    for notebook in (PAGES / "notebooks").glob("*.ipynb"):
+        notebook.with_suffix(".md").write_text(notebook_page(notebook), encoding="utf-8")
     for page in PAGES.glob("*.md"):
         page.write_text(with_links(page.read_text(encoding="utf-8"), in_docs=True), encoding="utf-8")
     for source, name in (("README.md", "index.md"), *((name, name) for name in BESIDE)):

@@ -104,7 +104,7 @@ site: build/site-venv/.installed
 
 build/site-venv/.installed: site-constraints.txt
 	$(PYTHON) -m venv build/site-venv
-	build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check -c $< mkdocs-material mkdocstrings-python
+	build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check -c $< mkdocs-material mkdocstrings-python ruff
 	touch $@
 
 # The wheel, built, installed into an empty environment with the pinned versions, and put to work there; EXTRA=all with an

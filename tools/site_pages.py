@@ -30,7 +30,7 @@ ROOMS = {
     "data": "Data",
     "models": "Models",
     "evidence": "Evidence",
-    "rewards": "Questions",
+    "rewards": "Goals and rewards",
     "query": "Questions",
     "constraints": "Questions",
     "problem": "Questions",
@@ -40,8 +40,12 @@ ROOMS = {
     "result": "Answers",
     "runs": "Runs and reports",
     "report": "Runs and reports",
+    "simulate": "The simulated world",
+    "errors": "Errors",
 }
-"""The headings of the reference, by the room that a name is at home in."""
+"""The headings of the reference, in order, by the room that a name is at home in."""
+MODULES = ("rewards", "simulate", "errors")
+"""Public names that are modules, with names of their own."""
 
 
 def public_names() -> dict[str, list[str]]:
@@ -49,18 +53,34 @@ def public_names() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     stub = ast.parse((ROOT / "src/ifonly/__init__.pyi").read_text(encoding="utf-8"))
     for node in stub.body:
-        if isinstance(node, ast.ImportFrom) and node.module != "ifonly":
+        if isinstance(node, ast.ImportFrom) and node.module == "ifonly":
+            for room in [alias.name for alias in node.names if alias.name in MODULES]:
+                found[ROOMS[room]] += [f"ifonly.{room}.{name}" for name in names_of(room)]
+        elif isinstance(node, ast.ImportFrom):
             room = str(node.module).split(".")[1]
             if room in ROOMS:
                 found[ROOMS[room]] += [f"{node.module}.{alias.name}" for alias in node.names]
     return found
 
 
+def names_of(module: str) -> list[str]:
+    """What a module that is itself a public name offers: what it lists, or else its classes."""
+    place = ROOT / "src/ifonly" / module
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    listed = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    return ast.literal_eval(listed[0]) if listed else [node.name for node in body if isinstance(node, ast.ClassDef)]
+
+
 def reference() -> str:
     """The page of the API, for mkdocstrings to fill in."""
-    lines = ["# API reference", "", "Everything here is imported as `ifonly.<name>`; what is not may change.", ""]
-    for heading, names in public_names().items():
-        lines += [f"## {heading}", ""]
+    where = "Everything is imported as `ifonly.<name>`, and where its heading names a module, as `ifonly.<module>.<name>`"
+    lines = ["# API reference", "", f"{where}; what is not here may change.", ""]
+    found = public_names()
+    for heading in dict.fromkeys(ROOMS.values()):
+        names = found[heading]
+        (room, *_) = [room for room, one in ROOMS.items() if one == heading]
+        lines += [f"## {heading}" + (f": `ifonly.{room}`" if room in MODULES else ""), ""]
         for name in names:
             lines += [f"::: {name}", "    options: {heading_level: 3}", ""]
     return "\n".join(lines)

@@ -196,7 +196,7 @@ class TestRules:
             ({"window": [3, 1]}, "step 3 comes after step 1"),
             ({"window": [0, -1]}, "window: step -1"),
             ({"pace": 2}, "pace: expected a mapping"),
-            ({"pace": {"changes": 2}}, r"pace: missing \['within'\]"),
+            ({"pace": {"changes": 2}}, r"pace: missing 'within'"),
             ({"pace": {"changes": 0, "within": "6 steps"}}, "changes 0 would allow none at all"),
             ({"pace": {"changes": 1.5, "within": "6 steps"}}, "pace: changes 1.5"),
             ({"pace": {"changes": 1, "within": 6}}, "within 6 must be a period, such as '24 hours'"),

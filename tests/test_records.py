@@ -133,5 +133,5 @@ def test_whole_numbers_are_checked(value: object) -> None:
 
 
 def test_a_misspelt_key_is_named_where_another_is_missing() -> None:
-    with pytest.raises(InputError, match=r"study: missing \['query'\]\. Unknown are \['qury'\]\. Did you mean 'query'"):
+    with pytest.raises(InputError, match=r"study: missing 'query'\. Unknown: 'qury'\. Did you mean 'query'"):
         check_keys("study", {"qury": 1}, required={"query"}, optional={"fit"})

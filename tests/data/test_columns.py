@@ -93,10 +93,10 @@ def test_bad_tables_are_refused_by_their_own_names(changes, expected):
     [
         ({"episode": "x", "step": "x"}, "two of these roles"),
         ({"spacing": 0}, "must be positive"),
-        ({"epsiode": "x"}, r"unknown \['epsiode'\]"),
+        ({"epsiode": "x"}, r"unknown 'epsiode'"),
         ({"action": "a", "doses": []}, "both action and doses"),
         ({"doses": [{"axis": "water", "column": "w"}]}, "one column for each axis"),
-        ({"doses": [{"axis": "water"}]}, r"missing \['column'\]"),
+        ({"doses": [{"axis": "water"}]}, r"missing 'column'"),
         ({"doses": [{"axis": "water", "column": "w", "edges": [3]}, {"axis": "vents", "column": "v"}]}, "need 2 edges"),
         ({"doses": [{"axis": "water", "column": "w", "edges": [3, 0]}, {"axis": "vents", "column": "v"}]}, "increase"),
         (

@@ -265,7 +265,7 @@ def test_metadata_cut_off_is_recognised(folder, length):
         ({"version": 2}, ["version 2", "reads version 1", "update ifonly"]),
         ({"version": "1"}, ["version '1'", "reads version 1"]),
         ({"schema": None}, ["'schema' is missing"]),
-        ({"schema": {"features": []}}, ["missing ['actions']"]),
+        ({"schema": {"features": []}}, ["missing 'actions'"]),
         ({"schema_fingerprint": "0" * 16}, ["fingerprint", SCHEMA.fingerprint, "0" * 16]),
         ({"counts": None}, ["'counts' is missing"]),
         ({"counts": {"episodes": 4, "subjects": 2, "steps": 11}}, ["counts {'episodes': 4", "holds {'episodes': 3"]),

@@ -428,7 +428,7 @@ def test_further_tables_of_a_schema_are_watched_and_named_in_the_cohort(tmp_path
     ("changes", "message"),
     [
         ({"version": 2}, "expected format 'ifonly.study', version 1"),
-        ({"fits": {}}, r"unknown \['fits'\].*Did you mean 'fit'"),
+        ({"fits": {}}, r"unknown 'fits'.*Did you mean 'fit'"),
         ({"fit": {"epoch": 3}}, "study: fit: unknown .*Did you mean 'epochs'"),
         ({"fit": {"epochs": "many"}}, "study: fit: epochs: "),
         ({"fit": {"kind": "quadratic"}}, "study: fit: kind 'quadratic' is unknown"),

@@ -167,14 +167,19 @@ def check_mapping(where: str, content: object) -> None:
         raise InputError(f"{where}: expected a mapping, found {type(content).__name__}.")
 
 
+def _quoted(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
 def check_keys(where: str, content: Any, *, required: set[str], optional: set[str]) -> None:
     """Refuse what is not a mapping, lacks a required key or has an unknown one."""
     check_mapping(where, content)
     missing, unknown = required - set(content), set(content) - required - optional
+    if not missing and not unknown:
+        return
     strange, known = sorted(map(str, unknown))[:10], sorted(required | optional)
-    if missing:
-        # What is missing is often there, misspelt.
-        also = f" Unknown are {strange}.{did_you_mean(strange[0], known)}" if strange else ""
-        raise InputError(f"{where}: missing {sorted(missing)}.{also}")
-    if unknown:
-        raise InputError(f"{where}: unknown {strange}; known are {known}.{did_you_mean(strange[0], known)}")
+    named, meant = _quoted(strange), did_you_mean(strange[0], known) if strange else ""
+    if missing:  # often it is there, misspelt
+        also = f" Unknown: {named}.{meant}" if strange else ""
+        raise InputError(f"{where}: missing {_quoted(sorted(missing))}.{also}")
+    raise InputError(f"{where}: unknown {named}; known are {', '.join(known)}.{meant}")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ifonly.bounds.anchors import AnchorStrategy, FacilityLocation, MonteCarlo
 from ifonly.data.episode import FloatArray
+from ifonly.data.plain import did_you_mean
 from ifonly.errors import InputError
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import Solver
@@ -41,10 +42,13 @@ def make_solver(content: Mapping[str, Any], *, pool: FloatArray | None = None) -
     """
     name, settings = content["name"], {key: value for key, value in content.items() if key != "name"}
     if name not in SOLVERS:
-        raise InputError(f"solver {name!r} is unknown; choose from {', '.join(SOLVERS)}.")
+        raise InputError(f"solver {name!r} is unknown; choose from {', '.join(SOLVERS)}.{did_you_mean(name, SOLVERS)}")
     kind, known = SOLVERS[name]
     if unknown := sorted(set(settings) - set(known)):
-        raise InputError(f"solver {name}: unknown setting {unknown[0]!r}; it knows: {', '.join(known) or 'none'}.")
+        hint = did_you_mean(unknown[0], known)
+        raise InputError(
+            f"solver {name}: unknown setting {unknown[0]!r}; it knows: {', '.join(known) or 'none'}.{hint}"
+        )
     try:
         if kind is AnchorAStar:
             given = {key: settings.pop(key, None) for key in ("strategy", "anchors", "samples")}

@@ -105,8 +105,8 @@ def test_an_episode_that_kills_every_worker_fails_alone(expected, size: int) -> 
     assert len(alone) == MOST_DEATHS
 
 
-class Unborn(Frail, LocalWorkers):
-    """Whose workers die before they have begun."""
+class FailsToStart(Frail, LocalWorkers):
+    """Whose workers die while they start."""
 
     def never_began(self, call: Future) -> bool:
         return True
@@ -114,7 +114,7 @@ class Unborn(Frail, LocalWorkers):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_workers_that_never_began_are_no_deaths_over_an_episode(expected, size: int) -> None:
-    executor = Unborn({4: 2 * MOST_DEATHS})
+    executor = FailsToStart({4: 2 * MOST_DEATHS})
     assert answers_of(executor, size) == expected
     blamed = [positions for positions, _ in executor.calls if 4 in positions]
     assert len({tuple(positions) for positions in blamed}) == 1, "taken apart to find who is to blame"

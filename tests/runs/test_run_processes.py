@@ -17,7 +17,7 @@ from small_runs import HERE, cohort_with, small_cohort, small_model, solve_small
 
 from ifonly.errors import IfonlyError, StoreError
 from ifonly.runs import RunSettings, dispatch, load_run
-from ifonly.runs.workers import MOST_STILLBIRTHS, LocalWorkers
+from ifonly.runs.workers import MOST_FAILED_STARTS, LocalWorkers
 
 SCRIPT = """
 import sys
@@ -97,7 +97,7 @@ def test_workers_that_die_cost_nothing_but_time(tmp_path: Path, monkeypatch: pyt
     run = solve_small(cohort, model, tmp_path / "run", RunSettings(workers=2))
     table = run.table()
     assert table["status"].to_list() == ["optimal", "failed", "optimal", "optimal", "optimal"]
-    assert "2 processes died while they solved it" in table["reason"][1]["detail"]
+    assert "2 processes died while solving it" in table["reason"][1]["detail"]
     fine = [position for position in range(5) if position != 1]
     clean = solve_small(cohort, small_model(cohort), tmp_path / "clean")
     assert without_seconds(run)[fine].equals(without_seconds(clean)[fine])
@@ -131,40 +131,42 @@ def test_killed_parent_while_workers_are_deep_in_a_search(whole, tmp_path: Path,
     assert again["stats"].equals(kept["stats"]), "finished episodes were solved again"
 
 
-def kill_at_birth(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
+def kill_at_start(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
     """Kill the first worker processes, so many, as soon as they are started."""
-    begin, killed = LocalWorkers._begin, []
+    start, killed = LocalWorkers._start, []
 
-    def kill(workers: LocalWorkers, place):
-        pool = begin(workers, place)
+    def kill(workers: LocalWorkers, worker):
+        pool = start(workers, worker)
         if len(killed) < count:
             (pid,) = pool._processes
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
         return pool
 
-    monkeypatch.setattr(LocalWorkers, "_begin", kill)
+    monkeypatch.setattr(LocalWorkers, "_start", kill)
     return killed
 
 
 @long
 def test_workers_killed_while_they_start_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cohort = small_cohort(4)
-    killed = kill_at_birth(monkeypatch, 2)  # one at each place
+    killed = kill_at_start(monkeypatch, 2)  # one for each worker
     run = solve_small(cohort, small_model(cohort), tmp_path / "run", RunSettings(workers=2, chunk=4))
     assert len(killed) == 2
     expected = solve_small(cohort, small_model(cohort), tmp_path / "here")
     assert without_seconds(run).equals(without_seconds(expected))
 
 
-def test_workers_that_never_come_to_life_end_the_run_and_blame_no_episode(
+def test_workers_that_never_start_end_the_run_and_blame_no_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort = small_cohort(4)
-    killed = kill_at_birth(monkeypatch, 99)
-    with pytest.raises(IfonlyError, match=f"{MOST_STILLBIRTHS} worker processes in a row ended as soon as they began"):
+    killed = kill_at_start(monkeypatch, 99)
+    with pytest.raises(
+        IfonlyError, match=f"{MOST_FAILED_STARTS} worker processes in a row ended as soon as they began"
+    ):
         solve_small(cohort, small_model(cohort), tmp_path, RunSettings(workers=2, chunk=1))
-    assert MOST_STILLBIRTHS <= len(killed) <= 2 * MOST_STILLBIRTHS
+    assert MOST_FAILED_STARTS <= len(killed) <= 2 * MOST_FAILED_STARTS
     assert load_run(tmp_path).counts == {}
 
 

@@ -1,4 +1,4 @@
-"""Handing episodes to workers in chunks, until each has its answer, whatever happens to the workers."""
+"""Handing episodes to workers in chunks until each has its answer, even if workers die."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Chunk:
 
     positions: tuple[int, ...]
     deaths: int = 0
-    """Workers that died over it, once it is a single episode."""
+    """Workers that died while they solved it; counted once it is a single episode."""
     with_parcel: bool = False
 
 
 def chunks_of(positions: Sequence[int], cohort: Cohort, size: int) -> list[Chunk]:
-    """Chunks of equal horizon; the longest come first, so that what is left at the end is quick."""
+    """Chunks of equal horizon, longest first, so that the last ones are quick."""
     lengths = cohort.lengths
     ordered = sorted(positions, key=lambda position: -lengths[position])
     return [
@@ -50,20 +50,20 @@ def _parts(positions: list[int], size: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Staff:
-    """Who does the work, and how they are given it."""
+    """The workers, and how chunks are handed to them."""
 
     executor: Executor
     most_running: int
-    """Chunks that they have at a time."""
+    """Chunks in their hands at a time."""
     chunk: int
     """Episodes in a chunk, at most."""
     share: Callable[[bytes], Any] | None = None
-    """How to give bytes to all of them; None: whoever lacks the task says so, and gets it with a chunk."""
+    """Shares bytes with all workers; None: a worker that lacks the task says so, and gets it with a chunk."""
 
 
 @dataclass
 class Dispatch:
-    """One task for one cohort, given to a staff."""
+    """One task for one cohort, handed to a staff."""
 
     task: Task
     cohort: Cohort
@@ -73,7 +73,7 @@ class Dispatch:
     _tickets: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def answers(self, positions: Sequence[int]) -> Iterator[list[Answer]]:
-        """The answers for the episodes at these positions as they come, those that come together in one list."""
+        """The answers for the episodes at these positions as they arrive; those that arrive together in one list."""
         waiting = deque(chunks_of(positions, self.cohort, self.staff.chunk))
         running: dict[Future[list[Answer] | None], Chunk] = {}
         try:
@@ -107,7 +107,7 @@ class Dispatch:
             ) from error
 
     def _content(self, parcel: Parcel, chunk: Chunk) -> Any:
-        """The parcel's content as an argument of a call; None where workers may have it already."""
+        """The parcel's content as an argument of a call; None if workers may have it already."""
         if self.staff.share is None:
             return parcel.content if chunk.with_parcel else None
         if self._shared is None:
@@ -115,12 +115,12 @@ class Dispatch:
         return self._shared
 
     def _received(self, chunk: Chunk, future: Future[list[Answer] | None], waiting: deque[Chunk]) -> list[Answer]:
-        """The answers in a finished future; what must be done again goes back to the head of those waiting."""
+        """The answers of a finished future; a chunk that must be done again goes back to the head of the queue."""
         try:
             answers = future.result()
         except CancelledError:
             who = "executor" if self.staff.share is None else "scheduler"
-            raise IfonlyError(f"the {who} is gone, or was told to give the work up; {RESUME}.") from None
+            raise IfonlyError(f"the {who} is gone or has cancelled the work; {RESUME}.") from None
         except Exception as error:
             if not _is_death(error):
                 raise IfonlyError(
@@ -137,7 +137,7 @@ class Dispatch:
         return answers
 
     def _after_death(self, chunk: Chunk, waiting: deque[Chunk]) -> list[Answer]:
-        if len(chunk.positions) > 1:  # whichever it was, the others need not suffer
+        if len(chunk.positions) > 1:  # retry one by one to find the culprit
             waiting.extendleft(Chunk((position,)) for position in chunk.positions)
             return []
         deaths = chunk.deaths + 1
@@ -147,12 +147,12 @@ class Dispatch:
         (position,) = chunk.positions
         episode = self.cohort[position]
         reason = IfonlyError(
-            f"episode {episode.id!r}: {deaths} processes died while they solved it, which happens when memory runs out "
+            f"episode {episode.id!r}: {deaths} processes died while solving it, which happens when memory runs out "
             "or compiled code crashes; solve it alone, with a limit on memory or nodes."
         )
         return [answer_of(position, failed_row(episode, reason))]
 
 
 def _is_death(error: BaseException) -> bool:
-    """Whether the worker ended before it could answer, in the words of this or another executor."""
+    """Whether the worker died before it could answer, as any of the executors reports it."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"

@@ -1,4 +1,4 @@
-"""The folder of a run: `run.json` says what was asked, `rows.jsonl` grows, `results.parquet` comes at the end."""
+"""The folder of a run: `run.json` says what is asked, `rows.jsonl` grows, `results.parquet` comes at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ifonly.runs.task import Answer
 
 ROWS, TABLE = "rows.jsonl", "results.parquet"
 WORK = "this run"
-"""What is done in the folder, for messages."""
+"""What locks the folder, for messages."""
 
 ROWS_AT_A_TIME = 1000
 """Lines of the journal that are turned into a table together."""
@@ -40,7 +40,7 @@ POSITION = pl.Schema({"position": pl.Int64})
 
 
 class RunFolder:
-    """A run's folder while somebody works on it; `opened` gives it to one process at a time."""
+    """A run's folder while it is being worked on; `opened` gives it to one process at a time."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.path = folder
@@ -48,11 +48,11 @@ class RunFolder:
         self.answered: set[int] = set()
         """Positions of the episodes that have an answer."""
         self.counts: Counter[str] = Counter()
-        """How many of them ended how."""
+        """How many of them have which status."""
         self._journal = rows_of(folder)
 
     def read_rows(self, cohort: Cohort) -> None:
-        """Take over what was finished before; a line that was cut off is dropped, a damaged one set aside and named."""
+        """Read what was finished before; a line that was cut off is dropped, a damaged one set aside and reported."""
         for line in self._journal.lines():
             entry = _row(self._journal, line)
             position = entry["position"]
@@ -64,7 +64,7 @@ class RunFolder:
         self._journal.cut_unended()
 
     def add(self, answers: Sequence[Answer]) -> None:
-        """Write answers down; they are on disk when this returns."""
+        """Append answers; they are on disk when this returns."""
         self._journal.append(answer.line for answer in answers)
         for answer in answers:
             self._count(answer.position, answer.status)
@@ -75,7 +75,7 @@ class RunFolder:
             self.counts[status] += 1
 
     def finish(self) -> None:
-        """Write the table, then say so."""
+        """Write the table, then mark the run as finished."""
         table = self.path / TABLE
         replace_file(table, frame_of(self._journal).write_parquet)
         self.manifest |= {
@@ -88,9 +88,9 @@ class RunFolder:
 
 @contextmanager
 def opened(folder: Path, description: Mapping[str, Any], *, force: bool = False) -> Iterator[RunFolder]:
-    """The folder of the run that `description` describes, new or begun before, for this process alone.
+    """The folder of the run that `description` describes, new or begun before, locked for this process.
 
-    With `force` the run is a new one, and what another has left there is dropped.
+    With `force` a new run replaces one that is there.
     """
     wanted = plain_manifest(description)
     _check_place(folder, force=force)
@@ -101,7 +101,7 @@ def opened(folder: Path, description: Mapping[str, Any], *, force: bool = False)
 
 
 def _check_place(folder: Path, *, force: bool) -> None:
-    """Refuse a folder of other things, before anything is written into it."""
+    """Before anything is written, refuse a folder with other contents."""
     if folder.is_file():
         raise StoreError(f"{folder} is a file, and a run is a folder; choose another name.")
     if (folder / MANIFEST).exists():
@@ -111,7 +111,7 @@ def _check_place(folder: Path, *, force: bool) -> None:
     if not folder.exists():
         return
     rows = folder / ROWS
-    begun = rows.is_file() and not rows.stat().st_size  # and stopped before a manifest was written
+    begun = rows.is_file() and not rows.stat().st_size  # killed before the manifest was written
     strangers = [name for name in names_in(folder) if not _is_scratch(Path(name)) and not (begun and name == ROWS)]
     if strangers:
         raise StoreError(
@@ -121,7 +121,7 @@ def _check_place(folder: Path, *, force: bool) -> None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether the manifest that is there is that of a run, be it damaged or of another version."""
+    """Whether the manifest is that of a run, even of a damaged one or one of another version."""
     try:
         content = read_plain(folder / MANIFEST)
     except StoreError:
@@ -130,16 +130,16 @@ def _is_run(folder: Path) -> bool:
 
 
 def _remove_scratch(folder: Path) -> None:
-    """Remove what a process that was killed was writing."""
+    """Remove half-written files of a process that was killed."""
     for item in folder.iterdir():
         if _is_scratch(item):
             item.unlink()
 
 
 def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Begin a run. One that was there keeps its manifest until nothing else of it is left.
+    """Begin a run. A run to be replaced keeps its manifest until nothing else of it is left.
 
-    Stopped at any moment, the folder is still that of a run, and never has rows of one query under another.
+    So the folder is that of a run at any moment, and never has rows of one query under the manifest of another.
     """
     (folder / TABLE).unlink(missing_ok=True)
     rows_of(folder).cut(0)
@@ -149,7 +149,7 @@ def _new_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resumed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Go on with a run of the same query, and write down what is new beside it: moved sources, a check."""
+    """Resume a run of the same query, and update what may have changed since: moved sources, a newer check."""
     manifest = agreed_manifest(folder, wanted)
     if manifest != read_manifest(folder):
         write_manifest(folder, manifest)
@@ -168,9 +168,7 @@ def rows_of(folder: Path) -> Journal:
 def frame_of(journal: Journal) -> pl.DataFrame:
     """The rows of a journal as a table, in the cohort's order."""
     if not journal.path.is_file():
-        raise StoreError(
-            f"{journal.path}: missing, so that this run has no rows; run the same again to solve them anew."
-        )
+        raise StoreError(f"{journal.path}: missing, so that this run has no rows; run the same again to solve them.")
     require_ordinary(journal.path, folder=journal.path.parent)
     parts = [pl.DataFrame(schema={**POSITION, **COLUMNS})]
     lines: list[Line] = []
@@ -186,14 +184,14 @@ def frame_of(journal: Journal) -> pl.DataFrame:
 def _part(journal: Journal, lines: Sequence[Line]) -> pl.DataFrame:
     try:
         return pl.DataFrame([_row(journal, line) for line in lines], schema={**POSITION, **COLUMNS})
-    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:  # of a wrong kind
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:  # a value of a wrong type
         if len(lines) == 1:
             raise journal.broken(lines[0].number) from error
         return pl.concat([_part(journal, [line]) for line in lines])
 
 
 def _row(journal: Journal, line: Line) -> dict[str, Any]:
-    """The row in a line, and its position."""
+    """The row that a line holds, with its position."""
     row = journal.checked(line, {"position", *COLUMNS})
     if type(row["position"]) is not int or not isinstance(row["status"], str):
         raise journal.broken(line.number)
@@ -201,5 +199,5 @@ def _row(journal: Journal, line: Line) -> dict[str, Any]:
 
 
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:
-    """How many episodes ended how, the most frequent first."""
+    """The number of episodes with each status, the most frequent first."""
     return dict(Counter(statuses).most_common())

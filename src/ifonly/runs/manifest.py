@@ -1,4 +1,4 @@
-"""The manifest of a run: what was asked, and how far the run is."""
+"""The manifest of a run: what is asked, and the state of the run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VERSION = 5
 MANIFEST = "run.json"
 RUNNING, FINISHED = "running", "finished"
 SOURCES = "sources"
-"""Where the run's episodes and models lay, relative to its folder; they may be elsewhere by now."""
+"""Paths of the run's episodes and models, relative to its folder; they may have been moved since."""
 MODEL_CHECK = "model_check"
-"""What a check concluded about the model; it may be checked again later."""
+"""The conclusion of the model's check; the model may be checked again later."""
 DAMAGED_LINES = "damaged_lines"
-"""Lines of the journal that were not what had been written; their episodes were solved again."""
+"""Lines of the journal that were damaged or altered; their episodes were solved again."""
 NOT_ASKED = {"state", "counts", "table", SOURCES, MODEL_CHECK, DAMAGED_LINES}
-"""What a manifest says about how far the run is, and what lies beside it; everything else says what was asked."""
+"""Entries about the state of the run and its surroundings; all others say what is asked."""
 REQUIRED: dict[str, Any] = {
     "ifonly": str,
     "state": str,
@@ -38,12 +38,12 @@ REQUIRED: dict[str, Any] = {
     "examination": dict,
     "cohort": {"episodes": int, "fingerprint": str},
 }
-"""What readers of a manifest rely on, and its kinds."""
+"""Entries that readers of a manifest rely on, with their types."""
 DAMAGED = "it was altered; start again in its place (force=True, --force), or choose another folder"
 
 
 def plain_manifest(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a query, as it is read back."""
+    """The manifest of a task, in the plain types in which it is read back."""
     described = {"format": FORMAT, "version": VERSION, "ifonly": __version__, **description}
     try:
         content: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
@@ -53,7 +53,7 @@ def plain_manifest(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest, or leave the old one."""
+    """Replace the manifest, atomically."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     replace_file(folder / MANIFEST, lambda file: file.write_text(text, encoding="utf-8"))
 
@@ -82,7 +82,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
-    """The first entry that is not as required; None if there is none."""
+    """The first entry that is missing or of a wrong type, or None."""
     for name, kind in required.items():
         value = content.get(name)
         if not isinstance(value, dict if isinstance(kind, dict) else kind):
@@ -93,7 +93,7 @@ def _missing(content: Mapping[str, Any], required: Mapping[str, Any]) -> str | N
 
 
 def agreed_manifest(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest that is there, which must be of the same query; sources and checks known now replace its own."""
+    """The stored manifest, which must ask the same; sources and checks known now replace its own."""
     found = read_manifest(folder)
     differing = list(_differences(_asked(found), _asked(wanted)))
     if differing:
@@ -109,12 +109,12 @@ def _asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def relative_sources(folder: Path, sources: Mapping[str, str | Path]) -> dict[str, str]:
-    """Where things lie as seen from a run's folder, so that a tree of folders can be moved as a whole."""
+    """Paths relative to a run's folder, so that a tree of folders can be moved as a whole."""
     return {name: _seen_from(folder, place) for name, place in sources.items()}
 
 
 def source_of(folder: Path, manifest: Mapping[str, Any], name: str) -> Path | None:
-    """Where a run's "episodes", "model" or "behaviour" model lay; None where the manifest does not say."""
+    """The path of a run's "episodes", "model" or "behaviour"; None if the manifest does not have it."""
     sources = manifest.get(SOURCES)
     place = sources.get(name) if isinstance(sources, dict) else None
     return Path(os.path.normpath(folder / place)) if isinstance(place, str) else None
@@ -129,7 +129,7 @@ def _seen_from(folder: Path, place: str | Path) -> str:
 
 
 def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
-    """Where two manifests differ, in words."""
+    """The entries in which two manifests differ, in words."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*found, *wanted]):
             yield from _differences(found.get(key), wanted.get(key), f"{where}.{key}" if where else key)
@@ -143,7 +143,7 @@ def _short(value: Any) -> str:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write a file that is on disk, complete, before it takes its name."""
+    """Let `write` write a file that takes its name only when it is complete and on disk."""
     try:
         with atomic_file(path) as scratch:
             write(scratch)

@@ -1,4 +1,4 @@
-"""How a task reaches the processes that work on it: once each, and kept there."""
+"""Sending a task to worker processes: once to each, which keeps it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ifonly.runs.task import Answer, Placed, Task
 from ifonly.version import __version__
 
 MOST_KEPT = 4
-"""Tasks that a worker process keeps; one that outlives its run may serve several."""
+"""Tasks that a worker process keeps; a process that outlives its run may serve several runs."""
 
 _kept: dict[str, Task] = {}
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A task to send: the name under which workers keep it, and its content."""
+    """A pickled task, and the name under which workers keep it."""
 
     name: str
     content: bytes
 
 
 def pack(task: Task) -> Parcel:
-    """The task, to be sent to other processes. (It is never stored in a file.)"""
+    """Pickle the task for other processes. (It is never stored in a file.)"""
     try:
         content = _pickled(task)
     except Exception as error:
         raise InputError(
             f"the model, the reward or the solver cannot be sent to other processes ({type(error).__name__}: {error}); "
-            "define what it is made of at the top level of a module, or solve in this process (workers=1)."
+            "define its classes and functions at the top level of a module, or solve in this process (workers=1)."
         ) from error
     return Parcel(hashlib.sha256(content).hexdigest(), content)
 
@@ -50,10 +50,10 @@ def _pickled(task: Task) -> bytes:
 def solve_parcel(
     name: str, content: bytes | None, episodes: Sequence[Placed], version: str, ticket: int
 ) -> list[Answer] | None:
-    """What a worker does: answer the query of the parcel `name` for some episodes.
+    """Runs in a worker: answer the query of the parcel `name` for some episodes.
 
-    None says that this worker has not seen the parcel yet: it must be sent along as `content`. The `ticket` tells
-    calls apart where an executor would take equal calls for the same one, as Dask does.
+    None means that this worker does not have the parcel yet, and needs it as `content`. The `ticket` makes calls
+    unique, since some executors, such as Dask, take equal calls for the same one.
     """
     if version != __version__:
         raise IfonlyError(f"a worker runs ifonly {__version__}, the run was begun by {version}; install the same.")

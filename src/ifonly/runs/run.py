@@ -1,4 +1,4 @@
-"""A run that was done, or is being done: what was asked, and its table."""
+"""A run, finished or not: what was asked, and its table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many episodes ended how: statuses, "failed" included."""
+        """The number of episodes with each status, "failed" included."""
         return dict(self.manifest["counts"])
 
     @property
@@ -49,7 +49,7 @@ class Run:
 
     @cached_property
     def query(self) -> Query:
-        """What was asked about every episode; a reward that is code can be shown, not asked."""
+        """The query put to every episode; a reward that is code can be shown, but not evaluated."""
         return Query.from_dict(self.manifest["query"])
 
     @property
@@ -71,7 +71,7 @@ class Run:
         )
 
     def result(self, episode: str) -> Result:
-        """The run's answer about an episode; one that failed, or that the run is not about, is refused."""
+        """The run's answer for an episode; refused if the episode failed or is not in the run."""
         table, places = self._rows
         if episode not in places:
             raise InputError(f"{self.folder}: this run has no episode {episode!r}; its table lists those it has.")
@@ -82,14 +82,14 @@ class Run:
 
     @cached_property
     def _rows(self) -> tuple[pl.DataFrame, Mapping[str, int]]:
-        """The table, and where each episode stands in it: to turn all of it into Python's objects takes long."""
+        """The table, and the row of each episode: converting all rows to Python objects would take long."""
         table = self.table()
         return table, {episode: place for place, episode in enumerate(table["episode"])}
 
     def table(self) -> pl.DataFrame:
-        """One row per episode, `ifonly.result.table.COLUMNS`, in the cohort's order; of a run at work, the rows so far.
+        """One row per episode, `ifonly.result.table.COLUMNS`, in the cohort's order; if unfinished, those so far.
 
-        Rows tell the newest check of the model that the run knows of, which may be younger than they are.
+        Rows have the newest check of the model that the run knows of, which may be more recent than they are.
         """
         return with_check(self._stored_table(), self.check)
 
@@ -117,7 +117,7 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """The run in `folder`, be it finished or not."""
+    """The run in `folder`, finished or not."""
     place = Path(folder)
     manifest = read_manifest(place)
     if manifest.get("state") != FINISHED:
@@ -126,7 +126,7 @@ def load_run(folder: str | Path) -> Run:
 
 
 def has_table(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether a finished run's table is there, as it was written."""
+    """Whether a finished run's table is there and unaltered."""
     table, expected = folder / TABLE, manifest.get("table")
     return (
         isinstance(expected, dict)

@@ -1,4 +1,4 @@
-"""How a cohort run is done: which episodes, and who does the work."""
+"""The settings of a cohort run: which episodes, and who does the work."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ifonly.files import available_cores
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Which episodes a run is about, and who does the work; answers depend on the first only.
+    """Which episodes a run is about, and who does the work; answers depend on the former only.
 
     >>> RunSettings(episodes=["patient-00001"]).device
     'cpu'
     """
 
     episodes: Sequence[str] | None = None
-    """Ids of the episodes to solve; None stands for all of the cohort."""
+    """Ids of the episodes to solve; None: the whole cohort."""
     workers: int | None = None
-    """Processes on this machine; None stands for one per core, 1 for this process."""
+    """Processes on this machine; None: one per core; 1: this process."""
     device: str = "cpu"
-    """Anything but the processor ("cuda") solves many episodes at once, in this process."""
+    """Any device but the CPU, such as "cuda", solves many episodes at once, in this process."""
     chunk: int | None = None
-    """Episodes handed to a worker at a time; None leaves it to ifonly."""
+    """Episodes handed to a worker at a time; None: chosen by ifonly."""
     sources: Mapping[str, str | Path] = field(default_factory=dict)
-    """Where "episodes", "model", "behaviour" lie, noted for whoever looks at the run later; no part of the query."""
+    """Paths of "episodes", "model" and "behaviour", kept for reports about the run; not part of the query."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "chunk"):
@@ -44,7 +44,7 @@ class RunSettings:
 
     @property
     def worker_count(self) -> int:
-        """Processes to work with, as asked for or as there are cores."""
+        """The number of processes: as asked for, or one per core."""
         return self.workers or available_cores()
 
     def select(self, cohort: Cohort) -> Cohort:

@@ -31,13 +31,13 @@ from ifonly.search.solvers import make_solver
 
 STAGE = "cohort"
 CHUNK = 16
-"""Episodes handed to a worker at a time, and searched together: more would lose more when it dies, and gain little."""
+"""Episodes handed to a worker at a time and searched together; with more, little is gained and a crash costs more."""
 CHUNK_TOGETHER = 1024
-"""Episodes solved at once on a GPU, at most; its memory may ask for fewer."""
+"""Most episodes solved at once on a GPU; its memory may allow fewer."""
 MOST_ELSEWHERE = 128
-"""Chunks given to an executor that is not ours at a time; at first, so many may bring the model along."""
+"""Chunks given to somebody else's executor at a time; each of the first ones may carry the model."""
 MOST_ON_DASK = 1024
-"""Chunks given to Dask at a time: enough to keep a cluster busy and to let it grow, few enough for memory."""
+"""Chunks given to Dask at a time: enough to keep a growing cluster busy, few enough for memory."""
 LIMITED = {status.value for status in Status if status.at_limit}
 
 
@@ -54,17 +54,17 @@ def solve_cohort(
     force: bool = False,
     progress: Progress = silent,
 ) -> Run:
-    """Put a query to every episode of a cohort, one row each, in the folder `out`.
+    """Put a query to every episode of a cohort; the folder `out` gets one row for each.
 
-    Every answer is written down when it is found: a run that was stopped, however, goes on where it was when the same
-    is asked again, and one that is finished does nothing. A folder of another query is refused, unless `force` starts
-    again in its place. An episode that cannot be solved has a row with the reason. With an ensemble as `model`, rows
-    also tell what its refits say of each answer; with a `behaviour` model, how far the data support it. The solver is
+    Every answer is stored as soon as it is found: the same call resumes a run that was stopped, no matter how, and
+    does nothing if the run is finished. A folder with another query is refused, unless `force` starts again in its
+    place. An episode that cannot be solved has a row with the reason. With an ensemble as `model`, rows also say
+    whether its members agree with each answer; with a `behaviour` model, how far the data support it. The solver is
     the query's unless another is given.
 
-    Work is done by processes on this machine, or by any `executor` of `concurrent.futures`, or by the workers of a
-    Dask client. The table does not depend on who does it, nor on how many they are, unless `limits` are in seconds.
-    Start processes from a script under `if __name__ == "__main__":`, as `multiprocessing` asks.
+    The work is done by processes on this machine, by any `executor` of `concurrent.futures`, or by the workers of a
+    Dask client. Unless `limits` are in seconds, the table does not depend on who does it or how many they are.
+    Scripts must start processes under `if __name__ == "__main__":`, as `multiprocessing` requires.
     """
     settings = settings or RunSettings()
     wanted = settings.select(cohort)
@@ -98,7 +98,7 @@ def _solve_missing(folder: RunFolder, task: Task, cohort: Cohort, staff: Staff, 
 
 
 def _staff(settings: RunSettings, given: Any) -> Staff:
-    """Who does the work: those given, or processes of this machine, or this process."""
+    """The workers: those given, or processes on this machine, or this process."""
     on_processor = torch.device(settings.device).type == "cpu"
     chunk = settings.chunk or (CHUNK if on_processor else CHUNK_TOGETHER)
     if given is not None:
@@ -110,7 +110,7 @@ def _staff(settings: RunSettings, given: Any) -> Staff:
 
 
 def _as_executor(given: Any) -> Executor:
-    """An executor as it is; of a Dask client, which is recognised without Dask, its own."""
+    """The executor itself, or that of a Dask client, which is recognised without importing Dask."""
     executor = given.get_executor(pure=False) if hasattr(given, "get_executor") else given
     if not isinstance(executor, Executor):
         raise InputError(f"executor={given!r}: pass an executor of concurrent.futures or a Dask client, or None.")

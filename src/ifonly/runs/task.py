@@ -1,4 +1,4 @@
-"""The query that is put to every episode, and its answers: as results, and as lines of a run's journal."""
+"""One query put to many episodes, with answers as results or as lines of a run's journal."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from ifonly.search.build_result import members_reference, model_reference
 from ifonly.search.solve import solve
 
 Placed = tuple[int, Episode]
-"""An episode and its position in the run's cohort."""
+"""The position of an episode in the run's cohort, and the episode."""
 
 
 class Answer(NamedTuple):
-    """What is known of one episode: its position, how it ended, and its line of the journal."""
+    """The outcome for one episode: its position, its status, and its line of the journal."""
 
     position: int
     status: str
@@ -55,17 +55,17 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One query for many episodes; `model` is frozen for search on the processor."""
+    """One query for many episodes; `model` is frozen for search on the CPU."""
 
     model: TransitionModel
     query: Query
     solver: Solver
     device: str = "cpu"
     behaviour: BehaviourModel | None = None
-    """What clinicians do: what a `min_support` is judged by, and what the data support of each answer."""
+    """How likely actions are: judges a `min_support`, and how far the data support each answer."""
 
     def describe(self) -> dict[str, Any]:
-        """What tells this task from others, in plain types."""
+        """Everything that distinguishes this task from others, in plain types."""
         support = None if self._support is None else dict(self._support.settings())
         behaviour = self.behaviour
         return {
@@ -91,7 +91,7 @@ class Task:
         return members_reference(members_of(self.model), member_weights(self.model))
 
     def check(self, cohort: Cohort) -> None:
-        """Refuse, before anything is solved, what would fail for every episode."""
+        """Before anything is solved, refuse a task that would fail for every episode."""
         self.model.schema.require_same(cohort.schema, here="the model", there="the cohort")
         self.query.reward.bind(cohort.schema, self.model.scaler)
         checked_standing(self.model.standing, allow_failed_model=self.query.allow_failed_model)
@@ -107,9 +107,9 @@ class Task:
         found: Callable[[BaseProblem, Result], None] = lambda problem, result: None,
         proof: Path | None = None,
     ) -> Result:
-        """The answer about an episode, examined; one that was interrupted is not, and is the bracket so far.
+        """The examined answer for an episode; one that is interrupted is the bracket so far, not examined.
 
-        `watch` gives a callback for the progress of each stage, "search" and "refits"; `found` is told of the answer as
+        `watch` returns the progress callback of a stage, "search" or "refits"; `found` is called with the answer as
         soon as there is one, before it is examined. `proof` is a file for a log of the search.
         """
         problem = self._problem(episode)
@@ -130,10 +130,10 @@ class Task:
         result: Result,
         watch: Callable[[str], Progress] = lambda stage: silent,
     ) -> Result:
-        """The answer with what speaks for it; one that cannot be examined is still an answer, and says so."""
+        """The answer with its evidence; one that cannot be examined is still an answer and says so."""
         if result.status is Status.INTERRUPTED:
             return result
-        # Replaying is quicker on a processor; only to solve the query again for every refit pays elsewhere.
+        # Replays are faster on the CPU; only solving the query again for every refit pays on another device.
         asked, progress = (self._moved(problem), watch("refits")) if self.query.each_refit else (problem, silent)
         try:
             evidence = examine(asked, result, behaviour=self.behaviour, solver=self.solver, progress=progress)
@@ -142,11 +142,11 @@ class Task:
         return replace(result, evidence=evidence)
 
     def answer(self, episodes: Sequence[Placed]) -> list[Answer]:
-        """One answer per episode; an episode that fails is answered by the reason, and costs no other one.
+        """One answer per episode; one that fails gets the reason as its answer and does not affect the others.
 
-        They are searched together, unless on a processor something limits the search of each: then they are solved
-        one by one, so that no bracket depends on which others are there. (Optima do not: they are replayed alone.)
-        Ctrl-C is passed on: what was begun is no answer.
+        Episodes are searched together, except on the CPU when searches are limited: then they are solved one by one,
+        so that no bracket depends on the others. (Optima never do: they are replayed alone.) Ctrl-C is passed on, and
+        unfinished episodes have no answer.
         """
         if self._is_here and self.query.limits != Limits():
             return [self._alone(*placed) for placed in episodes]
@@ -160,7 +160,7 @@ class Task:
         try:
             built = build_problems([episode for _, episode in episodes], self.model, self.query, support=self._support)
             problems = {position: problem for (position, _), problem in zip(episodes, built, strict=True)}
-        except Exception:  # which one is to blame shows one by one
+        except Exception:  # build one by one to find the culprit
             for position, episode in episodes:
                 try:
                     problems[position] = self._problem(episode)
@@ -169,7 +169,7 @@ class Task:
         try:
             moved = self._all_moved(list(problems.values()))
             results = solve_batch(moved, self.solver, on_error="return")
-        except Exception:  # which one is to blame shows one by one
+        except Exception:  # solve one by one to find the culprit
             yield from (self._alone(position, problem.episode) for position, problem in problems.items())
             return
         told = self._all_examined(list(problems.values()), results)
@@ -180,10 +180,10 @@ class Task:
     def _all_examined(
         self, problems: Sequence[Problem | EnsembleProblem], results: Sequence[Result | Exception]
     ) -> Sequence[Evidence | None]:
-        """What speaks for each of the results, all examined together; None where each must be examined alone."""
+        """The evidence for each result, all examined together; None for those that must be examined alone."""
         nothing = [None] * len(results)
         found = [result for result in results if isinstance(result, Result)]
-        # Every refit's own searches take nearly all the time, and are not searched together.
+        # The searches for every refit take nearly all the time, and do not run together.
         if self.query.each_refit or any(result.status is Status.INTERRUPTED for result in found):
             return nothing
         pairs = zip(problems, results, strict=True)
@@ -191,7 +191,7 @@ class Task:
         settings: dict[str, Any] = {"behaviour": self.behaviour, "solver": self.solver, "device": self.device}
         try:
             told = iter(examine_all(asked, found, **settings))
-        except Exception:  # which one is to blame shows one by one
+        except Exception:  # examine one by one to find the culprit
             return nothing
         return [next(told) if isinstance(result, Result) else None for result in results]
 
@@ -200,12 +200,12 @@ class Task:
 
     @cached_property
     def _support(self) -> Support | None:
-        """What changes must have behind them; one for all episodes."""
+        """The support that changes need, shared by all episodes."""
         return support_for(self.query, self.model, self.behaviour)
 
     @cached_property
     def _there(self) -> tuple[TransitionModel, Support | None]:
-        """The model on `device`, and the same of what changes must have behind them."""
+        """Model and support on `device`."""
         model = self.model.for_search(self.device)
         return model, support_for(self.query, model, self.behaviour)
 
@@ -227,13 +227,13 @@ class Task:
 
 
 def _answered(position: int, episode: Episode, find: Callable[[], Result]) -> Answer:
-    """The line of what is found, or of the reason why nothing is; Ctrl-C is passed on."""
+    """The answer that `find` gives, or the reason why there is none; Ctrl-C is passed on."""
     try:
         result = find()
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         return answer_of(position, to_row(result))
-    except Exception as error:  # whatever a model or a reward of somebody else raises
+    except Exception as error:  # whatever a user's model or reward raises
         return answer_of(position, failed_row(episode, error))
 
 
@@ -244,7 +244,7 @@ def answer_of(position: int, row: dict[str, Any]) -> Answer:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with a single thread: each core has its own episode, and sums are taken in the same order everywhere."""
+    """Use a single thread: each core has its own episode, and sums are added in the same order everywhere."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

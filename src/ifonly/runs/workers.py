@@ -1,4 +1,4 @@
-"""Who does the work: this process, processes on this machine, or any executor of `concurrent.futures`."""
+"""Executors that do the work: this process, or processes on this machine."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import Any, ParamSpec, TypeVar
 from ifonly.errors import IfonlyError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of `mallopt`, as glibc numbers them."""
+"""Options of glibc's `mallopt`."""
 
-MOST_STILLBIRTHS = 2
-"""Processes in a row that may end at one place before they have begun; then something is wrong with all of them."""
+MOST_FAILED_STARTS = 2
+"""Processes in a row that may die while they start; then something is wrong with all of them."""
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
 
 class ThisProcess(Executor):
-    """Works at once, where it is called."""
+    """An executor that does each call at once, in the calling thread."""
 
     def submit(
         self, fn: Callable[Arguments, Returned], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Returned]:
-        """Call, then give the finished future back; Ctrl-C is not caught."""
+        """Call `fn` and return the finished future; Ctrl-C is not caught."""
         future: Future[Returned] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -43,14 +43,14 @@ class ThisProcess(Executor):
 
 
 @dataclass
-class _Place:
-    """One worker process: a pool of its own, whether it came to life, and what it was last asked to do."""
+class _Worker:
+    """One worker process: a pool of its own, whether it has started, and its latest call."""
 
     pool: ProcessPoolExecutor | None = None
-    born: Future[None] | None = None
+    ping: Future[None] | None = None
     last: Future[Any] | None = None
-    stillbirths: int = 0
-    """Processes before this one, without another between them, that never came to life."""
+    failed_starts: int = 0
+    """Processes in a row, up to this one, that died before they answered the ping."""
 
     @property
     def is_free(self) -> bool:
@@ -61,8 +61,8 @@ class _Place:
         return _broke(self.last)
 
     @property
-    def was_stillborn(self) -> bool:
-        return _broke(self.born)
+    def failed_to_start(self) -> bool:
+        return _broke(self.ping)
 
 
 def _broke(future: Future[Any] | None) -> bool:
@@ -70,14 +70,14 @@ def _broke(future: Future[Any] | None) -> bool:
 
 
 class LocalWorkers(Executor):
-    """Processes on this machine, each a pool of its own.
+    """Processes on this machine, each in a pool of its own.
 
-    In one pool for all, the death of a process fails everything that any of them was asked to do. Here it fails one
-    call, which is thereby known, and the next call gets a new process. Workers end with this process, however it ends.
+    In a shared pool the death of one process fails the calls of all of them. Here it fails one call, so the culprit is
+    known, and the next call gets a new process. Workers end with this process, however it ends.
     """
 
     def __init__(self, count: int) -> None:
-        self._places = [_Place() for _ in range(count)]
+        self._workers = [_Worker() for _ in range(count)]
         # Forked processes would share locks and threads of libraries, and the lock on the run's folder.
         self._context = multiprocessing.get_context("spawn")
         self._listening, self._alive = self._context.Pipe(duplex=False)
@@ -85,46 +85,46 @@ class LocalWorkers(Executor):
     def submit(
         self, fn: Callable[Arguments, Returned], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Returned]:
-        """Ask a process that is free, or the first one to be so later."""
-        place = next((place for place in self._places if place.is_free), self._places[0])
-        pool = self._begin(place) if place.pool is None or place.is_broken else place.pool
+        """Give the call to a free process, or queue it for the first one."""
+        worker = next((worker for worker in self._workers if worker.is_free), self._workers[0])
+        pool = self._start(worker) if worker.pool is None or worker.is_broken else worker.pool
         try:
-            place.last = future = pool.submit(fn, *args, **kwargs)
-        except BrokenExecutor:  # it died while it had nothing to do
-            place.last = future = self._begin(place).submit(fn, *args, **kwargs)
+            worker.last = future = pool.submit(fn, *args, **kwargs)
+        except BrokenExecutor:  # it died while it was idle
+            worker.last = future = self._start(worker).submit(fn, *args, **kwargs)
         return future
 
     def never_began(self, call: Future[Any]) -> bool:
-        """Whether the process that was to do this call ended before it came to life: the call is not to blame."""
-        return any(place.last is call and place.was_stillborn for place in self._places)
+        """Whether the process for this call died while it started, so that the call is not to blame."""
+        return any(worker.last is call and worker.failed_to_start for worker in self._workers)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes; with `cancel_futures` at once, whatever they do."""
+        """End the processes; with `cancel_futures` at once, even in the middle of a call."""
         if cancel_futures:
             self._alive.close()
-        for place in self._places:
-            if place.pool is not None:
-                place.pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+        for worker in self._workers:
+            if worker.pool is not None:
+                worker.pool.shutdown(wait=wait, cancel_futures=cancel_futures)
         self._alive.close()
         self._listening.close()
 
-    def _begin(self, place: _Place) -> ProcessPoolExecutor:
-        """A new process for a place, unless too many have ended there at once."""
-        place.stillbirths = place.stillbirths + 1 if place.was_stillborn else 0
-        if place.stillbirths == MOST_STILLBIRTHS:
+    def _start(self, worker: _Worker) -> ProcessPoolExecutor:
+        """Start a new process, unless too many in a row have failed to start."""
+        worker.failed_starts = worker.failed_starts + 1 if worker.failed_to_start else 0
+        if worker.failed_starts == MOST_FAILED_STARTS:
             raise IfonlyError(
-                f"{MOST_STILLBIRTHS} worker processes in a row ended as soon as they began. A script must begin runs "
+                f"{MOST_FAILED_STARTS} worker processes in a row ended as soon as they began. A script must begin runs "
                 "under `if __name__ == '__main__':`; if it does, memory may be short for so many workers."
             )
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=_begin_worker, initargs=(self._listening,))
-        with without_interrupts():  # the process takes over what is held back here
-            place.pool, place.born = pool, pool.submit(_be_born)
+        with without_interrupts():  # the new process inherits the blocked signal
+            worker.pool, worker.ping = pool, pool.submit(_ping)
         return pool
 
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back, for it goes to all processes of a terminal: to end workers is up to whoever began them."""
+    """Block Ctrl-C, which a terminal sends to all its processes: workers are ended by the process that began them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -132,8 +132,8 @@ def without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _be_born() -> None:
-    """Nothing to do: that it was done is what counts."""
+def _ping() -> None:
+    """Do nothing: that the call returns shows that the process has started."""
 
 
 def _begin_worker(listening: Connection) -> None:
@@ -142,14 +142,14 @@ def _begin_worker(listening: Connection) -> None:
 
 
 def _end_with_parent(listening: Connection) -> None:
-    """Nothing is ever sent; the other end is closed when the parent says so, or dies."""
+    """Wait until the parent closes the other end of the pipe or dies; nothing is ever sent."""
     listening.poll(None)
     os._exit(1)
 
 
 def _keep_memory() -> None:
-    """Ask the C library to keep what is freed: arrays of the same sizes come and go, and to return pages to the system
-    and fetch them again takes up to a tenth of the time."""
+    """Ask the C library to keep freed memory: arrays of the same sizes come and go, and returning pages to the system
+    and fetching them again takes up to a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**25)  # the largest that it accepts

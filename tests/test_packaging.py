@@ -78,7 +78,7 @@ def test_a_notebook_is_a_page_of_its_words_and_code(site) -> None:
 
 def test_the_reference_names_every_public_object(site) -> None:
     page = site.reference()
-    for name in ("Cohort", "solve", "Query", "verify", "Result", "check_model", "write_report", "Goal", "InputError", "SepsisWorld"):
+    for name in ("Cohort", "solve", "Query", "verify", "Result", "check_model", "write_report", "Goal", "InputError"):
         assert re.search(rf"^::: ifonly\.[\w.]*\.{name}$", page, re.MULTILINE), name
 
 

@@ -56,6 +56,8 @@ def weights_of(goal: Goal, horizon: int, schema: Schema = SCHEMA) -> list[float]
         ({"over": "end"}, [0, 0, 0, 1]),
         ({"over": "Last 8 hours"}, [0, 0, 1, 1]),
         ({"over": "last 9 hours"}, [0, 1, 1, 1]),  # a step that is begun counts
+        ({"over": "last 9 h"}, [0, 1, 1, 1]),
+        ({"over": "first 300min"}, [1, 1, 0, 0]),
         ({"over": "last 1 day"}, [1, 1, 1, 1]),
         ({"over": "first 1 step"}, [1, 0, 0, 0]),
         ({"over": "first 240 minutes"}, [1, 0, 0, 0]),
@@ -120,6 +122,7 @@ def test_queries_of_before_mean_what_they_meant() -> None:
     [
         ("SOFA", "goal 1: 'SOFA' must be a mapping"),
         ({"minimize": "SOFA", "maximize": "MAP"}, "goal 1: say once what it is about"),
+        ({"minimise": "SOFA", "over": "end"}, "say once what it is about: .* Did you mean 'minimize'?"),
         ({"minimize": "SOFA", "wieght": 2}, "goal 1.*wieght"),
         ({"minimize": "SOFA", "weight": -2}, "weight -2 must be positive; for the opposite, maximize"),
         ({"minimize": "SOFA", "weight": 0}, "weight 0 must be positive"),

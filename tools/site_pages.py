@@ -74,8 +74,8 @@ def names_of(module: str) -> list[str]:
 
 def reference() -> str:
     """The page of the API, for mkdocstrings to fill in."""
-    where = "Everything is imported as `ifonly.<name>`, and where its heading names a module, as `ifonly.<module>.<name>`"
-    lines = ["# API reference", "", f"{where}; what is not here may change.", ""]
+    where = "Everything is imported as `ifonly.<name>`, or as the heading says; what is not here may change."
+    lines = ["# API reference", "", where, ""]
     found = public_names()
     for heading in dict.fromkeys(ROOMS.values()):
         names = found[heading]

@@ -15,14 +15,15 @@ HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0, "week":
 MOST_STEPS = 1e9
 """More than any episode has."""
 
-_PERIOD = re.compile(rf"([0-9]+(?:[.][0-9]+)?) *(step|{'|'.join(HOURS)})s?")
+_SHORT = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "w": "week"}
+_PERIOD = re.compile(rf"([0-9]+(?:[.][0-9]+)?) *(?:(step|{'|'.join(HOURS)}|hr|min|sec)s?|([smhdw]))")
 
 
 @dataclass(frozen=True)
 class Period:
     """So many steps, or so much time.
 
-    >>> str(Period.read("24 hours")), str(Period.read("1 step")), Period.read("soon")
+    >>> str(Period.read("24 h")), str(Period.read("1 step")), Period.read("soon")
     ('24 hours', '1 step', None)
     """
 
@@ -33,7 +34,10 @@ class Period:
     def read(cls, text: str) -> Period | None:
         """What a text says; None where it is no period, or one of no length."""
         found = _PERIOD.fullmatch(" ".join(text.lower().split()))
-        return None if found is None or float(found[1]) == 0 else cls(float(found[1]), found[2])
+        if found is None or float(found[1]) == 0:
+            return None
+        unit = found[2] or found[3]
+        return cls(float(found[1]), _SHORT.get(unit, unit))
 
     def __str__(self) -> str:
         return f"{self.length:.12g} {self.unit}" + "s" * (self.length != 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ifonly.data.plain import as_number, check_keys
+from ifonly.data.plain import as_number, check_keys, did_you_mean
 from ifonly.errors import InputError
 from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, TimeInRange, Within, minus, reward_from_dict
 
@@ -66,7 +66,9 @@ def _goal(number: int, content: Any) -> Reward:
         raise InputError(f"{where}: {content!r} must be a mapping, such as `minimize: SOFA`.")
     given = [name for name in KINDS if content.get(name) is not None]
     if len(given) != 1:
-        raise InputError(f"{where}: say once what it is about: one of {', '.join(KINDS)}.")
+        others = [name for name in content if name not in (*KINDS, *STEPS, *sum(RANGES.values(), ()))]
+        also = did_you_mean(others[0], KINDS) if others else ""
+        raise InputError(f"{where}: say once what it is about: one of {', '.join(KINDS)}.{also}")
     check_keys(where, content, required=set(), optional={given[0], *STEPS, *RANGES.get(given[0], ())})
     try:
         reward = _single(given[0], content, where)

@@ -19,6 +19,7 @@ from paper.catalogue import IMAGES, WIDTH, fill_between, markdown_table
 from paper.evidence_study import Cell
 from paper.evidence_tables import (
     ALL,
+    ENOUGH_HARMFUL,
     RULE,
     RULE_AND_CHECK,
     answers_table,
@@ -38,23 +39,35 @@ from paper.warning_tables import share_over_seeds
 BEGIN, END = "<!-- tables: python -m paper evidence --page -->", "<!-- end of tables -->"
 """Between these lines of a page the command writes its tables."""
 FIGURE = "evidence-risk.png"
+WORLDS_WITH_HARM = 3
+"""Worlds that must have enough harmful answers for a page to judge each by a rule of the others."""
 LEAST_DRAWN = 10
 """Answers from which on a share of harmful ones is drawn: that of fewer jumps up and down."""
 HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
 """What was to be reached: help among the supported, harmful answers caught, true gains within the interval."""
 
 
-def all_tables(cells: Sequence[Cell], table: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The tables that there is anything to say in, by title; `table` is that of the cells' answers."""
+def all_tables(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool = True) -> dict[str, pl.DataFrame]:
+    """The tables that there is anything to say in, by title; `table` is that of the cells' answers.
+
+    Unless rules are fitted `leaving_out` worlds, everything is by that of the package.
+    """
+    judged = table if leaving_out else by_the_package(table)
     found = {
         "The rule as it is, on seeds that it was not fitted to": _own_table(table),
-        "Verdicts, by the world left out": world_table(table),
-        "How likely answers are said to help": probability_table(table),
-        "Each signal alone, and the rule": signal_table(table),
-        "Every cell": truth_table(cells, table),
+        "Verdicts, by the world left out": world_table(table) if leaving_out else table.clear(),
+        "How likely answers are said to help": probability_table(judged),
+        "Each signal alone, and the rule": signal_table(judged),
+        "Every cell": truth_table(cells, judged),
         "Seconds for an answer (median)": cost_table(table),
     }
     return {title: frame for title, frame in found.items() if len(frame)}
+
+
+def enough_harm(table: pl.DataFrame) -> bool:
+    """Whether rules of other worlds mean anything: several worlds have harm to learn from, whichever is left out."""
+    harm = table.filter(~pl.col("helps")).group_by("world").len()
+    return harm.filter(pl.col("len") >= ENOUGH_HARMFUL).height >= WORLDS_WITH_HARM
 
 
 def _own_table(table: pl.DataFrame) -> pl.DataFrame:
@@ -63,17 +76,17 @@ def _own_table(table: pl.DataFrame) -> pl.DataFrame:
     return world_table(fresh, "world") if len(fresh) else fresh
 
 
-def findings(cells: Sequence[Cell], table: pl.DataFrame) -> list[str]:
+def findings(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool = True) -> list[str]:
     """What was reached and what was not, in sentences; none where there is only one world.
 
-    First by the package's rule as it is, on seeds that it was not fitted to; then by rules fitted to other worlds.
+    First by the package's rule as it is, on seeds that it was not fitted to; then by rules fitted `leaving_out` worlds.
     """
     known = table.filter(pl.col(RULE).is_not_null())
     if not len(known):
         return []
     fresh = by_the_package(known)
     own = [f"*The rule as it is.* {text}" for text in _reached_by(fresh, OF_OTHER_SEEDS)] if len(fresh) else []
-    return [*own, *_reached_by(known, IN_OTHER_WORLDS), *_lasting(cells)]
+    return [*own, *(_reached_by(known, IN_OTHER_WORLDS) if leaving_out else ()), *_lasting(cells)]
 
 
 OF_OTHER_SEEDS = "in cells of seeds that the rule was not fitted to"
@@ -187,15 +200,16 @@ def risk_figure(table: pl.DataFrame) -> Figure:
 def fill_page(page: Path, cells: Sequence[Cell]) -> None:
     """Write findings and tables into a page, between its two marks, and the figure into the folder of images."""
     table = answers_table(cells)
-    told = findings(cells, table)
+    enough = {"leaving_out": enough_harm(table)}
+    told = findings(cells, table, **enough)
     parts = [textwrap.fill(f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for text in told]
     if told:
         parts += ["", f"![Harmful answers among the most probable ones]({IMAGES}/{FIGURE})"]
-    for title, frame in all_tables(cells, table).items():
+    for title, frame in all_tables(cells, table, **enough).items():
         parts += ["", f"### {title}", "", markdown_table(frame)]
     fill_between(page, BEGIN, END, "\n".join(parts) + "\n")
     if told:
-        _save(risk_figure(table), page.parent / IMAGES / FIGURE)
+        _save(risk_figure(table if enough["leaving_out"] else by_the_package(table)), page.parent / IMAGES / FIGURE)
 
 
 def _save(figure: Figure, image: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from paper import evidence_study
 from paper.evidence_archive import add_to_archive, lean, read_archive
-from paper.evidence_page import BEGIN, END, fill_page, findings, risk_curve
+from paper.evidence_page import BEGIN, END, enough_harm, fill_page, findings, risk_curve
 from paper.evidence_study import Cell, CellSettings, carry_out, cells_of, in_order, measure, read_cells
 from paper.evidence_tables import (
     RULE,
@@ -366,15 +366,27 @@ class TestTables:
         np.testing.assert_allclose(kept, [1 / 3, 2 / 3, 1])
         np.testing.assert_allclose(harmful, [0, 1 / 2, 2 / 3])
 
+    def test_rules_of_other_worlds_need_worlds_with_harm(self) -> None:
+        table = pl.DataFrame({"world": [*"aaabbbccc"], "helps": [False] * 9})
+        assert not enough_harm(table)
+        often = pl.concat([table] * 4)
+        assert enough_harm(often)
+        assert not enough_harm(often.filter(pl.col("world") != "b"))
+        assert not enough_harm(often.with_columns(helps=pl.col("world") == "c"))
+
     def test_the_page(self, cells: list[Cell], tmp_path: Path) -> None:
         page = tmp_path / "page.md"
         page.write_text(f"# Before\n{BEGIN}\nof other cells\n{END}\nafter\n")
-        fill_page(page, cells)
+        fresh = [replace(cell, settings=replace(cell.settings, seed=1)) for cell in cells]
+        fill_page(page, fresh)
         text = page.read_text()
         assert text.startswith("# Before\n")
         assert text.endswith("after\n")
         assert "of other cells" not in text
-        assert "**Of the 5 harmful answers" in text
+        assert text.count("**Of the 5 harmful answers") == 1, (
+            "by the package's rule: others have too little to learn from"
+        )
+        assert "by the world left out" not in text
         assert (tmp_path / "images" / "evidence-risk.png").stat().st_size > 1000
 
 
@@ -441,8 +453,9 @@ class TestArchive:
 
     def test_by_the_command(self, run, cells: list[Cell], tmp_path: Path) -> None:
         archive, rule, page = tmp_path / "cells.jsonl.gz", tmp_path / "rule.yaml", tmp_path / "page.md"
-        add_to_archive(archive, cells)
         page.write_text(f"{BEGIN}\n{END}\n")
+        cells = [replace(cell, settings=replace(cell.settings, seed=1)) for cell in cells]
+        add_to_archive(archive, cells)
         found = run("evidence", "--archive", archive, "--rule", rule, "--page", page, "--json")
         assert found.exit_code == 0, found.output
         assert json.loads(found.stdout)["cells"] == [cell.settings.file for cell in in_order(cells)]

@@ -27,6 +27,7 @@ from paper.evidence_tables import (
     caught,
     caught_by_cell,
     cost_table,
+    interval_table,
     percent,
     probability_table,
     share,
@@ -50,14 +51,15 @@ HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
 def all_tables(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool = True) -> dict[str, pl.DataFrame]:
     """The tables that there is anything to say in, by title; `table` is that of the cells' answers.
 
-    Unless rules are fitted `leaving_out` worlds, everything is by that of the package.
+    Unless rules are fitted `leaving_out` worlds, everything is by that of the package, and signals are not compared.
     """
     judged = table if leaving_out else by_the_package(table)
     found = {
         "The rule as it is, on seeds that it was not fitted to": _own_table(table),
         "Verdicts, by the world left out": world_table(table) if leaving_out else table.clear(),
+        "True gains and their intervals": interval_table(judged),
         "How likely answers are said to help": probability_table(judged),
-        "Each signal alone, and the rule": signal_table(judged),
+        "Each signal alone, and the rule": signal_table(table) if leaving_out else table.clear(),
         "Every cell": truth_table(cells, judged),
         "Seconds for an answer (median)": cost_table(table),
     }

@@ -194,6 +194,25 @@ def world_table(table: pl.DataFrame, first: str = "world left out") -> pl.DataFr
     )
 
 
+def interval_table(table: pl.DataFrame) -> pl.DataFrame:
+    """By the verdict, as text: where true gains lie by their intervals."""
+    known = table.filter(pl.col("place").is_not_null())
+    parts = [(word.value, known.filter(pl.col("verdict") == word.value)) for word in Verdict]
+    return pl.DataFrame(
+        [
+            {
+                "verdict": name,
+                "answers": f"{len(part)}",
+                "true gain within the interval": percent(part["place"] == 0),
+                "below it": percent(part["place"] < 0),
+                "above it": percent(part["place"] > 0),
+            }
+            for name, part in [*parts, (ALL, known)]
+            if len(part)
+        ]
+    )
+
+
 def probability_table(table: pl.DataFrame) -> pl.DataFrame:
     """By how likely answers are said to help, by a rule of other worlds, as text: how many truly do."""
     lines = []

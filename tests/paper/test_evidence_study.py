@@ -26,6 +26,7 @@ from paper.evidence_tables import (
     caught,
     caught_by_cell,
     cost_table,
+    interval_table,
     probability_table,
     signal_table,
     truth_table,
@@ -34,6 +35,7 @@ from paper.evidence_tables import (
 from paper.verdicts import (
     BELIEVABLE,
     CLEAR,
+    RULE_SEEDS,
     SUPPORTED,
     Judged,
     final_rule,
@@ -52,6 +54,7 @@ from ifonly.records import to_plain
 from ifonly.result.evidence import WarningCode
 from ifonly.result.verdict import SIGNALS, Rule, Signal
 
+ROOT = Path(__file__).parents[2]
 SMALL = {"episodes": 30, "asked": 2, "epochs": 1, "max_changes": 1, "seconds": 1.0}
 
 
@@ -333,6 +336,15 @@ class TestTables:
             == 12
         )
 
+    def test_where_true_gains_lie_is_told_by_verdict(self) -> None:
+        verdicts = [*["supported"] * 4, *["uncertain"] * 2, "not believable"]
+        table = pl.DataFrame({"verdict": verdicts, "place": [0, 0, 0, 1, -1, 0, None]})
+        rows = {row["verdict"]: row for row in interval_table(table).to_dicts()}
+        assert list(rows) == ["supported", "uncertain", "all"]
+        assert [*rows["supported"].values()] == ["supported", "4", "75%", "0%", "25%"]
+        assert [*rows["uncertain"].values()] == ["uncertain", "2", "50%", "50%", "0%"]
+        assert rows["all"]["answers"] == "6"
+
     def test_what_one_who_knows_the_cells_would_catch(self) -> None:
         helps = [*[True] * 5, *[False] * 5, *[True] * 14, False, *[False] * 2, *[True] * 1]
         table = pl.DataFrame({"cell": [*[0] * 10, *[1] * 15, *[2] * 3], "helps": helps})
@@ -450,6 +462,16 @@ class TestArchive:
         (tmp_path / "other").write_bytes(content)
         with pytest.raises(StoreError, match="not an archive"):
             read_archive(tmp_path / "other")
+
+    def test_the_page_says_what_the_repository_holds(self) -> None:
+        cells = read_archive(ROOT / "paper/measured/evidence.jsonl.gz")
+        table = answers_table(cells)
+        assert table["seed"].min() > max(RULE_SEEDS), "fresh to the rule"
+        page = " ".join((ROOT / "docs/evidence-study.md").read_text(encoding="utf-8").split())
+        told = findings(cells, table, leaving_out=enough_harm(table))
+        assert told
+        for text in told:
+            assert f"- {text} " in page
 
     def test_by_the_command(self, run, cells: list[Cell], tmp_path: Path) -> None:
         archive, rule, page = tmp_path / "cells.jsonl.gz", tmp_path / "rule.yaml", tmp_path / "page.md"

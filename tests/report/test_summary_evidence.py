@@ -73,7 +73,7 @@ def test_it_is_said_in_words_tables_files_and_a_figure(table: pl.DataFrame, tmp_
     text = str(summary)
     assert "model check  pass (on 400 episodes)\n" in text
     assert "2 of 5 examined answers raise no warning (median improvement 17.0 %)" in text
-    assert "all refits agree in 2 of 5, in the median 90 % of them" in text
+    assert "all members agree in 2 of 5, in the median 90 % of them" in text
     assert {"evidence", "warnings"} <= {str(shown.columns[0].header) for shown in summary_tables(summary)}
     write_summary(summary, tmp_path / "summary", figures=())  # to save all of them takes seconds
     content = json.loads((tmp_path / "summary" / "summary.json").read_text())

@@ -12,8 +12,8 @@ from torch import Tensor
 from ifonly.errors import InputError
 
 UNITS = 2**40
-"""Weights are counted in these parts of the whole: sums of whole numbers do not depend on their order, so that which
-outcome is a quantile does not, either."""
+"""Weights are counted in whole parts of this size: sums of whole numbers do not depend on their order, so neither does
+the outcome that is a quantile."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Objective:
 
     goal: str | float
     weights: tuple[float, ...] | None = None
-    """Of the members, positive; their sum is made 1. None: all the same."""
+    """Of the members, positive, normalised to a sum of 1. None: equal weights."""
 
     def __post_init__(self) -> None:
         if self.weights is not None:
@@ -50,7 +50,7 @@ class Objective:
         object.__setattr__(self, "goal", float(self.goal))
 
     def rank(self, members: int) -> int | None:
-        """Which smallest outcome counts, from 1; None for the mean of all, and where that depends on who they are."""
+        """The rank, from 1, of the outcome that counts; None for the mean, and with weights, where it depends on them."""
         if self.goal == "mean":
             return None
         if self.goal == "worst":
@@ -61,7 +61,7 @@ class Objective:
         return max(1, math.ceil(float(self.goal) * members - 1e-9))
 
     def __call__(self, outcomes: Tensor) -> Tensor:
-        """What counts [...] of outcomes, or of bounds on them, [..., M]; NaN where one of them is."""
+        """The objective [...] of outcomes, or of bounds on them, [..., M]; NaN if one of them is."""
         if self.goal == "mean":
             return self.mean(outcomes, dim=-1)
         rank = self.rank(outcomes.shape[-1])
@@ -75,7 +75,7 @@ class Objective:
         return torch.where(outcomes.isnan().any(-1), torch.nan, counted)
 
     def mean(self, values: Tensor, dim: int) -> Tensor:
-        """The mean over members, which are dimension `dim` of `values`, each with its weight."""
+        """The weighted mean over members, which are dimension `dim` of `values`."""
         if self.weights is None:
             return values.mean(dim)
         # One after the other: rounded sums are monotone in every value, and the same in every batch.
@@ -83,7 +83,7 @@ class Objective:
         return sum(others, start=first)
 
     def member(self, outcomes: Tensor) -> Tensor | None:
-        """The member [...] whose outcome counts, of outcomes [..., M]; None where it is the mean of all."""
+        """The member [...] whose outcome counts, of outcomes [..., M]; None for the mean."""
         if self.goal == "mean":
             return None
         order, rank = outcomes.argsort(dim=-1, stable=True), self.rank(outcomes.shape[-1])
@@ -92,7 +92,7 @@ class Objective:
         return order[..., rank - 1]
 
     def _place(self, order: Tensor) -> Tensor:
-        """From 0, the place [...] of the outcome that counts, where members [..., M] are ordered by their outcomes."""
+        """The index [...] of the outcome that counts among members [..., M] in ascending order of their outcomes."""
         units = torch.tensor(self._units, device=order.device)
         # Less a little, as above; sums of whole numbers are exact.
         least = float(self.goal) * sum(self._units) - 1e-9 * UNITS
@@ -105,7 +105,7 @@ class Objective:
 
 
 def _shares(weights: tuple[float, ...]) -> tuple[float, ...] | None:
-    """The weights with a sum of 1; None where all are the same."""
+    """The weights with a sum of 1; None if they are equal."""
     if not weights or not all(math.isfinite(weight) and weight > 0 for weight in weights):
         raise InputError(f"objective: the weights {list(weights)} of members must be positive and finite.")
     if all(weight == weights[0] for weight in weights):

@@ -1,4 +1,4 @@
-"""What is asked about an episode: one object for the library, the command line, runs, reports and the server."""
+"""The query: what is asked about an episode, from the library, the command line, runs, reports and the server."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BRANCH_AND_BOUND = "branch-and-bound"
 
 @dataclass(frozen=True)
 class Limits:
-    """When a search stops early: a limit reached is not an error, the result is then a valid bracket.
+    """When a search stops early. Reaching a limit is not an error: the result is then a valid bracket.
 
-    `gap` grants what no sequence may be better by: in the outcome's units, or as a share of the improvement that was
-    found, such as "1%". `nodes` are counted between batches: exhaustive search and the heuristics may exceed them by
-    one batch. `memory` (MiB) ends nothing: a search whose open list grows beyond it goes on depth first, which needs
+    `gap` is how much better another sequence may still be: in the outcome's units, or as a share of the improvement
+    found, such as "1%". `nodes` are counted between batches, so exhaustive search and the heuristics may exceed them
+    by one batch. `memory` (MiB) stops nothing: a search whose open list outgrows it continues depth first, which needs
     hardly any more.
     """
 
@@ -65,11 +65,11 @@ class Limits:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no gap is granted."""
+        """Whether no gap is allowed."""
         return self.gap == 0
 
     def allowed_gap(self, improvement: Tensor) -> Tensor:
-        """The gap that is granted [...] where these improvements [...] were found, in the outcome's units."""
+        """The allowed gap [...] in the outcome's units, given the improvements found [...]."""
         if isinstance(self.gap, str):
             share = float(self.gap.removesuffix("%")) / 100
             return torch.where(improvement > 0, share * improvement, 0.0).nan_to_num(nan=0.0, posinf=0.0)
@@ -78,7 +78,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Query:
-    """One question about an episode: which admissible sequence would have been best, and what to tell of it.
+    """One question about an episode: which admissible sequence would have been best, and what to report about it.
 
     Checked when built; `from_dict`, `load` and `save` read and write it as JSON or YAML.
 
@@ -97,25 +97,25 @@ class Query:
     change_cost: float = 0.0
     """Reward lost for every step that differs from the recording."""
     objective: str | float | None = None
-    """Of an ensemble, what counts of its members' outcomes (see `Objective`); None: its centre alone is asked."""
+    """How the outcomes of an ensemble's members are combined (see `Objective`); None: only its centre is used."""
     min_support: float | None = None
-    """How likely clinicians must have been to act so, at the state then reached; None: any change is admissible."""
+    """The least probability of a changed action at the state then reached; None: any change is admissible."""
     support_share: float = 1.0
     """With an objective: the share of members at whose own states a change must be supported."""
     each_refit: bool = False
-    """Evidence: whether every refit of an ensemble is solved, too, to see which would change the same steps."""
+    """Evidence: whether to solve the query for every member of an ensemble, to see which change the same steps."""
     honest: bool = False
-    """Evidence: whether to tell how much of such a promise is owed to having been chosen (`ifonly.evidence.honest`)."""
+    """Evidence: whether to estimate how much of the promised gain is selection bias (`ifonly.evidence.honest`)."""
     sensitivity: bool = False
-    """Evidence: whether to tell how large an unrecorded influence would undo the gain."""
+    """Evidence: whether to find how large an unrecorded influence would have to be to undo the gain."""
     coupling: bool = False
-    """Evidence: whether to tell what is left of the gain where the same noise need not apply under another action."""
+    """Evidence: whether to find what is left of the gain if other actions need not come with the same noise."""
     limits: Limits = field(default_factory=Limits)
     """When a search stops early, for each episode."""
     solver: Mapping[str, Any] = field(default_factory=lambda: {"name": BRANCH_AND_BOUND})
     """The solver's `name` and those of its settings that differ from its defaults (`ifonly.search.solvers`)."""
     allow_failed_model: bool = False
-    """Whether a model may be asked that failed its check; every result then says so."""
+    """Whether to use a model that failed its check; every result then says so."""
 
     def __post_init__(self) -> None:
         _require(self.reward, Reward, "reward", 'minus("SOFA")')
@@ -133,7 +133,7 @@ class Query:
         object.__setattr__(self, "solver", _checked_solver(self.solver))
 
     def budget(self, horizon: int) -> int:
-        """How many of `horizon` steps may be changed: None, and more than there are, stand for all."""
+        """How many of `horizon` steps may be changed."""
         return horizon if self.max_changes is None else min(self.max_changes, horizon)
 
     def with_changes(self, **changes: Any) -> Query:
@@ -142,24 +142,24 @@ class Query:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of all that is asked."""
+        """A short hash of the whole query."""
         content = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON or YAML; a reward that is code is only named."""
+        """Plain types for JSON or YAML; of a reward that is code only the name is kept."""
         content = {one.name: getattr(self, one.name) for one in fields(self)}
         parts = {"reward": self.reward.to_dict(), "constraints": self.constraints.to_dict()}
         return content | parts | {"limits": asdict(self.limits), "solver": dict(self.solver)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], *, reward: Reward | None = None) -> Query:
-        """Read what `to_dict` or a person wrote; what is left out has its default.
+        """Read what `to_dict` or a person wrote; entries left out have their defaults.
 
-        For the reward may stand `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features or a list of `goals:`,
-        with `costs:` of actions and `dose_costs:` or without. A reward that is code was not stored: pass it as
-        `reward`, or the query can be read but not asked. A reward that is passed counts instead of the one written;
-        costs that are written stay.
+        The reward may be written as `minimize: FEATURE`, `maximize: FEATURE`, `weights:` of features or a list of
+        `goals:`, with or without `costs:` of actions and `dose_costs:`. A reward that is code is not stored: without
+        passing it as `reward`, the query can be read but not evaluated. A `reward` that is passed replaces the one
+        written; costs that are written stay.
         """
         known = {one.name for one in fields(cls)}
         check_mapping("query", content)
@@ -179,7 +179,7 @@ class Query:
 
     @classmethod
     def load(cls, path: str | Path, *, reward: Reward | None = None) -> Query:
-        """Read a query file, YAML or JSON; a `reward` that is given counts instead of the one written there."""
+        """Read a query file, YAML or JSON; a `reward` that is passed replaces the one written there."""
         try:
             return cls.from_dict(read_query_file(path), reward=reward)
         except InputError as error:
@@ -196,7 +196,7 @@ class Query:
 
 
 def read_query_file(path: str | Path) -> dict[str, Any]:
-    """What a query file says, unchecked."""
+    """The content of a query file, unchecked."""
     try:
         require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
         content = parse_yaml(Path(path).read_text(encoding="utf-8"))

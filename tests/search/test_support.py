@@ -332,7 +332,7 @@ def test_supports_that_break_their_promise_are_refused() -> None:
         ask(Odd(True, problem.action_count))
     with pytest.raises(InputError, match=r"true and false \[N, A\]"):
         ask(Everywhere(True, problem.action_count + 1))
-    with pytest.raises(InputError, match="changes its mind"):
+    with pytest.raises(InputError, match="judges a state differently"):
         ask(Moody(True, problem.action_count))
     with pytest.raises(InputError, match="must have `supported` and `settings`"):
         ask(0.05)

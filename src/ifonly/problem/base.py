@@ -1,4 +1,4 @@
-"""What every problem has: an episode, a reward, and rules about which sequences may be considered."""
+"""The base of all problems: an episode, a reward, and rules about which sequences are admissible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOVED = ("observed_states", "observed_actions", "context", "noise", "allowed")
 """The tensors of a problem that every problem has, of one shape for one horizon."""
 
 STATE_ROUNDING, RELATIVE_ROUNDING = 1e-11, 1e-12
-"""(R2): by how much rounding may move a replayed state, in scaled units, and as a share of what a step adds up."""
+"""(R2): how far rounding may move a replayed state, in scaled units, and relative to the terms that a step adds up."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,60 +53,60 @@ class BaseProblem(ABC):
     noise: Tensor  # [T-1, (M,) D]
     allowed: Tensor  # [T, A], true where an action may be taken; for the observed one too, unless another is required
     automaton: Automaton
-    """All rules but the number of changes, on the processor: `allowed`, and what depends on actions before."""
+    """All rules but the number of changes, on the CPU: `allowed`, and rules that depend on earlier actions."""
     support: Support | None = None
     """Which changes are admissible at the states that sequences reach; None: all."""
     standing: Standing | None = None
-    """What a check concluded about what answers; None where nothing was checked."""
+    """The conclusion of the check of the model (or ensemble); None if it was not checked."""
 
     @property
     @abstractmethod
     def models(self) -> tuple[TransitionModel, ...]:
-        """The models that are asked: one, or the members of an ensemble problem."""
+        """The models behind the problem: one, or the members of an ensemble problem."""
 
     @property
     def members_shape(self) -> tuple[int, ...]:
         """(M,) for a problem that is put to M models at once; () for one."""
         return ()
 
-    # What follows is one model's; an ensemble problem has its own.
+    # The methods below are for one model; ensemble problems override them.
 
     def advance(self, states: Tensor, context: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
         """The next states [..., (M,) D] from states, context [..., C], actions [...] and noise [..., (M,) D]."""
         return self.models[0].step(states, context, actions, noise)
 
     def counted(self, totals: Tensor) -> Tensor:
-        """The outcomes [...] that sums of rewards [..., (M,)] stand for."""
+        """The outcomes [...] of sums of rewards [..., (M,)]."""
         return totals
 
     def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
-        """Which actions [N, A] the support leaves at states [N, (M,) D] of step t with context [N, C]."""
+        """Which actions [N, A] are supported at states [N, (M,) D] of step t with context [N, C]."""
         if self.support is None:
             return torch.ones(len(states), self.action_count, dtype=torch.bool, device=self.device)
-        # Of the context, what was recorded: a support knows nothing of what a model adds to it.
+        # A support sees the recorded context only, not the columns that a model adds to it.
         return self.support.supported(t, states, context[..., : len(self.episode.schema.context)])
 
     def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
-        """The states [..., T, D] that stand for [..., T, (M,) D], where the sums of rewards are [..., (M,)]."""
+        """The states [..., T, D] to show for [..., T, (M,) D], where the sums of rewards are [..., (M,)]."""
         return states
 
     def fingerprint(self) -> str:
-        """A hash of what answers: the model, or the members."""
+        """A hash of the model, or of the members."""
         return self.models[0].fingerprint()
 
     def claims(self) -> dict[str, Any]:
-        """What a certificate must say about the problem, as plain types: what changes must have behind them."""
+        """What a certificate must say about the problem, in plain types: the support that changes need."""
         return {} if self.support is None else {"support": dict(self.support.settings())}
 
     @abstractmethod
     def _answered_by(self, model: Any) -> dict[str, Any]:
-        """The fields that say who answers, where that is `model`, already frozen."""
+        """The fields that hold the model or members, given the frozen `model`."""
 
     def on(self, device: torch.device | str, model: Any, *, support: Support | None = None) -> Self:
         """The same problem on another device, where `model` is the frozen copy of this one's model or members.
 
-        `support` is the copy of this one's support there; without it, the support stays where it is, and states travel.
-        Many problems are built quicker on a processor and then moved: a GPU is slow at single small steps.
+        `support` is the copy of the support there; without it, the support stays where it is and states are moved to
+        it. It is faster to build many problems on the CPU and then move them: a GPU is slow at small single steps.
         """
         return all_on([self], device, model, support=support)[0]
 
@@ -133,8 +133,8 @@ class BaseProblem(ABC):
     def with_query(self, **changes: Any) -> Self:
         """The same episode and noise under a query with some entries changed.
 
-        Reward and support were bound when the problem was built, and one model has no objective: to change them, build
-        another.
+        Reward and support are bound when a problem is built, and one model has no objective: to change those, build
+        another problem.
         """
         fixed = {"reward", "min_support"} if self.members_shape else {"reward", "min_support", "objective"}
         if bound := sorted(fixed & set(changes)):
@@ -143,7 +143,7 @@ class BaseProblem(ABC):
         return changed if not {"constraints", "max_changes"} & set(changes) else changed._ruled()
 
     def with_constraints(self, constraints: Constraints) -> Self:
-        """The same problem under other rules; what was abducted is kept."""
+        """The same problem under other rules, with the same noise."""
         return self.with_query(constraints=constraints)
 
     def with_max_changes(self, max_changes: int | None) -> Self:
@@ -151,7 +151,7 @@ class BaseProblem(ABC):
         return self.with_query(max_changes=max_changes)
 
     def _ruled(self) -> Self:
-        """With the actions that the constraints leave; refused where they leave no sequence."""
+        """With the rules of the query's constraints; refused if no sequence obeys them."""
         rules = self.constraints.automaton(self.episode, self.max_changes)
         changed = replace(self, automaton=rules, allowed=torch.tensor(rules.symbols > 0, device=self.device))
         changed._check_feasible()
@@ -191,14 +191,14 @@ class BaseProblem(ABC):
     def tolerance(self) -> float:
         """Differences in outcome up to this size are rounding: far above float64 noise, far below anything of interest.
 
-        It grows with the size of the rewards (what sums of them lose), with their slopes, and with the states and the
-        noise (what replayed states lose): docs/theory.md, "Rounding of a replay", (R1) to (R3).
+        It grows with the rewards (rounding of their sums), with their slopes, and with states and noise (rounding of
+        replayed states): docs/theory.md, "Rounding of a replay", (R1) to (R3).
         """
         rewards = self.bound_reward(self.observed_states.unsqueeze(1), self._every_action(), self.steps.unsqueeze(1))
         sizes = rewards.abs() + self.change_cost
         sizes = torch.where(self.allowed & sizes.isfinite(), sizes, 0.0)
         slope = float(self.bound_reward.lipschitz.max())
-        if math.isinf(slope):  # on a logarithmic scale slopes have no limit: ten times those that were seen
+        if math.isinf(slope):  # on a logarithmic scale slopes are unbounded: take ten times the recorded ones
             slope = 10 * float(self.bound_reward.steepness(self.observed_states).max())
         added = max(float(self.observed_states.abs().max()), float(self.noise.abs().max()))  # (R2)
         off = max(STATE_ROUNDING, RELATIVE_ROUNDING * added)
@@ -206,27 +206,27 @@ class BaseProblem(ABC):
 
     @cached_property
     def largest_outcome(self) -> float:
-        """What no sequence can earn more than, whatever states it reaches; infinite where rewards have no limit."""
+        """A bound on the outcome of any sequence, whatever states it reaches; infinite if rewards are unbounded."""
         return self._largest_sum(self.bound_reward.largest())
 
     @cached_property
     def plausible_outcome(self) -> float:
-        """What no sequence earns more than as long as all values stay plausible; infinite where that has no limit."""
+        """A bound on the outcome of any sequence whose states stay plausible; infinite if rewards are unbounded."""
         ends = [feature.plausible or (-math.inf, math.inf) for feature in self.episode.schema.dynamic]
         return self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
 
     def _largest_sum(self, largest: Tensor) -> float:
-        """The sum over steps of the largest reward of an allowed action, of those [A] or [T, A] that are largest."""
+        """The sum over steps of the largest reward of an allowed action, from largest rewards [A] or [T, A]."""
         rewards = largest * torch.ones_like(self.allowed, dtype=torch.float64)
         return float(rewards.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
 
     @property
     def first_states(self) -> Tensor:
-        """The recorded first state, once for each model [(M,) D]."""
+        """The recorded first state, repeated for each model [(M,) D]."""
         return self.observed_states[0].expand(*self.members_shape, -1)
 
     def per_member(self, values: Tensor) -> Tensor:
-        """Values [...] such as actions, shaped to go with states and rewards: [...] or [..., 1]."""
+        """Values [...], such as actions, reshaped to broadcast with states and rewards: [...] or [..., 1]."""
         return values.unsqueeze(-1) if self.members_shape else values
 
     def step(self, t: int, states: Tensor, actions: Tensor) -> Tensor:
@@ -234,12 +234,12 @@ class BaseProblem(ABC):
         return self.advance(states, self.context[t], actions, self.noise[t])
 
     def free_rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, of actions, whatever they change."""
+        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, without the cost of changes."""
         steps = t if isinstance(t, int) else self.per_member(self.steps[t])
         return self.bound_reward(states, self.per_member(actions), steps)
 
     def rewards(self, t: int | slice, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, less the cost of a change."""
+        """Rewards [..., (M,)] at step t, or [..., T, (M,)] at some steps, less the cost of changes."""
         rewards = self.free_rewards(t, states, actions)
         if self.change_cost:
             changed = self.per_member(actions != self.observed_actions[t])
@@ -255,12 +255,12 @@ class BaseProblem(ABC):
 
     @cached_property
     def must_change(self) -> Tensor:
-        """The steps [T] at which the observed action is not allowed, since another one is required."""
+        """The steps [T] at which the observed action is not allowed because another one is required."""
         return ~self.allowed.gather(1, self.observed_actions.unsqueeze(1)).squeeze(1)
 
     @cached_property
     def is_restricted(self) -> bool:
-        """Whether rules are more than `allowed` and `max_changes`: some look back, or changes are required."""
+        """Whether there are rules beyond `allowed` and `max_changes`: some look back, or changes are required."""
         return self.automaton.looks_back or bool(self.must_change.any())
 
     @cached_property
@@ -275,7 +275,7 @@ class BaseProblem(ABC):
 
     @cached_property
     def as_batch(self) -> ProblemBatch:
-        """This problem as a batch of one: what is true of many problems is computed there, for one, too."""
+        """This problem as a batch of one, where everything that also works on many problems is computed."""
         return ProblemBatch([self])
 
     def _rows(self, sequences: Tensor) -> Tensor:
@@ -283,13 +283,13 @@ class BaseProblem(ABC):
         return torch.zeros(len(sequences), dtype=torch.int64, device=self.device)
 
     def obey_rules(self, sequences: Tensor) -> Tensor:
-        """Which sequences [B, T] keep every rule and make no more than `max_changes` changes [B]."""
+        """Which sequences [B, T] obey every rule and make at most `max_changes` changes [B]."""
         return self.as_batch.obey_rules(self._rows(sequences), sequences)
 
     def admissible(self, sequences: Tensor) -> Tensor:
         """Which sequences [B, T] obey the rules and change to supported actions only [B].
 
-        Where there is a support, sequences are replayed: it judges the states that they reach.
+        If there is a support, sequences are replayed, since it judges the states that they reach.
         """
         fine = self.obey_rules(sequences)
         if self.support is not None and fine.any():
@@ -322,7 +322,7 @@ class BaseProblem(ABC):
         return float(self.rollout(self.checked_sequence(actions).unsqueeze(0))[1][0])
 
     def checked_sequence(self, actions: npt.ArrayLike | Tensor) -> Tensor:
-        """The sequence [T] on the problem's device; what is no sequence of its actions is refused."""
+        """The sequence [T] on the problem's device; refused unless it is a sequence of the problem's actions."""
         sequence = actions if isinstance(actions, Tensor) else torch.as_tensor(np.array(actions), device=self.device)
         known = (sequence >= 0) & (sequence < self.action_count)
         if sequence.shape != (self.horizon,) or sequence.is_floating_point() or not known.all():
@@ -349,7 +349,7 @@ class BaseProblem(ABC):
         return self.models[0].scaler.states.decode(states.cpu().numpy())
 
     def sequence_count(self) -> int:
-        """How many action sequences obey the rules: the size of what exhaustive search must enumerate, at most."""
+        """The number of sequences that obey the rules: the most that exhaustive search must enumerate."""
         return int(completions(self.automaton, self.episode.actions, self.max_changes)[0, START, -1])
 
     def _check_feasible(self) -> None:
@@ -370,7 +370,7 @@ class BaseProblem(ABC):
 def all_on(
     problems: Sequence[AnyProblem], device: torch.device | str, model: Any, *, support: Support | None = None
 ) -> list[AnyProblem]:
-    """What `on` gives for each of some problems with one model and query; those of one horizon travel together."""
+    """`on` for each of some problems with one model and query; those of one horizon are moved together."""
     reward = problems[0].reward.bind(problems[0].episode.schema, problems[0].models[0].scaler, device)
     moved: dict[int, AnyProblem] = {}
     for horizon in dict.fromkeys(problem.horizon for problem in problems):
@@ -390,7 +390,7 @@ def all_on(
 
 
 def checked_standing(standing: Standing | None, *, allow_failed_model: bool) -> Standing | None:
-    """What a check concluded; a model that failed is refused unless it was asked for in so many words."""
+    """The standing itself; a model that failed its check is refused unless that is explicitly allowed."""
     if standing is not None and standing.failed and not allow_failed_model:
         words = refusal_message(standing.findings, "allow_failed_model=True, --allow-failed-model")
         raise FailedModelError(str(words), standing.findings)

@@ -1,4 +1,4 @@
-"""Several problems stacked into one: every row of a tensor says which problem it belongs to."""
+"""Several problems stacked into one; an index says to which problem each row of a tensor belongs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ifonly.problem.base import BaseProblem
 
 ROWS = 4096
-"""Rows per model call on a processor: the hidden layers of this many rows still fit its cache."""
+"""Rows per model call on a CPU: hidden layers of this many rows still fit its cache."""
 
 
 def array_scale(device: torch.device) -> int:
-    """How many times larger arrays may be than is best on a processor, whose caches are small."""
+    """How many times larger arrays may be than on a CPU, whose caches are small."""
     return 1 if device.type == "cpu" else 64
 
 
@@ -69,8 +69,8 @@ class ProblemBatch:
     """P problems that share model (or M members and objective), reward, support, horizon T and budget K, stacked.
 
     One problem is a batch of one. `problem` [N] is the index of each row's problem throughout. [N, (M,)] stands for [N]
-    where there is one model, and for [N, M] where there is an ensemble. What only some callers need is made when it is
-    asked for, so that a batch costs little more than stacking its tensors.
+    with one model, and for [N, M] with an ensemble. What only some callers need is computed on first use, so that a
+    batch costs little more than stacking its tensors.
     """
 
     def __init__(self, problems: Sequence[BaseProblem]) -> None:
@@ -79,7 +79,7 @@ class ProblemBatch:
         self.count, self.budget = len(problems), first.max_changes
         self.horizon, self.action_count, self.device = first.horizon, first.action_count, first.device
         self.members = math.prod(first.members_shape)
-        """How many states each row has: one, or one for each member of an ensemble."""
+        """States per row: one, or one for each member of an ensemble."""
         self.rows = ROWS * max(1, array_scale(first.device) // self.members)
         """Rows per model call."""
         self.first_states = torch.stack([problem.first_states for problem in problems])  # [P, (M,) D]
@@ -100,12 +100,12 @@ class ProblemBatch:
 
     @cached_property
     def plausible_outcomes(self) -> Tensor:
-        """What no sequence earns more than with plausible values [P]."""
+        """Bounds [P] on the outcome of any sequence whose states stay plausible."""
         return self._floats([problem.plausible_outcome for problem in self.problems])
 
     @cached_property
     def largest_outcomes(self) -> Tensor:
-        """What no sequence can earn more than [P]."""
+        """Bounds [P] on the outcome of any sequence."""
         return self._floats([problem.largest_outcome for problem in self.problems])
 
     @cached_property
@@ -115,7 +115,7 @@ class ProblemBatch:
 
     @cached_property
     def nearest(self) -> Tensor:
-        """The sequences [P, T] that obey the rules with the fewest changes: the observed ones, if those do."""
+        """The sequences [P, T] with the fewest changes that obey the rules: the observed ones, if they do."""
         return torch.stack([problem.nearest_actions for problem in self.problems])
 
     @cached_property
@@ -148,9 +148,9 @@ class ProblemBatch:
         return to_go.to(self.device)
 
     def next_positions(self, t: int | Tensor, problem: Tensor, positions: Tensor, actions: Tensor) -> Tensor:
-        """Where actions at step t lead the automaton of their problem from positions; all of one shape, or broadcast.
+        """The positions to which actions at step t lead the automata of their problems; all broadcast.
 
-        Positions are numbers of the automaton that reads a sequence; 0 stands for a broken rule.
+        Position 0 stands for a broken rule.
         """
         symbols, after = self._automata
         return after[problem, positions, symbols[problem, t, actions]]
@@ -160,7 +160,7 @@ class ProblemBatch:
         return self._changes_to_go[problem, t, positions]
 
     def positions(self, problem: Tensor, sequences: Tensor) -> Tensor:
-        """Where sequences [N, T] have led their automata before each step, and in the end [N, T+1]."""
+        """The positions of the automata [N, T+1] before each step of sequences [N, T], and at the end."""
         found = [torch.full_like(problem, START)]
         for t, actions in enumerate(sequences.to(torch.int64).unbind(1)):
             found.append(self.next_positions(t, problem, found[-1], actions))
@@ -174,7 +174,7 @@ class ProblemBatch:
         return self._first.advance(states, self.context[problem, t], actions, self.noise[problem, t])
 
     def rewards(self, t: int | slice, problem: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Rewards [N, (M,)] at step t, or [N, steps, (M,)] at some steps, less the cost of a change."""
+        """Rewards [N, (M,)] at step t, or [N, steps, (M,)] at some steps, less the cost of changes."""
         rewards = self._first.free_rewards(t, states, actions)
         if self._has_costs:
             costs = self._costs[problem].view(-1, *[1] * (actions.dim() - 1))
@@ -203,14 +203,14 @@ class ProblemBatch:
         return self.counted(self.follow(branches))
 
     def continued(self, paths: Paths, branches: Branches) -> Paths:
-        """What becomes of paths where their branches leave them; the states and sums of `paths` are overwritten."""
+        """The paths along their branches; the states and sums of `paths` are overwritten."""
         totals = self.follow(branches, into=paths)
         return Paths(paths.states, paths.earned, totals, self.counted(totals))
 
     def follow(self, branches: Branches, *, into: Paths | None = None, keep: Keep | None = None) -> Tensor:
-        """All rewards [N, (M,)] of branches, in one sweep over the steps: a row joins where it branches off.
+        """The sums of rewards [N, (M,)] of branches, in one sweep over the steps; a row joins where it branches off.
 
-        What is met on the way is written to the rows of `into`. Rows that `keep` drops have minus infinity.
+        States and sums on the way are written to the rows of `into`. Rows that `keep` drops get minus infinity.
         """
         order = branches.step.argsort(stable=True)
         every_step = torch.arange(self.horizon, device=self.device)
@@ -246,7 +246,7 @@ class ProblemBatch:
         return (sequences != self.observed[problem]).sum(-1)
 
     def obey_rules(self, problem: Tensor, sequences: Tensor) -> Tensor:
-        """Which whole sequences [N, T] obey every rule, supported or not [N]."""
+        """Which whole sequences [N, T] obey every rule but the support [N]."""
         return self.keep_rules(problem, sequences) & (self.changes(problem, sequences) <= self.budget)
 
     def keep_rules(self, problem: Tensor, sequences: Tensor) -> Tensor:
@@ -283,9 +283,9 @@ class ProblemBatch:
         return (rewards == rewards[rows, self.observed[problem, -1]].unsqueeze(1)).all(-1)
 
     def further_changes(self, problem: Tensor, step: Tensor, sequences: Tensor, changes_left: int) -> Tensor:
-        """The changes [N, T, A] that may come next after the last one, at `step` [N] (-1: none), of sequences [N, T].
+        """The changes [N, T, A] that may follow the last one of sequences [N, T], which is at `step` [N] (-1: none).
 
-        Where rules demand more changes after one than would be left, it may not.
+        A change is excluded if rules then demand more changes than would be left.
         """
         steps = torch.arange(self.horizon, device=self.device)
         options = self.changeable[problem] & (steps > step.unsqueeze(1)).unsqueeze(-1)
@@ -305,7 +305,7 @@ def changed(sequences: Tensor, step: Tensor, action: Tensor) -> Tensor:
 
 
 def ranks_within(group: Tensor, *keys: Tensor, ties: Tensor | None = None) -> Tensor:
-    """The place [N] of each row in its group [N], from 0: largest keys first, of equal ones the smallest tie."""
+    """The rank [N] of each row in its group [N], from 0: largest keys first; of equal ones, the smallest tie."""
     order = torch.arange(len(group), device=group.device) if ties is None else ties.argsort(stable=True)
     for key in reversed(keys):
         order = order[key[order].argsort(descending=True, stable=True)]
@@ -320,10 +320,10 @@ def ranks_within(group: Tensor, *keys: Tensor, ties: Tensor | None = None) -> Te
 def drop_idle_changes(
     batch: ProblemBatch, problem: Tensor, sequences: Tensor, *, tolerance: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sequences [N, T] with every change undone that gains no more than rounding, and their outcomes [N].
+    """Sequences [N, T] without changes that gain no more than rounding, and their outcomes [N].
 
-    Of the changes that may be undone the one goes first that leaves the best outcome. All that is undone in a sequence
-    costs at most the tolerance together: the one given, or each problem's own. What remains is admissible.
+    Changes are undone one by one, that with the best remaining outcome first. All that are undone in a sequence cost at
+    most the tolerance in total: the one given, or each problem's own. The remaining sequence is admissible.
     """
     outcomes = batch.rollout(problem, sequences).outcomes
     least = outcomes - (batch.tolerance[problem] if tolerance is None else tolerance)

@@ -1,4 +1,4 @@
-"""A query put to an episode under several models at once: each abducts its own noise, all act alike."""
+"""A query put to an episode under several models at once: each abducts its own noise, all take the same actions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ifonly.query import Query
 
 
 class HasMembers(Protocol):
-    """A model that is made of others, such as an ensemble."""
+    """A model made of others, such as an ensemble."""
 
     @property
     def members(self) -> Sequence[TransitionModel]:
-        """The models that it is made of."""
+        """Those models."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,11 +45,11 @@ class EnsembleProblem(BaseProblem):
 
     member_models: tuple[TransitionModel, ...]
     notes: tuple[EnsembleNote, ...] = ()
-    """What a reader of the members' agreement should know, as their ensemble says."""
+    """What readers should know about the members' agreement, from their ensemble."""
     weights: tuple[float, ...] | None = None
-    """What each member counts in a mean or a quantile [M], with a sum of 1; None: all the same."""
+    """The weight of each member in a mean or a quantile [M], with a sum of 1; None: equal weights."""
     labels: tuple[MemberLabel, ...] = ()
-    """Who the members are [M], as their ensemble says."""
+    """What each member is [M], from their ensemble."""
 
     @classmethod
     def from_episode(
@@ -63,9 +63,9 @@ class EnsembleProblem(BaseProblem):
     ) -> EnsembleProblem:
         """Abduct the episode's noise under each of `models`, a list or an ensemble; all must share their scaling.
 
-        Without an objective in the query the mean counts. An ensemble's members count with its weights, those of a list
-        all the same. With a `support`, a change is admissible where at least the query's `support_share` of the members
-        are in a state that supports it (1: all of them).
+        Without an objective in the query the mean counts. The members of an ensemble have its weights, those of a list
+        equal ones. With a `support`, a change is admissible if at least the query's `support_share` of the members
+        (1: all) are in a state that supports it.
         """
         return cls.from_episodes([episode], models, query, support=support, device=device)[0]
 
@@ -79,10 +79,10 @@ class EnsembleProblem(BaseProblem):
         support: Support | SupportSource | None = None,
         device: torch.device | str = "cpu",
     ) -> list[EnsembleProblem]:
-        """What `from_episode` gives for each episode, in one pass, as `Problem.from_episodes` does for one model."""
+        """`from_episode` for each episode, in one pass, as `Problem.from_episodes` does for one model."""
         members = members_of(models)
         standing = checked_standing(_standing(models), allow_failed_model=query.allow_failed_model)
-        allowed = query.with_changes(allow_failed_model=True)  # asked above, of all of them
+        allowed = query.with_changes(allow_failed_model=True)  # checked above, for all of them
         alone = Problem.from_episodes(episodes, members[0], allowed, support=support, device=device)
         if not alone:
             return []
@@ -101,7 +101,7 @@ class EnsembleProblem(BaseProblem):
     ) -> EnsembleProblem:
         """The query of `problem` put to each of `models`, which share the scaling of its own model.
 
-        With what a check concluded about these models: those that failed are not refused, and results say so.
+        It carries the standing of these models: those that failed their check are not refused, but results say so.
         """
         return cls._put_to_all([problem], models, objective=objective)[0]
 
@@ -143,7 +143,7 @@ class EnsembleProblem(BaseProblem):
 
     @cached_property
     def objective(self) -> Objective:
-        """What counts of the members' outcomes."""
+        """How the members' outcomes are combined."""
         assert self.query.objective is not None, "set when the problem was built"
         return Objective(self.query.objective, self.weights)
 
@@ -164,7 +164,7 @@ class EnsembleProblem(BaseProblem):
 
     @cached_property
     def members(self) -> tuple[Problem, ...]:
-        """The same problem put to each member alone, with what a check concluded about that one."""
+        """The same problem put to each member alone, with that member's standing."""
         return tuple(
             Problem(**{**_shared(self), "noise": self.noise[:, number], "standing": model.standing}, model=model)
             for number, model in enumerate(self.member_models)
@@ -184,11 +184,11 @@ class EnsembleProblem(BaseProblem):
 
     def counted(self, totals: Tensor) -> Tensor:
         """The objective [...] of the members' sums of rewards [..., M]; NaN where one is infinitely good."""
-        # As with one model an outcome of plus infinity is a broken one, also of a member that would not count.
+        # As with one model, plus infinity is a broken outcome, even of a member that would not count.
         return torch.where((totals == torch.inf).any(-1), torch.nan, self.objective(totals))
 
     def are_supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
-        """Which actions [N, A] enough members support, each at its own of states [N, M, D]."""
+        """Which actions [N, A] enough members support, each at its own state of [N, M, D]."""
         if self.support is None:
             return super().are_supported(t, states, context)
         count, members = states.shape[:2]
@@ -199,18 +199,18 @@ class EnsembleProblem(BaseProblem):
         return enough
 
     def shown_states(self, states: Tensor, totals: Tensor) -> Tensor:
-        """Of states [B, T, M, D], the mean over members or, by totals [B, M], those of the member that counts."""
+        """Of states [B, T, M, D], the mean over members or, by totals [B, M], those of the member that decides."""
         chosen = self.objective.member(totals)
         if chosen is None:
             return self.objective.mean(states, dim=-2)
         return states[torch.arange(len(states), device=states.device), :, chosen]
 
     def fingerprint(self) -> str:
-        """A hash of all members', and of their weights."""
+        """A hash of the members and their weights."""
         return members_fingerprint([model.fingerprint() for model in self.member_models], self.weights)
 
     def claims(self) -> dict[str, Any]:
-        """What counts, over how many members, with which weights, and what must be behind changes, if anything."""
+        """The objective, the number of members, their weights, and the support that changes need, if any."""
         share = {} if self.support is None else {"support_share": self.support_share}
         weights = {} if self.weights is None else {"weights": list(self.weights)}
         said = {"objective": self.objective.goal, "members": len(self.member_models), **weights}
@@ -218,7 +218,7 @@ class EnsembleProblem(BaseProblem):
 
 
 def members_fingerprint(fingerprints: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """A hash of all members' fingerprints and, where they do not all count the same, of their weights."""
+    """A hash of the members' fingerprints and, unless these are equal, of their weights."""
     told = [*fingerprints, *(repr(float(weight)) for weight in weights or ())]
     return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
 
@@ -231,9 +231,9 @@ def build_problems(
     support: Support | SupportSource | None = None,
     device: torch.device | str = "cpu",
 ) -> Sequence[Problem | EnsembleProblem]:
-    """The query put to every episode: to one model or, where it has an objective, to all refits of an ensemble at once.
+    """The query put to every episode: to one model or, if it has an objective, to all members of an ensemble at once.
 
-    The first episode to which it cannot be put is refused, and with it all.
+    If one episode is refused, so are all.
     """
     kind: type[Problem] | type[EnsembleProblem] = Problem if query.objective is None else EnsembleProblem
     return kind.from_episodes(episodes, model, query, support=support, device=device)
@@ -252,12 +252,12 @@ def build_problem(
 
 
 def _shared(problem: BaseProblem) -> dict[str, Any]:
-    """What a problem has whoever answers it."""
+    """The fields that do not depend on the models."""
     return {field.name: getattr(problem, field.name) for field in fields(BaseProblem)}
 
 
 def _standing(models: Sequence[TransitionModel] | HasMembers | TransitionModel) -> Standing | None:
-    """What a check concluded: about an ensemble as a whole, or the worst of a list, which passes only if all do."""
+    """The standing of an ensemble as a whole, or the worst one of a list, which passes only if all models do."""
     if not isinstance(models, Sequence):
         return getattr(models, "standing", None)
     standings = [getattr(model, "standing", None) for model in models]
@@ -274,7 +274,7 @@ def _notes(models: Any) -> tuple[EnsembleNote, ...]:
 
 
 def member_weights(models: Any) -> tuple[float, ...] | None:
-    """What the members of an ensemble count, with a sum of 1; None where all count the same, as in a list."""
+    """The weights of an ensemble's members, with a sum of 1; None if they are equal, as in a list."""
     weights = getattr(models, "weights", None)
     return None if weights is None else Objective("mean", tuple(weights)).weights
 

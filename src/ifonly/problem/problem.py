@@ -25,7 +25,7 @@ REPLAY_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem(BaseProblem):
-    """Among all action sequences that differ from the observed one in at most `max_changes` steps: which is best?
+    """Which action sequence is best among all that differ from the observed one in at most `max_changes` steps?
 
     Build it with `Problem.from_episode`. Tensors are float64, in the model's scaled coordinates, on one device; states
     are [..., D] and noise is [T-1, D].
@@ -43,11 +43,11 @@ class Problem(BaseProblem):
         support: Support | SupportSource | None = None,
         device: torch.device | str = "cpu",
     ) -> Problem:
-        """Abduct the episode's noise and check that replaying the observed actions gives the observed states back.
+        """Abduct the episode's noise and check that replaying the observed actions reproduces the observed states.
 
-        `support`, or the behaviour model that gives it where the query has a `min_support`, keeps out changes, required
-        ones too, where it does not hold at the counterfactual state that their own sequence reaches. A model that
-        failed its check (`ifonly.check_model`) is refused unless the query allows it.
+        `support`, or the behaviour model that provides it if the query has a `min_support`, rules out changes (even
+        required ones) that are not supported at the counterfactual state that their own sequence reaches. A model
+        that failed its check (`ifonly.check_model`) is refused unless the query allows it.
         """
         return cls.from_episodes([episode], model, query, support=support, device=device)[0]
 
@@ -61,10 +61,10 @@ class Problem(BaseProblem):
         support: Support | SupportSource | None = None,
         device: torch.device | str = "cpu",
     ) -> list[Problem]:
-        """What `from_episode` gives for each episode, in one pass: what they share is made once, all replays together.
+        """`from_episode` for each episode, in one pass: what they share is made once, and all are replayed together.
 
-        Every episode's noise is abducted by a call of its own, whose last digits depend on what else is in it: no
-        problem depends on what it is built with.
+        Noise is abducted in a call for each episode, since the last digits of a batched call depend on the other rows:
+        no problem depends on those it is built with.
         """
         if not episodes:
             return []
@@ -104,7 +104,7 @@ class Problem(BaseProblem):
     def put_to(self, model: TransitionModel) -> Problem:
         """The same problem put to another model, which has the same scaling and abducts its own noise.
 
-        With what a check concluded about that one: a model that failed is not refused, and results say so.
+        It carries that model's standing: a model that failed its check is not refused, but results say so.
         """
         return put_all_to([self], model)[0]
 
@@ -129,7 +129,7 @@ class Problem(BaseProblem):
         return {"model": model}
 
     def _check_support(self) -> None:
-        """A support must say true or false of every action, state by state."""
+        """Check that the support says true or false for every action, each state by itself."""
         if self.support is None:
             return
         where = f"episode {self.episode.id!r}: the support"
@@ -145,7 +145,7 @@ class Problem(BaseProblem):
             raise InputError(f"{where} must map states [N, D] and context [N, C] to true and false [N, A].")
         alone = [self.are_supported(0, state, context[:1]) for state in self.observed_states.split(1)]
         if not torch.equal(together, torch.cat(alone)):
-            raise InputError(f"{where} changes its mind about a state with what else is in the batch.")
+            raise InputError(f"{where} judges a state differently depending on what else is in the batch.")
 
 
 def put_all_to(problems: Sequence[Problem], model: TransitionModel) -> list[Problem]:
@@ -167,7 +167,7 @@ def put_all_to(problems: Sequence[Problem], model: TransitionModel) -> list[Prob
 
 
 def _context_of(model: TransitionModel, episode: Episode, device: torch.device | str) -> Tensor:
-    """What the model knows of every step beside state and action [T, C]."""
+    """The context of every step [T, C], as the model encodes it."""
     return torch.as_tensor(model.encode_context(episode), dtype=torch.float64, device=device)
 
 
@@ -179,10 +179,9 @@ def _reward_over(reward: BoundReward, episode: Episode) -> BoundReward:
 
 
 def _check_rewards(problems: Sequence[Problem]) -> None:
-    """A reward must give one number per state and action, whatever else is in the batch.
+    """Check that the reward gives one number per state and action, whatever else is in the batch.
 
-    Every step of the first problem is asked about alone; the steps of the others in the company of all, and in that of
-    their own problem.
+    Steps of the first problem are evaluated one by one; those of the others in one batch and problem by problem.
     """
     first, reward = problems[0], problems[0].bound_reward.single_steps
     pairs = zip(first.observed_states, first.observed_actions, strict=True)
@@ -209,7 +208,7 @@ def _require_same_rewards(problem: Problem, together: Tensor, alone: Tensor) -> 
 
 
 def check_replays(problems: Sequence[Problem]) -> None:
-    """Refuse the first problem under whose model the observed actions do not give the observed states back."""
+    """Refuse the first problem whose observed states are not reproduced by its observed actions."""
     for horizon in dict.fromkeys(problem.horizon for problem in problems):
         group = [problem for problem in problems if problem.horizon == horizon]
         batch = group[0].as_batch if len(group) == 1 else ProblemBatch(group)
@@ -222,7 +221,7 @@ def check_replays(problems: Sequence[Problem]) -> None:
 
 
 def _refuse_replay(problem: Problem, states: Tensor, missed: Tensor, outcome: float) -> NoReturn:
-    """States [T, D] of a replay that is wrong: they `missed` [T, D] the observed ones, or the outcome is not finite."""
+    """Refuse a wrong replay: states [T, D] that `missed` [T, D] the observed ones, or an outcome that is not finite."""
     episode = problem.episode
     if missed.any():
         step, feature = (int(i) for i in missed.nonzero()[0])
@@ -239,7 +238,7 @@ def _refuse_replay(problem: Problem, states: Tensor, missed: Tensor, outcome: fl
 
 
 def _frozen(model: TransitionModel, episodes: Sequence[Episode], device: torch.device | str) -> TransitionModel:
-    """The model as searches use it, if it speaks of the same things as the episodes."""
+    """The model frozen for search; refused unless it has the schema of the episodes."""
     for episode in episodes:
         model.schema.require_same(episode.schema, here="the model", there=f"episode {episode.id!r}")
     return model if model.is_for_search(device) else model.for_search(device)

@@ -1,4 +1,4 @@
-"""What an action must have behind it before a search may change to it: a predicate of the state that is reached."""
+"""Which actions a search may change to, as a predicate of the state that is reached."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ifonly.query import Query
 
 @runtime_checkable
 class Support(Protocol):
-    """Says, state by state, which actions may be changed to: those that data supports there, for instance.
+    """Says which actions may be changed to at a state, for instance those that recorded data support there.
 
-    A changed action is admissible only where this holds at the counterfactual state that its own sequence has reached;
-    recorded actions always are. It must judge every row by itself, whatever else is in the batch, and always alike.
+    A changed action is admissible only if it is supported at the counterfactual state that its own sequence has
+    reached; recorded actions always are. Every row must be judged by itself, deterministically.
     """
 
     def supported(self, t: int, states: Tensor, context: Tensor) -> Tensor:
@@ -27,19 +27,19 @@ class Support(Protocol):
         """
 
     def settings(self) -> Mapping[str, Any]:
-        """What it is and with which settings, as plain types: a result keeps them, and `verify` compares them."""
+        """What it is, with its settings, in plain types: results keep them, and `verify` compares them."""
 
 
 @runtime_checkable
 class SupportSource(Protocol):
-    """What gives a support for any threshold, such as a behaviour model."""
+    """Something that provides a support for any threshold, such as a behaviour model."""
 
     def with_threshold(self, min_support: float, model: TransitionModel, /) -> Support:
-        """The support that demands a probability of at least `min_support`, in the coordinates of `model`."""
+        """The support that requires a probability of at least `min_support`, in the coordinates of `model`."""
 
 
 def support_for(query: Query, model: TransitionModel, given: Support | SupportSource | None) -> Support | None:
-    """What the query's changes must have behind them: the support given, or the source's at `min_support`."""
+    """The support that the query's changes need: the one given, or that of a source at `min_support`."""
     if query.min_support is None:
         return None if given is not None and _is_source(given) else given  # type: ignore[return-value]
     if given is None:

@@ -1,4 +1,4 @@
-"""The parts of a result: how a search ended, what its bound rests on, its work, and its other sequences."""
+"""Parts of a result: how a search ended, what its bound rests on, its work, and its other sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     @property
     def at_limit(self) -> bool:
-        """Whether a limit or a person ended the search before its goal."""
+        """Whether a limit or a person stopped the search early."""
         return self in (Status.TIME_LIMIT, Status.NODE_LIMIT, Status.INTERRUPTED)
 
 
@@ -34,11 +34,11 @@ class Certificate:
     method: str
     """The bound's name."""
     proven: bool
-    """Whether the upper bound is a proven one (false: there is none)."""
+    """Whether the upper bound is proven (if not, there is none)."""
     tolerance: float = 0.0
-    """Outcomes are compared up to this difference."""
+    """Differences in outcome up to this size count as none."""
     details: Settings = field(default_factory=dict)
-    """What else the proof rests on, by name: constants, precision and its margins, what was left open."""
+    """What else the proof rests on, by name: constants, precision with its margins, what was left open."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Stats:
     nodes_visited: int | None = None
     """Nodes that textbook A* visits with the same bound; known once A* has proven its answer."""
     model_steps: int = 0
-    """Transitions computed; those inside branch and bound's bound do not count."""
+    """Transitions computed, without those inside the bound of branch and bound."""
     seconds_bounds: float = 0.0
     seconds_search: float = 0.0
     effective_branching_factor: float | None = None
@@ -93,8 +93,8 @@ def effective_branching_factor(nodes: int, horizon: int) -> float | None:
 class Budget:
     """The best sequence with at most `max_changes` changes.
 
-    Where no admissible sequence has so few it is not feasible: `actions` and outcomes are None and `upper_bound` is
-    minus infinity. Where none was found yet, they are None, too, and the bound is what it is.
+    If no admissible sequence has so few changes, the budget is not feasible: `actions` and outcomes are None and
+    `upper_bound` is minus infinity. If none has been found yet, they are None too, but the bound is not.
     """
 
     max_changes: int
@@ -104,7 +104,7 @@ class Budget:
     upper_bound: UpperBound
     member_outcomes: Outcomes | None = None  # [M], of an ensemble problem
     feasible: bool | None = None
-    """Told by the bound where it is left out; files need it, since JSON tells no infinity from the other."""
+    """Follows from the bound if left out; files need it, since JSON has one null for both infinities."""
 
     def __post_init__(self) -> None:
         if self.feasible is None:
@@ -133,12 +133,12 @@ class Change:
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Which model answered."""
+    """The model behind an answer."""
 
     kind: str
     fingerprint: str
     """Of the model, or of all members of an ensemble problem together."""
     members: tuple[str, ...] = ()
-    """The fingerprints of the members that were asked together; empty where one model was asked."""
+    """The fingerprints of the members, if an ensemble problem was solved; otherwise empty."""
     weights: tuple[float, ...] = ()
-    """What each of them counts; empty where all count the same."""
+    """Their weights; empty if these are equal."""

@@ -51,7 +51,7 @@ AnySchema = Annotated[
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """What an answer rests on: the same for all answers of a run, which keeps it once."""
+    """What an answer rests on; the same for all answers of a run, which stores it once."""
 
     query: AnyQuery
     schema: AnySchema
@@ -59,7 +59,7 @@ class Provenance:
     solver: Settings
     """The solver's name and all of its settings."""
     support: Settings | None = None
-    """The settings of what every change must have behind it; None when nothing was asked."""
+    """The settings of the support that changes needed; None if none was asked for."""
     version: str = __version__
     """Of ifonly."""
 
@@ -83,7 +83,7 @@ class Result:
     outcome: float
     observed_outcome: float
     clipped_outcome: KnownNumber
-    """The outcome with every state first brought back into its feature's plausible range; no cost of changes."""
+    """The outcome with every state clipped to its feature's plausible range, without the cost of changes."""
     observed_clipped_outcome: KnownNumber
     upper_bound: UpperBound
     certificate: Certificate
@@ -95,7 +95,7 @@ class Result:
     alternatives: tuple[Alternative, ...] = ()
     """The best sequences, best first, `actions` among them, if the solver was asked for more than one."""
     evidence: Evidence = field(default_factory=Evidence)
-    """What speaks for the answer and against it, as far as anybody asked."""
+    """The evidence for and against the answer, as far as it was asked for."""
 
     @property
     def query(self) -> Query:
@@ -104,22 +104,22 @@ class Result:
 
     @property
     def schema(self) -> Schema:
-        """What the episode's numbers mean."""
+        """The schema of the episode."""
         return self.provenance.schema
 
     @property
     def max_changes(self) -> int:
-        """At most so many steps could differ."""
+        """The most steps that could differ."""
         return self.query.budget(len(self.actions))
 
     @property
     def gap(self) -> float:
-        """How much better, at most, any sequence could be than the one found."""
+        """How much better than the one found a sequence could at most be."""
         return max(0.0, self.upper_bound - self.outcome)
 
     @property
     def relative_gap(self) -> float | None:
-        """The gap as a share of the improvement; None where there is no improvement, or no bound."""
+        """The gap as a share of the improvement; None if there is no improvement or no bound."""
         return self.gap / self.improvement if self.improvement > 0 and self.gap < float("inf") else None
 
     @property
@@ -134,12 +134,12 @@ class Result:
 
     @property
     def shown_improvement(self) -> Improvement:
-        """Observed and counterfactual outcome as people read them, and how much better the second is."""
+        """Observed and counterfactual outcome as shown to people, and the improvement."""
         return improvement_between(self.query.reward.show, self.observed_clipped_outcome, self.clipped_outcome)
 
     @property
     def relative_improvement(self) -> float | None:
-        """The gain relative to the size of the observed outcome, of clipped outcomes; None where that says nothing."""
+        """The gain in clipped outcomes relative to the size of the observed one; None if that is zero or unknown."""
         return self.shown_improvement.relative
 
     @property
@@ -150,11 +150,11 @@ class Result:
 
     @property
     def shown(self) -> tuple[Shown, Shown]:
-        """Both outcomes as people read them: states within plausible ranges, no costs of changes."""
+        """Both outcomes as shown to people: states within plausible ranges, no cost of changes."""
         return self.shown_improvement.observed, self.shown_improvement.counterfactual
 
     def fewest_changes(self, target: float) -> Budget | None:
-        """The smallest budget whose best outcome found is at least `target`; None when none is."""
+        """The smallest budget whose best known outcome is at least `target`, or None."""
         if not self.frontier:
             raise InputError("this result has no frontier: its solver answers one budget only; use BranchAndBound.")
         return next((one for one in self.frontier if one.outcome is not None and one.outcome >= target), None)
@@ -173,7 +173,7 @@ class Result:
         return {"format": FORMAT, "version": VERSION, **to_plain(self)}
 
     def own_part(self) -> dict[str, Any]:
-        """The same without what all answers of a run share (`provenance`)."""
+        """The same without `provenance`, which all answers of a run share."""
         return {name: value for name, value in to_plain(self).items() if name != "provenance"}
 
     @classmethod

@@ -86,8 +86,8 @@ DERIVED: dict[str, pl.DataType] = {
     "verdict": pl.String(),
     "warnings": pl.List(pl.String()),
 }
-"""What follows from these, for those who read tables: how many steps are changed, the relative improvement, and codes
-of the evidence. A failed episode has a `reason`; its other columns are null.
+"""Derived columns, for readers of tables: the number of changes, the relative improvement, and codes of the evidence. A
+failed episode has a `reason`; its other columns are null.
 """
 
 COLUMNS = pl.Schema({**OWN, **DERIVED})
@@ -129,13 +129,13 @@ def failed_row(episode: Episode, error: Exception) -> dict[str, Any]:
 
 
 def reasons_of(table: pl.DataFrame) -> dict[str, str]:
-    """Why episodes of a run failed, in words, by their ids."""
+    """The reasons why episodes of a run failed, in words, by id."""
     failed = table.filter(pl.col("status") == FAILED).select("episode", "reason")
     return {id: say("reason.none") if reason is None else str(Reason(**reason)) for id, reason in failed.iter_rows()}
 
 
 def with_check(table: pl.DataFrame, check: Standing | None) -> pl.DataFrame:
-    """The table with another check of the model in every row's evidence; None leaves it as it is."""
+    """The table with another check of the model in the evidence of every row; None changes nothing."""
     if check is None:
         return table
     rows = [
@@ -158,7 +158,7 @@ def _evidence_columns(evidence: Evidence) -> dict[str, Any]:
 
 
 def with_results(table: pl.DataFrame, results: Iterable[Result]) -> pl.DataFrame:
-    """The table with other answers about some of its episodes."""
+    """The table with the rows of some episodes replaced by other answers."""
     other = {result.episode: to_row(result) for result in results}
     if not other:
         return table

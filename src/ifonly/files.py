@@ -20,6 +20,12 @@ _MARK = r"-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{8}(?:-old)?"
 """Added to a name to hide something beside it: machine, process, something random; `old` is what is being replaced."""
 
 
+def require_absent(target: Path, *, unless: bool) -> None:
+    """Refuse to replace what exists, `unless` that was asked for."""
+    if target.exists() and not unless:
+        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+
+
 @contextmanager
 def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collection[str] = ()) -> Iterator[Path]:
     """Yield a fresh folder that takes the name `path` only when the block ends well.
@@ -35,8 +41,7 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
     _tidy_up_beside(target)
     if target.exists() and not target.is_dir():
         raise StoreError(f"{target} is a file, and a folder is to be written there; move it away.")
-    if target.exists() and not overwrite:
-        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    require_absent(target, unless=overwrite)
     make_folders(target.parent)
     scratch = _hidden_beside(target)
     try:

@@ -50,7 +50,7 @@ class Objective:
         object.__setattr__(self, "goal", float(self.goal))
 
     def rank(self, members: int) -> int | None:
-        """The rank, from 1, of the outcome that counts; None for the mean, and with weights, where it depends on them."""
+        """The rank, from 1, of the outcome that counts; None for the mean and where weights decide."""
         if self.goal == "mean":
             return None
         if self.goal == "worst":

@@ -22,7 +22,7 @@ from ifonly.data.plain import json_text
 from ifonly.data.store import save_cohort
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, check_writable, require_only, sha256_of
+from ifonly.files import atomic_folder, check_writable, require_absent, require_only, sha256_of
 from ifonly.progress import Progress, silent
 from ifonly.version import __version__
 
@@ -84,8 +84,7 @@ def build_cohort(
     """
     chosen = options or BuildOptions()
     target = Path(out)
-    if target.exists() and not chosen.overwrite:
-        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    require_absent(target, unless=chosen.overwrite)
     if isinstance(source, str | Path) and not Path(source).exists():
         raise StoreError(
             f"{source} does not exist; expected a folder with the tables of MIMIC or eICU, a MEDS dataset, or the AI "

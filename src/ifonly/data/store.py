@@ -25,7 +25,7 @@ from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_
 from ifonly.data.text_tables import TextForm, parse_text
 from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_folder, bring_back, require_ordinary, sha256_of, write_text_atomically
+from ifonly.files import atomic_folder, bring_back, require_absent, require_ordinary, sha256_of, write_text_atomically
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
@@ -120,8 +120,7 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
 def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a schema file, YAML or JSON by the ending of its name."""
     target = _schema_path(path)
-    if target.exists() and not overwrite:
-        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    require_absent(target, unless=overwrite)
     content = {"format": SCHEMA_FORMAT, "version": SCHEMA_VERSION, **schema.to_dict()}
     text = json_text(content) if target.suffix.lower() == ".json" else yaml_text(content, width=110)
     try:

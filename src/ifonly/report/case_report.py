@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ifonly.data.plain import check_whole
-from ifonly.errors import InputError, StoreError
-from ifonly.files import check_writable, write_text_atomically
+from ifonly.errors import InputError
+from ifonly.files import check_writable, require_absent, write_text_atomically
 from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
@@ -82,8 +82,7 @@ def write_report(
     """
     settings = settings or ReportSettings()
     target = Path(path)
-    if target.exists() and not overwrite:
-        raise StoreError(f"{target} exists already; pass overwrite=True or choose another name.")
+    require_absent(target, unless=overwrite)
     check_writable(target)
     opened = run if isinstance(run, OpenedRun) else open_run(run, episodes=episodes, model=model)
     table = opened.table

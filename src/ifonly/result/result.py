@@ -19,7 +19,7 @@ from ifonly.data.parsing import parse_json
 from ifonly.data.plain import check_keys
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
+from ifonly.files import MOST_BYTES, require_absent, require_ordinary, write_text_atomically
 from ifonly.markup import html_text
 from ifonly.query import Query
 from ifonly.records import Integers, KnownNumber, Outcomes, Settings, States, UpperBound, from_plain, to_plain
@@ -240,8 +240,7 @@ class Result:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the result as JSON, atomically; an existing file is replaced only on request."""
-        if Path(path).exists() and not overwrite:
-            raise StoreError(f"{path} exists already; pass overwrite=True or choose another name.")
+        require_absent(Path(path), unless=overwrite)
         write_text_atomically(path, self.to_json() + "\n")
 
     @classmethod

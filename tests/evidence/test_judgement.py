@@ -350,6 +350,16 @@ def test_the_promise_is_told_with_what_is_left_of_it_in_the_direction_of_the_out
     assert messages_of(replace(GOOD, honest=None), SCHEMA, QUERY).gain == ()
 
 
+def test_no_interval_is_told_of_what_is_not_to_be_believed() -> None:
+    failed = judged(check=CHECKED["fail"])
+    (said,) = messages_of(failed, SCHEMA, QUERY).gain
+    assert str(said) == (
+        "cumulative SOFA 6 lower as promised; 5 lower without what the promise owes to having been chosen, and no "
+        "interval, since it is not to be believed"
+    )
+    assert failed.estimate is not None, "it stays available"
+
+
 # --- words
 
 

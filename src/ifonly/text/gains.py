@@ -40,7 +40,8 @@ def gain_messages(evidence: Evidence, query: Query) -> tuple[Message, ...]:
     values = {"label": label, "promised": moved(evidence.promised), "gain": moved(found.gain), **ends}
     values["held"] = percent(found.held, 0)
     anew = (Message("judged.anew"),) if evidence.judged_anew else ()
-    return (Message("judged.gain", values), *anew)
+    believed = evidence.verdict.value != "not believable"
+    return (Message("judged.gain" if believed else "judged.gain alone", values), *anew)
 
 
 def _chosen_together(evidence: Evidence, query: Query) -> tuple[Message, ...]:

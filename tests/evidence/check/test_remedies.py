@@ -68,6 +68,16 @@ def test_what_a_model_misses_is_no_reason_for_more_than_that() -> None:
     assert found["noise_between"] == ("subjects differ", ("subject effect", "record it"))
 
 
+def test_noise_whose_sign_turns_is_an_error_of_measurement() -> None:
+    def blurred(subjects: int, seed: int) -> Cohort:
+        cohort = worlds.record(subjects, seed=seed)
+        errors = np.random.default_rng(seed).normal(scale=0.8, size=len(cohort.states))
+        return replace(cohort, states=cohort.states + errors[:, None] * [1, 0])
+
+    found = advice(check_model(worlds.fitted(blurred(worlds.LARGE, 4)), blurred(300, 5)))
+    assert found["noise_lasting"] == ("fluctuates", ("record the level", "make contextual"))
+
+
 def test_repeated_values_are_suspected_of_being_carried_forward() -> None:
     kept = worlds.carried(150, seed=1)
     silent = Cohort(kept.schema, kept.ids, kept.offsets, kept.states, kept.context, kept.actions)

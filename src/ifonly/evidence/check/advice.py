@@ -32,9 +32,14 @@ class Advice:
     remedies: tuple[str, ...]
 
 
+CONTEXTUAL = "make contextual"
+"""What no action changes need not be predicted."""
+
 RIGID = Advice("rigid", (PLAIN, "less penalty", "more hidden"))
 WIDTH = Advice("width", (PLAIN_TAILS, RESIDUAL_TAILS))
 TAILS = Advice("tails", (PLAIN_TAILS, RESIDUAL_TAILS))
+FLUCTUATES = Advice("fluctuates", ("record the level", CONTEXTUAL))
+"""Noise whose sign turns: a state that is measured with error, or goes up and down about a level that is no feature."""
 
 USUAL: Mapping[str, Advice] = {
     "gain_over_persistence": Advice("persists", (RESIDUAL, RESIDUAL_TAILS)),
@@ -45,7 +50,7 @@ USUAL: Mapping[str, Advice] = {
     "noise_by_action": Advice("effects missed", (PLAIN, "less penalty", "more hidden")),
     "noise_size": Advice("size varies", (PLAIN_TAILS, RESIDUAL_TAILS)),
     "noise_by_earlier": Advice("behind actions", ("record what was seen", "record what lingers", SUBJECT_EFFECT)),
-    "noise_lasting": Advice("something lasts", (SUBJECT_EFFECT, "record it")),
+    "noise_lasting": Advice("something lasts", (SUBJECT_EFFECT, "record it", CONTEXTUAL)),
     "noise_between": Advice("subjects differ", (SUBJECT_EFFECT, "record it")),
     "choice_by_noise": Advice("seen and not recorded", ("record what was seen", SUBJECT_EFFECT)),
     "noise_together": Advice("apart", (PLAIN, PLAIN_TAILS)),
@@ -131,9 +136,12 @@ def network_model(model: TransitionModel) -> TransitionModel:
 
 def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advice:
     kind = finding.kind
+    # What a model misses at one step it misses at the next; but no more than it misses.
     if kind in ("noise_lasting", "noise_between") and doubted & {"noise_by_state", "noise_by_action"}:
-        # What a model misses at one step it misses at the next; but no more than it misses.
-        return RIGID if _missed(finding, figures) >= MOST_OF_IT * abs(finding.places[0].value) else USUAL[kind]
+        missed = _missed(finding, figures) >= MOST_OF_IT * abs(finding.places[0].value)
+        return RIGID if missed else USUAL[kind]
+    if kind == "noise_lasting" and finding.places[0].value < 0:
+        return FLUCTUATES
     if kind in BY_REPEATED_VALUES and figures.measured is None and _held(figures):
         return Advice("held", ("tell what was measured", PLAIN_TAILS, RESIDUAL_TAILS))
     if kind == "distance":

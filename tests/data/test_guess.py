@@ -279,6 +279,13 @@ def test_a_row_of_units_is_no_episode(tmp_path):
     assert "row 1 holds texts above numbers" in str(draft.problems[0])
 
 
+def test_a_site_is_no_subject_of_episodes_that_are_patients():
+    renamed = LOG.rename({"run": "patient", "machine": "site"})
+    draft = guess_schema(renamed, HINTS)
+    assert (draft.columns.episode, draft.columns.subject, draft.subjects) == ("patient", None, 40)
+    assert guess_schema(renamed, Hints(subject="site", actions=DOSES)).columns.subject == "site"
+
+
 def test_a_table_of_single_rows_is_refused():
     with pytest.raises(InputError, match="every row has another id in column 'run'"):
         guess_schema(LOG.unique("run", maintain_order=True), Hints(episode="run", actions=DOSES))

@@ -190,7 +190,7 @@ PRESSURE = Feature("pressure", "dynamic", unit="mmHg")
             "both a feature and a dose axis",
         ),
         (lambda: dataclasses.replace(CLINICAL, scores=(SCORE, SCORE)), "listed more than once"),
-        (lambda: Schema.from_dict({**CLINICAL.to_dict(), "scores": [{"feature": "SOFA"}]}), "missing \\['inputs'\\]"),
+        (lambda: Schema.from_dict({**CLINICAL.to_dict(), "scores": [{"feature": "SOFA"}]}), "missing 'inputs'"),
         (lambda: Schema.from_dict({**CLINICAL.to_dict(), "scores": {}}), "must be a list"),
     ],
 )

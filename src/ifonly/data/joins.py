@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,8 @@ def join_tables(frame: pl.DataFrame, joins: Sequence[JoinedTable], folder: Path,
         try:
             frame = _joined(frame, read(folder / join.file), join)
         except InputError as error:
-            text = str(error)
-            raise InputError(text if text.startswith(str(folder / join.file)) else f"{join.file}: {text}") from None
+            text, place = str(error), folder / join.file
+            raise InputError(text if text.startswith(str(place)) else f"{os.path.normpath(place)}: {text}") from None
     return frame
 
 

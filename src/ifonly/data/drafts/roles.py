@@ -233,8 +233,11 @@ def _rank(name: str, names: Sequence[str]) -> float:
 
 
 def _subject(readings: Mapping[str, Reading], episode: str, taken: set[str]) -> str | None:
-    ids = readings[episode].texts
-    free = [r for name, r in readings.items() if name not in taken and _rank(name, SUBJECT_NAMES) and r.is_complete]
+    """A column of subjects; none where episodes are subjects by their own name, such as patients beside sites."""
+    ids, own = readings[episode].texts, _rank(episode, SUBJECT_NAMES)
+    free = [
+        r for name, r in readings.items() if name not in taken and _rank(name, SUBJECT_NAMES) > own and r.is_complete
+    ]
     constant = [reading for reading in free if not reading.is_date and is_constant_within(reading.texts, ids)]
     return _ranked(constant, SUBJECT_NAMES)[0].name if constant else None
 

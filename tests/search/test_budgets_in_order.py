@@ -99,6 +99,21 @@ def test_many_changes_do_not_hide_few() -> None:
         assert many.frontier[3].outcome == pytest.approx(few.outcome, abs=1e-9)
 
 
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_wide_start_changes_no_answer(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HARD_FROM", 2)
+    monkeypatch.setattr(module, "SMALL", 0)
+    for seed in range(some(15)):
+        problem: BaseProblem = smooth_problem(seed, rules=seed % 2 == 0)
+        if seed % 5 == 0:
+            problem = random_ensemble(seed, members=2, **{**SMALL, "model_kind": "linear", "reward_kind": "linear"})
+        result = solve(problem, BranchAndBound(bound=bound))
+        truth = outcome_frontier(problem).tolist()
+        assert result.certificate.details["every_budget_proven"]
+        for budget, best in zip(result.frontier, truth, strict=True):
+            assert (-torch.inf if budget.outcome is None else budget.outcome) == pytest.approx(best, abs=1e-9)
+
+
 def test_bounds_for_a_budget_do_not_depend_on_what_is_asked_beyond() -> None:
     for seed in range(some(6)):
         problem = smooth_problem(seed, rules=False, horizon=6, max_changes=5)

@@ -13,8 +13,14 @@ from ifonly.problem import Problem
 from ifonly.problem.batch import ProblemBatch
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.prefix_cache import PrefixCache
-from ifonly.search.warm_start import PROMISING, WarmStart, greedy_warm_start
-from ifonly.testing.instances import MODEL_KINDS, REWARD_KINDS, random_constraints, random_problem
+from ifonly.search.warm_start import PROMISING, WarmStart, greedy_warm_start, wide_start
+from ifonly.testing.instances import (
+    MODEL_KINDS,
+    REWARD_KINDS,
+    partition_problem,
+    random_constraints,
+    random_problem,
+)
 
 
 def rounds_of(members: list[Problem]) -> list[WarmStart]:
@@ -132,6 +138,56 @@ def test_single_changes_are_settled_by_the_first_round() -> None:
         outcomes = torch.cat([starts.outcomes for starts in rounds_of([problem])])
         best = max(float(outcomes.max()), problem.observed_outcome)
         assert best == pytest.approx(float(outcome_frontier(problem)[-1]), abs=1e-9)
+
+
+def wide_rounds(problem: Problem, width: int, monkeypatch: pytest.MonkeyPatch) -> list[WarmStart]:
+    monkeypatch.setattr("ifonly.search.warm_start.WIDTH", width)
+    return list(wide_start(problem.as_batch, PrefixCache(problem.as_batch), [0]))
+
+
+@pytest.mark.parametrize("width", [2, 5])
+@torch.no_grad()
+def test_wide_rounds_are_all_neighbours_of_the_best_few_before(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = 0
+    for seed in range(some(25)):
+        for problem in family(seed):
+            before, found = [problem.nearest_actions], -np.inf
+            for starts in wide_rounds(problem, width, monkeypatch):
+                wanted = {tuple(other) for best in before for other in neighbours(problem, best)}
+                assert sorted(wanted) == sorted(tuple(row) for row in starts.sequences.tolist())
+                torch.testing.assert_close(
+                    starts.outcomes, problem.rollout(starts.sequences)[1], rtol=1e-12, atol=1e-12
+                )
+                order = starts.outcomes.argsort(descending=True, stable=True)[:width]
+                before, several = list(starts.sequences[order]), several + (len(order) > 2)
+                assert found < np.inf, "a round that finds nothing better is the last"
+                found = float(starts.outcomes.max()) if float(starts.outcomes.max()) > found else np.inf
+    assert width == 2 or several > some(40)
+
+
+@torch.no_grad()
+def test_what_one_problem_starts_from_does_not_depend_on_the_others() -> None:
+    members = family(3)
+    together = ProblemBatch(members)
+    rounds = list(wide_start(together, PrefixCache(together), range(len(members))))
+    for number, member in enumerate(members):
+        mine = [starts for starts in rounds if starts.problem[0] == number]
+        alone = list(wide_start(member.as_batch, PrefixCache(member.as_batch), [0]))
+        assert [starts.sequences.tolist() for starts in mine] == [starts.sequences.tolist() for starts in alone]
+
+
+@torch.no_grad()
+def test_a_wide_start_finds_what_greedy_steps_miss() -> None:
+    """Numbers that are to be split into two equal sums: single steps soon find nothing better."""
+    rng = np.random.default_rng(0)
+    missed = []
+    for _ in range(some(10)):
+        problem = partition_problem([int(value) for value in rng.integers(1, 1000, 10)])
+        wide = list(wide_start(problem.as_batch, PrefixCache(problem.as_batch), [0]))
+        found, steps = (max(float(one.outcomes.max()) for one in rounds) for rounds in (wide, rounds_of([problem])))
+        assert found >= steps - 1e-9
+        missed.append(found - steps)
+    assert float(np.median(missed)) > 1
 
 
 def test_nothing_to_change() -> None:

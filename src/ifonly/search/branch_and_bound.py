@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.base import ChildBound, Nodes, unknown_as_infinite
-from ifonly.bounds.factory import BoundName, make_child_bound
+from ifonly.bounds.factory import SMALL, BoundName, make_child_bound
 from ifonly.data.plain import check_whole
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
@@ -50,12 +50,15 @@ from ifonly.search.tree import (
     stop_at_seconds,
     update_stats,
 )
-from ifonly.search.warm_start import greedy_warm_start
+from ifonly.search.warm_start import WarmStart, greedy_warm_start, wide_start
 
 ELEMENTS = 2**21
 """Numbers in one array of bounds, at most."""
 FIRST_LEAVES = 1024
 """Leaves tried first, those with the best bounds; then twice as many, and so on."""
+
+HARD_FROM = 5
+"""Changes from which on a proof may not come in time: a wider search for good sequences comes first."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem])
     warm_start(tree, cache)
     bound = leading_bound(tree, settings.bound, bounded)
     root = bound_root(tree, bound)
-    while begin_budgets(tree, bound, root, cache.observed):
+    while begin_budgets(tree, bound, root, cache):
         stop_at_limits(tree)
         for selected in select(tree, settings.batch):
             nodes = expand(tree, selected, cache)
@@ -221,7 +224,12 @@ def replay_and_offer(tree: Tree, problem: Tensor, sequences: Tensor, *, ranked: 
 def warm_start(tree: Tree, cache: PrefixCache) -> None:
     """First incumbents, so that there is a cutoff before anything is opened."""
     tree.model_steps += cache.steps_taken
-    for starts in greedy_warm_start(tree.batch, cache):
+    offer_starts(tree, greedy_warm_start(tree.batch, cache))
+
+
+def offer_starts(tree: Tree, rounds: Iterator[WarmStart]) -> None:
+    """What a local search finds, round by round."""
+    for starts in rounds:
         count(tree.model_steps, starts.problem, starts.model_steps)
         offer(tree, starts.problem, starts.sequences, starts.outcomes, ranked=False)
         stop_at_limits(tree)
@@ -296,7 +304,7 @@ def bound_root(tree: Tree, bound: ChildBound) -> Tensor:
     return bounds
 
 
-def begin_budgets(tree: Tree, bound: ChildBound, root: Tensor, observed: Paths) -> bool:
+def begin_budgets(tree: Tree, bound: ChildBound, root: Tensor, cache: PrefixCache) -> bool:
     """Go on to the next budget where nothing is open, until something is; whether anything is left to do."""
     while True:
         waiting = (tree.open_list.counts().to(tree.active.device) == 0) & (tree.active < tree.batch.budget)
@@ -306,7 +314,11 @@ def begin_budgets(tree: Tree, bound: ChildBound, root: Tensor, observed: Paths) 
             return len(tree.open_list) > 0
         tree.active[waiting] += 1
         for budget in tree.active[waiting].unique().tolist():
-            begin(tree, bound, (waiting & (tree.active == budget)).nonzero().squeeze(-1), budget, root, observed)
+            problem = (waiting & (tree.active == budget)).nonzero().squeeze(-1)
+            if budget == HARD_FROM:
+                hard = [row for row in problem.tolist() if tree.batch.problems[row].sequence_count() > SMALL]
+                offer_starts(tree, wide_start(tree.batch, cache, hard))
+            begin(tree, bound, problem, budget, root, cache.observed)
 
 
 def begin(tree: Tree, bound: ChildBound, problem: Tensor, budget: int, root: Tensor, observed: Paths) -> None:

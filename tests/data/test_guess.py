@@ -467,3 +467,42 @@ def test_columns_with_few_values_are_named_where_no_name_speaks_of_an_action():
     )
     with pytest.raises(InputError, match=re.escape("few values have ['lamp', 'valve'] (found")):
         guess_schema(frame, Hints())
+
+
+def plant(rows=900, seed=0):
+    """Episodes of ten steps with two independent quantities; what else a table may hold follows from them."""
+    rng = np.random.default_rng(seed)
+    depth, pressure = rng.normal(50, 8, size=rows).round(), rng.normal(80, 9, size=rows)
+    frame = {"run": np.arange(rows) // 10, "hour": np.arange(rows) % 10, "depth": depth, "pressure": pressure}
+    return pl.DataFrame(frame).with_columns(pl.Series("dose", rng.integers(4, size=rows) * 25.0)), rng
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "others"),
+    [
+        ("deviation", lambda t, rng: (t["depth"] - 50).abs(), ["depth"]),
+        ("harm", lambda t, rng: 0.2 * (t["depth"] - 50).abs() + (75 - t["pressure"]).clip(0), ["depth", "pressure"]),
+        ("score", lambda t, rng: 1e9 + 1e6 * t["depth"] - 2e6 * t["pressure"], ["depth", "pressure"]),
+        ("bill", lambda t, rng: 3.5 * t["dose"] + 40 * t["dose"].sign() + 0.1 * rng.normal(size=t.height), ["dose"]),
+    ],
+)
+def test_columns_that_follow_from_others_of_their_row_are_told(name, make, others):
+    frame, rng = plant()
+    draft = guess_schema(frame.with_columns(make(frame, rng).alias(name)), Hints(actions=("dose",)))
+    (found,) = [problem for problem in draft.problems if problem.kind == "made of others"]
+    assert found.column == name
+    assert not found.refused
+    named = found.text.removeprefix("follows from ").split(" of the same row")[0]
+    assert sorted(named.split(", ")) == others
+    assert ("give the action away" in found.text) == ("dose" in others)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_that_go_together_do_not_follow_from_each_other(seed):
+    """Not if a tenth of the deviation is their own, nor where all of them hardly vary or rows are few."""
+    frame, rng = plant(rows=600, seed=seed)
+    tenth = 0.1 * frame["depth"].std() * rng.normal(size=frame.height)
+    frame = frame.with_columns((frame["depth"] + tenth).alias("gauge"), pl.Series("flat", [3.0] * 599 + [3.5]))
+    for table in (frame, frame.head(40)):
+        draft = guess_schema(table, Hints(actions=("dose",)))
+        assert "made of others" not in {problem.kind for problem in draft.problems}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from ifonly.data.doses import FAR_ABOVE
 from ifonly.data.drafts.actions import ActionGuess, guess_actions
 from ifonly.data.drafts.clocks import reach
 from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels, reason_to_leave_out
+from ifonly.data.drafts.made_of import made_of_others
 from ifonly.data.drafts.names import ACTION_WORDS
 from ifonly.data.drafts.readings import Reading, read_columns
 from ifonly.data.drafts.roles import Hints, Roles, Steps, find_roles, words
@@ -70,7 +71,9 @@ def find_problems(
         found += _without_id(readings[actions.column])
     for feature in own:
         found += _out_of_range(feature, readings[feature.name])
-    found += _repeating([readings[f.name] for f in own if f.kind == "dynamic"], readings[roles.episode].texts)
+    dynamic = [readings[feature.name] for feature in own if feature.kind == "dynamic"]
+    found += _repeating(dynamic, readings[roles.episode].texts)
+    found += _made_of_others(dynamic, [readings[dose.column] for dose in actions.doses])
     return tuple(sorted(found, key=lambda problem: not problem.refused))
 
 
@@ -203,6 +206,20 @@ def _repeating(readings: Iterable[Reading], episodes: pl.Series) -> Iterator[Tab
             "each, or `measured: auto`."
         )
         yield TableProblem("repeats", None, len(names), text, False)
+
+
+def _made_of_others(states: Sequence[Reading], doses: Sequence[Reading]) -> Iterator[TableProblem]:
+    given = {dose.name for dose in doses}
+    for one in made_of_others(states, doses):
+        if given & set(one.others):
+            why = "as a feature it would give the action away: leave it out, or put it into the next step's row"
+        else:
+            why = (
+                "models give every feature a noise of its own, so that counterfactual values would no longer fit "
+                "together: leave it out, and ask for goals about those, such as weights or ranges to keep"
+            )
+        text = f"follows from {', '.join(one.others)} of the same row; {why}."
+        yield TableProblem("made of others", one.column, 1, text, False)
 
 
 def _count(count: int, noun: str) -> str:

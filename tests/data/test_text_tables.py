@@ -167,3 +167,15 @@ def test_a_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 1_000_000))
     with pytest.raises(StoreError, match="unpacks to more than 100 times its size"):
         read_frame(path)
+
+
+@given(st.lists(st.sampled_from(["", "x"]), max_size=9))
+@settings(deadline=None, derandomize=True, max_examples=some(60))
+def test_empty_rows_are_left_out_at_the_end_and_refused_elsewhere(tmp_path_factory, cells):
+    path = write(tmp_path_factory.mktemp("rows"), ("a,b\n" + "".join(f"{cell},{cell}\n" for cell in cells)).encode())
+    kept = cells[: max((place + 1 for place, cell in enumerate(cells) if cell), default=0)]
+    if "" in kept:
+        with pytest.raises(InputError, match=rf"row {kept.index('') + 1} \(line {kept.index('') + 2}\): is empty"):
+            read_frame(path)
+    else:
+        assert read_frame(path)["a"].to_list() == kept

@@ -245,11 +245,11 @@ def _with_names(source: Path, frame: pl.DataFrame, skipped: int) -> pl.DataFrame
 
 def _without_empty_rows(source: Path, frame: pl.DataFrame, skipped: int) -> pl.DataFrame:
     """The table without empty rows at its end; between others, where one would shift all that follow, it is refused."""
-    rows = _is_empty(frame.to_series()).arg_true().to_numpy()  # of which alone others are looked at
-    empty = rows[frame[rows].select(pl.all_horizontal(pl.all().fill_null("") == "")).to_series().to_numpy()]
-    filled = np.setdiff1d(np.arange(frame.height), empty)
-    height = int(filled[-1]) + 1 if filled.size else 0
-    if height and empty.size and empty[0] < height:
+    rows = _is_empty(frame.to_series()).arg_true()  # of which alone others are looked at
+    empty = rows.filter(frame[rows].select(pl.all_horizontal(pl.all().fill_null("") == "")).to_series()).to_numpy()
+    surplus = int((empty[::-1] == frame.height - 1 - np.arange(empty.size)).cumprod().sum())  # at the end
+    height = frame.height - surplus
+    if empty.size > surplus:
         line = int(empty[0]) + 2 + skipped
         raise InputError(f"{source}: row {int(empty[0]) + 1} (line {line}): is empty; take it out.")
     return frame.head(height)

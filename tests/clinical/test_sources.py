@@ -1,6 +1,7 @@
 """Recognising releases and their files, and saying what is wrong with them."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,11 @@ def test_a_missing_table_is_named(third: Path, name: str) -> None:
 
 
 def test_who_points_at_the_folder_of_stays_means_the_release(fourth: Path, tmp_path: Path) -> None:
-    assert find_source(fourth / "icu").folder == find_source(fourth).folder.resolve()
+    for name in ("icu", "hosp"):
+        assert find_source(fourth / name).folder == find_source(fourth).folder.resolve()
+    (fourth.parent / "notes").mkdir()
+    with pytest.raises(StoreError, match=rf"holds no tables itself, but {re.escape(str(fourth))} does: point at that"):
+        find_source(fourth.parent)
     only_named_so = MimicTables().write(tmp_path / "other" / "icu")
     assert find_source(only_named_so).release == "MIMIC-III"
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ Release = Literal["MIMIC-III", "MIMIC-IV", "eICU"]
 GZIP_MAGIC = b"\x1f\x8b"
 PACKED_LOOKED_AT = 2**20
 """Bytes at the beginning of a packed file; real tables unfold to some ten times that."""
+MOST_LOOKED_INTO = 200
+"""Folders inside one that holds no tables."""
 WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -127,9 +130,9 @@ def find_source(folder: str | Path) -> Source:
     root = Path(folder)
     if not root.is_dir():
         raise StoreError(f"{root} is not a folder; point at the folder with the tables as PhysioNet ships them.")
-    around = root.resolve().parent
-    if root.resolve().name.casefold() == "icu" and _find_file(around, LAYOUTS["MIMIC-IV"]["patients"].file) is not None:
-        root = around  # who points at MIMIC-IV's folder of stays means the release
+    around, other = root.resolve().parent, {"icu": "patients", "hosp": "stays"}.get(root.resolve().name.casefold())
+    if other is not None and _find_file(around, LAYOUTS["MIMIC-IV"][other].file) is not None:
+        root = around  # who points at one of MIMIC-IV's two folders means the release
     release = _release(root)
     tables: dict[str, Table] = {}
     for name, layout in LAYOUTS[release].items():
@@ -161,10 +164,20 @@ def _release(root: Path) -> Release:
             raise StoreError(
                 f"{root} looks like {release}, but its table of ICU stays, {missing}.csv.gz (or .csv), is missing."
             )
+    inner = next(filter(_holds_stays, islice(chain(root.glob("*/"), root.glob("*/*/")), MOST_LOOKED_INTO)), None)
+    if inner is not None:
+        raise StoreError(f"{root} holds no tables itself, but {inner} does: point at that folder.")
     raise StoreError(
         f"{root} holds neither MIMIC-III (ICUSTAYS.csv.gz and others, side by side) nor MIMIC-IV (the folders hosp and "
         "icu) nor eICU (patient.csv.gz, vitalPeriodic.csv.gz and others); point at the folder that holds them directly."
     )
+
+
+def _holds_stays(folder: Path) -> bool:
+    try:
+        return any(_find_file(folder, LAYOUTS[release][stays].file) is not None for release, stays in STAYS.items())
+    except OSError:  # one that may not be read
+        return False
 
 
 def _find_file(root: Path, name: str) -> Path | None:

@@ -1,13 +1,14 @@
 """A run's warnings and agreement over all of its answers, against counting by hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 from made_tables import failed, made_row, made_table
 
-from ifonly.models.standing import Standing
+from ifonly.models.standing import HiddenSigns, Standing
 from ifonly.report.cohort_plots import plot_evidence
 from ifonly.report.folders import summary_plots, write_summary
 from ifonly.report.summary import summarize
@@ -151,8 +152,21 @@ def test_what_improvements_owe_to_having_been_chosen_is_said() -> None:
     assert told.evidence.share_left == pytest.approx(36 / 40)
     assert "Without what they owe to having been chosen, 90 % of the promised gains of 2 answers are left." in str(told)
     assert told.to_dict()["evidence"]["share_left"] == told.evidence.share_left
+    assert "The evidence supports 0 of the 4 answers." in str(told)
     everyone = summarize(made_table(*rows), abstain=False)
     assert everyone.evidence.share_left == pytest.approx((36 + 40) / 120)
     unknown = summarize(made_table(examined(0, 30.0, 10)))
     assert (unknown.evidence.debiased, unknown.evidence.share_left) == (0, None)
     assert "chosen" not in str(unknown)
+    assert "supports" not in str(unknown), "it was not asked for all that a verdict needs"
+
+
+@pytest.mark.parametrize(("size", "said"), [(0.03, True), (0.002, False), (None, False)])
+def test_clear_signs_of_something_hidden_are_said_of_the_run(size: float | None, said: bool) -> None:
+    check = replace(WARNED, hidden=HiddenSigns(choice=size))
+    summary = summarize(with_check(made_table(chosen(0, 30.0, 20.0), unchanged(1)), check))
+    assert summary.evidence.hidden_clearly == said
+    assert ("something which matters is not recorded" in summary.statement) == said
+    assert ("The evidence supports" in summary.statement) != said
+    nothing = summarize(with_check(made_table(unchanged(0)), check))
+    assert "not recorded" not in nothing.statement, "there is no answer to doubt"

@@ -15,6 +15,7 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
+from ifonly.models.standing import HiddenSigns
 from ifonly.query import Query
 from ifonly.records import finite, from_plain
 from ifonly.report import improvements as figures
@@ -23,6 +24,7 @@ from ifonly.report.cases.badge import LEVELS, with_badges
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Evidence, Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
+from ifonly.result.verdict import the_rule
 from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
 
@@ -137,6 +139,12 @@ class EvidenceCounts:
     def model_failed(self) -> bool:
         """Whether the model failed its check, and was asked all the same."""
         return self.model_check is not None and self.model_check["verdict"] == "fail"
+
+    @property
+    def hidden_clearly(self) -> bool:
+        """Whether the check shows clear signs of something that matters and is not recorded: then nothing is
+        supported."""
+        return self.model_check is not None and the_rule().is_hidden_clearly(HiddenSigns(**self.model_check["hidden"]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ def summary_statement(summary: RunSummary) -> str:
 def statement_messages(summary: RunSummary) -> list[Message]:
     """What is and is not proven: a sentence or two each."""
     counts = summary.counts
+    answers = counted(counts.answered, "answer")
     parts = [_proven(summary)]
     if summary.evidence.model_failed:
         parts.append(Message("summary.failed model"))
@@ -51,6 +52,11 @@ def statement_messages(summary: RunSummary) -> list[Message]:
     ):
         if count:
             parts.append(Message(f"summary.{name}", {f"{noun}s": counted(count, noun), "count": count}))
+    if summary.evidence.hidden_clearly and summary.evidence.examined:
+        parts.append(Message("summary.hidden"))
+    elif summary.evidence.debiased:
+        supported = summary.evidence.verdicts.get("supported", 0)
+        parts.append(Message("summary.supported", {"supported": supported, "answers": answers}))
     if (left := summary.evidence.share_left) is not None:
         values = {"answers": counted(summary.evidence.debiased, "answer"), "left": percent(left, 0)}
         parts.append(Message("summary.chosen", values))

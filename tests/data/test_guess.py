@@ -286,6 +286,15 @@ def test_a_site_is_no_subject_of_episodes_that_are_patients():
     assert guess_schema(renamed, Hints(subject="site", actions=DOSES)).columns.subject == "site"
 
 
+@pytest.mark.parametrize("step", ["visit", "month", "cycle", "number of it"])
+def test_visits_of_patients_are_steps_and_no_episodes(step):
+    patients, visits = np.repeat(np.arange(1000, 1040), 6), np.tile(np.arange(1, 7), 40)
+    load = np.random.default_rng(0).normal(size=240)
+    frame = pl.DataFrame({"patient_id": patients, step: visits, "load": load, "dose": (load > 0).astype(int)})
+    columns = guess_schema(frame).columns
+    assert (columns.episode, columns.step) == ("patient_id", step)
+
+
 def test_a_table_of_single_rows_is_refused():
     with pytest.raises(InputError, match="every row has another id in column 'run'"):
         guess_schema(LOG.unique("run", maintain_order=True), Hints(episode="run", actions=DOSES))

@@ -6,7 +6,7 @@ EPISODE_NAMES = (
 )
 STEP_NAMES = (
     *("step", "bloc", "timestep", "t", "time", "timestamp", "datetime", "charttime", "hour", "hours", "h", "minute"),
-    *("minutes", "day", "date", "week", "tick"),
+    *("minutes", "day", "date", "week", "tick", "month", "visit", "cycle"),
 )
 SUBJECT_NAMES = (
     *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),

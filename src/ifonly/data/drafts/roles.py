@@ -125,6 +125,11 @@ class Steps:
         return float(near.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
     @property
+    def in_order(self) -> bool:
+        """Whether the table has its rows in this order already."""
+        return bool((np.diff(self.order) > 0).all())
+
+    @property
     def begin_alike(self) -> bool:
         """Whether all episodes begin with the same number."""
         return self.begins.n_unique() == 1
@@ -215,8 +220,11 @@ def _score(episode: Reading, step: Reading, hints: Hints) -> float:
     steps = Steps.of(episode.texts.head(ROWS_TRIED), replace(step, numbers=step.numbers.head(ROWS_TRIED)))
     if steps.regularity < REGULAR:
         return 0.0
-    names = _rank(episode.name, EPISODE_NAMES) + _rank(step.name, STEP_NAMES)
-    return steps.regularity + names + 0.5 * steps.begin_alike + (hints.episode is not None) + (hints.step is not None)
+    # Where subjects have one episode each, their name is that of episodes.
+    own = max(_rank(episode.name, EPISODE_NAMES), 0.5 * _rank(episode.name, SUBJECT_NAMES))
+    names = own + _rank(step.name, STEP_NAMES)
+    layout = 0.5 * steps.begin_alike + 0.5 * steps.in_order
+    return steps.regularity + names + layout + (hints.episode is not None) + (hints.step is not None)
 
 
 def _ranked(readings: Iterable[Reading], names: Sequence[str]) -> list[Reading]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import yaml
+from clinical.mimic_tables import invented_patients
 from typer.testing import CliRunner
 
 from ifonly.cli import app
@@ -47,6 +48,10 @@ class Command:
 
 
 COMMANDS = (
+    Command("simulate", (), lambda f: ["simulate", "--patients", 3, "--horizon", 3, "--out", f / "made"], 1),
+    Command("query", ("whole",), lambda f: ["query", "--episodes", f / "whole", f / "asked.yaml"], 1),
+    Command("pool", ("old",), lambda f: ["pool", f / "old" / "train", f / "old" / "test", f / "pooled"], 1),
+    Command("build", ("mimic",), lambda f: ["build", *_BUILD, "--source", f / "mimic", "--out", f / "built"], 1),
     Command("init", ("table.csv",), lambda f: ["init", f / "table.csv", "--out", f / "out" / "study.yaml"], 3),
     Command(
         "import",
@@ -74,9 +79,23 @@ COMMANDS = (
         lambda f: ["check", "--episodes", f / "whole", "--model", f / "fitted", "--out", f / "check"],
         1,
     ),
+    Command(
+        "fit kinds",
+        ("many",),
+        lambda f: ["fit", *_SMALL, "--ensemble", "kinds", "--episodes", f / "many" / "train", "--out", f / "kinds"],
+        0,
+    ),
+    Command("check --try", ("many", "poor"), lambda f: _try_remedies(f), 0),
+    Command(
+        "crossval",
+        ("whole",),
+        lambda f: ["crossval", *_FOLDS, "--episodes", f / "whole", "--out", f / "limits.json"],
+        1,
+    ),
     Command("cohort", ("whole", "fitted"), lambda f: _cohort(f, "asked"), 5),
     Command("cohort --force", ("whole", "fitted", "run"), lambda f: [*_cohort(f, "run"), "--force"], 2),
     Command("summarize", ("whole", "fitted", "run"), lambda f: ["summarize", f / "run"], 1),
+    Command("summarize --out", ("run",), lambda f: ["summarize", f / "run", "--out", f / "summary"], 0),
     Command("report", ("whole", "fitted", "run"), lambda f: ["report", f / "run", "--cases", 1], 1),
     Command(
         "deidentify",
@@ -100,7 +119,15 @@ COMMANDS = (
     Command("run --until split", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml", "--until", "split"], 3),
     Command("run", ("whole", "study.yaml"), lambda f: ["run", f / "study.yaml"], 0),
 )
-_FIT = ["--recipe", "paper", "--hidden", 2, "--epochs", 1, "--ensemble", 1]
+_SMALL = ["--hidden", 2, "--epochs", 1]
+_FIT = ["--recipe", "paper", *_SMALL, "--ensemble", 1]
+_FOLDS = [*_SMALL, "--location", "1.0,1.2", "--scale", "0.1", "--set", "folds=2"]
+_BUILD = ["--cohort", "all-adults", "--set", "threads=1", "--set", "min_uses=1", "--set", "test=0.4"]
+
+
+def _try_remedies(folder: Path) -> list[Any]:
+    parts = ["--episodes", folder / "many" / "test", "--try", folder / "many" / "train"]
+    return ["check", *parts, "--model", folder / "poor", "--epochs", 1, "--out", folder / "check"]
 
 
 def _cohort(folder: Path, out: str) -> list[Any]:
@@ -130,7 +157,11 @@ def make_world(folder: Path) -> None:
     cohort_to_frame(cohort).write_csv(folder / "table.csv")
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY))
     Deidentifier.from_file(folder / "key")
+    invented_patients(3, hours=44).write(folder / "mimic")
+    save_cohort(simulate_cohort(80, seed=3, horizon=4), folder / "more")
     made = [
+        ["split", "--episodes", folder / "more", "--out", folder / "many"],
+        ["fit", *_FIT[:-1], "none", "--episodes", folder / "many" / "train", "--out", folder / "poor"],
         ["split", "--episodes", folder / "whole", "--out", folder / "old", "--seed", 5],
         ["fit", *_FIT, "--episodes", folder / "whole", "--out", folder / "fitted"],
         ["check", "--episodes", folder / "whole", "--model", folder / "fitted"],

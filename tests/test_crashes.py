@@ -1,9 +1,13 @@
 """Killed at any write, by kill -9 or by a power cut, a command that is given again ends as if nothing had happened."""
 
 import random
+import resource
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,10 +29,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
+each_command = pytest.mark.parametrize(
     "command",
     [pytest.param(one, id=one.name, marks=() if one.moments else long) for one in COMMANDS],
 )
+
+
+@each_command
 @pytest.mark.usefixtures("unpainted")
 def test_a_command_that_was_killed_ends_as_if_it_were_not(
     command: Command, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,6 +60,47 @@ def test_a_command_that_was_killed_ends_as_if_it_were_not(
         assert found.keys() == expected.keys(), copy.name
         assert [name for name in found if found[name] != expected[name]] == [], copy.name
         (tmp_path / "world").rename(copy)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Nobody can write more into a file: for whoever writes, native code as well, the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@each_command
+@pytest.mark.usefixtures("unpainted")
+def test_a_full_disk_is_named_and_costs_nothing_once_there_is_room(
+    command: Command, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command.name.startswith("run") and not LONG:
+        without_drawing(monkeypatch)
+    place = tmp_path / "world"
+    start(command, world, place)
+    began = time.time_ns()
+    code, output = invoke(command.arguments(place))
+    assert code in (0, 6), output
+    states = [path.stat() for path in place.rglob("*") if path.is_file()]
+    largest = max(state.st_size for state in states if state.st_mtime_ns >= began)
+    expected = products(place)
+    for size in (0, largest // 2):
+        shutil.rmtree(place)
+        start(command, world, place)
+        with largest_file(size):
+            refused, said = invoke(command.arguments(place))
+        assert refused == 3, (size, said)
+        assert f"{place}/" in said or "the disk is full" in said, (size, said)
+        assert not [path for path in place.rglob(".*") if path.is_file()], size
+        again, said = invoke(command.arguments(place))
+        assert again == code, (size, said)
+        found = products(place)
+        assert found.keys() == expected.keys(), size
+        assert [name for name in found if found[name] != expected[name]] == [], size
 
 
 def test_notes_cut_off_anywhere_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:

@@ -45,14 +45,15 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
     make_folders(target.parent)
     scratch = _hidden_beside(target)
     try:
-        scratch.mkdir()
-        yield scratch
-        sync_all(scratch)
-        if target.exists():
-            _replace_folder(target, scratch, outdated)
-        else:
-            scratch.rename(target)
-            sync(target.parent)
+        with _naming(target):
+            scratch.mkdir()
+            yield scratch
+            sync_all(scratch)
+            if target.exists():
+                _replace_folder(target, scratch, outdated)
+            else:
+                scratch.rename(target)
+                sync(target.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -159,12 +160,24 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     _tidy_up_beside(target)
     scratch = _hidden_beside(target)
     try:
-        yield scratch
-        sync(scratch)
-        scratch.replace(target)
-        sync(target.parent)
+        with _naming(target):
+            yield scratch
+            sync(scratch)
+            scratch.replace(target)
+            sync(target.parent)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Let errors of the system name the place where they name none, as those of a full disk do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno not in (None, errno.EPIPE):  # a pipe is that of our output
+            error.filename = str(target)
+        raise
 
 
 def write_text_atomically(path: str | Path, text: str) -> None:

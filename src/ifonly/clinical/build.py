@@ -19,7 +19,7 @@ from ifonly.clinical.levels import LevelChoice, Levels, assign_actions, choose_l
 from ifonly.clinical.stages import ClinicalSource
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import json_text
-from ifonly.data.store import save_cohort
+from ifonly.data.store import save_cohort, write_parquet
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
 from ifonly.files import atomic_folder, check_writable, require_absent, require_only, sha256_of
@@ -147,7 +147,7 @@ def _store(build: Build, target: Path, *, overwrite: bool, finish: Finish | None
         provenance = {"made by": "ifonly build", "source": build.origin["source"], **build.origin["settings"]}
         # Into the fresh folder, which is empty: the cohort's own files are written first.
         save_cohort(build.cohort, folder, provenance=provenance, overwrite=True)
-        build.grid.write_parquet(folder / "grid.parquet")
+        write_parquet(build.grid, folder / "grid.parquet")
         (folder / "flow.txt").write_text(f"{build.flow}\n", encoding="utf-8")
         uses = {name: level.counts(build.grid[DOSE_COLUMNS[name]].to_numpy()) for name, level in build.levels.items()}
         head = {"format": BUILD_FORMAT, "version": BUILD_VERSION, "ifonly": __version__}

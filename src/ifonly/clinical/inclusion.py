@@ -15,6 +15,7 @@ import polars as pl
 
 from ifonly.clinical.cache import TableCache, code_of
 from ifonly.clinical.grid import STEP_HOURS, VARIABLES, make_grid
+from ifonly.data.store import write_parquet
 from ifonly.errors import InputError
 from ifonly.files import sha256_of
 from ifonly.progress import Progress, silent
@@ -289,7 +290,7 @@ def select_once(
     def build(path: Path) -> dict[str, Any]:
         tables = {name: pl.scan_parquet(stages.path(name)) for name in TABLES}
         done = select_stays(tables, selection, listed=listed, progress=progress)
-        done.grid.write_parquet(path)
+        write_parquet(done.grid, path)
         return done.flow.to_dict()
 
     files = {name: sha256_of(stages.path(name)) for name in TABLES}

@@ -5,6 +5,7 @@ The formats are written down in docs/file-formats.md.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -25,7 +26,15 @@ from ifonly.data.tables import cohort_and_first_step, cohort_from_frame, cohort_
 from ifonly.data.text_tables import TextForm, parse_text
 from ifonly.data.times import require_same_step
 from ifonly.errors import InputError, StoreError
-from ifonly.files import atomic_folder, bring_back, require_absent, require_ordinary, sha256_of, write_text_atomically
+from ifonly.files import (
+    atomic_folder,
+    bring_back,
+    file_reason,
+    require_absent,
+    require_ordinary,
+    sha256_of,
+    write_text_atomically,
+)
 from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
@@ -54,7 +63,7 @@ def save_cohort(
     try:
         with atomic_folder(path, overwrite=overwrite) as folder:
             table = folder / TABLE_NAME
-            cohort_to_frame(cohort).write_parquet(table)
+            write_parquet(cohort_to_frame(cohort), table)
             metadata = {
                 "format": COHORT_FORMAT,
                 "version": COHORT_VERSION,
@@ -67,7 +76,16 @@ def save_cohort(
             }
             (folder / METADATA_NAME).write_text(json_text(metadata), encoding="utf-8")
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise StoreError(f"{path}: the cohort could not be written ({error}); nothing was changed.") from error
+        reason = file_reason(error)
+        raise StoreError(f"{path}: the cohort could not be written ({reason}); nothing was changed.") from error
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a Parquet file; what the disk says against it is an `OSError`, also where polars words it."""
+    try:
+        frame.write_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def load_cohort(path: str | Path) -> Cohort:
@@ -126,7 +144,7 @@ def save_schema(schema: Schema, path: str | Path, *, overwrite: bool = False) ->
     try:
         write_text_atomically(target, text)
     except OSError as error:
-        raise StoreError(f"{target}: the schema could not be written ({error}).") from error
+        raise StoreError(f"{target}: the schema could not be written ({file_reason(error)}).") from error
 
 
 def load_schema(path: str | Path) -> Schema:

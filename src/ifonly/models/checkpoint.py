@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def save_model(
             raise InputError(f"save_model: {name} has entries that are not finite; the model is of no use.")
     # A check is about the weights that are replaced: it goes with them, and stays when they do.
     with atomic_folder(path, overwrite=overwrite, outdated={CHECK}) as folder:
-        save_file(weights, folder / WEIGHTS)
+        write_tensors(weights, folder / WEIGHTS)
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -87,6 +88,14 @@ def save_model(
         }
         (folder / METADATA).write_text(json_text(content, what="save_model"), encoding="utf-8")
         (folder / CARD).write_text(model_card(content, model.schema), encoding="utf-8")
+
+
+def write_tensors(tensors: Mapping[str, Tensor], file: Path, *, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file; what the disk says against it is an `OSError`."""
+    try:
+        save_file(dict(tensors), file, metadata=None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from None
 
 
 def load_model(path: str | Path, *, schema: Schema | None = None) -> TransitionModel:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ifonly.files import atomic_file, require_ordinary
+from ifonly.models.checkpoint import write_tensors
 from ifonly.version import __version__
 
 SECONDS_BETWEEN = 20.0
@@ -48,7 +48,7 @@ class TrainingState:
             return
         found = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors().items()}
         with atomic_file(self.path) as scratch:
-            save_file(found, scratch, metadata={"request": self._request, "digest": _digest(found)})
+            write_tensors(found, scratch, metadata={"request": self._request, "digest": _digest(found)})
         self._written = time.monotonic()
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.plain import read_plain
+from ifonly.data.store import write_parquet
 from ifonly.errors import StoreError
 from ifonly.files import names_in, require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
@@ -77,7 +78,8 @@ class RunFolder:
     def finish(self) -> None:
         """Write the table, then mark the run as finished."""
         table = self.path / TABLE
-        replace_file(table, frame_of(self._journal).write_parquet)
+        frame = frame_of(self._journal)
+        replace_file(table, lambda file: write_parquet(frame, file))
         self.manifest |= {
             "state": FINISHED,
             "counts": dict(self.counts.most_common()),

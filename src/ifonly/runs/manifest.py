@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ifonly.data.parsing import parse_json
 from ifonly.errors import InputError, StoreError
 from ifonly.files import MOST_BYTES, atomic_file, file_reason, require_ordinary
@@ -147,7 +145,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         with atomic_file(path) as scratch:
             write(scratch)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except OSError as error:
         raise StoreError(
             f"{path}: cannot be written ({file_reason(error)}). Every row is kept; make room and run the same again."
         ) from error

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ifonly.data.plain import read_document
@@ -28,7 +27,7 @@ from ifonly.evidence.behaviour.recordings import Recordings
 from ifonly.evidence.behaviour.report import BehaviourReport
 from ifonly.files import atomic_folder, sha256_of
 from ifonly.models.base import TransitionModel
-from ifonly.models.checkpoint import LONGEST_REASON, read_tensors
+from ifonly.models.checkpoint import LONGEST_REASON, read_tensors, write_tensors
 from ifonly.models.layers import check_widths
 from ifonly.progress import Progress, Tick, silent
 from ifonly.records import from_plain, to_plain
@@ -315,14 +314,14 @@ def save_behaviour(
     """
     neighbours = behaviour.neighbours if with_states else None
     with atomic_folder(path, overwrite=overwrite) as folder:
-        save_file(
+        write_tensors(
             {name: tensor.contiguous() for name, tensor in behaviour.network.state_dict().items()}, folder / WEIGHTS
         )
         states = None
         if neighbours is not None:
             columns = {"states": neighbours.states.contiguous(), "distances": neighbours.distances.contiguous()}
             columns |= {} if behaviour.recordings is None else behaviour.recordings.columns()
-            save_file(columns, folder / STATES, metadata={"contains": PRIVACY})
+            write_tensors(columns, folder / STATES, metadata={"contains": PRIVACY})
             states = {"k": neighbours.k, "sha256": sha256_of(folder / STATES), "contains": PRIVACY}
         content = {
             "format": FORMAT,

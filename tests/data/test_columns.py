@@ -75,7 +75,7 @@ BAD = {
     "no number": ({"litres": ["0", "much", "3", "3.1", "40"]}, "row 2, step 1: the dose of water"),
     "infinite": ({"litres": [0.0, 1.0, 3.0, float("inf"), 1.0]}, "row 4, step 0: the dose of water"),
     "gap": ({"hour": [6, 8, 12, 7, 9]}, "row 3, step 3: step 2 is missing"),
-    "between steps": ({"hour": [6, 8, 9, 7, 9]}, "'hour', row 3.*whole number"),
+    "between steps": ({"hour": [6, 8, 9, 7, 9]}, "'hour', row 3: the step is not a multiple of 2 after"),
     "backwards": ({"hour": [6, 8, 10, 9, 7]}, "row 5, step -1: out of order"),
     "ids": ({"house": [0.5] * 5}, "column 'house': holds Float64"),
 }

@@ -354,6 +354,78 @@ def test_a_table_with_a_few_mistakes_is_understood_and_they_are_listed(column):
     assert any(problem.column == column and "holds no value" in problem.text for problem in draft.problems)
 
 
+@pytest.mark.parametrize("raw", [False, True], ids=["typed", "text"])
+def test_ids_that_are_equal_as_floats_are_told_apart(tmp_path, raw):
+    runs = pl.int_range(LOG.height) // 6
+    frame = LOG.with_columns(run=runs + 2**60, machine=runs // 4 + 2**61, **{"no": pl.format("00{}", runs // 4)})
+    assert frame["run"].cast(pl.Float64).n_unique() == 1
+    draft = guess_schema(as_csv(frame, tmp_path) if raw else frame, HINTS)
+    assert (draft.columns.episode, draft.episodes, draft.columns.subject, draft.subjects) == ("run", 40, "machine", 10)
+    unknown = guess_schema(frame.rename({"machine": "who"}), HINTS)
+    assert all("as ids do" in unknown.left_out[name] for name in ("who", "no"))
+
+
+@pytest.mark.parametrize(("code", "share"), [(-999.0, 0.3), (-1.0, 0.1), (999.0, 0.1), (0.0, 0.05)])
+def test_codes_for_missing_values_do_not_widen_what_is_plausible(tmp_path, code, share):
+    at = pl.int_range(LOG.height) % round(1 / share) == 2
+    frame = LOG.with_columns(heat=pl.when(at).then(code).otherwise("heat"))
+    draft = guess_schema(frame, HINTS)
+    kept = features(guess_schema(LOG.filter(~at), HINTS))["heat"]
+    assert features(draft)["heat"] == kept
+    (told,) = [problem for problem in draft.problems if problem.column == "heat"]
+    assert (told.kind, told.count) == ("out of range", int(LOG.select(at).sum().item()))
+    frame.write_csv(tmp_path / "log.csv")
+    (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
+    with pytest.warns(PlausibilityWarning, match="heat"):
+        read_table(tmp_path / "log.csv", tmp_path / "schema.yaml")
+
+
+def test_values_that_recur_are_no_codes_for_missing_ones():
+    """Of zeros as often as a pump rests, of a ceiling near other values, and of scores nothing is told."""
+    rows = pl.int_range(LOG.height)
+    for value in (
+        pl.when(rows % 3 == 0).then(0.0).otherwise("heat"),
+        pl.col("heat").clip(upper_bound=66),
+        pl.when(rows % 20 == 0).then(15.0).otherwise(3.0 + rows % 2),
+    ):
+        problems = guess_schema(LOG.with_columns(heat=value), HINTS).problems
+        assert "out of range" not in [problem.kind for problem in problems]
+
+
+def test_two_values_and_few_whole_numbers_are_no_quantities_unasked(tmp_path):
+    rows = pl.int_range(LOG.height)
+    frame = LOG.with_columns(mode=2.0 + (rows * rows) % 3 % 2, rhythm=(rows * rows) % 5)
+    draft = guess_schema(frame, HINTS)
+    reasons = {guess.feature.name: (guess.feature.kind, guess.kind_reason) for guess in draft.features}
+    assert reasons["mode"][0] == "contextual"
+    assert reasons["rhythm"][0] == "dynamic"
+    assert "if they are codes" in reasons["rhythm"][1]
+    frame.write_csv(tmp_path / "log.csv")
+    (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
+    assert len(read_table(tmp_path / "log.csv", tmp_path / "schema.yaml")) == 40
+
+
+def test_an_action_that_was_not_recorded_is_told():
+    last = pl.int_range(LOG.height) % 6 == 5
+    frame = LOG.with_columns(action=pl.when(last).then(pl.lit("NA")).otherwise(pl.lit("none"))).drop(DOSES)
+    found = {problem.kind: problem.count for problem in guess_schema(frame).problems}
+    assert found["unknown actions"] == 40
+
+
+@pytest.mark.parametrize("parts", [1, 1000, 1_000_000])
+def test_seconds_of_computers_have_a_unit(parts):
+    draft = guess_schema(LOG.with_columns(hour=(1_900_000_000 + 3600 * pl.col("hour")) * parts).rename({"hour": "t"}))
+    assert (draft.schema.step_length, draft.schema.step_unit) == (2.0, "h")
+    assert draft.columns.spacing == 7200 * parts
+
+
+def test_days_without_signs_are_refused_as_steps():
+    first = pl.date(2031, 1, 28) + pl.duration(days=pl.col("hour") // 2)
+    frame = LOG.with_columns(date=first.dt.strftime("%Y%m%d").cast(pl.Int64)).drop("hour")
+    with pytest.raises(InputError, match="'date' seems to hold days such as 20310131; write"):
+        guess_schema(frame, HINTS)
+
+
 def test_ids_and_outcomes_are_no_features_and_values_with_units_are_told():
     rows = pl.int_range(LOG.height)
     more = LOG.with_columns(

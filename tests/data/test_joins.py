@@ -54,6 +54,7 @@ def test_keys_may_be_numbers_in_one_table_and_text_in_the_other():
         (PATIENTS[1:], {"by": "patient"}, "no row for 2 of 4 rows of the table .the first is row 3."),
         (pl.concat([PATIENTS, PATIENTS[:1]]), {"by": "patient"}, "row 1: its key .patient. occurs more than once"),
         (WEATHER, {"by": "hour", "columns": ["sun"]}, "row 1: its key"),
+        (PATIENTS.with_columns(pl.format("00{}", "patient")), {"by": "patient"}, "give keys the zeros in front"),
         (PATIENTS.rename({"city": "x"}), {"by": "patient"}, r"column\(s\) \['x'\] stand in the table, too"),
         (PATIENTS.with_columns(patient=None), {"by": "patient"}, "occurs more than once"),
     ],

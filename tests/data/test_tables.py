@@ -212,7 +212,8 @@ BAD = {
     "null value": ({"heat": [18.0, None, 25.0, 17.0, 21.0]}, ["row 2, step 1", "heat is missing", "fill it in"]),
     "NaN": ({"heat": [18.0, 22.0, 25.0, float("nan"), 21.0]}, ["row 4, step 0", "heat is not finite", "fill or drop"]),
     "infinity": ({"sun": [0.0, 0.0, 0.0, 0.0, float("inf")]}, ["row 5, step 1", "sun is not finite"]),
-    "text as value": ({"heat": ["18", "NA", "25", "17", "21"]}, ["row 2, step 1", "heat is not a number"]),
+    "text as value": ({"heat": ["18", "warm", "25", "17", "21"]}, ["row 2, step 1", "heat is not a number"]),
+    "word for nothing": ({"heat": ["18", "NA", "25", "17", "21"]}, ["row 2, step 1", "heat is missing"]),
     "overflow": ({"heat": ["18", "22", "1e999", "17", "21"]}, ["row 3, step 2", "heat is not finite"]),
     "no logarithm": (
         {"moisture": [0.3, 0.2, 0.0, 0.3, 0.1]},
@@ -300,6 +301,15 @@ def test_errors_number_steps_as_the_table_does(tmp_path):
 def test_parquet_columns_of_the_wrong_type_are_refused(tmp_path, changes, expected):
     with pytest.raises(InputError, match=expected):
         read(table(**changes), tmp_path, "parquet")
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "-"])
+def test_words_for_missing_ids_are_none_among_numbers_alone(tmp_path, word):
+    with pytest.raises(InputError, match="'episode', row 1: the id is missing"):
+        read(table(episode=[word, word, "7", "8", "8"]), tmp_path)
+    assert read(table(episode=[word, word, word, "b", "b"]), tmp_path).ids == (word, "b")
+    with pytest.raises(InputError, match="step 0: heat is missing"):
+        read(table(heat=[word, "1", "2", "3", "4"]), tmp_path)
 
 
 @both_kinds

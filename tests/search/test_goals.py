@@ -21,7 +21,7 @@ from ifonly.evidence.shifts import ShiftedCourse
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.proofs import check_proof
 from ifonly.proofs.question import digest
-from ifonly.query import Query
+from ifonly.query import Limits, Query
 from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, TimeInRange, Total, Within
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.branch_and_bound import BranchAndBound
@@ -30,6 +30,7 @@ from ifonly.search.solve import solve
 from ifonly.search.verify import verify
 from ifonly.testing import check_child_bound
 from ifonly.testing.instances import random_ensemble, random_problem
+from ifonly.text.results import statement
 
 SMOOTH = ("location-scale", "additive", "linear")
 
@@ -188,6 +189,26 @@ def test_time_in_range_is_searched_without_expansions_and_exactly() -> None:
             assert result.proven
             assert result.outcome == pytest.approx(best, abs=1e-8)
         assert result.outcome <= problem.largest_outcome <= problem.horizon + problem.tolerance
+
+
+@pytest.mark.parametrize(
+    ("reward", "bound", "led"),
+    [
+        (TimeInRange("state 0", -0.1, 0.1, margin=0.1), "lipschitz", "Lipschitz anchors led the search"),
+        (TimeInRange("state 0", -0.1, 0.1, margin=0.1), "none", "Enumeration led the search"),
+        (Within("state 0", -0.1, 0.1), "taylor", None),
+    ],
+)
+def test_a_search_that_stops_says_what_led_it(reward: Reward, bound: str, led: str | None) -> None:
+    stopped = 0
+    for seed in range(8):
+        plain = random_problem(seed, model_kind=SMOOTH[seed % 3], reward_kind="linear", horizon=6, max_changes=4)
+        result = solve(put(plain, reward), BranchAndBound(bound=bound), limits=Limits(nodes=1))
+        told = statement(result)
+        stopped += result.status.at_limit
+        assert ("led the search" in told) == (result.status.at_limit and led is not None)
+        assert led is None or not result.status.at_limit or led in told
+    assert stopped
 
 
 def test_logs_of_proofs_hold_the_goals(tmp_path: Path) -> None:

@@ -87,9 +87,13 @@ def _joined(frame: pl.DataFrame, other: pl.DataFrame, join: JoinedTable) -> pl.D
     rows = ours.join(numbered, on=keys, how="left", maintain_order="left")["\x1frow"]
     if rows.null_count():
         first = int(rows.is_null().arg_true()[0]) + 1
+        plain = pl.all().str.strip_chars_start("0")
+        lost = ours.select(plain).join(theirs.select(plain), on=keys, how="anti").is_empty()
+        what = "give keys the zeros in front that one of the tables has lost"
+        remedy = what if lost else f"add what is missing for their {', '.join(join.by)}, or drop those episodes"
         raise InputError(
-            f"has no row for {rows.null_count():,} of {len(rows):,} rows of the table (the first is row {first}); add "
-            f"what is missing for their {', '.join(join.by)}, or drop those episodes."
+            f"has no row for {rows.null_count():,} of {len(rows):,} rows of the table (the first is row {first}); "
+            f"{remedy}."
         )
     return frame.hstack(other[rows.to_numpy(), taken].get_columns())
 

@@ -30,6 +30,7 @@ from ifonly.data.labels import require_features, with_indicators
 from ifonly.data.origins import carried_where_repeated, repeats
 from ifonly.data.plain import first_names, repeated
 from ifonly.data.schema import TABLE_COLUMNS, ActionSpace, Axis, Feature, Schema
+from ifonly.data.text_tables import HALF, MISSING_WORDS
 from ifonly.data.times import NEARLY_WHOLE, Duration, count_times, holds_times, require_same_step
 from ifonly.errors import InputError
 
@@ -183,7 +184,7 @@ class _Layout:
         starts = np.flatnonzero(first)
         _check_together(episodes, starts)
         offsets = np.append(starts, len(first))
-        steps = _whole_steps(_numbered(frame[names.step], offsets, names))
+        steps = _whole_steps(_numbered(frame[names.step], offsets, names), names.spacing)
         _check_sequence(steps, first, episodes)
         _check_long_enough(offsets)
         return cls(episodes, offsets, steps)
@@ -208,7 +209,10 @@ def _texts(column: pl.Series) -> pl.Series:
     if not (_is_text(column) or column.dtype.is_integer()):
         raise InputError(f"column {column.name!r}: holds {column.dtype}; ids must be text or whole numbers.")
     texts = column.cast(pl.String)
-    if (row := _first(texts.fill_null("") == "")) is not None:
+    no_id, marked = texts.fill_null("") == "", texts.str.to_lowercase().is_in(MISSING_WORDS).fill_null(False)
+    if marked.any() and _floats(texts).count() >= HALF * len(texts):  # among numbers NA is no id
+        no_id |= marked
+    if (row := _first(no_id)) is not None:
         raise InputError(f"column {column.name!r}, row {row + 1}: the id is missing; every row needs one.")
     unprintable = [text for text in texts.unique() if not text.isprintable()]
     if unprintable:
@@ -247,13 +251,15 @@ def _numbered(column: pl.Series, offsets: IntArray, names: TableColumns) -> pl.S
     return counted.zip_with(~whole.fill_null(False), counted.round())
 
 
-def _whole_steps(column: pl.Series) -> IntArray:
+def _whole_steps(column: pl.Series, spacing: float | Duration | None) -> IntArray:
     numbers = _floats(column)
     if (row := _first(~_is_whole(numbers))) is not None:
-        wrong = "is missing" if _is_missing(column[row]) else "is not a whole number"
-        raise InputError(
-            f"column {column.name!r}, row {row + 1}: the step {wrong}; number the steps 0, 1, 2, ... in order."
-        )
+        wrong, remedy = "is not a whole number", "number the steps 0, 1, 2, ... in order"
+        if isinstance(spacing, float):
+            wrong = f"is not a multiple of {spacing:g} after its episode's first"
+            remedy = "correct it, or `spacing` in the schema file"
+        wrong = "is missing" if _is_missing(column[row]) else wrong
+        raise InputError(f"column {column.name!r}, row {row + 1}: the step {wrong}; {remedy}.")
     return numbers.cast(pl.Int64).to_numpy()
 
 
@@ -399,7 +405,7 @@ def _is_text(column: pl.Series) -> bool:
 
 
 def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("", *MISSING_WORDS))
 
 
 def _floats(column: pl.Series) -> pl.Series:

@@ -28,6 +28,9 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ROWS_TRIED, LETTERS_TRIED = 200, 1_000_000
 """Rows that decide what separates the cells, and how far they are looked for."""
 
+MISSING_WORDS = ("na", "n/a", "#n/a", "n.a.", "nan", "null", "none", "missing", "-", "--", "?", ".")
+"""What people and programs write among numbers where there is no value, in small letters."""
+
 HALF = 0.5
 """A column with at least this share of numbers is one of numbers; the others are then mistakes."""
 

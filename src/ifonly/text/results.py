@@ -44,11 +44,14 @@ def _claim(result: Result) -> str:
     if result.status.at_limit and math.isinf(result.upper_bound):
         return say("claim.without bound", status=result.status.value)
     supported = result.provenance.support is not None
-    return say(
+    claim = say(
         f"claim.{result.status.value}",
         which=say("which.supported" if supported else "which.admissible"),
         whom=_whom(result),
     )
+    method = result.certificate.method
+    led_apart = result.status.at_limit and method in ("enumeration", "Lipschitz anchors")
+    return say("claim.led apart", claim=claim, method=method[0].upper() + method[1:]) if led_apart else claim
 
 
 def _whom(result: Result) -> str:
@@ -118,8 +121,12 @@ def _bound(result: Result) -> str:
         return say("line.no bound")
     if result.proven:
         return say("line.closed")
-    share = "" if result.relative_gap is None else say("line.gap share", share=f"{100 * result.relative_gap:.2g} %")
+    share = "" if result.relative_gap is None else say("line.gap share", share=_percent(result.relative_gap))
     return say("line.gap", gap=f"{result.gap:.4g}", share=share)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:,.0f} %"
 
 
 def _change_lines(result: Result) -> list[str]:

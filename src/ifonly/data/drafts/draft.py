@@ -20,6 +20,7 @@ from ifonly.data.drafts.readings import Reading, read_columns
 from ifonly.data.drafts.roles import Hints, Roles, Steps, find_roles, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
+from ifonly.data.text_tables import MISSING_WORDS
 from ifonly.data.times import Duration
 from ifonly.errors import InputError
 from ifonly.records import to_plain
@@ -136,6 +137,13 @@ def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
             "levels or leave actions out, since nothing can be learned about them."
         )
         yield TableProblem("rare actions", where, rare, text, False)
+    unknown = [label.casefold() in MISSING_WORDS and label.casefold() != "none" for label in actions.space.labels]
+    if where is not None and any(unknown):
+        text = (
+            f"{_count(int(counts[unknown].sum()), 'step')} with a label such as NA or -; if no action was recorded "
+            "there, it is none to learn about or to recommend: fill it in, or end the episodes before."
+        )
+        yield TableProblem("unknown actions", where, int(counts[unknown].sum()), text, False)
     if total and counts.max() > ONE_SIDED * total:
         share = 100 * counts.max() / total
         text = f"one action is taken at {share:.0f} % of all steps; there is little to compare it with."
@@ -343,8 +351,16 @@ def _layout(steps: Reading, episodes: pl.Series, roles: Roles, actions: ActionGu
     counted = found.spacing in (None, 1.0) and found.begin_alike and found.begins[0] in (0.0, 1.0)
     spacing = None if counted else found.spacing
     columns = TableColumns(**named, spacing=spacing)
+    if (ticks := _ticks(found.begins)) and found.spacing:
+        length = Duration.of_seconds(found.spacing / ticks)
+        return columns, length.length, length.unit
     unit = next((TIME_WORDS[word] for word in words(roles.step) if word in TIME_WORDS), "step")
     return columns, (found.spacing or 1.0) if unit != "step" else 1.0, unit
+
+
+def _ticks(begins: pl.Series) -> float | None:
+    """In what parts of a second numbers of steps count from 1970, as computers do; None where they do not."""
+    return next((parts for parts in (1.0, 1e3, 1e6) if begins.is_between(3e8 * parts, 1e10 * parts).all()), None)
 
 
 def _on_clock(steps: Steps, columns: TableColumns, within: Duration | None) -> tuple[TableColumns, float, str]:

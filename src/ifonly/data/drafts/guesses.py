@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -50,6 +50,12 @@ SKEWED, VERY_SKEWED = 1.0, 2.0
 MOST_WORDS, FEWEST_EPISODES = 10, 5
 """A column of words becomes features if it has no more different ones, and each is used in so many episodes."""
 
+MOST_CODES = 8
+"""Whole numbers that are no more than this may be codes of something."""
+
+FEW_ZEROS = 0.1
+"""Zeros far away from all other values are taken for missing ones up to this share."""
+
 WITH_SIGNS = r"^\s*[<>~]?=?\s*[+-]?\d+(?:[.,]\d+)?\s*(?:[^\d\s.,:/-]\S{0,11})?\s*$"
 """A number with its unit, or with a sign of comparison."""
 
@@ -59,6 +65,8 @@ PARTED = r"^\s*(?:[+-]?\d{1,3}(?:['\x{2019}\s\x{a0}\x{202f}]\d{3})+(?:[.,]\d+)?|
 SWITCHES = ({"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"}, {"off", "on"})
 NO = ("no", "n", "false", "f", "off")
 """Words for on and off; features are about the other one."""
+
+NAME_IT = "if it says whom or what episodes are about, name it: --column subject=NAME"
 
 FENCE, FENCE_OF_FACTORS = 1.0, 2.0
 """Plausible ranges reach this many widths of the middle 98 % beyond it; upwards farther where changes go by factors,
@@ -125,7 +133,9 @@ def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
     if set(words(reading.name)) & set(OUTCOME_WORDS):
         return "its name speaks of an outcome, which is known only afterwards; as a feature it would give away the end"
     if set(words(reading.name)) & set(ID_WORDS) and reading.is_whole:
-        return "its name speaks of an id; if it says whom or what episodes are about, name it: --column subject=NAME"
+        return f"its name speaks of an id; {NAME_IT}"
+    if _looks_like_id(reading, episodes):
+        return f"whole numbers that are very long or begin with zeros, as ids do; {NAME_IT}"
     if reading.name in TABLE_COLUMNS:
         return "no feature may have this name; rename it to use it"
     if _is_row_number(reading):
@@ -145,10 +155,7 @@ def _reason_of_text(reading: Reading, episodes: pl.Series) -> str:
     if has_signs(reading):
         return "numbers with units, or with signs that are not read; to use it, write plain numbers"
     if reading.distinct < episodes.n_unique() and is_constant_within(reading.texts, episodes):
-        return (
-            "text, one per episode; if it says whom or what episodes are about, name it: --column subject=NAME; if it "
-            "is a kind of episode, list its words as `labels` under `table`"
-        )
+        return f"text, one per episode; {NAME_IT}; if it is a kind of episode, list its words as `labels` under `table`"
     if reading.distinct <= MOST_WORDS:
         return "text, with empty cells or words of few episodes; to use it, list its words as `labels` under `table`"
     return "text, no number"
@@ -164,6 +171,12 @@ def has_signs(reading: Reading) -> bool:
     return most > 0 and most >= HALF * reading.texts.count()
 
 
+def _looks_like_id(reading: Reading, episodes: pl.Series) -> bool:
+    """Whether numbers that stay the same within episodes only name something."""
+    named = not reading.is_exact or bool(reading.texts.str.contains(r"^0\d+$").any())
+    return named and reading.is_whole and is_constant_within(reading.texts, episodes)
+
+
 def _is_row_number(reading: Reading) -> bool:
     values = reading.values
     return reading.is_clean and len(values) > 2 and bool((np.diff(values) == 1).all())
@@ -171,6 +184,7 @@ def _is_row_number(reading: Reading) -> bool:
 
 def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> FeatureGuess:
     """The feature that a column of numbers is likely to be; `episodes` [N] are ids, `steps` [N] numbers of steps."""
+    reading = _without_codes(reading)
     kind, kind_reason = _kind(reading, episodes, steps)
     unit, unit_reason = guess_unit(reading)
     hard = hard_range(reading, unit)
@@ -184,18 +198,38 @@ def guess_feature(reading: Reading, episodes: pl.Series, steps: pl.Series) -> Fe
     return FeatureGuess(feature, kind_reason, scaling_reason, unit_reason)
 
 
+def _without_codes(reading: Reading) -> Reading:
+    """The column without codes for missing values, such as -999 or 0: the same value, far away from all others.
+
+    Left out, it neither widens the plausible range, so that it is told to lie outside, nor decides on the scale.
+    """
+    values, counts = np.unique(reading.values, return_counts=True)
+    for end in (0, -1):
+        most = FEW_ZEROS * counts.sum() if values[end] == 0 else np.inf  # more of them are a state of its own
+        if len(values) <= MOST_CODES or not 2 <= counts[end] <= most:
+            continue
+        rest = replace(reading, numbers=reading.numbers.set((reading.numbers == values[end]).fill_null(False), None))
+        low, high = _plausible(rest, FENCE_OF_FACTORS)
+        if not low <= values[end] <= high:
+            return _without_codes(rest)
+    return reading
+
+
 def _kind(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind, str]:
     if is_constant_within(reading.numbers, episodes):
         return "static", "one value per episode; check that it is known from the start, and no outcome"
     # Only where steps recur does it mean anything that values do.
     if 2 * steps.n_unique() <= len(steps) and is_constant_within(reading.numbers, steps.cast(pl.String)):
         return "contextual", "the same in all episodes at the same step, so no action changes it"
-    if reading.is_binary:
-        return "contextual", "0 or 1; check: models predict quantities, not switches"
+    if reading.distinct == 2:
+        what = "0 or 1" if reading.is_binary else "two values"
+        return "contextual", f"{what}; check: models predict quantities, not switches"
     if set(words(reading.name)) & set(OUTSIDE_WORDS):
         return "contextual", "its name speaks of something that no action changes; check"
     if looks_like_dose(reading, episodes):
         return "dynamic", "changes within episodes; check: if it is a dose, name it as one, --column action=NAME"
+    if reading.is_whole and reading.distinct <= MOST_CODES:
+        return "dynamic", "changes within episodes; check: a few whole numbers; if they are codes, write words instead"
     return "dynamic", "changes within episodes; check: contextual if no action could have changed it"
 
 

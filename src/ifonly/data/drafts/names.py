@@ -11,7 +11,7 @@ STEP_NAMES = (
 SUBJECT_NAMES = (
     *("subject", "patient", "person", "customer", "client", "user", "student", "animal", "machine", "device", "engine"),
     *("unit", "asset", "vehicle", "house", "greenhouse", "field", "plot", "site", "plant"),
-    *("participant", "resident", "mrn", "pid"),
+    *("participant", "resident", "mrn", "pid", "pat"),
 )
 ACTION_WORDS = ("action", "treatment", "decision", "intervention", "setting", "control", "dose")
 TREATMENT_NAMES = (

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.episode import FloatArray
+from ifonly.data.tables import EXACT
+from ifonly.data.text_tables import MISSING_WORDS
 from ifonly.data.times import holds_times, seconds_of
-
-MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
-"""What people write where there is no value, in small letters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,12 @@ class Reading:
     @cached_property
     def distinct(self) -> int:
         """How many different values there are."""
-        return int((self.numbers if self.is_numeric else self.texts).drop_nulls().n_unique())
+        return int((self.numbers if self.is_numeric and self.is_exact else self.texts).drop_nulls().n_unique())
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether its numbers are not so long, as ids can be, that different ones are equal as floats."""
+        return not self.values.size or bool(np.abs(self.values).max() < EXACT)
 
     @cached_property
     def is_binary(self) -> bool:

@@ -126,13 +126,15 @@ def _harmful_caught(known: pl.DataFrame) -> Iterator[str]:
         return
     rate, with_check = (caught(known[name].to_numpy(), helps.to_numpy()) for name in (RULE, RULE_AND_CHECK))
     supported, unbelieved = _is(known, Verdict.SUPPORTED), _is(known, Verdict.NOT_BELIEVABLE)
+    by_model = known.select(pl.col(RULE).mean().over("cell")).to_series().to_numpy()
     yield (
         f"**Of the {(~helps).sum()} harmful answers {rate:.0%} are caught** at a limit that suspects at most a tenth "
         f"of those that help ({with_check:.0%} where answers of failed models count as the worst). The goal, "
         f"{CAUGHT:.0%}, was {_reached(rate >= CAUGHT)}. The verdict itself does not believe "
         f"{percent(unbelieved.filter(~helps))} of the harmful ones, nor {percent(unbelieved.filter(helps))} of those "
-        f"that help; it supports {percent(supported.filter(~helps))} of the harmful ones. Who knew of each cell the "
-        f"share of its answers that help, and no more, would catch {caught_by_cell(known):.0%}."
+        f"that help; it supports {percent(supported.filter(~helps))} of the harmful ones. To suspect whole "
+        f"models, by the mean probability of their answers, catches {caught(by_model, helps.to_numpy()):.0%}; who knew "
+        f"of each cell the share of its answers that help, and no more, would catch {caught_by_cell(known):.0%}."
     )
 
 
@@ -140,12 +142,14 @@ def _within_intervals(known: pl.DataFrame) -> str:
     low, high = COVERAGE
     place, worlds = known["place"].to_numpy(), known["world"].to_numpy()
     covered = place == 0
+    told = covered[(~_is(known, Verdict.NOT_BELIEVABLE)).to_numpy()]
     rates = [covered[worlds == name].mean() for name in np.unique(worlds)]
     everywhere = share_over_seeds(covered, np.ones_like(covered), np.unique(worlds, return_inverse=True)[1])
     return (
         f"**The interval of the gain, set for 90 %, holds {covered.mean():.1%} of the true gains**; {min(rates):.0%} "
         f"to {max(rates):.0%} by world, and with worlds as what is drawn by chance {everywhere.show('{:.0f}')}. Below "
-        f"it lie {percent(place < 0)}. The goal, {low:.0%} to {high:.0%}, was "
+        f"it lie {percent(place < 0)}. Of answers that are not believed no interval is told; those of all others hold "
+        f"{percent(told)}. The goal, {low:.0%} to {high:.0%}, was "
         f"{_reached(low <= covered.mean() <= high)} over all, and in {sum(low <= rate <= high for rate in rates)} of "
         f"{len(rates)} worlds."
     )

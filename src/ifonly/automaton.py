@@ -153,15 +153,10 @@ def completions(rules: Automaton, recorded: IntArray, max_changes: int) -> npt.N
     ways[horizon, START:] = 1
     for t in range(horizon - 1, -1, -1):
         # Actions that are read alike are counted together.
-        read = np.stack([rules.symbols[t], np.arange(count) != recorded[t]])
-        for (symbol, changed), alike in zip(*_counted(read), strict=True):
-            if symbol:
+        alike = np.bincount(2 * rules.symbols[t] + (np.arange(count) != recorded[t])).tolist()
+        for read, actions in enumerate(alike):
+            symbol, changed = divmod(read, 2)
+            if symbol and actions:
                 following = ways[t + 1][rules.after[:, symbol]]
-                ways[t, :, changed:] += int(alike) * following[:, : max_changes + 1 - changed]
+                ways[t, :, changed:] += actions * following[:, : max_changes + 1 - changed]
     return ways
-
-
-def _counted(columns: IntArray) -> tuple[IntArray, IntArray]:
-    """The different columns, one in each row, and how often each occurs."""
-    different, counts = np.unique(columns, axis=1, return_counts=True)
-    return different.T, counts

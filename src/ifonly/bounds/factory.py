@@ -19,7 +19,7 @@ from ifonly.problem import BaseProblem, EnsembleProblem, Problem
 
 BoundName = Literal["auto", "taylor", "lipschitz", "none"]
 
-SMALL = 50_000
+SMALL = 20_000
 """Sequences that are enumerated faster than any bound is made."""
 ENUMERABLE = 5_000_000
 """Sequences that are enumerated faster than anchors lead to the answer."""

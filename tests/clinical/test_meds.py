@@ -22,6 +22,7 @@ from ifonly.clinical.inclusion import Selection
 from ifonly.clinical.items import mimic_items
 from ifonly.clinical.levels import LevelChoice
 from ifonly.errors import InputError, StoreError
+from ifonly.study.clinical import build_with_pictures
 
 CODES: dict[str, Any] = {
     "format": "ifonly.codes",
@@ -316,6 +317,16 @@ def test_stars_stand_for_any_letters_and_many_take_no_time() -> None:
     began = time.process_time()
     assert finds("a*" * 60 + "b", "a" * 20_000, "a" * 20_000 + "b") == {"a" * 20_000 + "b"}
     assert time.process_time() - began < 1
+
+
+def test_a_dataset_without_deaths_has_its_flow_and_card(tmp_path: Path) -> None:
+    codes = write_codes(tmp_path, people={key: CODES["people"][key] for key in ("birth", "female", "male")})
+    source = hand_written().write(tmp_path / "meds")
+    _, card = build_with_pictures(source, tmp_path / "cohort", options(codes))
+    assert card.severity is not None
+    assert card.severity.outcome is None
+    assert (tmp_path / "cohort" / "flow.png").stat().st_size > 0
+    assert (tmp_path / "cohort" / "card" / "card.html").stat().st_size > 0
 
 
 def test_a_map_says_what_it_lacks(tmp_path: Path) -> None:

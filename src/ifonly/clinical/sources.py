@@ -26,6 +26,8 @@ Release = Literal["MIMIC-III", "MIMIC-IV", "eICU"]
 GZIP_MAGIC = b"\x1f\x8b"
 PACKED_LOOKED_AT = 2**20
 """Bytes at the beginning of a packed file; real tables unfold to some ten times that."""
+OMOP = {"person", "visit_occurrence", "measurement", "drug_exposure"}
+"""Tables by which another kind of database is told."""
 MOST_LOOKED_INTO = 200
 """Folders inside one that holds no tables."""
 WRONG_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -164,12 +166,18 @@ def _release(root: Path) -> Release:
             raise StoreError(
                 f"{root} looks like {release}, but its table of ICU stays, {missing}.csv.gz (or .csv), is missing."
             )
+    if len(OMOP & {name.partition(".")[0] for name in names}) > 1:
+        raise StoreError(
+            f"{root} looks like an OMOP database, which is read by way of MEDS: make a MEDS dataset of it, with meds_etl "
+            "for instance, and point at that."
+        )
     inner = next(filter(_holds_stays, islice(chain(root.glob("*/"), root.glob("*/*/")), MOST_LOOKED_INTO)), None)
     if inner is not None:
         raise StoreError(f"{root} holds no tables itself, but {inner} does: point at that folder.")
     raise StoreError(
         f"{root} holds neither MIMIC-III (ICUSTAYS.csv.gz and others, side by side) nor MIMIC-IV (the folders hosp and "
-        "icu) nor eICU (patient.csv.gz, vitalPeriodic.csv.gz and others); point at the folder that holds them directly."
+        "icu) nor eICU (patient.csv.gz, vitalPeriodic.csv.gz and others) nor a MEDS dataset (Parquet files with the "
+        "columns time and code, in a folder data); point at the folder that holds them directly."
     )
 
 

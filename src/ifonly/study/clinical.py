@@ -45,11 +45,12 @@ def build_with_pictures(
 
     def add(made: Build, folder: Path) -> None:
         write_flow(made.flow, folder / "flow.png")
+        known = OUTCOME in made.grid.columns and made.grid[OUTCOME].count() > 0
         card = data_card(
             made.cohort,
             grid=made.grid,
             model_size=FitPlan().size(made.cohort.schema),
-            outcome=Outcome.from_table(made.grid, OUTCOME) if OUTCOME in made.grid.columns else None,
+            outcome=Outcome.from_table(made.grid, OUTCOME) if known else None,
         )
         write_card(card, folder / "card", title=out.name)
         cards.append(card)

@@ -101,7 +101,7 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
         find_source(tmp_path / "nowhere")
     for name in ("PERSON.csv", "visit_occurrence.parquet"):
         (tmp_path / name).write_text("person_id\n")
-    with pytest.raises(StoreError, match="looks like an OMOP database, .* by way of MEDS"):
+    with pytest.raises(StoreError, match=r"looks like an OMOP database, .* by way of MEDS"):
         find_source(tmp_path)
 
 

@@ -168,7 +168,7 @@ def _release(root: Path) -> Release:
             )
     if len(OMOP & {name.partition(".")[0] for name in names}) > 1:
         raise StoreError(
-            f"{root} looks like an OMOP database, which is read by way of MEDS: make a MEDS dataset of it, with meds_etl "
+            f"{root} looks like an OMOP database, which is read by way of MEDS: make a MEDS dataset of it, by meds_etl "
             "for instance, and point at that."
         )
     inner = next(filter(_holds_stays, islice(chain(root.glob("*/"), root.glob("*/*/")), MOST_LOOKED_INTO)), None)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ifonly.constraints import Constraints
-from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml, yaml_text
-from ifonly.data.plain import as_number, check_keys, check_mapping
+from ifonly.data.parsing import yaml_text
+from ifonly.data.plain import as_number, check_keys, check_mapping, read_plain
 from ifonly.errors import InputError, SettingError, StoreError
-from ifonly.files import file_reason, require_ordinary, write_text_atomically
+from ifonly.files import write_text_atomically
 from ifonly.objective import Objective
 from ifonly.rewards import Reward
 from ifonly.rewards.stated import COSTS, REWARDS, refuse_misplaced, reward_stated, with_costs
@@ -197,13 +197,7 @@ class Query:
 
 def read_query_file(path: str | Path) -> dict[str, Any]:
     """The content of a query file, unchecked."""
-    try:
-        require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
-        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
-    except ValueError as error:
-        raise StoreError(f"{path}: not valid YAML or JSON ({error}).") from None
+    content = read_plain(Path(path))
     if not isinstance(content, dict):
         raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
     return content
@@ -218,7 +212,7 @@ def _checked_changes(max_changes: Any) -> int | None:
     if max_changes is None:
         return None
     if isinstance(max_changes, bool) or not isinstance(max_changes, int | np.integer) or max_changes < 0:
-        raise SettingError("max_changes", max_changes, "must be a whole number of at least 0, or None for no limit.")
+        raise SettingError("max_changes", max_changes, "must be a whole number of at least 0, or none for no limit.")
     return int(max_changes)
 
 

@@ -168,6 +168,17 @@ def to_plain(value: Any) -> Any:
     return finite(value) if isinstance(value, float) else value
 
 
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """The first entry that is wrong, and why, in words that quote it: not for files that may hold anybody's records."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("function-before", "str", "tuple"))
+    message = first["msg"].removeprefix("Value error, ")
+    if message.startswith("Input should be"):
+        wanted = message.removeprefix("Input").partition(",")[0].replace("a valid tuple", "a list")
+        message = f"{first['input']!r}{wanted}"
+    return place, message if message.endswith((".", "?")) else f"{message}."
+
+
 def from_plain(kind: type[Record], content: Any, *, what: str, **given: Any) -> Record:
     """The record that `to_plain` wrote; `what` names it where something is missing or of the wrong kind.
 

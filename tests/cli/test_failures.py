@@ -215,6 +215,19 @@ def test_usage_errors(run, line: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--epochs", "ten"), "'ten' should be a valid integer."),
+        (("--epochs", "0"), "'0' should be greater than or equal to 1."),
+        (("--kind", "location_scale"), "'location_scale' is not one of"),
+    ],
+)
+def test_values_that_options_cannot_take_are_quoted(run, option: tuple[str, str], message: str) -> None:
+    told = " ".join(run("fit", "--episodes", "c", "--out", "m", *option).stderr.replace("│", " ").split())
+    assert f"Invalid value for '{option[0]}': {message}" in told
+
+
 def test_minimize_and_maximize_exclude_each_other(run, cohort_folder: Path, model_folder: Path) -> None:
     command = ("solve", "--episodes", cohort_folder, "--model", model_folder, "--only", "patient-00001")
     assert run(*command, "--minimize", "SOFA", "--maximize", "MAP").exit_code == ExitCode.USAGE

@@ -430,7 +430,9 @@ def test_further_tables_of_a_schema_are_watched_and_named_in_the_cohort(tmp_path
         ({"version": 2}, "expected format 'ifonly.study', version 1"),
         ({"fits": {}}, r"unknown 'fits'.*Did you mean 'fit'"),
         ({"fit": {"epoch": 3}}, "study: fit: unknown .*Did you mean 'epochs'"),
-        ({"fit": {"epochs": "many"}}, "study: fit: epochs: "),
+        ({"fit": {"epochs": "many"}}, "study: fit: epochs: 'many' should be a valid integer.$"),
+        ({"fit": {"recipe": "residul"}}, "choose from auto, .*Did you mean 'residual'.$"),
+        ({"fit": {"refits": "kind"}}, "study: fit: refits: 'kind' must be kinds, none or a number of members.$"),
         ({"fit": {"kind": "quadratic"}}, "study: fit: kind 'quadratic' is unknown"),
         ({"fit": {"lipschitz": [1.0]}}, "takes 2 limits"),
         ({"split": {"test": 1.5}}, "study: split: test=1.5: must lie strictly between"),
@@ -451,15 +453,39 @@ def test_files_are_checked_when_they_are_read(tmp_path: Path, changes: dict[str,
         load_study(write(tmp_path, **changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query": {"maximize": "sofa"}}, "Did you mean 'SOFA'"),
+        ({"query": {"minimize": "SOFA", "constraints": {"forbidden": {"every": [99]}}}}, "no action 99"),
+        ({"outputs": {"by": {"agee": None}}}, "Did you mean 'age'"),
+        ({"cohort": {"episodes": ["patient-7"]}}, "no episode 'patient-7'"),
+    ],
+    ids=["reward", "rule", "groups", "episodes"],
+)
+def test_what_would_fail_later_is_refused_before_fitting(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    file = write(tmp_path, **changes)
+    with pytest.raises(InputError, match=message):
+        run_study(load_study(file))
+    assert states(file)["split"] == "up to date"
+    assert not (tmp_path / "fit").exists()
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match=r"nothing.yaml: cannot be read \(No such file or directory\)"):
         load_study(tmp_path / "nothing.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(InputError, match="expected a mapping"):
         load_study(tmp_path / "list.yaml")
-    (tmp_path / "wrong.yaml").write_text("a: [1\n")
-    with pytest.raises(StoreError, match="not valid YAML"):
-        load_study(tmp_path / "wrong.yaml")
+    for text, where in (
+        ("a: [1\n", "line 2, column 1: .*begins in line 1"),
+        ("a:\n\tb: 1\n", "line 2, .*a tab; indent"),
+    ):
+        (tmp_path / "wrong.yaml").write_text(text)
+        with pytest.raises(StoreError, match=f"not valid YAML.*{where}"):
+            load_study(tmp_path / "wrong.yaml")
 
 
 def test_a_query_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:

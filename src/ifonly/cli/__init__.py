@@ -27,6 +27,19 @@ class Commands(TyperGroup):
         front = [JSON] if len(others) < end else []
         return super().parse_args(ctx, [*front, *others, *args[end:]])
 
+    def invoke(self, ctx: Any) -> Any:
+        """A value that an option cannot take is refused in our words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from ifonly.records import first_fault
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = first_fault(error.__cause__)[1]
+            raise
+
 
 app = typer.Typer(
     name="ifonly",

@@ -11,7 +11,7 @@ from ifonly.cli.details import show_evidence
 from ifonly.cli.frame import ExitCode, Output
 from ifonly.cli.learning import member_lines_of
 from ifonly.cli.options import argument
-from ifonly.cli.solve import read_json, results_from, show_results
+from ifonly.cli.solve import results_from, show_results
 from ifonly.errors import StoreError
 
 
@@ -173,12 +173,13 @@ def _describe_study(place: Path, output: Output) -> None:
 
 
 def _describe_file(path: Path, output: Output) -> None:
+    from ifonly.data.plain import read_plain
     from ifonly.models.crossval import FORMAT, CrossValidation
 
     if path.suffix in (".yaml", ".yml"):
         _describe_study(path, output)
         return
-    content = read_json(path)
+    content = read_plain(path, is_json=True)
     if isinstance(content, dict) and content.get("format") == FORMAT:
         table = CrossValidation.from_dict(content)
         output.tell({"holds": "cross-validation", **content}, str(table))

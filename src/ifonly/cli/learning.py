@@ -16,7 +16,7 @@ from ifonly.cli import options
 from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, name_damaged, require_free
 from ifonly.cli.options import flag, option
-from ifonly.cli.solve import check_plot_name, read_json
+from ifonly.cli.solve import check_plot_name
 from ifonly.errors import IfonlyError, InputError, SettingError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.journal import damaged_lines
@@ -219,10 +219,11 @@ def crossval(
 
 def _earlier_table(path: Path) -> CrossValidation | None:
     """The table that a file holds; None where it holds none."""
+    from ifonly.data.plain import read_plain
     from ifonly.models.crossval import CrossValidation
 
     try:
-        content = read_json(path)
+        content = read_plain(path, is_json=True)
         return CrossValidation.from_dict(content) if isinstance(content, dict) else None
     except IfonlyError:
         return None

@@ -22,7 +22,7 @@ from ifonly.cli.frame import ExitCode, Output, alarm, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.cli.queries import QueryOptions
 from ifonly.errors import IfonlyError, InputError, StoreError, VerificationError
-from ifonly.files import MOST_BYTES, file_reason, require_ordinary, write_text_atomically
+from ifonly.files import write_text_atomically
 
 if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourModel
@@ -281,19 +281,6 @@ def _names_for(path: Path | None, ids: Sequence[str]) -> dict[str, Path]:
     return {id: path.with_stem(f"{path.stem}-{quote(id, safe='')}") for id in ids}
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, whatever its suffix."""
-    from ifonly.data.parsing import parse_json
-
-    require_ordinary(path, most=MOST_BYTES)
-    try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({file_reason(error)}).") from None
-    except ValueError as error:
-        raise StoreError(f"{path}: not valid JSON ({error}); the file may be cut off.") from None
-
-
 def results_from(path: Path, content: Any) -> list[ifonly.Result]:
     """The results in the content of a file: one, or a list of them."""
     items = content if isinstance(content, list) else [content]
@@ -334,7 +321,9 @@ def verify(
         return _tell_verified([_check_log(proof)])
     if episodes is None or model is None:
         raise typer.BadParameter("a result is checked against its cohort and its model: give --episodes and --model.")
-    results = results_from(result, read_json(result))
+    from ifonly.data.plain import read_plain
+
+    results = results_from(result, read_plain(result, is_json=True))
     if proof is not None and len(results) > 1:
         raise typer.BadParameter(f"--proof {proof}: is of one episode, and {result} holds {len(results)} results.")
     cohort = ifonly.load(episodes)

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.plain import did_you_mean
 from ifonly.errors import InputError
 
 MOST_CATEGORIES = 6
@@ -71,7 +72,10 @@ def _column(frame: pl.DataFrame, name: str, episodes: Sequence[str]) -> pl.Serie
         raise InputError("groups: the table of values needs a column 'episode' with the ids of the episodes.")
     choices = [column for column in frame.columns if column != "episode"]
     if name not in choices:
-        raise InputError(f"groups by {name!r}: there is no such feature or column; choose from {choices}.")
+        raise InputError(
+            f"groups by {name!r}: there is no such feature or column; choose from {choices}."
+            f"{did_you_mean(name, choices)}"
+        )
     if frame["episode"].is_duplicated().any():
         raise InputError(f"groups by {name!r}: the table of values has more than one row for some episodes.")
     if frame.schema[name].is_nested() or frame.schema[name] == pl.Object:

@@ -35,8 +35,18 @@ def parse_yaml(text: str) -> Any:
         raise UnfitError(f"more than {MOST_BYTES_OF_YAML:,} letters of YAML are not read; write it as JSON")
     try:
         return yaml.load(text, _YamlLoader)
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(_fault(error)) from None
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+
+
+def _fault(error: yaml.MarkedYAMLError) -> str:
+    """Where the text stops being YAML, and why, on one line."""
+    at, begun = error.problem_mark, error.context_mark
+    problem = "a tab; indent with spaces" if "'\\t'" in str(error.problem) else str(error.problem)
+    since = "" if begun is None else f", {error.context} that begins in line {begun.line + 1}"
+    return problem + since if at is None else f"line {at.line + 1}, column {at.column + 1}: {problem}{since}"
 
 
 def yaml_text(content: Mapping[str, Any], *, width: int = 80) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ifonly.data.parsing import MOST_BYTES_OF_YAML, UnfitError, parse_json, parse_yaml
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, bring_back, require_ordinary
+from ifonly.files import MOST_BYTES, bring_back, file_reason, require_ordinary
 from ifonly.version import __version__
 
 MOST_NUMBERS = 1_000_000
@@ -59,22 +59,24 @@ def read_mapping(source: Path) -> dict[str, Any]:
     return content
 
 
-def read_plain(source: Path, *, expected: str = "", folder: Path | None = None) -> Any:
+def read_plain(source: Path, *, expected: str = "", folder: Path | None = None, is_json: bool | None = None) -> Any:
     """What a file holds, JSON by the ending of its name or else YAML; no key may occur twice in a mapping.
 
     A link is not followed out of `folder`, where one is given.
     """
-    is_json = source.suffix.lower() == ".json"
+    is_json = source.suffix.lower() == ".json" if is_json is None else is_json
     require_ordinary(source, most=MOST_BYTES if is_json else MOST_BYTES_OF_YAML, folder=folder)
+    also = expected and f"; {expected}"
     try:
         text = source.read_text(encoding="utf-8")
         return parse_json(text, once=True) if is_json else parse_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{source}: cannot be read ({error}){expected and f'; {expected}'}.") from None
+        raise StoreError(f"{source}: cannot be read ({file_reason(error)}){also}.") from None
     except UnfitError as error:
         raise StoreError(f"{source}: {error}.") from None
     except ValueError as error:
-        raise StoreError(f"{source}: is not valid {'JSON' if is_json else 'YAML'}, or cut off ({error}).") from None
+        kind = "JSON" if is_json else "YAML"
+        raise StoreError(f"{source}: is not valid {kind}, or cut off ({error}){also}.") from None
 
 
 def repeated(names: Sequence[str]) -> list[str]:

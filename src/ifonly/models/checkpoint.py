@@ -17,7 +17,7 @@ from ifonly.data.plain import json_text, read_document
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, atomic_folder, require_ordinary, sha256_of
+from ifonly.files import MOST_BYTES, atomic_folder, file_reason, require_ordinary, sha256_of
 from ifonly.models.additive import Additive
 from ifonly.models.analytic import LinearModel, PartitionModel
 from ifonly.models.base import TrainableModel, TransitionModel, class_of, register, registered_kinds
@@ -179,7 +179,7 @@ def read_tensors(file: Path, checksum: str) -> dict[str, Tensor]:
             raise StoreError(f"{file}: names and shapes of its tensors take {names:,} bytes, as those of no model do.")
         weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise StoreError(f"{file}: cannot be read ({error}).") from None
+        raise StoreError(f"{file}: cannot be read ({file_reason(error)}).") from None
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise StoreError(f"{file}: {name} has entries that are not finite; the model is of no use.")

@@ -53,8 +53,9 @@ FALLBACK, FALLBACK_STRENGTH = RECIPES["residual"], 0.1
 """What is taken where there are too few subjects to compare recipes on."""
 
 
-def find_recipe(name: str) -> Recipe:
-    """The recipe of this name; an error names the choices."""
+def find_recipe(name: str, *, also: Sequence[str] = ()) -> Recipe:
+    """The recipe of this name; an error names the choices, and what one may `also` say."""
     if name not in RECIPES:
-        raise InputError(f"recipe {name!r} is unknown; choose from {', '.join(RECIPES)}.{did_you_mean(name, RECIPES)}")
+        choices = [*also, *RECIPES]
+        raise InputError(f"recipe {name!r} is unknown; choose from {', '.join(choices)}.{did_you_mean(name, choices)}")
     return RECIPES[name]

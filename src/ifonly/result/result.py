@@ -16,10 +16,10 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ifonly.data.episode import IntArray
 from ifonly.data.parsing import parse_json
-from ifonly.data.plain import check_keys
+from ifonly.data.plain import check_keys, read_plain
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, require_absent, require_ordinary, write_text_atomically
+from ifonly.files import require_absent, write_text_atomically
 from ifonly.markup import html_text
 from ifonly.query import Query
 from ifonly.records import Integers, KnownNumber, Outcomes, Settings, States, UpperBound, from_plain, to_plain
@@ -179,6 +179,8 @@ class Result:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Result:
         """Read what `to_dict` wrote."""
+        if not isinstance(content, Mapping):
+            raise StoreError("result: expected a JSON object.")
         if content.get("format") != FORMAT:
             raise StoreError(f"not a result: expected format {FORMAT!r}, found {content.get('format')!r}.")
         if content.get("version") != VERSION:
@@ -234,8 +236,6 @@ class Result:
             content = parse_json(text)
         except ValueError as error:
             raise StoreError(f"result: not valid JSON ({error}); the file may be cut off.") from None
-        if not isinstance(content, dict):
-            raise StoreError("result: expected a JSON object.")
         return cls.from_dict(content)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -246,13 +246,9 @@ class Result:
     @classmethod
     def load(cls, path: str | Path) -> Result:
         """Read a result that `save` wrote."""
-        require_ordinary(Path(path), most=MOST_BYTES)
+        content = read_plain(Path(path), is_json=True)
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"result {path}: cannot be read ({error}).") from None
-        try:
-            return cls.from_json(text)
+            return cls.from_dict(content)
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from None
 

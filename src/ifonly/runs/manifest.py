@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ifonly.data.parsing import parse_json
+from ifonly.data.plain import read_plain
 from ifonly.errors import InputError, StoreError
-from ifonly.files import MOST_BYTES, atomic_file, file_reason, require_ordinary
+from ifonly.files import atomic_file, file_reason
 from ifonly.version import __version__
 
 FORMAT = "ifonly.run"
@@ -59,15 +59,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run, its format and version checked."""
     source = folder / MANIFEST
-    require_ordinary(source, most=MOST_BYTES, folder=folder)
-    try:
-        content = parse_json(source.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{source}: cannot be read ({file_reason(error)}).") from None
-    except ValueError as error:
-        raise StoreError(f"{source}: not valid JSON ({error}); {DAMAGED}.") from None
+    if not source.exists():
+        raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.")
+    content = read_plain(source, expected=DAMAGED, folder=folder)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{source}: is not the manifest of a run.")
     if content.get("version") != VERSION:

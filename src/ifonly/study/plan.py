@@ -23,7 +23,7 @@ from ifonly.models.fit import FitSettings
 from ifonly.models.networks import Residual
 from ifonly.models.recipes import FALLBACK, RECIPES, Recipe, find_recipe
 from ifonly.query import Query, read_query_file
-from ifonly.records import adapter
+from ifonly.records import adapter, first_fault
 
 FORMAT, VERSION = "ifonly.study", 1
 
@@ -125,7 +125,14 @@ OWN = ("kind", "lipschitz", "residual", "prior", "curvature")
 """Entries of a `FitPlan` that a recipe would say."""
 
 
-Refits = Annotated[int | Literal["kinds"] | None, BeforeValidator(lambda value: 0 if value == "none" else value)]
+def _members(value: Any) -> Any:
+    """ "none" as 0; another word than "kinds" is refused."""
+    if isinstance(value, str) and value not in (KINDS, "none"):
+        raise ValueError(f"{value!r} must be {KINDS}, none or a number of members")
+    return 0 if value == "none" else value
+
+
+Refits = Annotated[int | Literal["kinds"] | None, BeforeValidator(_members)]
 """How many members are fitted to bootstrap samples; or "kinds"; "none" is 0."""
 
 
@@ -162,7 +169,7 @@ class FitPlan:
         if given and self.recipe == AUTO:
             object.__setattr__(self, "recipe", OWN_RECIPE)
         if self.recipe not in (AUTO, OWN_RECIPE):
-            find_recipe(self.recipe)
+            find_recipe(self.recipe, also=(AUTO,))
             if given:
                 raise InputError(f"recipe {self.recipe!r} says what {given[0]} is; leave one of them out.")
         if self.kind not in MODELS:
@@ -172,11 +179,11 @@ class FitPlan:
         wanted = len(MODELS[self.kind][1])
         if self.lipschitz is not None and len(self.lipschitz) != wanted:
             raise InputError(f"lipschitz: a {self.kind} model takes {wanted} limit{'s' if wanted > 1 else ''}.")
-        object.__setattr__(self, "refits", self._members())
+        object.__setattr__(self, "refits", self._chosen_members())
         if self.subject_effect is None:
             object.__setattr__(self, "subject_effect", AUTO if self.recipe == AUTO else False)
 
-    def _members(self) -> int | str:
+    def _chosen_members(self) -> int | str:
         """How many refits there are, or "kinds"; refused where there are no kinds."""
         if self.refits is None:
             return KINDS if self.recipe == AUTO else 0
@@ -373,10 +380,7 @@ def _section(kind: type[Section], content: Any, name: str, folder: Path) -> Sect
     try:
         built = adapter(kind).validate_python(dict(content))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if part not in ("function-before", "str", "tuple"))
-        message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}.") from None
+        raise InputError(": ".join(filter(None, (where, *first_fault(error))))) from None
     for one in known:
         value = getattr(built, one.name)
         if isinstance(value, Path):

@@ -18,7 +18,7 @@ from ifonly.journal import Journal, alone
 from ifonly.models.checkpoint import CHECK, load_model
 from ifonly.progress import Tick
 from ifonly.study.plan import Study
-from ifonly.study.stages import NAMES, STAGES, Stage
+from ifonly.study.stages import NAMES, STAGES, Stage, refuse_unanswerable
 from ifonly.text.catalogue import say
 from ifonly.version import __version__
 
@@ -107,6 +107,8 @@ def run_study(study: Study, *, until: str | None = None, watch: Watch = lambda t
                 return StudyRun(study.folder, tuple(seconds), seconds, stopped=stage.name)
             why = _why(stage, study, _record(stage, study))
             if why is not None:
+                if stage.name == "fit":
+                    refuse_unanswerable(study)
                 seconds[stage.name] = _do(stage, study, why, clock)
             clock.finished(stage)
     return StudyRun(study.folder, tuple(seconds), seconds)

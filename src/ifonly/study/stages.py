@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ifonly.data.cohort import Cohort
+from ifonly.data.groups import make_groups
+from ifonly.data.scaling import Scaler
 from ifonly.data.store import (
     load_cohort,
     load_metadata,
@@ -239,6 +241,20 @@ def _card(study: Study, progress: Progress) -> None:
 
 def _split(study: Study, progress: Progress) -> None:
     store_split(study.folder / "data", study.folder / "split", study.split, overwrite=True)
+
+
+def refuse_unanswerable(study: Study) -> None:
+    """Refuse what the cohort and the summary would refuse, before a model is fitted for them for hours."""
+    cohort, asked = load_cohort(study.folder / "data"), study.cohort.episodes
+    named = cohort if isinstance(asked, str) else [cohort[id] for id in asked]
+    longest = max(named, key=len)
+    try:
+        study.query.reward.bind(cohort.schema, Scaler.fit(cohort))
+        study.query.constraints.automaton(longest, study.query.budget(len(longest)))
+        for name, edges in {**study.check.by, **study.outputs.by}.items():
+            make_groups(name, cohort.ids, cohort, edges)
+    except InputError as error:
+        raise InputError(f"study: {error}") from None
 
 
 def _fit(study: Study, progress: Progress) -> None:

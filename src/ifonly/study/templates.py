@@ -75,11 +75,14 @@ def query_text(schema: Schema | None = None) -> str:
     """A first query file; with a schema, its features and actions are named, and one of them is minimized."""
     text = _text("first_query.yaml")
     if schema is None:
-        return text.format(goal="# minimize: FEATURE", feature="FEATURE", about="")
+        return text.format(goal="# minimize: FEATURE", feature="FEATURE", about="", action=24, dose="fluids")
     features = [feature.name for feature in schema.dynamic]
     feature = _plain(DEFAULT_FEATURE if DEFAULT_FEATURE in features else features[0])
     about = f"\n# Features: {', '.join(features)}.\n# Actions: {_listed(schema.actions.labels)}."
-    return text.format(goal=f"minimize: {feature}", feature=feature, about=about)
+    dose = _plain(schema.actions.axes[0].name) if schema.actions.axes else "DOSE"
+    return text.format(
+        goal=f"minimize: {feature}", feature=feature, about=about, action=len(schema.actions) - 1, dose=dose
+    )
 
 
 def _listed(labels: Iterable[str]) -> str:

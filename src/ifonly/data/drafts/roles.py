@@ -22,6 +22,7 @@ from ifonly.data.drafts.names import (
 )
 from ifonly.data.drafts.readings import Reading
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.data.plain import did_you_mean
 from ifonly.data.times import EXAMPLES, require_known_form, require_one_kind
 from ifonly.errors import InputError
 
@@ -155,7 +156,9 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     named = [hints.episode, hints.step, hints.subject, *hints.actions]
     for column in named:
         if column is not None and column not in readings:
-            raise InputError(f"table: has no column {column!r}; found {list(readings)[:30]}.")
+            raise InputError(
+                f"table: has no column {column!r}; found {list(readings)[:30]}.{did_you_mean(column, readings)}"
+            )
     if hints.step and readings[hints.step].is_date:
         require_one_kind(readings[hints.step].texts)
     if hints.step and not readings[hints.step].values.size:

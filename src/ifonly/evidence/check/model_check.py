@@ -9,11 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ifonly.data.parsing import parse_json
+from ifonly.data.plain import read_plain
 from ifonly.errors import StoreError
 from ifonly.evidence.check.figures import CheckFigures
 from ifonly.evidence.check.thresholds import CheckThresholds, default_thresholds
-from ifonly.files import MOST_BYTES, require_ordinary, write_text_atomically
+from ifonly.files import write_text_atomically
 from ifonly.markup import html_text
 from ifonly.models.checkpoint import CHECK, read_metadata
 from ifonly.models.standing import HiddenSigns, Standing
@@ -159,13 +159,7 @@ class ModelCheck:
     @classmethod
     def load(cls, path: str | Path) -> ModelCheck:
         """Read what `save` wrote."""
-        require_ordinary(Path(path), most=MOST_BYTES)
-        try:
-            content = parse_json(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path}: cannot be read ({error}).") from None
-        except ValueError as error:
-            raise StoreError(f"{path}: not valid JSON ({error}); it may be cut off.") from None
+        content = read_plain(Path(path), is_json=True)
         try:
             return cls.from_dict(content)
         except StoreError as error:

@@ -11,10 +11,8 @@ from typing import Any
 
 import yaml
 
-from ifonly.data.parsing import MOST_BYTES_OF_YAML, parse_yaml
-from ifonly.data.plain import as_number, check_keys
-from ifonly.errors import InputError, StoreError
-from ifonly.files import require_ordinary
+from ifonly.data.plain import as_number, check_keys, read_plain
+from ifonly.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -111,13 +109,7 @@ def default_thresholds() -> CheckThresholds:
 
 def load_thresholds(path: str | Path) -> CheckThresholds:
     """The default limits with those of a YAML or JSON file in their place."""
-    try:
-        require_ordinary(Path(path), most=MOST_BYTES_OF_YAML)
-        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}).") from None
-    except ValueError as error:
-        raise StoreError(f"{path}: not valid YAML ({error}).") from None
+    content = read_plain(Path(path))
     return default_thresholds().changed({} if content is None else content, where=str(path))
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from effort import long
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,15 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "installed, and works" in done.stdout
+
+
+def test_the_hook_against_data_refuses_all_tables_but_those_that_are_kept() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    (hook,) = [hook for hook in hooks if hook["id"] == "no-data"]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    names = [*listed.stdout.split("\n"), "stays.csv.gz", "tests/data/stays.parquet", "runs/model.safetensors"]
+    refused = [name for name in names if re.search(hook["files"], name) and not re.search(hook["exclude"], name)]
+    assert refused == names[-3:]
 
 
 @pytest.fixture

@@ -134,6 +134,10 @@ def test_a_dataset_describes_itself_as_minari_and_d3rlpy_do():
     d3rlpy = SimpleNamespace(dataset_info=about, episodes=[SimpleNamespace(**same_length)])
     cohort = Cohort.from_logs(d3rlpy)
     assert (cohort.schema.actions.labels[-1], len(cohort[0])) == ("action 2", 3)
+    for shapes in ([(3, 8, 8)], [(2,), (2,)]):
+        pictures = SimpleNamespace(action_space=about.action_space, observation_signature=SimpleNamespace(shape=shapes))
+        with pytest.raises(InputError, match="a state is one row of numbers"):
+            Cohort.from_logs(SimpleNamespace(dataset_info=pictures, episodes=[]))
     about.action_space.name = "CONTINUOUS"
     with pytest.raises(InputError, match="continuous"):
         Cohort.from_logs(d3rlpy)

@@ -90,8 +90,13 @@ def _schema_of(log: Any) -> Schema:
             "the dataset's actions are continuous, and a search chooses among finitely many; cut them into levels "
             "first."
         )
-    (width,) = about.observation_signature.shape[0]
-    features = tuple(Feature(f"observation {i}", "dynamic") for i in range(width))
+    shapes = [tuple(shape) for shape in about.observation_signature.shape]
+    if len(shapes) != 1 or len(shapes[0]) != 1:
+        raise InputError(
+            f"the dataset's observations have the shapes {shapes}; a state is one row of numbers: choose the columns "
+            "that matter, and give them with a schema."
+        )
+    features = tuple(Feature(f"observation {i}", "dynamic") for i in range(shapes[0][0]))
     return Schema(features, ActionSpace.categories(f"action {i}" for i in range(about.action_size)))
 
 

@@ -25,8 +25,11 @@ import torch
 from ifonly.cli.drawing import progress_bars
 from ifonly.files import write_text_atomically
 from ifonly.progress import Tick
-from ifonly.testing.fuzz import Trial, trial
 from ifonly.version import __version__
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
+
+from trials import Trial, trial  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trials import drawn_problem
 
 from ifonly.bounds.taylor import can_expand
 from ifonly.problem import Problem
@@ -14,7 +15,6 @@ from ifonly.proofs.question import digest
 from ifonly.result import Result
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
-from ifonly.testing.fuzz import drawn_problem
 
 
 def loggable(count: int, start: int = 0) -> Iterator[tuple[int, Problem]]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from effort import some
 from logged import Log, log_of, loggable
+from trials import drawn_problem
 
 from ifonly.errors import InputError, StoreError, VerificationError
 from ifonly.models import Ensemble, LocationScale
@@ -29,7 +30,6 @@ from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.heuristics import Greedy
 from ifonly.search.solve import solve
 from ifonly.simulate import simulate_cohort
-from ifonly.testing.fuzz import drawn_problem
 from ifonly.testing.instances import random_ensemble, random_problem
 
 

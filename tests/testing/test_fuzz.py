@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trials
 from effort import some
+from trials import trial
 
 from ifonly.result import Result
-from ifonly.testing import fuzz
-from ifonly.testing.fuzz import trial
 
 TOOL = Path(__file__).parents[2] / "tools" / "fuzz.py"
 
@@ -31,19 +31,19 @@ def test_logs_of_outcomes_beyond_anything_recorded_hold() -> None:
 
 
 def test_a_wrong_answer_and_a_crash_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fuzz.solve
+    whole = trials.solve
 
     def worse(*args: object, **options: object) -> Result:
         result = whole(*args, **options)  # type: ignore[arg-type]
         return replace(result, outcome=result.outcome - 1e-3)
 
-    monkeypatch.setattr(fuzz, "solve", worse)
+    monkeypatch.setattr(trials, "solve", worse)
     assert "the optimum is" in trial(0).findings[0]
 
     def broken(*args: object, **options: object) -> Result:
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr(fuzz, "solve", broken)
+    monkeypatch.setattr(trials, "solve", broken)
     assert trial(0).findings == ("RuntimeError: no answer",)
 
 

@@ -2,7 +2,12 @@
 
 import csv
 import io
+import json
+import random
+import re
+import shutil
 import warnings
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ import polars as pl
 import pytest
 import yaml
 from crash_commands import invoke
-from effort import LONG
+from effort import LONG, some
 from unpainted_figures import leave_unpainted
 
 import ifonly
@@ -161,3 +166,65 @@ def test_the_server_shows_every_case(made: Path, tmp_path: Path) -> None:
     assert is_quiet(sheet)
     assert list(tmp_path.iterdir())
     assert all(path.name.startswith("notes.sqlite") for path in tmp_path.iterdir())
+
+
+ESCAPES = "\x1b]0;a\x07\x9b2J\rZ\u202e"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
+ASKED = ["solve", "--episodes", "cohort", "--model", "model", "--query", "query.yaml", "--only", "e1"]
+SHOWN: dict[str, list[list[str]]] = {
+    "model/model.json": [["info", "model"], ASKED],
+    "model/check.json": [["info", "model"], ASKED],
+    "run/run.json": [["info", "run"], ["summarize", "run", "--out", "summary"]],
+    "result.json": [["info", "result.json"], ["verify", "result.json", *ASKED[1:5]]],
+    "cohort/metadata.json": [["info", "cohort"]],
+    "behaviour/behaviour.json": [[*ASKED, "--behaviour", "behaviour"]],
+    "schema.yaml": [["import", "table.csv", "--schema", "schema.yaml", "--out", "new"]],
+    "study.yaml": [["run", "study.yaml", "--dry-run"]],
+    "query.yaml": [ASKED],
+}
+"""Documents of others, and commands that show something of them."""
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any, bool]]:
+    """Every text and every key of a document: what holds it, where, and whether it is the key."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        if isinstance(value, dict):
+            yield value, key, True
+        if isinstance(value[key], str):
+            yield value, key, False
+        yield from places(value[key])
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_terminal_obeys_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever text of a document holds signs that terminals obey, no output does; and a traceback is none."""
+    corpus = Path(__file__).parent / "corpus"
+    read = yaml.safe_load if name.endswith(".yaml") else json.loads
+    text = (corpus / name).read_text().replace('"finished"', '"running"')  # the corpus has no table of the run
+    draw = random.Random(5)
+    for number in draw.sample(range(count := len(list(places(read(text))))), min(count, some(100, one_in=10))):
+        content = read(text)
+        holder, key, is_key = list(places(content))[number]
+        if is_key:
+            holder[ESCAPES] = holder[key]
+        else:
+            holder[key] += ESCAPES
+        folder = tmp_path / str(number)
+        shutil.copytree(corpus, folder)
+        write = yaml.safe_dump if name.endswith(".yaml") else json.dumps
+        (folder / name).write_text(write(content))
+        monkeypatch.chdir(folder)
+        for arguments in SHOWN[name]:
+            _, output = invoke(arguments)
+            assert not OBEYED.search(output), (key, is_key, output)
+
+
+def test_a_finding_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(Path(__file__).parent / "corpus", tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    check = json.loads(Path("model/check.json").read_text())
+    check["findings"][0]["kind"] = "from tomorrow"
+    Path("model/check.json").write_text(json.dumps(check))
+    code, output = invoke(ASKED)
+    assert code == 0
+    assert "from tomorrow, of which this version of ifonly knows no more" in " ".join(output.split())

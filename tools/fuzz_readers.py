@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import polars as pl
 import yaml
@@ -169,6 +170,8 @@ WORDS = (
     "=1+1",
     "../..",
     "\ud83d\ude00",
+    "\x1b]0;a\x07\x9b2J\r",
+    "\u202ea",
     "1e400",
     "0x10",
     "-",
@@ -394,6 +397,9 @@ def _wrong(reader: Reader, folder: Path) -> str | None:
     except IfonlyError as error:
         if not 10 < len(str(error)) < LONGEST_MESSAGE:
             return f"a message of {len(str(error))} characters: {str(error)[:300]}"
+        unseen = {sign for sign in str(error) if category(sign) in ("Cc", "Cs") or sign == "\u202e"} - {"\n", "\t"}
+        if unseen:
+            return f"a message that does something to a terminal, {unseen!r}: {str(error)[:300]!r}"
     except RecursionError as error:
         return f"{type(error).__name__}"
     except BaseException as error:

@@ -1,8 +1,25 @@
 """Everything that ifonly raises on purpose; each message says what, where, why and what to do."""
 
+import re
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Signs that no one reads, and that terminals obey: they move, hide, colour or turn what is around them."""
+
+
+def visible(text: str) -> str:
+    r"""The text with signs that terminals obey written out: much of what is shown comes from files of others.
+
+    >>> visible("unit \x1b[2J")
+    'unit \\x1b[2J'
+    """
+    return _UNSEEN.sub(lambda sign: ascii(sign[0])[1:-1], text)
+
 
 class IfonlyError(Exception):
     """Base of all errors that ifonly raises on purpose."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class InputError(IfonlyError, ValueError):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from ifonly.errors import (
@@ -25,6 +26,7 @@ from ifonly.errors import (
     SettingError,
     StoreError,
     VerificationError,
+    visible,
 )
 from ifonly.files import check_writable, file_reason
 from ifonly.text.catalogue import say
@@ -56,6 +58,15 @@ EXIT_CODES = {
 }
 
 
+class PlainConsole(Console):
+    """Shows texts as they are: what terminals obey comes from here alone, and not from files that are shown."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """As always, with such signs written out."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
+
+
 class Output:
     """Where output goes: results to stdout, for people or as one JSON document; notes to stderr."""
 
@@ -66,7 +77,7 @@ class Output:
         """Write for people; with --json, write nothing."""
         if Output.as_json:
             return
-        console = Console(highlight=False)
+        console = PlainConsole(highlight=False)
         if not console.is_terminal:
             console.width = max(console.width, WIDTH_ELSEWHERE)
         for item in items:
@@ -89,7 +100,7 @@ class Output:
 
 def notes() -> Console:
     """The console for progress, notes and errors: stderr, so that stdout stays clean."""
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True, highlight=False)
 
 
 def note(label: str, message: object, *, style: str = "bold yellow") -> None:

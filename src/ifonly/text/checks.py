@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ifonly.text.catalogue import Message, say
+from ifonly.text.catalogue import Message, catalogue, say
 
 if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourReport
@@ -46,8 +46,9 @@ ONLY_BY_VALUES = (
 
 
 def concern_message(kind: str) -> Message:
-    """What findings of a kind mean where they warn or fail, in a few words."""
-    return Message(f"concern.{kind}")
+    """What findings of a kind mean where they warn or fail, in a few words; files may hold kinds of other versions."""
+    code = f"concern.{kind}"
+    return Message(code) if code in catalogue() else Message("check.unknown concern", {"kind": kind})
 
 
 def concern_messages(kinds: Iterable[str]) -> list[Message]:

@@ -109,7 +109,7 @@ COMMANDS = (
         lambda f: ["behaviour", "--episodes", f / "whole", "--epochs", 1, "--out", f / "usual"],
         0,
     ),
-    Command("card", ("whole",), lambda f: ["card", f / "whole", "--out", f / "card"], 0),
+    Command("card", ("whole",), lambda f: ["card", "--episodes", f / "whole", "--out", f / "card"], 0),
     Command(
         "solve",
         ("whole", "fitted"),

@@ -77,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commands: list[list[Any]] = [
         ["import", folder / "table.csv", "--schema", folder / "schema.yaml", "--out", folder / "cohort"],
         *(fitting if LONG else []),
-        ["card", folder / "cohort", "--out", folder / "card"],
+        ["card", "--episodes", folder / "cohort", "--out", folder / "card"],
         ["cohort", *query, "--workers", 1, "--out", folder / "run"],
         ["summarize", folder / "run", "--by", f"static {ENDING}", *sources[:2], "--out", folder / "summary"],
         ["report", folder / "run", "--cases", 2, "--alternatives", 1],

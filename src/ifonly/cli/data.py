@@ -170,16 +170,16 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def card(
-    episodes: Annotated[Path, argument("COHORT", "A stored cohort of episodes.")],
+    episodes: options.Episodes,
     out: Annotated[
-        Path | None, option("FOLDER", "Where to write; replaces an earlier card.", default="COHORT/card")
+        Path | None, option("FOLDER", "Where to write; replaces an earlier card.", default="card, in the cohort")
     ] = None,
     grid: Annotated[
         Path | None,
         option(
             "FILE",
             "A table with one row per step that says which values were measured.",
-            default="COHORT/grid.parquet, where there is one",
+            default="grid.parquet of the cohort, where there is one",
         ),
     ] = None,
     model: Annotated[
@@ -206,9 +206,9 @@ def card(
     analysis: actions never taken, features hardly ever measured, too few subjects for the size of the model.
 
     Examples:
-    ifonly card data/sepsis
-    ifonly card data/mine --severity moisture --model models/mine --out cards/mine --json
-    ifonly card data/sepsis --outcome died@deaths.csv
+    ifonly card --episodes data/sepsis
+    ifonly card --episodes data/mine --severity moisture --model models/mine --out cards/mine --json
+    ifonly card --episodes data/sepsis --outcome died@deaths.csv
     """
     from ifonly.data.store import read_frame
     from ifonly.report.card import data_card

@@ -419,11 +419,28 @@ def test_seconds_of_computers_have_a_unit(parts):
     assert draft.columns.spacing == 7200 * parts
 
 
-def test_days_without_signs_are_refused_as_steps():
-    first = pl.date(2031, 1, 28) + pl.duration(days=pl.col("hour") // 2)
-    frame = LOG.with_columns(date=first.dt.strftime("%Y%m%d").cast(pl.Int64)).drop("hour")
+@pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_days_without_signs_are_refused_as_steps(form):
+    first = pl.datetime(2031, 1, 28) + pl.duration(hours=12 * pl.col("hour"))
+    frame = LOG.with_columns(date=first.dt.strftime(form).cast(pl.Int64)).drop("hour")
     with pytest.raises(InputError, match="'date' seems to hold days such as 20310131; write"):
         guess_schema(frame, HINTS)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m", "%Y%m%dT%H%M%S"])
+def test_times_in_other_forms_are_not_taken_for_episodes(form):
+    months = pl.datetime(2031, 1, 1).dt.offset_by(pl.format("{}mo", pl.col("hour") // 2))
+    frame = LOG.with_columns(time=months.dt.strftime(form), run=pl.int_range(LOG.height) // 6).drop("hour")
+    with pytest.raises(InputError, match="'time': seems to hold times or lengths of time in a form that is not read"):
+        guess_schema(frame, HINTS)
+
+
+@pytest.mark.parametrize("every", ["mo", "y"])
+def test_months_and_years_are_to_be_numbered(every):
+    starts = pl.date(2031, 1, 1).dt.offset_by(pl.format("{}{}", pl.col("hour") // 2, pl.lit(every)))
+    problems = guess_schema(LOG.with_columns(hour=starts).rename({"hour": "date"}), HINTS).problems
+    (gaps,) = [problem.text for problem in problems if problem.kind == "gaps in steps"]
+    assert "months and years have different lengths: number them" in gaps
 
 
 def test_ids_and_outcomes_are_no_features_and_values_with_units_are_told():

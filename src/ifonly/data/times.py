@@ -210,7 +210,7 @@ def require_one_kind(column: pl.Series) -> None:
 
 def require_known_form(column: pl.Series, *, is_time: bool) -> None:
     """Refuse what is a time, or looks like one that is not read: 5/1/31 8:00, 2031-05-01 8:00 CET or 04:00:00."""
-    alike = column.str.contains(r"\d[:/]\d").sum()
+    alike = column.str.contains(r"\d[:/]\d|^\s*\d{4}-\d\d\s*$|^\s*\d{8}[T ]\d{4}").sum()
     if is_time or 2 * alike > len(column):
         raise InputError(
             f"column {column.name!r}: seems to hold times or lengths of time in a form that is not read; write times "

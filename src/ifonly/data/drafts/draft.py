@@ -17,7 +17,7 @@ from ifonly.data.drafts.guesses import FeatureGuess, guess_feature, guess_labels
 from ifonly.data.drafts.made_of import made_of_others
 from ifonly.data.drafts.names import ACTION_WORDS
 from ifonly.data.drafts.readings import Reading, read_columns
-from ifonly.data.drafts.roles import Hints, Roles, Steps, find_roles, words
+from ifonly.data.drafts.roles import REGULAR, Hints, Roles, Steps, find_roles, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
 from ifonly.data.schema import Feature, Schema
 from ifonly.data.text_tables import MISSING_WORDS
@@ -27,6 +27,9 @@ from ifonly.records import to_plain
 
 FEW_USES = 10
 """Actions taken less often than this are rare: too few to learn their effect."""
+
+DAY, CALENDAR = 86400.0, ((28, 31), (365, 366))
+"""Seconds of a day, and how many days months and years have."""
 
 ONE_SIDED = 0.9
 """An action taken in more than this share of all steps leaves little to compare it with."""
@@ -117,6 +120,9 @@ def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: Reading) -> Itera
         return
     usual = Duration.of_seconds(steps.spacing) if column.is_date else f"{steps.spacing:g}"
     remedy = "; or say how far times may be off, `within` under `table`" if column.is_date else ""
+    days = steps.differences.drop_nulls().to_numpy() / DAY
+    if column.is_date and any(((low <= days) & (days <= high)).mean() >= REGULAR for low, high in CALENDAR):
+        remedy = "; months and years have different lengths: number them, and name that column, --column step=NAME"
     uneven = steps.is_uneven & (steps.differences != 0)
     owner = pl.Series(np.repeat(np.arange(len(lengths)), lengths - 1))
     if episodes := int(owner.filter(uneven.fill_null(False)).n_unique()):

@@ -47,8 +47,8 @@ EXACTLY = 1e-6
 FEW_WRONG = 0.05
 """Share of cells that may be missing or wrong in a column of ids or steps: such mistakes are listed."""
 
-DAYS = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
-"""Days without signs between year, month and day: as numbers they would be uneven at the ends of months."""
+DAYS = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{4}|\d{6})?$"
+"""Days and times without signs between their parts: as numbers they would be uneven at the ends of months and days."""
 
 REGULAR = 0.5
 """Share of steps that must be equally far apart for a pair of columns to be taken unasked."""
@@ -175,7 +175,7 @@ def find_roles(readings: Mapping[str, Reading], hints: Hints) -> Roles:
     if readings[step].is_date:
         require_one_kind(readings[step].texts)
     if readings[step].texts.drop_nulls().str.contains(DAYS).all():
-        raise InputError(f"table: column {step!r} seems to hold days such as 20310131; write them as 2031-01-31.")
+        raise InputError(f"table: column {step!r} seems to hold days such as 20310131; write them as {EXAMPLES}.")
     taken |= {episode, step}
     subject = hints.subject or _subject(readings, episode, taken)
     taken |= {subject} if subject else set()

@@ -284,8 +284,8 @@ def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel)
     given = models if isinstance(models, Sequence) else getattr(models, "members", None)
     if not given:
         raise InputError(
-            "ensemble problem: a single model has no refits; give a list of at least one model, or an ensemble "
-            "(fit_ensemble, `ifonly fit --ensemble 20`)."
+            "ensemble problem: a single model has no refits and no members of other kinds beside it; fit some "
+            "(`ifonly fit --ensemble kinds` or `ifonly fit --ensemble 20`), or give a list of models."
         )
     members = list(given)
     for number, model in enumerate(members):

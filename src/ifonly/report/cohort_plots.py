@@ -47,6 +47,7 @@ _VISIBLE = 0.05
 def plot_improvement_by_budget(summary: RunSummary) -> Figure:
     """Average improvement against the number of changes allowed, with 95 % intervals, as the paper's fig. 3a."""
     frame = summary.by_budget
+    _require_improvements(summary.by_horizon, "by budget")
     if frame.is_empty():
         raise InputError(
             "improvement by budget: no episode has an answer for every budget; solve with branch and bound, which "

@@ -60,7 +60,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run, its format and version checked."""
     source = folder / MANIFEST
     if not source.exists():
-        raise StoreError(f"{folder} holds no {MANIFEST}, so it is no run that `solve_cohort` wrote.")
+        lacking = f"holds no {MANIFEST}, so it is no run" if folder.exists() else "does not exist; expected a run"
+        raise StoreError(f"{folder} {lacking} that `ifonly cohort` wrote.")
     content = read_plain(source, expected=DAMAGED, folder=folder)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{source}: is not the manifest of a run.")

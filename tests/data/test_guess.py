@@ -322,6 +322,18 @@ def test_a_switch_in_words_is_about_its_yes(words, base):
     assert labels.labels == (base, *(word for word in words if word != base))
 
 
+def test_words_are_told_by_what_they_are_compared_with():
+    rows = pl.int_range(LOG.height)
+    sex = pl.when(rows // 6 % 3 == 0).then(pl.lit("M")).otherwise(pl.lit("F"))
+    drug = pl.when(rows % 2 == 0).then(pl.lit("A")).otherwise(pl.lit("B"))
+    reasons = {
+        guess.feature.name: guess.kind_reason
+        for guess in guess_schema(LOG.with_columns(sex=sex, drug=drug), HINTS).features
+    }
+    assert reasons["sex = M"] == "a word per episode; compared with the most frequent of 2"
+    assert "its name speaks of a treatment" in reasons["drug = B"]
+
+
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_problems_are_found_and_import_agrees(tmp_path, kind):
     """Each problem is named, counted and placed; import refuses the table exactly where the draft says so."""

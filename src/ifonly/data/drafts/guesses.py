@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from ifonly.data.drafts.names import ID_WORDS, OUTCOME_WORDS, OUTSIDE_WORDS
+from ifonly.data.drafts.names import ACTION_WORDS, ID_WORDS, OUTCOME_WORDS, OUTSIDE_WORDS, TREATMENT_NAMES
 from ifonly.data.drafts.ranges import hard_range
 from ifonly.data.drafts.readings import Reading
 from ifonly.data.drafts.roles import is_constant_within, looks_like_dose, words
@@ -104,12 +104,15 @@ def guess_labels(reading: Reading, episodes: pl.Series) -> LabelGuess | None:
     if counts["episode"].min() < FEWEST_EPISODES:  # type: ignore[operator]
         return None
     found = counts.sort(["len", "word"], descending=[True, False])["word"].to_list()
-    if {word.casefold() for word in found} in SWITCHES:
+    is_switch = {word.casefold() for word in found} in SWITCHES
+    if is_switch:
         found.sort(key=lambda word: word.casefold() not in NO)
     fixed = is_constant_within(reading.texts, episodes)
     kind: Kind = "static" if fixed else "contextual"
     why = "a word per episode" if fixed else "a word per step; check that no action changes it"
-    reason = f"{why}; compared with {'no' if found[0].casefold() in NO else f'the most frequent of {len(found)}'}"
+    if not fixed and set(words(reading.name)) & {*ACTION_WORDS, *TREATMENT_NAMES}:
+        why = "its name speaks of a treatment: if it is one, make one column of it and the action"
+    reason = f"{why}; compared with {'no' if is_switch else f'the most frequent of {len(found)}'}"
     try:
         column = LabelColumn(reading.name, tuple(found))
         features = [Feature(name, kind, scaling="none", plausible=(0.0, 1.0)) for name in column.features]

@@ -33,6 +33,7 @@ ID_WORDS = ("id", "mrn", "pid", "uid", "guid", "zip")
 OUTCOME_WORDS = (
     *("died", "death", "dead", "mortality", "outcome", "survived", "survival", "failed", "failure", "target"),
     *("expired", "deceased", "alive", "los", "disposition"),
+    *("churned", "relapsed", "readmitted", "defaulted", "graduated"),
 )
 """Known only afterwards: as features they would leak the outcome."""
 

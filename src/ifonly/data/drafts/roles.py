@@ -203,7 +203,8 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "
-            "step, and steps count 0, 1, 2, ... within each episode, or are hours or times at equal distances."
+            "step, and steps count 0, 1, 2, ... within each episode, or are hours or times at equal distances; where "
+            "one long log has no episodes, add a column that cuts it into some, such as the day."
         )
     return best
 

@@ -10,6 +10,8 @@ import pytest
 from effort import some
 from made_tables import failed, made_row, made_table
 
+from ifonly.data.cohort import Cohort
+from ifonly.data.episode import Episode
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
 from ifonly.errors import InputError
 from ifonly.intervals import share_interval
@@ -22,6 +24,7 @@ from ifonly.report.patterns import (
     cohort_patterns,
     pattern_rows,
     patterns_by_episode,
+    subgroups_of,
 )
 from ifonly.report.summary import summarize
 from ifonly.report.tables import summary_tables
@@ -168,6 +171,32 @@ def test_the_last_window_ends_with_the_longest_episode() -> None:
     rows = [made_row(n, horizon=5, changed_steps=(4,)) for n in range(6)]
     found = changes_of(made_table(*rows), schema_of(ActionSpace.product(Axis("fluids", "mL", (0, 80)))))
     assert found.select("since", "until").unique().rows() == [(16.0, 20.0)]
+
+
+def test_pages_group_by_what_is_known_of_subjects_in_words() -> None:
+    static = [
+        Feature("gender", "static", unit="1 = female"),
+        Feature("readmission", "static", unit="1 = yes"),
+        Feature("site", "static"),
+    ]
+    space = ActionSpace.product(Axis("fluids", "mL", (0, 80)))
+    schema = Schema((Feature("x", "dynamic"), *static), space, step_length=4, step_unit="h")
+    known = [[n % 2, n % 3 == 0, 1.0] for n in range(36)]
+    nothing = {"states": np.zeros((2, 1)), "actions": [0, 0]}
+    cohort = Cohort.from_episodes(
+        Episode(f"patient-{n:05d}", schema, subject=f"subject-{n:05d}", context=np.tile(one, (2, 1)), **nothing)
+        for n, one in enumerate(known)
+    )
+    assert subgroups_of(cohort) == ["gender", "readmission"], "everybody is of one site"
+    table = made_table(*(made_row(n, horizon=2) for n in range(36)))
+    found = cohort_patterns(table, schema, by=subgroups_of(cohort), values=cohort)
+    named = found.filter(pl.col("by").is_in(["gender", "readmission"])).select("by", "group", "of")
+    assert named.rows() == [
+        ("gender", "not female", 18),
+        ("gender", "female", 18),
+        ("readmission", "no", 24),
+        ("readmission", "yes", 12),
+    ]
 
 
 def test_summaries_have_patterns_and_each_case_its_own() -> None:

@@ -29,6 +29,22 @@ def case(page: Any, home: str, longest: str) -> Any:
     return page
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (768, 1024)])
+def test_claim_changes_badge_course_and_all_doses_are_on_the_first_screen(
+    page: Any, home: str, longest: str, width: int, height: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": height})
+    open_case(page, home, longest)
+    parts = [".headline", ".change-lines", ".badge", ".board .chart", ".lanes"]
+    below = """(parts) => parts.filter((part) => {
+        const { top, bottom } = document.querySelector(part).getBoundingClientRect();
+        return top < 0 || bottom > innerHeight || bottom <= top;
+    })"""
+    assert page.evaluate(below, parts) == []
+    clipped = "[...document.querySelectorAll('.lanes .cell')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    assert page.evaluate(clipped) == 0, "every dose can be read"
+
+
 def test_all_courses_stand_side_by_side_with_the_price_of_rules(case: Any, home: str, longest: str) -> None:
     first = case.request.get(f"{home}/api/case?episode={longest}").json()["answer"]
     expect(case.locator(".compare")).to_be_hidden()  # recorded and best alone are at the top

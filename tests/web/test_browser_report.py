@@ -167,11 +167,12 @@ def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:
     expect(shown.locator(".seal")).to_have_text("Not believable")
     expect(shown.locator(".badge .part.holds")).to_have_text(["proven best", "values plausible"])
     expect(shown.locator(".evidence-parts summary").first).to_have_text("How far to trust this: 3 warnings")
-    expect(shown.locator(".evidence-line")).to_contain_text("4 of 5 refits agree")
+    expect(shown.locator(".evidence-line")).to_have_text(re.compile(r"^Not to be believed: the model failed[^.]*\.$"))
     expect(shown.locator(".refits-chart")).to_have_count(0)  # nothing is drawn before somebody asks
     shown.get_by_text("How far to trust this").click()
     expect(shown.locator(".refits-chart .point")).to_have_count(6)  # every refit, and the model
     expect(shown.get_by_role("img", name="the refits lie between 1 higher and 7.25 lower")).to_be_visible()
+    expect(shown.locator(".evidence-parts")).to_contain_text("Model check: fail; 4 of 5 refits agree")
     shown.get_by_text("Each of them as a table").click()
     expect(shown.locator(".refits-table tbody tr")).to_have_count(5)
     expect(shown.locator(".support li").last).to_contain_text("beyond the data At hour 8")
@@ -250,7 +251,7 @@ def test_changes_are_told_in_words_first(page: Any) -> None:
 def test_that_nothing_warns_is_no_proof(page: Any) -> None:
     told = page.evaluate("""() => [[], [{code: 'page.none', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
-        const said = {refits: [], gains: null, support: null};
+        const said = {refits: [], gains: null, support: null, statement: {code: 'page.none', values: {}}};
         for (const part of ['gain', 'sensitivity', 'organs', 'calibration', 'coupling']) said[part] = [];
         const answer = {result: {evidence: {refits: null}}};
         const evidence = {examined: true, warnings, ...said};
@@ -310,13 +311,14 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
         window.printed = {
             cases: shown('.report-case').length, charts: shown('.report-case .board .main-svg').length,
             controls: shown('.controls').length, warnings: shown('.evidence .print-only li').length,
+            told: shown('.evidence p.print-only').map((one) => one.textContent.includes('4 of 5 refits agree')),
             wide: shown('.board').filter((one) => one.getBoundingClientRect().width > width + 1).length,
         };
     })""")
     page.pdf()  # without a window there is no other way to print
     printed = page.evaluate("window.printed")
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
-    assert printed == {"cases": 4, "controls": 0, "warnings": 3, "wide": 0}
+    assert printed == {"cases": 4, "controls": 0, "warnings": 3, "told": [True], "wide": 0}
     expect(page.locator(".report-case:visible")).to_have_count(0)  # and the screen is as it was
 
 

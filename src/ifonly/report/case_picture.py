@@ -14,8 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from ifonly.report.cases import Case, Course
+from ifonly.report.cases.case import CaseAnswer
 from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.text.catalogue import say
+from ifonly.text.evidence import members_message
 
 COLUMNS = 3
 _PANEL = (4.0, 2.1)
@@ -194,13 +196,20 @@ def _statement(case: Case) -> str:
     found = say("picture.no answer") if case.answer is None else str(case.answer.claim.statement)
     caution = "" if case.model.caution is None else str(case.model.caution)
     marks = say("picture.origins") if any(feature.origins for feature in case.features) else ""
-    bands = () if case.answer is None else case.answer.bands
-    band = say("picture.band many" if bands[0].many else "picture.band", refits=bands[0].refits) if bands else ""
+    band = "" if case.answer is None else _band_words(case.answer)
     thin = [score.feature for score in case.observed.scores]
     scores = say("picture.organs", scores=thin) if thin else ""
     return " ".join(
         part for part in (caution, found, str(case.evidence.statement), marks, scores, band, say("picture.cut")) if part
     )
+
+
+def _band_words(answer: CaseAnswer) -> str:
+    if not answer.bands:
+        return ""
+    members = members_message(answer.result.evidence.refits)
+    band = answer.bands[0]
+    return say("picture.band many" if band.many else "picture.band", refits=band.refits, members=members)
 
 
 def _write_head(figure: Figure, case: Case, lines: Sequence[DrawnCourse], said: Sequence[str], height: float) -> None:

@@ -16,7 +16,7 @@ from ifonly.progress import Progress, silent
 from ifonly.report.cases import Case, OpenedRun, cases_of_run, open_run
 from ifonly.report.cases.page import cases_html
 from ifonly.report.deidentify import Deidentifier
-from ifonly.report.patterns import pattern_rows
+from ifonly.report.patterns import pattern_rows, subgroups_of
 from ifonly.report.summary import INTERESTING, RunSummary, summarize
 from ifonly.result import Result, Status, Verdict
 from ifonly.result.table import with_results
@@ -109,6 +109,8 @@ def write_report(
 def _summary(opened: OpenedRun, table: pl.DataFrame, settings: ReportSettings) -> RunSummary:
     chosen: dict[str, Any] = {
         "schema": opened.cohort.schema,
+        "by": subgroups_of(opened.cohort),
+        "values": opened.cohort,
         "threshold": settings.threshold,
         "abstain": settings.abstain,
     }

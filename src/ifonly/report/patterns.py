@@ -13,13 +13,14 @@ import numpy as np
 import polars as pl
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.groups import UNKNOWN, make_groups
+from ifonly.data.groups import UNKNOWN, cohort_values, make_groups
 from ifonly.data.plain import check_whole
 from ifonly.data.schema import Schema, unit_of_time
 from ifonly.intervals import share_interval
 from ifonly.report.improvements import By, source_of_groups
 from ifonly.result import Verdict
 from ifonly.result.table import FAILED
+from ifonly.text.catalogue import say
 from ifonly.text.summaries import pattern_message
 
 SMALLEST_CELL = 5
@@ -137,6 +138,24 @@ def cohort_patterns(
     return _with_shares(_ordered(_discreet(cells, smallest_cell))).with_columns(unit=pl.lit(unit_of_time(schema)))
 
 
+def subgroups_of(cohort: Cohort) -> list[str]:
+    """What pages group by without being asked: the static features that tell subjects apart."""
+    values, taken = cohort_values(cohort), (ALL, SEVERITY)
+    names = [feature.name for feature in cohort.schema.features if feature.kind == "static"]
+    return [name for name in names if name not in taken and values[name].n_unique() > 1]
+
+
+def _answers_of(name: str, values: Cohort | pl.DataFrame | None) -> dict[str, str]:
+    """Words for the groups of a feature that is 0 or 1, where its unit says what they mean."""
+    features = values.schema.features if isinstance(values, Cohort) else ()
+    unit = next((feature.unit for feature in features if feature.name == name), "")
+    one, sign, means = unit.partition("=")
+    if not sign or one.strip() != "1":
+        return {}
+    yes = means.strip()
+    return {"0": say("page.no") if yes == say("page.yes") else say("pattern.not", answer=yes), "1": yes}
+
+
 def _members(answers: pl.DataFrame, by: By, values: Cohort | pl.DataFrame | None) -> pl.DataFrame:
     """episode, subject, by, group: the groups that each answer belongs to, in the order of groupings and groups."""
     who = answers.select("episode", "subject")
@@ -149,8 +168,10 @@ def _members(answers: pl.DataFrame, by: By, values: Cohort | pl.DataFrame | None
     groupings = by if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
     for name, edges in groupings.items():
         found = make_groups(name, who["episode"].to_list(), source_of_groups(name, answers, values), edges)
-        places = {group: number for number, group in enumerate(found.order)}
-        grouped = who.with_columns(by=pl.lit(name), group=pl.Series(found.of_episode, dtype=pl.String))
+        words = _answers_of(name, values)
+        places = {words.get(group, group): number for number, group in enumerate(found.order)}
+        groups = pl.Series([words.get(group, group) for group in found.of_episode], dtype=pl.String)
+        grouped = who.with_columns(by=pl.lit(name), group=groups)
         parts.append(grouped.sort(pl.col("group").replace_strict(places, default=None)))
     return pl.concat(parts)
 

@@ -155,12 +155,12 @@ def warning_message(warning: EvidenceWarning, evidence: Evidence, schema: Schema
         assert evidence.check is not None
         return Message(f"{code}.{evidence.check.verdict}", {"reasons": concern_messages(evidence.check.findings)})
     if warning.code == "refits disagree":  # the statement says how many
-        return Message(code, {"members": _members(evidence.refits)})
+        return Message(code, {"members": members_message(evidence.refits)})
     if warning.code == "refits change other steps":
         steps = [
             Message(f"{code}.step", {**step, "when": moment(schema, step["step"])}) for step in warning.values["steps"]
         ]
-        return Message(code, {"steps": steps, "members": _members(evidence.refits)})
+        return Message(code, {"steps": steps, "members": members_message(evidence.refits)})
     if warning.code == "beyond the data":
         return Message("support.beyond", {"steps": len(warning.values["steps"])})
     if warning.code == "leaves plausible ranges":
@@ -193,17 +193,18 @@ def agreeing_message(refits: Agreement) -> Message:
     """Under how many refits the changes help."""
     if refits.count == 1:
         return Message(f"refits.the only one {'agrees' if refits.helping else 'disagrees'}")
-    return Message("refits.agree", {"helping": refits.helping, "refits": refits.count, "members": _members(refits)})
+    values = {"helping": refits.helping, "refits": refits.count, "members": members_message(refits)}
+    return Message("refits.agree", values)
 
 
-def _members(refits: Agreement | None) -> Message:
+def members_message(refits: Agreement | None) -> Message:
     """What its members are called."""
     return Message(f"members.{'kinds' if refits is not None and refits.of_kinds else 'refits'}")
 
 
 def refit_messages(refits: Agreement, schema: Schema, query: Query) -> tuple[Message, ...]:
     """How much the refits gain, and at which steps they would act alike; the statement says how many agree."""
-    told, whose = [_gains(refits, query)], {"members": _members(refits)}
+    told, whose = [_gains(refits, query)], {"members": members_message(refits)}
     if broken := int(np.isinf(refits.improvements).sum()):
         told.append(Message("refits.broken", {"broken": broken, "refits": refits.count, **whose}))
     for step in refits.steps or ():
@@ -226,7 +227,7 @@ def _gains(refits: Agreement, query: Query) -> Message:
     shown, moved = query.reward.show(0.0), moves(query)
     counted = Message("refits.counted", {"cost": f"{query.change_cost:g}"}) if query.change_cost else ""
     values: dict[str, Any] = {"label": shown.label, "median": moved(refits.median), "counted": counted}
-    values["members"] = _members(refits)
+    values["members"] = members_message(refits)
     if refits.count == 1:
         return Message("refits.one", values)
     low, high = refits.spread

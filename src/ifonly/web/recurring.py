@@ -9,7 +9,7 @@ import polars as pl
 
 from ifonly.data.cohort import Cohort
 from ifonly.records import from_plain, to_plain
-from ifonly.report.patterns import SMALLEST_CELL, cohort_patterns, pattern_rows
+from ifonly.report.patterns import SMALLEST_CELL, cohort_patterns, pattern_rows, subgroups_of
 from ifonly.result import Verdict
 from ifonly.text.catalogue import Message
 
@@ -64,7 +64,8 @@ class Patterns:
         if table is None:
             return cls(SMALLEST_CELL, ())
         believed = table.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
-        rows = pattern_rows(cohort_patterns(believed, cohort.schema))
+        found = cohort_patterns(believed, cohort.schema, by=subgroups_of(cohort), values=cohort)
+        rows = pattern_rows(found)
         return cls(SMALLEST_CELL, tuple(from_plain(Pattern, to_plain(row), what="pattern") for row in rows))
 
     def among(self, named: Sequence[str]) -> list[Pattern]:

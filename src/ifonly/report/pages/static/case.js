@@ -82,8 +82,9 @@
       this.evidenceLine = el("p", { class: "evidence-line" });
       this.evidenceParts = el("details", { class: "evidence-parts" }, el("summary", {}, ifonly.say("view.evidence")), el("div", {}));
       this.evidenceParts.addEventListener("toggle", () => this.fillEvidence());
-      this.warnings = el("ul", { class: "print-only" });  // on paper nothing can be unfolded
-      this.places.evidence.append(this.evidenceLine, this.warnings);
+      this.told = el("p", { class: "print-only" });  // on paper nothing can be unfolded
+      this.warnings = el("ul", { class: "print-only" });
+      this.places.evidence.append(this.evidenceLine, this.told, this.warnings);
       this.places.parts.append(this.evidenceParts);
     }
 
@@ -107,8 +108,8 @@
       this.timeline.draw(this.case, this.view);
       this.compare.draw(this.case, this.view);
       this.drawAnswer();
-      if (this.told !== this.case) this.drawMethod();
-      this.told = this.case;
+      if (this.described !== this.case) this.drawMethod();
+      this.described = this.case;
       for (const one of this.places.values.querySelectorAll("details[open]")) one.fill();
       this.width = this.root.clientWidth;
     }
@@ -181,12 +182,13 @@
     drawTrust() {
       const { case: case_, places } = this;
       const { evidence } = case_;
-      const text = ifonly.sentence(evidence.statement);
-      const words = evidence.examined ? this.aboutAnswer(text) : text;
+      const { verdict, told } = ifonly.statementParts(evidence);
+      const words = evidence.examined ? this.aboutAnswer(verdict || told) : told;
       if (this.evidenceLine.textContent !== words) fill(this.evidenceLine, ...ifonly.withTerms(words));
       const warnings = ifonly.plural(evidence.warnings.length, "warning");
       ifonly.setText(this.evidenceParts.firstChild,
         evidence.warnings.length ? ifonly.say("view.evidence warned", { warnings }) : ifonly.say("view.evidence"));
+      ifonly.setText(this.told, verdict && told);
       fill(this.warnings, ...evidence.warnings.map((message) => el("li", {}, ifonly.sentence(message))));
       this.fillEvidence();
       const support = this.view.own && this.view.own.support;

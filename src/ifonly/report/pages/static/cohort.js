@@ -1,7 +1,7 @@
 // A table of cases, as the list and the report show it.
 (function (ifonly) {
   "use strict";
-  const { el } = ifonly;
+  const { el, fill } = ifonly;
 
   const COLUMNS = [
     { order: "episode", text: true }, { order: "steps" }, { order: "observed" }, { order: "best" },
@@ -93,15 +93,23 @@
       el("td", {}, say("pattern.interval", { share: ifonly.percent(share), low: ifonly.percent(low), high: ifonly.percent(high) })),
       el("td", {}, supported === null ? "\u2013" : say("pattern.of", { subjects: supported, of: subjects })),
     ];
-    const rows = patterns.flatMap((one) => [
+    const body = el("tbody", {});
+    const draw = (chosen) => fill(body, ...patterns.flatMap((one) => [
       el("tr", {}, el("th", { scope: "row" }, el("a", { href: address(one) }, ifonly.capital(say(one.said)))), cells(one)),
-      ...one.groups.map((group) => el("tr", { class: "within" }, el("th", { scope: "row" }, say("pattern.by", group)), cells(group))),
-    ]);
+      ...one.groups.filter(({ by }) => by === chosen).map((group) =>
+        el("tr", { class: "within" }, el("th", { scope: "row" }, say("pattern.by", group)), cells(group))),
+    ]));
+    const groupings = [...new Set(patterns.flatMap(({ groups }) => groups.map(({ by }) => by)))]
+      .sort((a, b) => (b === "severity") - (a === "severity"));
+    const choose = el("select", { on: { change: ({ target }) => draw(target.value) } },
+      groupings.map((by) => el("option", { value: by }, by)), el("option", { value: "" }, say("page.none")));
+    draw(choose.value);
     const titles = ["change", "subjects", "share", "supported"].map((name) => ifonly.capital(say(`pattern.${name}`)));
     return [el("details", { class: "patterns" }, el("summary", {}, say("pattern.title")),
       el("p", { class: "note" }, say("pattern.means", { smallest })),
+      groupings.length > 0 && el("label", { class: "row" }, say("pattern.by group"), choose),
       ifonly.wide(el("table", { class: "figures" },
-        el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))))];
+        el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), body)))];
   }
 
   /** What rows are sorted by. */

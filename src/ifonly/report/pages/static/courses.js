@@ -107,20 +107,18 @@
     return (isBest(case_, course) && case_.answer.bands.find((band) => band.feature === feature.name)) || null;
   }
 
-  /** What the band is, for the legend. */
-  function bandWords({ refits, many }) {
-    return ifonly.say(many ? "view.band many" : "view.band", { refits });
+  /** Every course that can be shown. */
+  function allCourses({ observed, answer }, more) {
+    return [
+      observed, ...more,
+      ...(answer ? [answer.best, ...answer.alternatives, ...answer.budgets.map((budget) => budget.course)] : []),
+    ].filter(Boolean);
   }
 
   /** Everything that a feature's axis must hold, whichever course is shown. */
   function within(case_, feature, more) {
-    const { answer } = case_;
-    const courses = [
-      case_.observed, ...more,
-      ...(answer ? [answer.best, ...answer.alternatives, ...answer.budgets.map((budget) => budget.course)] : []),
-    ];
-    const band = answer && bandOf(case_, feature, answer.best);
-    return courses.filter(Boolean).flatMap(
+    const band = case_.answer && bandOf(case_, feature, case_.answer.best);
+    return allCourses(case_, more).flatMap(
       (course) => [...valuesAlong(case_, feature, course), ...(organValues(feature, course) || [])],
     ).concat(band ? [...band.low, ...band.high] : []);
   }
@@ -133,6 +131,6 @@
 
   Object.assign(ifonly, {
     budgetOf, courseOf, firstView, courseName, isAnswer, isProven, outcomeName, isBest, rowsOf, primaryFeatures,
-    valuesAlong, seriesOf, bandOf, bandWords, within, stepsOf,
+    valuesAlong, seriesOf, bandOf, allCourses, within, stepsOf,
   });
 })((window.ifonly = window.ifonly || {}));

@@ -109,11 +109,19 @@
     return [el("p", {}, ifonly.sentence(summary)), details.length > 0 && list(details)];
   }
 
+  /** The statement as sentences: the verdict, "" where there is none, and what the parts say together. */
+  function statementParts({ statement }) {
+    const { verdict, told } = statement.code === "evidence.judged" ? statement.values : { told: statement };
+    return { verdict: verdict ? ifonly.sentence(verdict) : "", told: ifonly.sentence(told) };
+  }
+
   /** Everything that the sentence rests on; charts are drawn when the parts are in the page. `heading` makes titles. */
   function fillEvidence(place, case_, heading) {
     const { evidence, model, question, answer } = case_;
+    const { verdict, told } = statementParts(evidence);
     const part = (name, children) => el("section", {}, heading(ifonly.say(`evidence.${name}`)), children);
     place.replaceChildren(...[
+      verdict && el("p", {}, told),
       evidence.warnings.length && part("warnings", [list(evidence.warnings)]),
       evidence.examined && !evidence.warnings.length && paragraph("evidence.no proof", { class: "note" }),
       part("model", modelPart(model)),
@@ -139,5 +147,5 @@
       el("strong", {}, ifonly.say("page.caution")), ` ${ifonly.say(caution)}`);
   }
 
-  Object.assign(ifonly, { badge, fillEvidence, supportList, cautionBox });
+  Object.assign(ifonly, { badge, fillEvidence, membersOf, statementParts, supportList, cautionBox });
 })((window.ifonly = window.ifonly || {}));

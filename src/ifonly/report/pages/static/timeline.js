@@ -5,9 +5,15 @@
 
   // Widths of the board in pixels: of row labels, and the least of a column of doses or of named treatments.
   const SCREEN = { label: 204, doses: 46, names: 104 };
+  const PHONE = { ...SCREEN, label: 128 };
   const PAPER = { label: 150, doses: 32, names: 72 };
+  const AROUND = 18; // a dose: the edges of its cell, and an arrow
+  const NARROW = 480;
   const LEVELS = 6;
-  const LOW = 920; // pixels of a window in which a lower chart leaves room for the doses
+  // Lower charts leave room for the doses on the first screen, as the style sheet's lower lanes do.
+  const HEIGHTS = [["(max-height: 800px)", 120], ["(max-height: 920px), (max-width: 1099px)", 150]];
+  const HIGH = 250;
+  const SEVERAL = 180; // of one chart among several, and on paper
   const FEW = 4; // steps, of which there is nothing to choose
 
   /** Work that can wait: one piece after the other, between which the page answers; a later draw takes its place. */
@@ -195,18 +201,18 @@
       const { case: case_, board, options, rows } = this;
       const steps = ifonly.stepsOf(case_, this.view);
       const paper = isOnPaper();
-      const sizes = paper ? PAPER : SCREEN;
-      const column = Math.max(
-        case_.treatments.axes.length ? sizes.doses : sizes.names, (board.clientWidth - sizes.label) / steps.length,
-      );
+      const sizes = paper ? PAPER : board.clientWidth < NARROW ? PHONE : SCREEN;
+      const least = case_.treatments.axes.length ? sizes.doses : sizes.names;
+      const column = Math.max(paper ? 0 : this.doseWidth(), least, (board.clientWidth - sizes.label) / steps.length);
       const width = sizes.label + column * steps.length;
       // Paper does not scroll: a long course is made smaller instead.
       board.style.setProperty("zoom", paper && width > board.clientWidth ? String(board.clientWidth / width) : "1");
       const focused = document.activeElement?.dataset?.key;
       const scrolled = board.scrollLeft;
       const features = ifonly.primaryFeatures(case_);
-      const low = features.length > 1 || paper || window.innerHeight < LOW;
-      const height = low ? 180 : 250;
+      const height = paper ? SEVERAL : Math.min(
+        features.length > 1 ? SEVERAL : HIGH, ...HEIGHTS.filter(([media]) => window.matchMedia(media).matches).map(([, least]) => least),
+      );
       const edges = { l: sizes.label, r: 0, t: 14, b: 8 };
       const table = ifonly.lanesTable(case_, rows, {
         label: sizes.label, column, steps, onCell: options.onCell, marks: options.marks ? options.marks() : {},
@@ -231,6 +237,16 @@
       this.moment.markLanes();
       board.scrollLeft = scrolled;
       if (focused) board.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+    }
+
+    /** How wide a column must be for every dose of this case, also in the bold letters of a change. */
+    doseWidth() {
+      const { axes, actions } = this.case.treatments;
+      const taken = new Set(ifonly.allCourses(this.case, [this.view.own]).flatMap((course) => course.actions));
+      const pen = document.createElement("canvas").getContext("2d");
+      pen.font = `bold 13.6px ${getComputedStyle(document.body).fontFamily}`;
+      const widths = axes.flatMap(({ shown }, axis) => [...taken].map((one) => pen.measureText(shown[actions[one].levels[axis]]).width));
+      return AROUND + Math.ceil(Math.max(0, ...widths));
     }
 
     drawCharts() {
@@ -268,7 +284,9 @@
       const scored = case_.observed.scores.length > 0;
       const [band] = ifonly.primaryFeatures(case_).map((feature) => this.band(feature)).filter(Boolean);
       fill(this.marks,
-        band && key(el("span", { class: "band-sample", "aria-hidden": "true" }), ifonly.bandWords(band)),
+        band && key(el("span", { class: "band-sample", "aria-hidden": "true" }), ifonly.say(band.many ? "view.band many" : "view.band", {
+          refits: band.refits, members: ifonly.say(`members.${ifonly.membersOf(case_.answer)}`),
+        })),
         ...(known.size ? ["measured", "carried", "assumed"] : []).filter((origin) => known.has(origin))
           .map((origin) => key(ifonly.markSample(origin), ifonly.say(`origin.${origin}`))),
         scored && key(el("span", { class: "thin-sample", "aria-hidden": "true" }), ifonly.say("view.thin", {

@@ -16,6 +16,7 @@ from effort import LONG, long, some
 from moments import Disk
 from study.standins import without_drawing
 from unpainted_figures import leave_unpainted
+from writes import Write, tell_writes
 
 from ifonly.web.notes import Note, Notes
 
@@ -60,6 +61,35 @@ def test_a_command_that_was_killed_ends_as_if_it_were_not(
         assert found.keys() == expected.keys(), copy.name
         assert [name for name in found if found[name] != expected[name]] == [], copy.name
         (tmp_path / "world").rename(copy)
+
+
+@pytest.mark.parametrize("name", ["build", pytest.param("fit kinds", marks=long)])
+@pytest.mark.usefixtures("unpainted")
+def test_stopped_while_it_tidies_up_a_command_leaves_nothing(
+    name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of patients, above all."""
+    command = next(one for one in COMMANDS if one.name == name)
+    removed: list[Path] = []
+
+    def run(folder: Path, last: int) -> int:
+        def stop(write: Write) -> None:
+            if write.kind == "remove":
+                removed.append(write.path)
+                if len(removed) == last:
+                    raise KeyboardInterrupt
+
+        removed.clear()
+        start(command, world, folder)
+        with monkeypatch.context() as patch:
+            tell_writes(stop, folder, patch.setattr)
+            return invoke(command.arguments(folder))[0]
+
+    assert run(tmp_path / "whole", 0) == 0
+    assert run(tmp_path / "world", len(removed) - 5) == 130
+    _, said = invoke(command.arguments(tmp_path / "world"))
+    assert ALREADY_DONE in said
+    assert products(tmp_path / "world").keys() == products(tmp_path / "whole").keys()
 
 
 @contextmanager

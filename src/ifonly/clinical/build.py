@@ -110,6 +110,14 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
     return options.work or target.parent / f".{target.name}-work"
 
 
+def forget_finished(out: Path, options: BuildOptions) -> None:
+    """Remove what a build had read that was killed once its cohort was stored; what one under way reads is younger."""
+    stored, work = out / "build.json", working_folder(out, options)
+    kept = [path for path in work.rglob("*") if path.is_file()] if options.work is None and stored.is_file() else []
+    if kept and all(path.stat().st_mtime_ns <= stored.stat().st_mtime_ns for path in kept):
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def _from_events(source: str | Path | ClinicalSource, work: Path, options: BuildOptions, progress: Progress) -> Build:
     events = read_events(
         source, work, codes=options.codes, memory=options.memory, threads=options.threads, progress=progress

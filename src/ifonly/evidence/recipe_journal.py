@@ -75,10 +75,10 @@ class RecipeJournal:
 
 
 def forget_recipes(path: Path) -> None:
-    """Remove the journal at `path`, and models and training beside it, if there are any."""
-    path.unlink(missing_ok=True)
-    training_beside(path).unlink(missing_ok=True)
+    """Remove the journal at `path`, and before it models and training beside it, of which it tells."""
     shutil.rmtree(_models_beside(path), ignore_errors=True)
+    training_beside(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def training_beside(path: Path) -> Path:

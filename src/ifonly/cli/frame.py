@@ -216,9 +216,7 @@ def require_extra(extra: str, *packages: str, what: str) -> None:
     """Refuse in one sentence if packages that `what` needs are not installed."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise InputError(
-            f"{what} needs {', '.join(missing)}, which is not installed; install it: pip install 'ifonly[{extra}]'"
-        )
+        raise InputError(f"{what} needs {' and '.join(missing)}, not installed here: pip install 'ifonly[{extra}]'")
 
 
 @contextmanager

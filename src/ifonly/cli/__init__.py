@@ -32,12 +32,13 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            from pydantic import ValidationError
+            if error.__cause__ is not None:
+                from pydantic import ValidationError
 
-            from ifonly.records import first_fault
+                from ifonly.records import first_fault
 
-            if isinstance(error.__cause__, ValidationError):
-                error.message = first_fault(error.__cause__)[1]
+                if isinstance(error.__cause__, ValidationError):
+                    error.message = first_fault(error.__cause__)[1]
             raise
 
 

@@ -16,6 +16,7 @@ from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, note, require_extra, require_free
 from ifonly.cli.options import option
 from ifonly.errors import StoreError
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from ifonly.clinical.build import Build
@@ -120,7 +121,7 @@ def _telling_what_is_kept(work: Path, out: Path) -> Iterator[None]:
         yield
     except BaseException:
         if work.exists():
-            note("note", f"tables read so far are kept in {work}; the next build of {out} uses them.")
+            note("note", say("build.kept", work=work, out=out))
         raise
 
 
@@ -144,8 +145,8 @@ def _report(made: Build, card: Card, out: Path) -> None:
         str(summary),
         *(f"{axis.name}: {', '.join(map(axis.show, axis.levels))} {axis.unit}" for axis in axes),
         "",
-        *(["what these data cannot support:"] if warnings else []),
+        *([say("build.warnings")] if warnings else []),
         *(f"  - {text}" for text in warnings),
-        f"stored in {out}; look at {out / 'flow.png'} and {out / 'card' / 'card.html'}",
-        f"next: ifonly fit --episodes {out} --out models/{out.name}",
+        say("build.stored", out=out, flow=out / "flow.png", card=out / "card" / "card.html"),
+        say("next.fit", episodes=out, model=f"models/{out.name}"),
     )

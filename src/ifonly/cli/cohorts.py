@@ -20,6 +20,7 @@ from ifonly.cli.frame import ExitCode, Output, alarm, name_damaged, note, requir
 from ifonly.cli.options import flag, option
 from ifonly.cli.queries import QueryOptions
 from ifonly.progress import Tick
+from ifonly.text.catalogue import say
 
 
 def cohort(
@@ -92,11 +93,11 @@ def cohort(
                 progress=watch,
             )
     except KeyboardInterrupt:
-        done = [f"{tick.done:,} of {tick.total:,} episodes are finished and kept" for tick in reports]
-        alarm("interrupted", f"{(done or ['nothing was begun'])[0]} in {out}; give the same command to go on.")
+        done = [say("run.kept", done=tick.done, total=tick.total, out=out) for tick in reports]
+        alarm("interrupted", (done or [say("run.not begun", out=out)])[0])
         return ExitCode.INTERRUPTED
     if force and (out / "summary").exists():
-        note("note", f"{out / 'summary'} is about the run before; summarize again.")
+        note("note", say("run.old summary", summary=out / "summary"))
     return _deliver(run)
 
 
@@ -156,12 +157,11 @@ def _deliver(run: ifonly.Run) -> ExitCode:
         "model_check": None if run.check is None else run.check.verdict,
         "verdicts": dict(table["verdict"].drop_nulls().value_counts(sort=True).iter_rows()),
     }
-    Output().tell(
-        document, _figures(document), f"written: {run.folder / TABLE}", f"next: ifonly summarize {run.folder}"
-    )
+    closing = say("written", place=run.folder / TABLE), say("next.summarize", run=run.folder)
+    Output().tell(document, _figures(document), *closing)
     if failed:
-        more = f" (and {len(failed) - 1:,} more, with their reasons in the table)" if len(failed) > 1 else ""
-        alarm("error", f"{next(iter(failed.values()))}{more}")
+        first = next(iter(failed.values()))
+        alarm("error", first if len(failed) == 1 else say("run.more failures", first=first, count=len(failed) - 1))
     name_damaged(run.folder / ROWS, run.damaged_lines)
     if run.check is not None and run.check.failed:
         alarm("caution", caution_message(run.check))
@@ -173,18 +173,18 @@ def _figures(document: dict[str, Any]) -> Table:
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_row("episodes", f"{document['episodes']:,}")
+    table.add_row(say("run.episodes"), f"{document['episodes']:,}")
     for status, count in document["counts"].items():
         table.add_row(f"  {status}", f"{count:,}")
     if document["median_improvement"] is not None:
-        table.add_row("median improvement", f"{document['median_improvement']:.1%}")
+        table.add_row(say("run.median improvement"), f"{document['median_improvement']:.1%}")
     if document["seconds"]["median"] is not None:
-        table.add_row("median seconds", f"{document['seconds']['median']:.3g}")
-        table.add_row("seconds of all searches", f"{document['seconds']['total']:,.0f}")
+        table.add_row(say("run.median seconds"), f"{document['seconds']['median']:.3g}")
+        table.add_row(say("run.all seconds"), f"{document['seconds']['total']:,.0f}")
     if document["model_check"] is not None:
-        table.add_row("model check", document["model_check"])
+        table.add_row(say("run.model check"), document["model_check"])
     if document["verdicts"]:
-        table.add_row("evidence", "")
+        table.add_row(say("run.evidence"), "")
     for verdict, count in document["verdicts"].items():
         table.add_row(f"  {verdict}", f"{count:,}")
     return table

@@ -15,6 +15,7 @@ from ifonly.cli.frame import ExitCode, Output, note, require_free
 from ifonly.cli.options import argument, option
 from ifonly.errors import InputError, StoreError
 from ifonly.files import check_writable
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,18 +72,11 @@ def import_table(
 
     cohort, origin = _store(TableData(table, schema), out, force=force)
     if "read as" in origin:
-        note("note", f"{table.name} was read as {origin['read as']}.")
+        note("note", say("import.read as", table=table.name, form=origin["read as"]))
     if origin["first step of the table"] == 1:
-        note("note", "step 1 of the table is shown as step 0 everywhere.")
+        note("note", say("import.first step"))
     if carried := seemingly_carried(cohort):
-        first = carried[0]
-        note(
-            "note",
-            f"{', '.join(carried)}: most values exactly repeat the one before, as if carried forward where nothing was "
-            "measured; a model would learn that they never change. Say in the schema file which values were measured: "
-            f"`table: measured: {{{first}: COLUMN}}` with a column of 0 and 1 for each, or `measured: auto`, which "
-            "takes exact repeats for carried forward. If all were measured, leave it as it is.",
-        )
+        note("note", say("import.carried", names=", ".join(carried), entry=f"{{{carried[0]}: COLUMN}}"))
     return ExitCode.DONE
 
 
@@ -95,7 +89,7 @@ def _store(data: SimulatedData | TableData, out: Path, *, force: bool) -> tuple[
         cohort, origin = store_cohort(data, out, overwrite=force, progress=bars)
     summary = Overview.of(cohort)
     document = {"cohort": str(out), "provenance": origin, "summary": asdict(summary)}
-    Output().tell(document, str(summary), f"stored in {out}")
+    Output().tell(document, str(summary), say("stored", place=out))
     return cohort, origin
 
 
@@ -126,11 +120,10 @@ def split(
     Output().tell(
         {name: {"cohort": str(out / name), **count} for name, count in counts.items()},
         *(
-            f"{out / name}: {count['episodes']:,} episodes of {count['subjects']:,} subjects"
+            say("split.part", place=out / name, episodes=count["episodes"], subjects=count["subjects"])
             for name, count in counts.items()
         ),
-        f"next: ifonly fit --episodes {out / 'train'} --out MODEL, then ifonly check --model MODEL --episodes "
-        f"{out / 'test'}",
+        say("next.fit and check", train=out / "train", test=out / "test"),
     )
     return ExitCode.DONE
 
@@ -159,7 +152,7 @@ def pool(
     pooled = store_pool(sources, out)
     summary = Overview.of(pooled)
     document = {"cohort": str(out), "fingerprint": pooled.fingerprint(), "summary": asdict(summary)}
-    Output().tell(document, str(summary), f"stored in {out}")
+    Output().tell(document, str(summary), say("stored", place=out))
     return ExitCode.DONE
 
 
@@ -235,7 +228,7 @@ def card(
     Output().tell(
         found.to_dict() | {"folder": str(target), "files": written.files},
         *card_lines(found),
-        f"written: {target} ({', '.join(written.files)})",
+        say("written.files", place=target, files=", ".join(written.files)),
     )
     return ExitCode.DONE
 

@@ -176,7 +176,7 @@ def _guarded(command: Callable[..., ExitCode], *, about_values: bool, has_json: 
             place = "" if error.filename is None else f"{error.filename}: "
             code = _failed(f"{place}{file_reason(error)}.", ExitCode.BAD_INPUT)
         except KeyboardInterrupt:
-            code = _failed("nothing is left half-written.", ExitCode.INTERRUPTED, label="interrupted")
+            code = _failed(say("interrupted"), ExitCode.INTERRUPTED, label="interrupted")
         raise typer.Exit(code)
 
     run.__signature__ = signature  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from ifonly.cli.learning import member_lines_of
 from ifonly.cli.options import argument
 from ifonly.cli.solve import results_from, show_results
 from ifonly.errors import StoreError
+from ifonly.text.catalogue import say
 
 
 def info(
@@ -55,7 +56,7 @@ def _describe_cohort(folder: Path, output: Output) -> None:
             "schema_fingerprint": cohort.schema.fingerprint,
             "schema": cohort.schema.to_dict(),
         },
-        f"cohort, written by ifonly {metadata['ifonly']}",
+        say("info.cohort", version=metadata["ifonly"]),
         str(summary),
         f"episodes: {', '.join(cohort.ids[:5])}{', ...' if len(cohort) > 5 else ''}",
         f"actions: {_actions(cohort.schema)}",
@@ -87,10 +88,10 @@ def _describe_model(folder: Path, output: Output) -> None:
             "schema_fingerprint": model.schema.fingerprint,
             "schema": model.schema.to_dict(),
         },
-        f"{model.kind} model, written by ifonly {metadata['ifonly']}",
+        say("info.model", kind=model.kind, version=metadata["ifonly"]),
         f"settings: {_inline(model.settings())}",
-        f"exact Lipschitz norms of its networks: {_inline(norms) or 'none'}",
-        "not trained here" if report is None else str(report),
+        say("info.norms", norms=_inline(norms) or "none"),
+        say("info.not trained") if report is None else str(report),
         *member_lines_of(model),
         str(model_message(model.standing)),
         f"features: {', '.join(feature.name for feature in model.schema.dynamic)}; "
@@ -109,13 +110,13 @@ def _describe_run(folder: Path, output: Output) -> None:
     counts = ", ".join(f"{count:,} {status}" for status, count in run.counts.items()) or "none yet"
     output.tell(
         {"holds": "run", **manifest},
-        f"cohort run, written by ifonly {manifest['ifonly']}: {manifest['state']}",
-        f"{manifest['cohort']['episodes']:,} episodes; answered: {counts}",
+        say("info.run", version=manifest["ifonly"], state=manifest["state"]),
+        say("info.answered", episodes=manifest["cohort"]["episodes"], counts=counts),
         f"query: {_essentials(run.query)}",
         f"solver: {manifest['solver']['name']}",
         f"model: {manifest['model_fingerprint']}; cohort: {manifest['cohort']['fingerprint']}",
         str(model_message(run.check)),
-        f"next: ifonly summarize {folder}" if run.is_finished else "to resume, repeat the `ifonly cohort` command",
+        say("next.summarize", run=folder) if run.is_finished else say("next.resume"),
     )
 
 

@@ -20,6 +20,7 @@ from ifonly.cli.solve import check_plot_name
 from ifonly.errors import IfonlyError, InputError, SettingError, StoreError
 from ifonly.files import check_writable, write_text_atomically
 from ifonly.journal import damaged_lines
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from ifonly.evidence.check.measure import Groupings
@@ -213,7 +214,7 @@ def crossval(
         table = ifonly.cross_validate(template, cohort, plan, journal=journal, progress=bars)
     document = {"format": FORMAT, "version": VERSION, **table.to_dict()}
     write_text_atomically(out, json_format.dumps(document, indent=2, allow_nan=False) + "\n")
-    Output().tell(document, str(table), f"table written to {out}")
+    Output().tell(document, str(table), say("crossval.written", place=out))
     return ExitCode.DONE
 
 
@@ -312,14 +313,15 @@ def check(
         output.show(*trial_lines(found, trials))
     if save:
         found.save(model / CHECK)
-        output.show(f"kept in {model / CHECK}")
+        output.show(say("check.kept", place=model / CHECK))
         if found.verdict is Level.FAIL:
-            output.show("ifonly solve, cohort and serve now refuse this model, unless --allow-failed-model is given.")
+            output.show(say("check.refused"))
     if out is not None:
-        output.show(f"written: {out} ({', '.join(write_check(found, out, trials=trials).files)})")
+        files = ", ".join(write_check(found, out, trials=trials).files)
+        output.show(say("written.files", place=out, files=files))
     if report is not None:
         write_check_page(found, report, trials=trials)
-        output.show(f"written: {report}")
+        output.show(say("written", place=report))
     if training is not None:
         forget_trials(_trials_journal(model))
     return ExitCode.DONE if found.verdict in (Level.PASS, Level.WARN) else ExitCode.NOT_PASSED
@@ -391,5 +393,5 @@ def behaviour(
     with progress_bars() as bars:
         learned = store_behaviour(episodes, out, chosen, overwrite=force, progress=bars)
     document = {"out": str(out), "fingerprint": learned.fingerprint, "report": to_plain(learned.report)}
-    Output().tell(document, str(learned), f"written: {out}")
+    Output().tell(document, str(learned), say("written", place=out))
     return ExitCode.DONE

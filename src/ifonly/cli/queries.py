@@ -12,6 +12,7 @@ from ifonly.cli.frame import ExitCode, Output, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.errors import InputError, SettingError
 from ifonly.files import write_text_atomically
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from ifonly.rewards import Reward
@@ -126,10 +127,8 @@ def query(
     from ifonly.study.templates import query_text
 
     write_text_atomically(file, query_text(None if episodes is None else schema_of(episodes)))
-    next_step = f"next: ifonly solve --query {file} ..."
-    if episodes is None:
-        next_step = f"next: fill in what counts as better, then: ifonly solve --query {file} ..."
-    Output().tell({"file": str(file)}, f"written: {file}", next_step)
+    next_step = say("next.solve" if episodes is not None else "next.fill in", query=file)
+    Output().tell({"file": str(file)}, say("written", place=file), next_step)
     return ExitCode.DONE
 
 

@@ -14,6 +14,7 @@ from ifonly.cli.drawing import progress_bars
 from ifonly.cli.frame import ExitCode, Output, alarm, note, require_free
 from ifonly.cli.options import argument, flag, option
 from ifonly.files import atomic_folder, check_writable
+from ifonly.text.catalogue import say
 
 
 def summarize(
@@ -51,13 +52,13 @@ def summarize(
     summary = summarized(found, threshold=least, by=groupings, values=values, abstain=abstain)
     written = write_summary(summary, target, figures=("png", "pdf") if pdf else ("png",))
     for name, reason in written.not_drawn.items():
-        note("note", f"{name} is not drawn: {reason}")
+        note("note", say("summary.not drawn", name=name, reason=reason))
     Output().tell(
         summary.to_dict() | {"folder": str(target), "files": written.files},
         str(summary),
         "",
         *(item for table in summary_tables(summary) for item in (table, "")),
-        f"written: {target} ({len(written.files)} files)",
+        say("written.files", place=target, files=f"{len(written.files)} files"),
     )
     return ExitCode.DONE
 
@@ -139,13 +140,9 @@ def report(
     if caution := caution_message(opened.run.check):
         alarm("caution", caution)
     if alternatives > 1 and document["without_alternatives"]:
-        note(
-            "note",
-            f"{len(document['without_alternatives'])} of {len(answers)} cases are shown without alternatives: finding "
-            "them takes longer than --seconds allows.",
-        )
-    size = f"{document['bytes'] / 1e6:.1f} MB, with patients' data"
-    Output().tell(document, f"{len(answers)} cases", f"written: {target} ({size})")
+        note("note", say("report.plain cases", count=len(document["without_alternatives"]), of=len(answers)))
+    closing = say("report.written", place=target, megabytes=document["bytes"] / 1e6)
+    Output().tell(document, say("report.case count", count=len(answers)), closing)
     return ExitCode.DONE
 
 
@@ -174,7 +171,6 @@ def deidentify(
         written = ifonly.write_report(run, scratch / "report.html", settings, progress=bars)
         write_summary(written.summary, scratch / "summary")
     document = {"folder": str(out), "cases": [case.episode for case in written.cases], "key": str(key)}
-    Output().tell(
-        document, f"{len(written.cases)} cases", f"written: {out} (report.html, summary), under codes of {key}"
-    )
+    closing = say("report.deidentified", place=out, key=key)
+    Output().tell(document, say("report.case count", count=len(written.cases)), closing)
     return ExitCode.DONE

@@ -119,7 +119,7 @@ def serve(
         address = _address(host, listener.getsockname()[1])
         if is_sample:
             note("note", say("sample.shown"), style="bold green")
-        Output().show(f"notes:  {settings.notes}", f"review: {address}", "Ctrl-C ends it.")
+        Output().show(say("serve.address", notes=settings.notes, address=address))
         if open_page:  # in a thread of its own: some browsers block
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         _serve(app, listener)

@@ -23,6 +23,7 @@ from ifonly.cli.options import argument, flag, option
 from ifonly.cli.queries import QueryOptions
 from ifonly.errors import IfonlyError, InputError, StoreError, VerificationError
 from ifonly.files import write_text_atomically
+from ifonly.text.catalogue import say
 
 if TYPE_CHECKING:
     from ifonly.evidence.behaviour import BehaviourModel
@@ -245,9 +246,9 @@ def _deliver(answers: Answers, delivery: Delivery) -> ExitCode:
         output.show(*delivery.details.shown(result, shares.get(result.episode)))
         # All details of a single answer; one line for each of several, whose details are in the JSON.
         show_evidence(result, output, full=delivery.single)
-    output.show(*(f"written: {path}" for path in written))
+    output.show(*(say("written", place=path) for path in written))
     if answers.missing:
-        alarm("interrupted", f"not solved: {', '.join(answers.missing)}")
+        alarm("interrupted", say("solve.missing", ids=", ".join(answers.missing)))
     return answers.exit_code
 
 

@@ -324,7 +324,7 @@ def _show_answers(study: Study, output: Output) -> None:
         output.show(say("study.answers", count=f"{len(answered):,}", verdicts=verdicts))
     for place in (study.folder / "summary", study.folder / "report" / "report.html"):
         if place.exists():
-            output.show(f"written: {place}")
+            output.show(say("written", place=place))
 
 
 def demo(

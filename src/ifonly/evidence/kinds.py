@@ -131,7 +131,7 @@ class Halves:
     def _unseen_densities(self, pair: Pair) -> FloatArray:
         """The log density [N] of every transition, under the model that has not seen its subject."""
         frozen = [model.for_search() for model in pair]
-        rows = [EncodedTransitions.of(*each) for each in zip(frozen, self.judges, strict=True)]
+        rows = [EncodedTransitions.for_densities(*each) for each in zip(frozen, self.judges, strict=True)]
         return np.concatenate([log_densities(*each).numpy() for each in zip(frozen, rows, strict=True)])
 
 

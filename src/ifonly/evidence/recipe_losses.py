@@ -22,6 +22,7 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.models.base import TrainableModel
 from ifonly.models.fit import EncodedTransitions, FitSettings, objective
+from ifonly.models.steps import spread_over_cells
 from ifonly.problem import Problem
 from ifonly.query import Limits, Query
 from ifonly.rewards import Linear
@@ -84,7 +85,7 @@ def losses_of(model: TrainableModel, cohort: Cohort, horizons: Sequence[int]) ->
     _, owners = np.unique(np.array(cohort.subjects), return_inverse=True)
     subject = torch.as_tensor(owners[transitions.episode])
     count, size = int(subject.max()) + 1, model.state_size
-    log_prob = log_densities(model, rows)
+    log_prob = log_densities(model, spread_over_cells(model, rows))
     errors, entries = torch.zeros(2, count, len(horizons), size, dtype=torch.float64)
     for number, (rows_at, wrong, counts) in enumerate(replays(model, rows, transitions.episode, horizons)):
         errors[:, number].index_add_(0, subject[rows_at], wrong)

@@ -23,6 +23,7 @@ from ifonly.models.adam import Adam
 from ifonly.models.base import TrainableModel, TransitionModel
 from ifonly.models.fit_report import DataCounts, FitReport, FitSettings
 from ifonly.models.noise import StudentMargins
+from ifonly.models.steps import spread_over_cells
 from ifonly.progress import Progress, Tick, silent
 
 __all__ = ["DataCounts", "FitReport", "FitSettings", "evaluate", "fit"]
@@ -64,8 +65,8 @@ def fit(
     training, held_out = hold_out_subjects(cohort, settings, seed)
     generator = torch.Generator().manual_seed(seed)
     fitted = fresh_copy(model, Scaler.fit(training), generator).to(chosen_device(settings))
-    rows = EncodedTransitions.of(fitted, training)
-    held_rows = None if held_out is None else EncodedTransitions.of(fitted, held_out)
+    rows = EncodedTransitions.for_densities(fitted, training)
+    held_rows = None if held_out is None else EncodedTransitions.for_densities(fitted, held_out)
     with torch_threads(settings.threads):
         training_loss, validation_loss = train(fitted, rows, held_rows, TrainingRun(settings, generator, progress))
         correlate(fitted, rows, settings)
@@ -147,6 +148,11 @@ class EncodedTransitions(NamedTuple):
             tensor(scaler.states.encode(transitions.next_states)),
             None if transitions.measured is None else torch.tensor(transitions.measured, device=like.device),
         )
+
+    @classmethod
+    def for_densities(cls, model: TransitionModel, cohort: Cohort) -> EncodedTransitions:
+        """The same to maximise or compare densities of, which have no steps (`spread_over_cells`)."""
+        return spread_over_cells(model, cls.of(model, cohort))
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> EncodedTransitions:
         """With `change` applied to every column."""

@@ -94,7 +94,7 @@ def fit_ensemble(
     device = chosen_device(settings)
     models = [fresh_copy(model, scaler, generator).to(device) for generator in generators]
     learners = [_Learner(*parts, settings.curvature) for parts in zip(models, samples, generators, strict=True)]
-    rows = EncodedTransitions.of(models[0], cohort)
+    rows = EncodedTransitions.for_densities(models[0], cohort)
     if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
         request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, members)
         state = None if journal is None else TrainingState(journal, *request)
@@ -204,7 +204,7 @@ def fit_samples(
             seen = seen_weights(fresh, one.left_out)
             set_weights(fresh, weights_of(fresh) * seen)
         learners.append(_Learner(fresh, one.sample, generator, one.curvature, seen))
-    rows = EncodedTransitions.of(learners[0].model, cohort)
+    rows = EncodedTransitions.for_densities(learners[0].model, cohort)
     losses = _train_together(learners, rows, settings, progress, state)
     for learner in learners:
         correlate(learner.model, rows.take(learner.sample.rows), settings)

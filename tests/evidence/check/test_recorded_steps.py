@@ -14,7 +14,7 @@ from ifonly.evidence.check.ahead import run_ahead
 from ifonly.evidence.check.check import check_model
 from ifonly.evidence.check.model_check import Level, ModelCheck
 from ifonly.evidence.check.sample import NoiseSample, normal_scores, prior_ranks
-from ifonly.evidence.check.steps import outside
+from ifonly.models.steps import outside
 
 
 def from_uniform(ranks: np.ndarray) -> float:

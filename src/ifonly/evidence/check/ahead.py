@@ -16,7 +16,7 @@ from ifonly.data.episode import FloatArray, IntArray
 from ifonly.evidence.check.figures import Estimate, ratios
 from ifonly.evidence.check.measure import LEVELS, inside
 from ifonly.evidence.check.sample import BoolArray, NoiseSample, normal_scores
-from ifonly.evidence.check.steps import outside
+from ifonly.models.steps import outside
 
 HORIZONS = (1, 2, 4, 8)
 """Steps ahead at which the model is compared with the record."""

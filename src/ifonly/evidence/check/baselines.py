@@ -104,7 +104,7 @@ def baseline_log_prob(sample: NoiseSample, *, seed: int) -> dict[str, FloatArray
     Every transition is judged by baselines fitted to other subjects of the same cohort, four fifths of them; where not
     all was measured, by the measured entries.
     """
-    now, following = sample.rows.states.numpy(), sample.rows.next_states.numpy()
+    now, following = sample.rows.states.numpy(), sample.following
     nothing = np.empty((len(sample), 0))
     everything = np.concatenate([sample.inputs, sample.action_inputs], axis=1)
     folds = subject_folds(sample.subject, seed=seed)

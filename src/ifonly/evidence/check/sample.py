@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray, IntArray, Origin
-from ifonly.evidence.check.steps import cells, recorded_steps
 from ifonly.models.base import TransitionModel
 from ifonly.models.fit import EncodedTransitions
 from ifonly.models.noise import Gaussian, NoisePrior
+from ifonly.models.steps import cells, recorded_steps, spread_over_cells
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -36,6 +36,7 @@ class NoiseSample:
     prior: NoisePrior
     cohort: Cohort
     rows: EncodedTransitions
+    following: FloatArray  # [N, D], the next states whose densities are compared
     noise: FloatArray  # [N, D]
     log_prob: FloatArray  # [N], in scaled coordinates
     draws: FloatArray  # [PRIOR_DRAWS, D], of the prior, each column sorted on its own
@@ -53,11 +54,10 @@ class NoiseSample:
     def of(cls, model: TransitionModel, cohort: Cohort, *, seed: int) -> NoiseSample:
         """Abduct every transition of `cohort`; `model` is a copy for search."""
         rows, prior = _rows_of(model, cohort), prior_of(model)
-        counted = _noise_that_counts(model, rows)
-        found = [
-            _noise_and_density(model, prior, batch) for batch in rows._replace(measured=counted).batches(ROWS_AT_ONCE)
-        ]
-        noise, log_prob = (torch.cat(parts) for parts in zip(*found, strict=True))
+        counted, spread = _noise_that_counts(model, rows), spread_over_cells(model, rows)
+        noise, log_prob = _noise_and_density(model, prior, rows._replace(measured=counted))
+        if spread is not rows:
+            _, log_prob = _noise_and_density(model, prior, spread._replace(measured=counted))
         if counted is not None:
             noise = noise.masked_fill(~counted & ~torch.isfinite(noise), 0.0)  # nobody looks at it
         finite = torch.isfinite(noise).all(-1) & torch.isfinite(log_prob)
@@ -69,6 +69,7 @@ class NoiseSample:
             prior=prior,
             cohort=cohort,
             rows=rows.mapped(lambda column: column[finite]),
+            following=spread.next_states[finite].numpy(),
             noise=noise[finite].numpy(),
             log_prob=log_prob[finite].numpy(),
             draws=ordered,
@@ -225,8 +226,13 @@ def normal_scores(ranks: FloatArray) -> FloatArray:
     return np.asarray(torch.special.ndtri(torch.as_tensor(ranks)).numpy())
 
 
-def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, Tensor]:
-    """The abducted noise [n, D] and the log density [n] of the next states, or of their entries that count."""
+def _noise_and_density(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, ...]:
+    """The abducted noise [N, D] and the log density [N] of the next states, or of their entries that count."""
+    found = [_of_batch(model, prior, batch) for batch in rows.batches(ROWS_AT_ONCE)]
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+
+def _of_batch(model: TransitionModel, prior: NoisePrior, rows: EncodedTransitions) -> tuple[Tensor, Tensor]:
     density = getattr(model, "log_prob", None)
     in_part = rows.measured is not None and model.elementwise
     if density is not None:

@@ -322,6 +322,38 @@ def test_a_switch_in_words_is_about_its_yes(words, base):
     assert labels.labels == (base, *(word for word in words if word != base))
 
 
+def first_rows_only(column):
+    """As spreadsheets with merged cells export it."""
+    return pl.when(pl.int_range(LOG.height) % 6 == 0).then(column).otherwise(None)
+
+
+def test_ids_in_first_rows_alone_are_no_reason_to_do_without():
+    with pytest.raises(InputError, match="'run' seems to hold the ids of episodes, and not in every row; repeat them"):
+        guess_schema(LOG.with_columns(run=first_rows_only(pl.col("run")), other=pl.int_range(LOG.height) // 6), HINTS)
+    draft = guess_schema(LOG.with_columns(machine=first_rows_only(pl.col("machine"))), HINTS)
+    assert draft.columns.subject == "machine"
+    assert [(problem.column, problem.count) for problem in draft.problems if problem.refused] == [("machine", 200)]
+
+
+def test_subjects_that_change_within_episodes_are_no_features():
+    draft = guess_schema(LOG.with_columns(machine=pl.int_range(LOG.height) % 7), HINTS)
+    assert draft.columns.subject is None
+    assert "speaks of an id" in draft.left_out["machine"]
+
+
+def test_slips_in_a_static_feature_are_told():
+    draft = guess_schema(change(LOG, "age_years", 8, 40.0), HINTS)
+    (reason,) = [guess.kind_reason for guess in draft.features if guess.feature.name == "age_years"]
+    assert reason == "changes within 1 of 40 episodes alone: slips in a static one?"
+
+
+def test_a_level_far_above_the_others_is_told():
+    doses = pl.when(pl.int_range(LOG.height) % 20 == 0).then(2000.0).otherwise(pl.col("grease"))
+    kinds = {problem.kind for problem in guess_schema(LOG.with_columns(grease=doses), HINTS).problems}
+    assert "level far above" in kinds
+    assert "level far above" not in {problem.kind for problem in guess_schema(LOG, HINTS).problems}
+
+
 def test_words_are_told_by_what_they_are_compared_with():
     rows = pl.int_range(LOG.height)
     sex = pl.when(rows // 6 % 3 == 0).then(pl.lit("M")).otherwise(pl.lit("F"))

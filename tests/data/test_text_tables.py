@@ -141,6 +141,11 @@ def test_what_surrounds_a_table_is_no_part_of_it(tmp_path, text):
     assert (frame.columns, frame.rows()) == (["run", "x"], [("a", "1"), ("b", "2")])
 
 
+def test_names_with_line_breaks_and_spaces_that_do_not_show_are_plain(tmp_path):
+    frame = read_frame(write(tmp_path, 'run,"heart\r\nrate",heart\xa0sound,x\u200b,a  b\n1,2,3,4,5\n'.encode()))
+    assert frame.columns == ["run", "heart rate", "heart sound", "x", "a  b"]
+
+
 def test_a_nameless_column_of_row_numbers_is_kept(tmp_path):
     frame = read_frame(write(tmp_path, b",run,x\n0,a,1\n1,b,2\n"))
     assert (frame.columns, frame.rows()) == (["", "run", "x"], [("0", "a", "1"), ("1", "b", "2")])

@@ -219,7 +219,7 @@ def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFra
         if text.find("\n", 0, LETTERS_TRIED) < 0 and len(text) > LETTERS_TRIED:
             raise InputError(f"{source}: its first line has more than {LETTERS_TRIED:,} letters; is it a table?")
         header: list[str] = next(_rows(text[:LETTERS_TRIED], separator), [])
-        names = [name.strip() or f"{_NAMELESS}{number}" for number, name in enumerate(header, 1)]
+        names = [_plain(name) or f"{_NAMELESS}{number}" for number, name in enumerate(header, 1)]
         if twice := repeated(names):
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
         # polars leaves doubled quotes in column names as they are, so the names come from here.
@@ -230,6 +230,11 @@ def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFra
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error):
         # The parser's own message may quote whole rows: patient data.
         raise StoreError(f"{source}: {_what_is_wrong(text, separator, skipped)}") from None
+
+
+def _plain(name: str) -> str:
+    """A name without spaces around it, and with a plain one for line breaks and others that cannot be told from it."""
+    return " ".join(re.sub("[\u200b\ufeff]", "", name).split()) if not name.isprintable() else name.strip()
 
 
 def _with_names(source: Path, frame: pl.DataFrame, skipped: int) -> pl.DataFrame:

@@ -150,6 +150,10 @@ def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
             "there, it is none to learn about or to recommend: fill it in, or end the episodes before."
         )
         yield TableProblem("unknown actions", where, int(counts[unknown].sum()), text, False)
+    for axis, dose in zip(actions.space.axes, actions.doses, strict=True):
+        if len(axis.levels) > 2 and axis.levels[-2] > 0 and axis.levels[-1] > FAR_ABOVE * axis.levels[-2]:
+            text = f"the highest level is more than {FAR_ABOVE:g} times the one below; another unit, or slips?"
+            yield TableProblem("level far above", dose.column, 1, text, False)
     if total and counts.max() > ONE_SIDED * total:
         share = 100 * counts.max() / total
         text = f"one action is taken at {share:.0f} % of all steps; there is little to compare it with."

@@ -12,7 +12,14 @@ import polars as pl
 from ifonly.data.drafts.names import ACTION_WORDS, ID_WORDS, OUTCOME_WORDS, OUTSIDE_WORDS, TREATMENT_NAMES
 from ifonly.data.drafts.ranges import hard_range
 from ifonly.data.drafts.readings import Reading
-from ifonly.data.drafts.roles import is_constant_within, looks_like_dose, words
+from ifonly.data.drafts.roles import (
+    FEW_WRONG,
+    is_constant_by,
+    is_constant_within,
+    looks_like_dose,
+    names_subjects,
+    words,
+)
 from ifonly.data.episode import FloatArray
 from ifonly.data.labels import LabelColumn
 from ifonly.data.margins import learn_log_offset
@@ -135,7 +142,7 @@ def reason_to_leave_out(reading: Reading, episodes: pl.Series) -> str | None:
         return "constant, so that nothing can be learned from it"
     if set(words(reading.name)) & set(OUTCOME_WORDS):
         return "its name speaks of an outcome, which is known only afterwards; as a feature it would give away the end"
-    if set(words(reading.name)) & set(ID_WORDS) and reading.is_whole:
+    if (set(words(reading.name)) & set(ID_WORDS) or names_subjects(reading.name)) and reading.is_whole:
         return f"its name speaks of an id; {NAME_IT}"
     if _looks_like_id(reading, episodes):
         return f"whole numbers that are very long or begin with zeros, as ids do; {NAME_IT}"
@@ -229,6 +236,9 @@ def _kind(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind
         return "contextual", f"{what}; check: models predict quantities, not switches"
     if set(words(reading.name)) & set(OUTSIDE_WORDS):
         return "contextual", "its name speaks of something that no action changes; check"
+    changing = ~is_constant_by(reading.numbers, episodes)
+    if changing.mean() <= FEW_WRONG:  # type: ignore[operator]
+        return "dynamic", f"changes within {changing.sum()} of {len(changing)} episodes alone: slips in a static one?"
     if looks_like_dose(reading, episodes):
         return "dynamic", "changes within episodes; check: if it is a dose, name it as one, --column action=NAME"
     if reading.is_whole and reading.distinct <= MOST_CODES:

@@ -199,6 +199,13 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
         if _rank(reading.name, STEP_NAMES) > (_rank(best[1], STEP_NAMES) if best else 0.0):
             require_one_kind(reading.texts)
             require_known_form(reading.texts.rename(reading.name), is_time=reading.is_date)
+    for reading in [] if hints.episode else free:
+        once = not reading.is_complete and 2 <= reading.texts.count() == reading.distinct
+        if once and _rank(reading.name, EPISODE_NAMES) > (_rank(best[0], EPISODE_NAMES) if best else 0.0):
+            raise InputError(
+                f"table: column {reading.name!r} seems to hold the ids of episodes, and not in every row; repeat them "
+                "in each, or name another column: --column episode=NAME."
+            )
     if best is None:
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
@@ -252,17 +259,27 @@ def _rank(name: str, names: Sequence[str]) -> float:
 def _subject(readings: Mapping[str, Reading], episode: str, taken: set[str]) -> str | None:
     """A column of subjects; none where episodes are subjects by their own name, such as patients beside sites."""
     ids, own = readings[episode].texts, _rank(episode, SUBJECT_NAMES)
-    free = [
-        r for name, r in readings.items() if name not in taken and _rank(name, SUBJECT_NAMES) > own and r.is_complete
-    ]
-    constant = [reading for reading in free if not reading.is_date and is_constant_within(reading.texts, ids)]
+    free = [r for name, r in readings.items() if name not in taken and _rank(name, SUBJECT_NAMES) > own]
+    # One that stands in the first row of each episode alone is a problem of the table, and no reason to do without.
+    known = [r for r in free if r.is_complete or ids.filter(~r.missing).n_unique() == ids.drop_nulls().n_unique()]
+    constant = [reading for reading in known if not reading.is_date and is_constant_within(reading.texts, ids)]
     return _ranked(constant, SUBJECT_NAMES)[0].name if constant else None
+
+
+def names_subjects(name: str) -> bool:
+    """Whether a column's name says that it tells whom or what a row is about."""
+    return _rank(name, SUBJECT_NAMES) > 0
 
 
 def is_constant_within(values: pl.Series, episodes: pl.Series) -> bool:
     """Whether every episode has at most one value, missing ones aside."""
+    return bool(is_constant_by(values, episodes).all())
+
+
+def is_constant_by(values: pl.Series, episodes: pl.Series) -> pl.Series:
+    """Of each episode [E] whether it has at most one value, missing ones aside."""
     frame = pl.DataFrame({"value": values, "episode": episodes}).drop_nulls()
-    return frame["episode"].n_unique() == frame.n_unique()
+    return frame.group_by("episode").agg(pl.col("value").n_unique() == 1)["value"]
 
 
 def _actions(readings: Mapping[str, Reading], episodes: pl.Series, found: Sequence[str]) -> tuple[str, ...]:

@@ -60,8 +60,7 @@ def contributions(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Cont
     The cost of changes, if the query has one, is part of the outcomes; those of an ensemble problem are its
     objective's. More than 12 changes are refused.
     """
-    sequence = torch.as_tensor(np.array(actions) if not isinstance(actions, Tensor) else actions, device=problem.device)
-    problem.outcome(sequence)  # refuses what is no sequence of actions
+    sequence = problem.checked_sequence(actions)
     steps = (sequence != problem.observed_actions).nonzero().squeeze(-1)
     count = len(steps)
     if count > MOST_CHANGES:

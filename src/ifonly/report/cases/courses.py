@@ -82,15 +82,18 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
     recorded_outcome, *outcomes = clipped_outcomes(problem, states, batch)
     fine = problem.admissible(batch).tolist()
     shown = problem.decode(problem.shown_states(states, totals))
+    taken = np.stack(sequences)
+    changed = taken != recorded.actions
+    # Up to the first change a course is the recorded one: what replaying loses to rounding is given back.
+    same = np.cumsum(changed, axis=1) - changed == 0
+    reached_by = np.where(same[..., np.newaxis], recorded.states, shown[1:])
+    scored = _scores(recorded, reached_by, taken)
     found = []
-    for actions, path, outcome, keeps_rules in zip(sequences, shown[1:], outcomes, fine[1:], strict=True):
+    rows = zip(sequences, changed, reached_by, outcomes, fine[1:], scored, strict=True)
+    for actions, differs, reached, outcome, keeps_rules, scores in rows:
         changes = tuple(
-            Change(int(step), int(recorded.actions[step]), int(actions[step]))
-            for step in np.flatnonzero(actions != recorded.actions)
+            Change(int(step), int(recorded.actions[step]), int(actions[step])) for step in np.flatnonzero(differs)
         )
-        # Up to the first change the course is the recorded one: what replaying loses to rounding is given back.
-        same = changes[0].step + 1 if changes else len(recorded)
-        reached = np.concatenate([recorded.states[:same], path[same:]])
         gained = improvement_between(problem.reward.show, recorded_outcome, outcome)
         found.append(
             Course(
@@ -101,17 +104,19 @@ def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Cour
                 changes=changes,
                 implausible=_implausible(recorded.schema.dynamic, reached),
                 admissible=keeps_rules,
-                scores=_scores(recorded, reached, actions),
+                scores=scores,
             )
         )
     return found
 
 
-def _scores(episode: Episode, states: FloatArray, actions: IntArray) -> tuple[ScoreCourse, ...]:
-    return tuple(
-        ScoreCourse(score.feature, tuple(points_of(score, episode, states, actions).sum(axis=-1).tolist()))
-        for score in episode.schema.scores
-    )
+def _scores(episode: Episode, states: FloatArray, actions: IntArray) -> list[tuple[ScoreCourse, ...]]:
+    """The scores of courses, states [N, T, D] and actions [N, T], by their organs."""
+    found: list[tuple[ScoreCourse, ...]] = [()] * len(states)
+    for score in episode.schema.scores:
+        points = points_of(score, episode, states, actions).sum(axis=-1).tolist()
+        found = [(*one, ScoreCourse(score.feature, tuple(along))) for one, along in zip(found, points, strict=True)]
+    return found
 
 
 def plausible_limits(feature: Feature) -> tuple[float, float]:

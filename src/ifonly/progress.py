@@ -27,6 +27,21 @@ def silent(_: Tick) -> None:
     """The default: no report."""
 
 
+def part_of(
+    progress: Progress, number: int, count: int, *, stage: str | None = None, size: int | None = None
+) -> Progress:
+    """A callback that reports one part of `count`, which come one after the other, as a part of all.
+
+    Parts have the `stage` of their own reports and as many units as these say, unless told.
+    """
+
+    def report(tick: Tick) -> None:
+        units = size or tick.total or 0
+        progress(Tick(stage or tick.stage, number * units + tick.done, count * units or None, tick.figures))
+
+    return report
+
+
 _CLOCK: ContextVar[Callable[[], None]] = ContextVar("clock", default=lambda: None)
 
 

@@ -21,13 +21,13 @@ from ifonly.models.bootstrap import Half, SubjectIndex, notes_on
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import EncodedTransitions, hold_out_subjects
-from ifonly.models.fit_effects import part_of, with_columns
+from ifonly.models.fit_effects import with_columns
 from ifonly.models.fit_ensemble import Wanted, fit_samples
 from ifonly.models.fit_report import FitSettings
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
 from ifonly.models.stacking import stacking_weights
 from ifonly.models.standing import MemberLabel
-from ifonly.progress import Progress, silent
+from ifonly.progress import Progress, part_of, silent
 
 NARROW, PARTIAL = "narrow", "partial"
 EXTRA_KINDS = (NARROW, PARTIAL)

@@ -27,7 +27,7 @@ from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import FitSettings
 from ifonly.models.fit_report import RecipeRow
 from ifonly.models.recipes import FALLBACK, FALLBACK_STRENGTH, RECIPES, Recipe
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, Tick, part_of, silent
 
 RESAMPLES = 400
 """Bootstrap samples of subjects, for the standard error of a difference."""
@@ -162,24 +162,20 @@ def compare_recipes(
     kinds: dict[str, Pair] = {}
     entries: list[dict[str, Any]] = []
 
-    def part_of(number: int) -> Progress:
-        def report(tick: Tick) -> None:
-            total = (len(recipes) + len(extra)) * settings.epochs
-            progress(Tick("recipes", number * settings.epochs + tick.done, total, tick.figures))
-
-        return report
+    def part(number: int) -> Progress:
+        return part_of(progress, number, len(recipes) + len(extra), stage="recipes", size=settings.epochs)
 
     for number, recipe in enumerate(recipes):
         entry, kinds[recipe.name] = kept.find(recipe.name) or kept.keep(
-            *_measured(recipe, halves, part_of(number), ask=len(recipes) > 1)
+            *_measured(recipe, halves, part(number), ask=len(recipes) > 1)
         )
         entries.append(entry)
-        part_of(number)(Tick("recipes", settings.epochs))
+        part(number)(Tick("recipes", settings.epochs))
     for number, kind in enumerate(extra, start=len(recipes)):
         _, kinds[kind] = kept.find(kind) or kept.keep(
-            {"recipe": kind}, halves.fit_extra(kind, strengths_of(kinds), part_of(number))
+            {"recipe": kind}, halves.fit_extra(kind, strengths_of(kinds), part(number))
         )
-        part_of(number)(Tick("recipes", settings.epochs))
+        part(number)(Tick("recipes", settings.epochs))
     return Comparison(_judged(recipes, entries, seed), kinds, halves)
 
 

@@ -15,7 +15,7 @@ from ifonly.models.ensemble import Ensemble
 from ifonly.models.fit import fit, hold_out_subjects
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.fit_report import EffectShare, FitSettings
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, part_of, silent
 
 ROUNDS = 3
 """Rounds of a fit, unless told otherwise."""
@@ -90,13 +90,3 @@ def _together(
     assert second.fit_report is not None, "it was just fitted"
     made.fit_report = replace(second.fit_report, effects=shares)
     return made
-
-
-def part_of(progress: Progress, number: int, count: int) -> Progress:
-    """A callback that reports one round as a part of all."""
-
-    def report(tick: Tick) -> None:
-        total = tick.total or 0
-        progress(Tick(tick.stage, number * total + tick.done, count * total or None, tick.figures))
-
-    return report

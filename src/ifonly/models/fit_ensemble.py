@@ -41,7 +41,7 @@ from ifonly.models.fit_report import FitReport, FitSettings
 from ifonly.models.networks import NetworkModel
 from ifonly.models.stacked import STACKABLE, Members, StackedModel, seen_weights, set_weights, weights_of
 from ifonly.models.training_state import TrainingState
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, Tick, part_of, silent
 
 MEMBERS = 20
 """How many refits an ensemble has unless told otherwise."""
@@ -83,38 +83,19 @@ def fit_ensemble(
     """
     settings = settings or FitSettings(threads=available_cores())
     settings = settings if epochs is None else replace(settings, epochs=epochs)
-    started = time.perf_counter()
     check_whole("fit: seed", seed, least=0)
     check_whole("fit_ensemble: members", members, least=1)
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
     subjects = SubjectIndex.of(cohort)
     samples = [subjects.everyone(settings, seed), *(subjects.draw(settings, seed, number) for number in range(members))]
     scaler = Scaler.fit(cohort.filter(subjects.trained_on(samples[0])))
-    generators = [torch.Generator().manual_seed(sample.seed) for sample in samples]
-    device = chosen_device(settings)
-    models = [fresh_copy(model, scaler, generator).to(device) for generator in generators]
-    learners = [_Learner(*parts, settings.curvature) for parts in zip(models, samples, generators, strict=True)]
-    rows = EncodedTransitions.for_densities(models[0], cohort)
-    if type(model) in STACKABLE and all(parameter.requires_grad for parameter in models[0].parameters()):
-        request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, members)
-        state = None if journal is None else TrainingState(journal, *request)
-        losses = _train_together(learners, rows, settings, progress, state)
-    else:
-        losses = _train_one_by_one(learners, rows, settings, progress)
-    for learner in learners:
-        correlate(learner.model, rows.take(learner.sample.rows), settings)
-    for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
-        learner.model.fit_report = FitReport(
-            settings=settings,
-            seed=learner.sample.seed,
-            training=learner.sample.training,
-            validation=learner.sample.validation,
-            training_loss=tuple(training_loss),
-            validation_loss=tuple(validation_loss),
-            seconds=time.perf_counter() - started,
-        )
-    notes = notes_on(cohort, subjects, samples[1:])
-    return Ensemble([model.to("cpu") for model in models[1:]], centre=models[0].to("cpu"), notes=notes).eval()
+    request = (cohort.fingerprint(), type(model).__qualname__, model.settings(), settings, seed, members)
+    state = None if journal is None else TrainingState(journal, *request)
+    wanted = [Wanted(sample, settings.curvature) for sample in samples]
+    centre, *refits = fit_samples(
+        model, cohort, wanted, scaler=scaler, settings=settings, state=state, progress=progress
+    )
+    return Ensemble(refits, centre=centre, notes=notes_on(cohort, subjects, samples[1:])).eval()
 
 
 def fit_strengths(
@@ -188,7 +169,7 @@ def fit_samples(
     state: TrainingState | None = None,
     progress: Progress = silent,
 ) -> list[TrainableModel]:
-    """Models like `model`, of a class of the package, one for each of `wanted`; trained together, in one scaling.
+    """Models like `model`, one for each of `wanted`, in one scaling: trained together where their class can be.
 
     Each is what `fit` makes of its sample, up to rounding. Weights of inputs that are left out are zero, and stay so:
     what a model is, and what bounds say of it, follows from its weights as always.
@@ -205,7 +186,10 @@ def fit_samples(
             set_weights(fresh, weights_of(fresh) * seen)
         learners.append(_Learner(fresh, one.sample, generator, one.curvature, seen))
     rows = EncodedTransitions.for_densities(learners[0].model, cohort)
-    losses = _train_together(learners, rows, settings, progress, state)
+    if type(model) in STACKABLE and all(parameter.requires_grad for parameter in learners[0].model.parameters()):
+        losses = _train_together(learners, rows, settings, progress, state)
+    else:
+        losses = _train_one_by_one(learners, rows, settings, progress)
     for learner in learners:
         correlate(learner.model, rows.take(learner.sample.rows), settings)
     for learner, (training_loss, validation_loss) in zip(learners, losses, strict=True):
@@ -243,10 +227,7 @@ def _train_one_by_one(
     """Train each model as `fit` does."""
     losses = []
     for number, (model, sample, generator, *_) in enumerate(learners):
-
-        def report(tick: Tick, before: int = number * settings.epochs) -> None:
-            progress(Tick(tick.stage, before + tick.done, len(learners) * settings.epochs, tick.figures))
-
+        report = part_of(progress, number, len(learners))
         held_rows = rows.take(sample.held_out) if sample.validation else None
         with torch_threads(1):  # as `fit` by default: more gain nothing here
             losses.append(train(model, rows.take(sample.rows), held_rows, TrainingRun(settings, generator, report)))

@@ -21,7 +21,7 @@ from ifonly.models.fit_ensemble import fit_strengths
 from ifonly.models.fit_report import FitSettings
 from ifonly.models.location_scale import LocationScale
 from ifonly.models.recipes import RECIPES, Recipe
-from ifonly.progress import Progress, Tick, silent
+from ifonly.progress import Progress, Tick, part_of, silent
 
 MOST = 2
 """Recipes that are tried unless told otherwise."""
@@ -99,7 +99,7 @@ def try_remedies(
     recipes = promising(check, model, most=most)
     found = []
     for number, recipe in enumerate(recipes):
-        done = _part_of(progress, number, len(recipes), settings.epochs)
+        done = part_of(progress, number, len(recipes), stage=STAGE, size=settings.epochs)
         kept = None if journal is None else journal.with_name(f"{journal.name}.{recipe.name}")
         fitted = _fitted(recipe, model, training, settings, check.seed, kept, done)
         again = check_model(fitted, held_out, thresholds=check.thresholds, by=by, seed=check.seed)
@@ -113,15 +113,6 @@ def _shared_episodes(training: Cohort, held_out: Cohort) -> int:
     """How many episodes are in both; an id alone says nothing, since simulated cohorts share them."""
     both = [id for id in held_out.ids if id in training]
     return sum(np.array_equal(training[id].states, held_out[id].states) for id in both)
-
-
-def _part_of(progress: Progress, number: int, count: int, epochs: int) -> Progress:
-    """A callback that reports epochs of one recipe as a part of all."""
-
-    def report(tick: Tick) -> None:
-        progress(Tick(STAGE, number * epochs + tick.done, count * epochs, tick.figures))
-
-    return report
 
 
 def forget_trials(journal: Path) -> None:

@@ -15,11 +15,16 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda sign: ascii(sign[0])[1:-1], text)
 
 
+_HALF = 5_000
+"""Letters at either end of a message; a value that it quotes may be as long as the file that it is from."""
+
+
 class IfonlyError(Exception):
     """Base of all errors that ifonly raises on purpose."""
 
     def __str__(self) -> str:
-        return visible(super().__str__())
+        text = visible(super().__str__())
+        return text if len(text) <= 2 * _HALF else f"{text[:_HALF]} ... {text[-_HALF:]}"
 
 
 class InputError(IfonlyError, ValueError):

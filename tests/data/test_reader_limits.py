@@ -43,6 +43,7 @@ SCHEMAS = {
         "at most 1,000,000 numbers",
     ),
     "keys.json": (json.dumps({f"k{number}": 0 for number in range(30_000)}), "missing"),
+    "entries.json": ('{"features": [' + "[]," * 3_000_000 + "[]]}", "more than 3,000,000 entries"),
     "deep.yaml": ("a: " + "[" * 20_000, "nested more than"),
     "block.yaml": ("".join(f"{' ' * depth}a:\n" for depth in range(900)), "nested more than"),
     "deep.json": ('{"a": ' + "[" * 200_000, "nested more than"),
@@ -65,6 +66,13 @@ def test_schemas_without_measure_are_refused_at_once(tmp_path: Path, name: str) 
         ifonly.load_schema(tmp_path / name)
     assert time.process_time() - began < 2
     assert len(str(caught.value)) < 2000
+
+
+def test_a_message_is_not_as_long_as_what_it_quotes(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps({"format": "x" * 2**22}))
+    with pytest.raises(StoreError, match=r"schema.json.*expected 'ifonly.schema'\.$") as caught:
+        ifonly.load_schema(tmp_path / "schema.json")
+    assert len(str(caught.value)) < 11_000
 
 
 def test_thousands_of_keys_take_no_time() -> None:

@@ -186,12 +186,33 @@ def test_a_summary_holds_no_id_and_no_small_group(cohort: ifonly.Cohort, folder:
     for name in ("by_horizon", "by_group", "by_examination", "changes_used", "change_times", "warnings"):
         frame = getattr(found, name)
         assert frame.filter(frame["episodes"] < KEY.smallest_cell).is_empty()
-    assert found.episodes["improvement"].to_list() == summary.episodes["improvement"].to_list()
+    coded = [KEY.code(id) for id in summary.episodes["episode"]]
+    improved = dict(zip(coded, summary.episodes["improvement"], strict=True))
+    assert dict(found.episodes.select("episode", "improvement").iter_rows()) == improved
+    assert found.episodes["episode"].to_list() == sorted(coded) != coded, "the order of ids would tell who is who"
     written = write_summary(found, tmp_path / "summary")
     text = "".join((tmp_path / "summary" / name).read_text() for name in written.files if not name.endswith(".png"))
     assert [id for id in {*cohort.ids, *cohort.subjects} if id in text] == []
     assert KEY.code(cohort.ids[0]) in text
     assert not DATE.search(text)
+
+
+def test_the_order_of_equals_tells_no_id(cohort: ifonly.Cohort, folder: Path, tmp_path: Path) -> None:
+    """Where nothing may be changed nothing improves, and all cases are equals."""
+    solve_cohort(
+        cohort,
+        ifonly.load_model(folder / "model"),
+        ifonly.Query(ifonly.minus("SOFA"), 0),
+        out=tmp_path / "run",
+        settings=RunSettings(workers=1),
+    )
+    asked = ReportSettings(episodes=tuple(cohort.ids), alternatives=1, threshold=0.0, deidentify=KEY)
+    coded = write_report(tmp_path / "run", tmp_path / "coded.html", asked, **sources_in(folder))
+    codes = [KEY.code(id) for id in cohort.ids]
+    assert [case.episode for case in coded.cases] == sorted(codes) != codes
+    found = re.findall(r"id-[0-9a-f]{12}", next(data for data in data_of(coded.path.read_text()) if '"rows"' in data))
+    assert [code for code in dict.fromkeys(found) if code in codes] == sorted(codes)
+    assert coded.summary.cases["episode"].to_list() == sorted(codes)
 
 
 @pytest.mark.usefixtures("unpainted")

@@ -101,7 +101,9 @@ def write_report(
         table = with_results(table, better)
         summary = _summary(opened, table, settings)
     if settings.deidentify is not None:
-        summary, cases = settings.deidentify.summary(summary), [settings.deidentify.case(case) for case in cases]
+        summary = settings.deidentify.summary(summary)
+        place = {code: number for number, code in enumerate(_most_improved(summary, summary.episodes.height))}
+        cases = sorted(map(settings.deidentify.case, cases), key=lambda case: place[case.episode])
     write_text_atomically(target, report_html(summary, cases))
     return Report(target, summary, tuple(cases))
 

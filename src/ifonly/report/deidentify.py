@@ -100,10 +100,15 @@ class Deidentifier:
 
     def summary(self, summary: RunSummary) -> RunSummary:
         """The summary with codes and rounded outcomes, and without rows that rest on fewer than `smallest_cell`
-        episodes; patterns are those of subjects, and were left out when the summary was made."""
+        episodes; patterns are those of subjects, and were left out when the summary was made.
+
+        Rows are in the order of their codes, cases among equals: that of the cohort is often the order of ids.
+        """
         changed: dict[str, Any] = {
             name: self._coded(getattr(summary, name)) for name in ("episodes", "cases", "failures")
         }
+        changed["episodes"] = changed["episodes"].sort("episode")
+        changed["cases"] = changed["cases"].sort("improvement", "episode", descending=[True, False])
         for name in _CELLS:
             changed[name] = getattr(summary, name).filter(pl.col("episodes") >= self.smallest_cell)
         few = (pl.col("changed") > 0) & (pl.col("changed") < self.smallest_cell)

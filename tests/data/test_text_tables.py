@@ -146,6 +146,14 @@ def test_names_with_line_breaks_and_spaces_that_do_not_show_are_plain(tmp_path):
     assert frame.columns == ["run", "heart rate", "heart sound", "x", "a  b"]
 
 
+@pytest.mark.parametrize("name", ["log.TXT", "log.tsv.gz"])
+def test_text_of_spreadsheets_has_other_names(tmp_path, name):
+    data = "run\tx\na\t1\n".encode("utf-16")
+    assert read_frame(write(tmp_path, gzip.compress(data) if name.endswith("gz") else data, name)).rows() == [
+        ("a", "1")
+    ]
+
+
 def test_a_nameless_column_of_row_numbers_is_kept(tmp_path):
     frame = read_frame(write(tmp_path, b",run,x\n0,a,1\n1,b,2\n"))
     assert (frame.columns, frame.rows()) == (["", "run", "x"], [("0", "a", "1"), ("1", "b", "2")])

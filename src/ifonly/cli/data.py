@@ -49,7 +49,10 @@ def simulate(
 
 def import_table(
     table: Annotated[
-        Path, argument("TABLE", "A long CSV or Parquet table, one row per step; .csv, .csv.gz, .tsv or .parquet.")
+        Path,
+        argument(
+            "TABLE", "A long CSV or Parquet table, one row per step; .csv, .tsv, .txt, packed or not, or .parquet."
+        ),
     ],
     schema: Annotated[Path, option("FILE", "Schema of features and actions, YAML or JSON.", default=False)],
     out: options.Out,

@@ -177,7 +177,7 @@ def _release(root: Path) -> Release:
     raise StoreError(
         f"{root} holds neither MIMIC-III (ICUSTAYS.csv.gz and others, side by side) nor MIMIC-IV (the folders hosp and "
         "icu) nor eICU (patient.csv.gz, vitalPeriodic.csv.gz and others) nor a MEDS dataset (Parquet files with the "
-        "columns time and code, in a folder data); point at the folder that holds them directly."
+        "columns time and code, in a folder data); point at the folder that holds them directly, or at a table's file."
     )
 
 

@@ -39,7 +39,7 @@ from ifonly.version import __version__
 
 COHORT_FORMAT, COHORT_VERSION = "ifonly.cohort", 1
 SCHEMA_FORMAT, SCHEMA_VERSION = "ifonly.schema", 1
-TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
+TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".parquet")
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
 """Stands in a drafted schema for a unit that cannot be guessed."""

@@ -138,7 +138,7 @@ def _check_columns(found: list[str], schema: Schema, names: TableColumns) -> Non
         listing = ", ".join(f"{kind} {name!r}" for kind, name in zip(kinds, missing, strict=True))
         hint = " Are its columns separated by commas?" if len(found) == 1 else ""
         raise InputError(
-            f"table: no column for {listing}; found {first_names(found)}. Add what is missing, or take a feature out "
+            f"table: lacks the {listing}; found {first_names(found)}. Add what is missing, or take a feature out "
             f"of the schema.{hint}"
         )
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ifonly.errors import IfonlyError, PlausibilityWarning, StoreError
 from ifonly.journal import Journal, alone, line_of
+from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
 from ifonly.result.table import FAILED
-from ifonly.runs.task import one_thread
 from ifonly.runs.workers import LocalWorkers, ThisProcess
 from paper.laboratory import Laboratory, Limits
 
@@ -264,7 +264,7 @@ def _executor(workers: int) -> Iterator[Executor]:
 
 def _quietly(work: Callable[[Laboratory, Argument], Value], laboratory: Laboratory, argument: Argument) -> Value:
     """What a worker does: with one thread, so that seconds compare whatever the number of workers."""
-    with one_thread(), warnings.catch_warnings():
+    with torch_threads(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", PlausibilityWarning)
         return work(laboratory, argument)
 

@@ -14,6 +14,7 @@ from ifonly.data.cohort import Cohort
 from ifonly.errors import InputError
 from ifonly.evidence.behaviour import BehaviourModel
 from ifonly.models.base import TransitionModel
+from ifonly.models.fit import torch_threads
 from ifonly.progress import Progress, Tick, silent
 from ifonly.query import Query
 from ifonly.result import Status
@@ -24,7 +25,7 @@ from ifonly.runs.folder import RunFolder, opened
 from ifonly.runs.manifest import SOURCES, relative_sources
 from ifonly.runs.run import Run, has_table, load_run
 from ifonly.runs.settings import RunSettings
-from ifonly.runs.task import Task, one_thread
+from ifonly.runs.task import Task
 from ifonly.runs.workers import LocalWorkers, ThisProcess
 from ifonly.search.base import Solver
 from ifonly.search.solvers import make_solver
@@ -91,7 +92,8 @@ def solve_cohort(
 def _solve_missing(folder: RunFolder, task: Task, cohort: Cohort, staff: Staff, progress: Progress) -> None:
     missing = [position for position in range(len(cohort)) if position not in folder.answered]
     progress(_tick(folder, len(cohort)))
-    with one_thread(), _ending(staff.executor):
+    # Each core has its own episode, and sums are added in the same order everywhere.
+    with torch_threads(1), _ending(staff.executor):
         for answers in Dispatch(task, cohort, staff).answers(missing):
             folder.add(answers)
             progress(_tick(folder, len(cohort)))

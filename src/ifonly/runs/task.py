@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -240,14 +239,3 @@ def _answered(position: int, episode: Episode, find: Callable[[], Result]) -> An
 def answer_of(position: int, row: dict[str, Any]) -> Answer:
     """A row as an answer."""
     return Answer(position, row["status"], json.dumps({"position": position, **row}, allow_nan=False))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Use a single thread: each core has its own episode, and sums are added in the same order everywhere."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -15,11 +15,9 @@ from ifonly.text.catalogue import Message
 
 
 @dataclass(frozen=True)
-class PatternGroup:
-    """A pattern within a group of subjects; what rests on too few of them is None."""
+class PatternShare:
+    """How many subjects of a group have a pattern, and of these supported by evidence; None: too few to tell."""
 
-    by: str
-    group: str
     subjects: int
     of: int
     share: float
@@ -32,21 +30,20 @@ class PatternGroup:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternGroup(PatternShare):
+    """A pattern within a group of subjects."""
+
+    by: str
+    group: str
+
+
+@dataclass(frozen=True)
+class Pattern(PatternShare):
     """A change that recurs: in how many subjects, how often supported by evidence, and in which groups."""
 
     pattern: str
     """What cases are filtered by."""
     said: Message
-    subjects: int
-    of: int
-    share: float
-    low: float
-    high: float
-    supported: int | None
-    supported_share: float | None
-    supported_low: float | None
-    supported_high: float | None
     groups: tuple[PatternGroup, ...]
 
 

@@ -19,6 +19,7 @@ from ifonly.evidence import examine, unexamined
 from ifonly.evidence.behaviour import BehaviourModel, load_behaviour
 from ifonly.models.base import TransitionModel
 from ifonly.models.checkpoint import load_model
+from ifonly.models.fit import torch_threads
 from ifonly.models.standing import worst_of
 from ifonly.problem import BaseProblem, build_problem
 from ifonly.progress import Progress, Tick, silent
@@ -30,7 +31,6 @@ from ifonly.result.table import with_check
 from ifonly.rewards import Reward
 from ifonly.runs.manifest import source_of
 from ifonly.runs.run import Run, load_run
-from ifonly.runs.task import one_thread
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.solve import solve
 
@@ -195,7 +195,7 @@ def cases_of_run(
     solver, limits = BranchAndBound(alternatives=alternatives, apart=apart), Limits(seconds=seconds)
     cases = []
     progress(Tick(STAGE, 0, len(ids)))
-    with one_thread():
+    with torch_threads(1):
         for done, result in enumerate(results, start=1):
             problem = opened.problem(result.episode)
             if result.provenance.solver.get("alternatives", 1) < alternatives:

@@ -111,6 +111,16 @@ def test_a_wrong_stage_is_named(shown, run) -> None:
     assert "Did you mean 'check'?" in result.stderr
 
 
+def test_a_plan_that_cannot_be_carried_out_is_refused(shown, run) -> None:
+    _, folder = shown
+    file = folder / "other.yaml"
+    file.write_text((folder / "study.yaml").read_text().replace("minimize: SOFA", "minimize: sofa"))
+    result = run("run", file, "--dry-run")
+    file.unlink()
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "Did you mean 'SOFA'?" in result.stderr
+
+
 @pytest.mark.parametrize("until", [(), ("--until", "check"), ("--until", "behaviour")], ids=str)
 def test_a_failed_model_stops_it(run, failing: Path, until: tuple[str, ...]) -> None:
     result = run("run", failing, *until)

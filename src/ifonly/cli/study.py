@@ -229,10 +229,13 @@ def run(
     ifonly run study.yaml --until check --json
     """
     from ifonly.study import load_study, plan
+    from ifonly.study.stages import refuse_unanswerable
 
     study, output = load_study(file), Output()
     if dry_run:
         planned = plan(study, until=until)
+        if planned[0].state == "up to date":
+            refuse_unanswerable(study)
         output.tell({"study": str(file), "stages": [step.to_dict() for step in planned]}, _tree(planned, str(file)))
         return ExitCode.DONE
     return _run(study, file, until, output)

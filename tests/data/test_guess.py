@@ -479,6 +479,12 @@ def test_times_in_other_forms_are_not_taken_for_episodes(form):
         guess_schema(frame, HINTS)
 
 
+def test_times_without_a_grid_are_told_as_such():
+    at = np.cumsum(np.random.default_rng(2).exponential(5, LOG.height))
+    with pytest.raises(InputError, match=r"in column 'run' seem to be in 'hour', but hardly any two .* on a grid"):
+        guess_schema(LOG.drop("ambient").with_columns(hour=pl.Series(at)), HINTS)
+
+
 @pytest.mark.parametrize("every", ["mo", "y"])
 def test_months_and_years_are_to_be_numbered(every):
     starts = pl.date(2031, 1, 1).dt.offset_by(pl.format("{}{}", pl.col("hour") // 2, pl.lit(every)))

@@ -207,6 +207,13 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
                 "in each, or name another column: --column episode=NAME."
             )
     if best is None:
+        for one, two in [(one, two) for one in episodes for two in steps if one.name != two.name]:
+            if _rank(one.name, EPISODE_NAMES) and _rank(two.name, STEP_NAMES):
+                raise InputError(
+                    f"table: the steps of episodes in column {one.name!r} seem to be in {two.name!r}, but hardly any "
+                    "two are equally far apart; put the table on a grid, a row for every 4 hours or whatever suits, or "
+                    "number the steps 0, 1, 2, ... in a column and name it, --column step=NAME."
+                )
         raise InputError(
             "table: no two columns look like the id of an episode and the number of its steps; name them with "
             f"--column episode=NAME and --column step=NAME (found {list(readings)[:30]}). A table holds one row per "

@@ -249,6 +249,73 @@ def test_a_case_is_questioned_and_judged_by_the_keyboard_alone(case: Any) -> Non
     until(page, "document.activeElement.matches('.compare-table input:not(:checked)')")
 
 
+def test_time_rules_searches_alternatives_and_files_are_had_by_the_keyboard_alone(case: Any) -> None:
+    page = case
+    page.evaluate("document.activeElement.blur()")
+    heads = page.locator(".lanes thead th")
+    steps = heads.count()
+    tab_to(page, ".zoom select")
+    page.keyboard.press("ArrowDown")
+    expect(heads).to_have_count(steps - 1)
+    page.keyboard.press("Control+z")
+    expect(heads).to_have_count(steps)
+
+    tab_to(page, "button.cell")
+    page.keyboard.press("Enter")
+    tab_to(page, ".dialog-rules button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rules li")).to_have_count(1)
+    tab_to(page, ".asking button.main")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("the answer under your rules is shown")).to_be_visible()
+
+    tab_to(page, ".pager button:not(:disabled)")
+    page.keyboard.press("Enter")
+    expect(page.locator(".certificate")).to_contain_text("Alternative 1 of")
+    until(page, "document.activeElement.matches('.pager button')")  # the focus stays where one pages
+    tab_to(page, ".compare-table th button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".compare-table tr.chosen")).to_have_count(1)
+    tab_to(page, ".slot-ruled button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".slot-ruled .notice")).to_have_count(0)
+
+    tab_to(page, ".slot-tools summary")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    until(page, "document.activeElement.matches('.menu a')")
+    page.keyboard.press("Escape")
+    until(page, "document.activeElement.matches('.slot-tools details:not([open]) > summary')")
+    tab_to(page, ".evidence-parts > summary")
+    page.keyboard.press("Enter")
+    expect(page.locator(".evidence-parts section").first).to_be_visible()
+    tab_to(page, ".rules button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rules li")).to_have_count(0)
+
+
+def test_the_list_is_had_by_the_keyboard_alone(page: Any, home: str, longest: str) -> None:
+    page.goto(home)
+    rows = page.locator("#cohort tbody tr")
+    tab_to(page, "#search")
+    page.keyboard.type(longest)
+    expect(rows).to_have_count(1)
+    tab_to(page, "#clear")
+    page.keyboard.press("Enter")
+    expect(rows.nth(2)).to_be_visible()
+    tab_to(page, "#queue")
+    page.keyboard.press("Enter")
+    expect(page.locator("#reviews")).to_have_value("open")
+    tab_to(page, "#cohort thead button")
+    page.keyboard.press("Enter")
+    becomes(page, lambda: query_of(page).get("order"), "episode")
+    second = rows.nth(1).locator("a").inner_text()
+    tab_to(page, "#cohort tbody a")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(second)
+
+
 def test_newcomers_are_shown_around_once(browser: Any, home: str, longest: str) -> None:
     with newcomer(browser, viewport={"width": 320, "height": 700}) as context:
         look_around(context.new_page(), home, longest)

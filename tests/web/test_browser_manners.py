@@ -95,8 +95,19 @@ def test_what_a_tried_dose_does_is_in_view_where_it_was_tried(seen: tuple[Any, A
     open_case(page, home, longest)
     place = "document.querySelector('.lanes').getBoundingClientRect().top + scrollY"
     before = page.evaluate(place)
+    said = {"summary": {"code": "support.usual", "values": {}}, "steps": []}
+
+    def with_support(route: Any) -> None:  # as a server with a behaviour model answers
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"support": said})
+
+    page.route("**/api/course", with_support)
     try_another_dose(page, "Hour 4, fluids, as recorded")
     until(page, IN_VIEW, ".slot-notice .notice")
+    expect(page.locator(".slot-notice")).to_contain_text(
+        "every change was made in comparable situations", ignore_case=True
+    )
+    page.unroute("**/api/course")
     assert page.evaluate(place) == before, "what one clicks on does not move away"
 
     watch.expected = ("Failed to load resource",)

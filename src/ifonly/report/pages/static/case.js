@@ -63,14 +63,13 @@
           el("div", { class: "folds" }, this.place("parts", "div", {}), this.place("cautions", "div", { class: "cautions" }))),
         el("div", { class: "outcome-row" }, this.place("outcomes", "dl", { class: "outcomes" }),
           this.place("meaning", "p", { class: "note meaning" })),
-        this.place("tried", "div", { class: "tried" }),
         el("div", { class: "controls no-print" }, this.place("budget", "div", { class: "budget" }),
           this.place("pager", "div", { class: "pager" }), timeline.zoom),
         section("course", this.courseTitle(), timeline.board,
           this.options.onCell && el("p", { class: "hint no-print" },
             ifonly.say("view.hint")),
           timeline.marks, this.place("organs", "p", { class: "note organs" })),
-        this.slot("notice"));
+        this.place("tried", "div", { class: "tried" }), this.slot("ruled"), this.slot("notice"));
       const lower = el("div", { class: "lower" }, this.compare.place,
         section("features", ifonly.say("view.measurements"), timeline.legend, timeline.implausible, timeline.charts,
           timeline.context, this.place("values", "div", {})),

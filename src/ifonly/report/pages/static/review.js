@@ -33,7 +33,7 @@
         this.view.slots.aside, case_, reviews || [], (about && about.limits) || {}, () => this.draw(),
       );
       document.addEventListener("keydown", (event) => {
-        const typing = event.target.matches("input:not([type=range]), textarea, select");
+        const typing = event.target.matches("input:not([type=range], [type=radio], [type=checkbox]), textarea");
         if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey && !typing) {
           event.preventDefault();
           this.undo();
@@ -123,34 +123,37 @@
     }
 
     drawNotice(own) {
-      const { state, view, recorded } = this;
-      const parts = [];
-      if (state.solved) {
-        const has = recorded.answer !== null;
-        const changes = ifonly.plural(state.solved.case.question.max_changes, "change");
-        const rules = state.solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ") || ifonly.say("page.none");
-        parts.push(el("div", { class: "notice" },
-          el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules }),
-            ` ${ifonly.priceWords({ first: recorded, ruled: state.solved.case })}`),
-          el("button", {
-            type: "button", class: "no-print",
-            on: { click: () => this.change({ solved: null, k: ifonly.firstView(recorded).k, alternative: null }) },
-          },
-            ifonly.say(has ? "review.back" : "review.put away"))));
-      }
-      if (state.actions) {
-        const words = own
-          ? ifonly.say("review.own", {
-              outcome: recorded.question.outcome, shown: ifonly.outcome(own.outcome),
-              moved: ifonly.movedWords(own.improvement, recorded.question), changes: ifonly.plural(own.changes.length, "change"),
-            })
-          : ifonly.say("review.working");
-        parts.push(el("div", { class: "notice" }, el("p", { role: "status" }, words),
-          el("button", {
-            type: "button", class: "no-print", on: { click: () => this.change({ actions: null }) },
-          }, ifonly.say("review.discard"))));
-      }
-      view.slots.notice.replaceChildren(...parts);
+      const { view } = this;
+      ifonly.fill(view.slots.ruled, this.state.solved && this.ruledNotice());
+      ifonly.fill(view.slots.notice, this.state.actions && this.triedNotice(own));
+    }
+
+    ruledNotice() {
+      const { state: { solved }, recorded } = this;
+      const changes = ifonly.plural(solved.case.question.max_changes, "change");
+      const rules = solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ") || ifonly.say("page.none");
+      return el("div", { class: "notice" },
+        el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules }),
+          ` ${ifonly.priceWords({ first: recorded, ruled: solved.case })}`),
+        el("button", {
+          type: "button", class: "no-print",
+          on: { click: () => this.change({ solved: null, k: ifonly.firstView(recorded).k, alternative: null }) },
+        }, ifonly.say(recorded.answer !== null ? "review.back" : "review.put away")));
+    }
+
+    /** What a tried dose does; `own`: the course, or null while it is worked out. */
+    triedNotice(own) {
+      const { question } = this.recorded;
+      const words = own ? [
+        ifonly.say("review.own", {
+          outcome: question.outcome, shown: ifonly.outcome(own.outcome), moved: ifonly.movedWords(own.improvement, question),
+          changes: ifonly.plural(own.changes.length, "change"),
+        }), own.support && ifonly.sentence(own.support.summary),
+      ].filter(Boolean).join(" ") : ifonly.say("review.working");
+      return el("div", { class: "notice" }, el("p", { role: "status" }, words),
+        el("button", {
+          type: "button", class: "no-print", on: { click: () => this.change({ actions: null }) },
+        }, ifonly.say("review.discard")));
     }
 
     openDose(step, axis, kind) {

@@ -43,6 +43,15 @@ def test_auto_takes_repeats_for_carried_but_not_across_episodes_nor_of_scores():
     assert cohort.origins.T.tolist() == [[0, 1, 1, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0, 0, 0], [0] * 8]
 
 
+def test_nothing_after_nothing_is_not_carried_forward():
+    """Amounts and counts, such as of rain or sales, that are often zero."""
+    sold = FRAME.with_columns(platelets=pl.Series([0.0, 0.0, 0.0, 50.5, 0.0, 0.0, 0.0, 80.5]))
+    assert seemingly_carried(cohort_from_frame(sold, SCHEMA)) == ()
+    origins = cohort_from_frame(sold, SCHEMA, AUTO).origins
+    assert origins is not None
+    assert not origins[:, 0].any()
+
+
 def test_origins_stay_with_their_rows(tmp_path):
     cohort = cohort_from_frame(FRAME, SCHEMA, AUTO)
     save_cohort(cohort, tmp_path / "cohort")

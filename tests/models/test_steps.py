@@ -80,3 +80,6 @@ def test_a_fit_of_values_that_repeat_passes_its_check(cohort: Cohort) -> None:
     model = fit(RECIPES["residual-tails"].untrained(SCHEMA, (16,)), cohort, settings=settings)
     check = check_model(model, held_settings(100, seed=2))
     assert check.verdict is not Level.FAIL, [(one.kind, one.level.value) for one in check.concerns()]
+    held = {feature.name: feature.unchanged for feature in check.figures.features}
+    assert held["setting"] > 0.7
+    assert held["sold"] < 0.3, "nothing sold after nothing sold was not carried forward"

@@ -23,17 +23,22 @@ def repeats(states: FloatArray, starts: IntArray) -> npt.NDArray[np.bool_]:
     return same
 
 
+def seems_held(states: FloatArray, starts: IntArray) -> npt.NDArray[np.bool_]:
+    """Which entries [N, D] repeat a value other than zero: where nothing was sold, or fell, often nothing is next."""
+    return np.asarray(repeats(states, starts) & (states != 0))
+
+
 def recurs_by_itself(values: FloatArray) -> bool:
     """Whether values [N] are whole numbers of few levels, whose repeats say nothing about their origin."""
     return bool((values == np.floor(values)).all()) and len(np.unique(values)) <= FEW_LEVELS
 
 
 def carried_where_repeated(states: FloatArray, starts: IntArray) -> OriginArray:
-    """Origins [N, D] of states [N, D]: exact repeats were carried forward, all else was measured.
+    """Origins [N, D] of states [N, D]: exact repeats but of zeros were carried forward, all else was measured.
 
     Features that are whole numbers of few levels count as measured throughout.
     """
-    origins = np.where(repeats(states, starts), Origin.CARRIED, Origin.MEASURED).astype(np.uint8)
+    origins = np.where(seems_held(states, starts), Origin.CARRIED, Origin.MEASURED).astype(np.uint8)
     origins[:, [recurs_by_itself(column) for column in states.T]] = Origin.MEASURED
     return origins
 
@@ -44,7 +49,7 @@ def seemingly_carried(cohort: Cohort) -> tuple[str, ...]:
         return ()
     starts = np.repeat(cohort.offsets[:-1], cohort.lengths)
     transitions = len(cohort.states) - len(cohort)
-    shares = repeats(cohort.states, starts).sum(axis=0) / transitions
+    shares = seems_held(cohort.states, starts).sum(axis=0) / transitions
     return tuple(
         feature.name
         for feature, share, column in zip(cohort.schema.dynamic, shares, cohort.states.T, strict=True)

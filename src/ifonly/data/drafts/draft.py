@@ -215,7 +215,7 @@ def _repeating(readings: Iterable[Reading], episodes: pl.Series) -> Iterator[Tab
         reading.name
         for reading in readings
         if reading.values.size and not recurs_by_itself(reading.values)
-        if float((reading.numbers == reading.numbers.shift(1)).filter(within).mean() or 0.0) > MOST_REPEAT  # type: ignore[arg-type]
+        if float(_seems_held(reading.numbers).filter(within).mean() or 0.0) > MOST_REPEAT  # type: ignore[arg-type]
     ]
     if names:
         text = (
@@ -224,6 +224,11 @@ def _repeating(readings: Iterable[Reading], episodes: pl.Series) -> Iterator[Tab
             "each, or `measured: auto`."
         )
         yield TableProblem("repeats", None, len(names), text, False)
+
+
+def _seems_held(numbers: pl.Series) -> pl.Series:
+    """Which repeat the value of the row before, other than zero."""
+    return (numbers == numbers.shift(1)) & (numbers != 0)
 
 
 def _made_of_others(states: Sequence[Reading], doses: Sequence[Reading]) -> Iterator[TableProblem]:

@@ -142,7 +142,7 @@ def _advice(finding: Finding, doubted: set[str], figures: CheckFigures) -> Advic
         return RIGID if missed else USUAL[kind]
     if kind == "noise_lasting" and finding.places[0].value < 0:
         return FLUCTUATES
-    if kind in BY_REPEATED_VALUES and figures.measured is None and _held(figures):
+    if kind in BY_REPEATED_VALUES and figures.measured is None and _held(finding, figures):
         return Advice("held", ("tell what was measured", PLAIN_TAILS, RESIDUAL_TAILS))
     if kind == "distance":
         return _about_shape(finding, figures)
@@ -179,6 +179,7 @@ HELD = 0.5
 """A feature that repeats its value exactly in a larger share of transitions is taken to be carried forward."""
 
 
-def _held(figures: CheckFigures) -> bool:
-    """Whether the values of some feature are mostly the same as a step before."""
-    return any((item.unchanged or 0.0) > HELD for item in figures.features)
+def _held(finding: Finding, figures: CheckFigures) -> bool:
+    """Whether the values of a feature that the finding is about are mostly the same as a step before."""
+    named = {place.where.feature for place in finding.places}
+    return any((item.unchanged or 0.0) > HELD for item in figures.features if not named or item.name in named)

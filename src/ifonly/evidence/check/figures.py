@@ -110,7 +110,7 @@ class FeatureFigures:
     varying_size: Estimate | None
     lasting: Estimate | None
     unchanged: MaybeNumber = None
-    """Share of transitions after which the value is exactly what it was."""
+    """Share of transitions after which the value is exactly what it was, other than zero."""
     step: MaybeNumber = None
     """The step in which values are recorded, where many repeat exactly; each then stands for a cell of this size."""
     by_earlier: Estimate | None = None

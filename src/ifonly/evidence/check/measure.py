@@ -108,10 +108,11 @@ def tails(sample: NoiseSample) -> list[Estimate]:
 
 
 def unchanged(sample: NoiseSample, column: int) -> float:
-    """Share of the transitions that count after which a feature has exactly the value that it had."""
-    rows = torch.as_tensor(sample.rows_of(column))
-    now, then = sample.rows.states[rows, column], sample.rows.next_states[rows, column]
-    return float((now == then).double().mean())
+    """Share of the transitions that count after which a feature has exactly the value that it had, other than zero."""
+    rows = sample.rows_of(column)
+    recorded = sample.cohort.transitions()
+    now, then = (states[sample.position[rows], column] for states in (recorded.states, recorded.next_states))
+    return float(((now == then) & (then != 0)).mean())
 
 
 def lasting(sample: NoiseSample) -> list[Estimate] | None:

@@ -1,26 +1,30 @@
 """Bounds on maps, and on what a step's expansions leave out, each against what it bounds."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 from smooth_problems import FAMILIES, family
 from torch import Tensor
 from torch.func import jacfwd, jacrev, vmap
 
+from ifonly.bounds.taylor import norms
 from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion, expand_step
 from ifonly.bounds.taylor.norms import (
     LARGE,
-    FramedTrilinear,
     capped,
     framed_eigenvalue_bound,
     framed_form_norm,
+    framed_trilinear,
     frobenius,
     full_precision_float32_matmul,
+    packed_framed_trilinear,
     quartic_seminorm,
     trace,
 )
-from ifonly.bounds.taylor.remainders import ScaleBounds, step_remainders, step_remainders_anywhere
+from ifonly.bounds.taylor.remainders import FramedScale, ScaleBounds, step_remainders, step_remainders_anywhere
 from ifonly.models.base import TransitionModel
-from ifonly.models.smooth import pairs, unpacked
+from ifonly.models.smooth import pairs, spread, triples, unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 """By torch, when it first differentiates forward."""
@@ -39,6 +43,12 @@ def symmetric(count: int, outputs: int, size: int, seed: int = 0) -> Tensor:
     drawn = draw(count, outputs, size, size, size, seed=seed)
     orders = ((2, 3, 4), (2, 4, 3), (3, 2, 4), (3, 4, 2), (4, 2, 3), (4, 3, 2))
     return torch.stack([drawn.permute(0, 1, *order) for order in orders]).sum(0)
+
+
+def full(packed: Tensor | None) -> Tensor:
+    """Maps [N, O, 3, 3, 3] of packed entries."""
+    assert packed is not None
+    return spread(packed, triples(3, packed.device)[1]).unflatten(2, (3, 3, 3))
 
 
 def cubed(tensors: Tensor, z: Tensor) -> Tensor:
@@ -66,12 +76,12 @@ def test_forms_in_frames() -> None:
 def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
     tensors, frames = symmetric(5, outputs, size), draw(5, 6, size, size, seed=1)
     frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
-    found = FramedTrilinear.of(tensors.to(precision), frames.to(precision))
+    framed, found = framed_trilinear(tensors.to(precision), frames.to(precision))
     once = torch.einsum("noijk,nsia->nsoajk", tensors, frames)
     twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
     thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
     close = {"rtol": 1e-4, "atol": 1e-4} if precision == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
-    torch.testing.assert_close(found.tensors.double(), thrice.movedim(2, -1), **close)
+    torch.testing.assert_close(framed.double(), thrice.movedim(2, -1), **close)
     largest = torch.linalg.matrix_norm(thrice.movedim(2, -1).flatten(3), ord=2)
     never = tensors.flatten(1).norm(dim=1)
     for bounds, exact, above in (
@@ -95,6 +105,19 @@ def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
     assert bool((cubed(tensors, whole).norm(dim=-1) <= found.bound(radii, off).unsqueeze(2) * (1 + 1e-12)).all())
     if size == outputs == 1:
         assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_packed_maps_are_framed_a_few_outputs_at_a_time(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, outputs, several, size = 3, 5, 2, 4
+    tensors, frames = symmetric(count, outputs, size), draw(count, several, size, size, seed=1)
+    (i, j, k), places = triples(size, frames.device)
+    packed = tensors[:, :, i, j, k]
+    torch.testing.assert_close(spread(packed, places).view_as(tensors), tensors)
+    monkeypatch.setattr(norms, "CACHED", together * count * several * size**3)
+    found, (_, wanted) = packed_framed_trilinear(packed, frames), framed_trilinear(tensors, frames)
+    for field in fields(wanted):
+        torch.testing.assert_close(getattr(found, field.name), getattr(wanted, field.name), rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e4])
@@ -169,7 +192,8 @@ def of_one_feature(bounds: tuple[float, ...], slope: float, curvature: float, no
 
 def within(scale: ScaleExpansion, reach: float, off: float = 0.0) -> ScaleBounds:
     """For displacements of one feature: the frame is 1."""
-    return ScaleBounds.of(scale, ONE.unsqueeze(0), (reach - off) * ONE[0], off * ONE, reach * ONE)
+    through = FramedScale.of(scale, ONE.unsqueeze(0))
+    return ScaleBounds.of(through, (reach - off) * ONE[0], off * ONE, reach * ONE)
 
 
 @pytest.mark.parametrize("value", [-2.0, -0.5, 0.0, 1.0])
@@ -317,21 +341,8 @@ def test_a_local_expansion_knows_the_derivatives_of_the_step(name: str) -> None:
         assert not found.adjoint_third.any()
         assert not found.third.any()
     else:
-        torch.testing.assert_close(found.third, third, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(full(found.third), third, rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(found.adjoint_third, along(gradient, third), rtol=1e-8, atol=1e-10)
-
-
-def test_rows_of_a_local_expansion() -> None:
-    model, rows, gradient = drawn_steps("strong scale", 6)
-    some = torch.tensor([4, 1])
-    found = expanded_at(model, rows, gradient).mapped(lambda table: table[some])
-    wanted = expanded_at(model, tuple(row[some] for row in rows), gradient[some])
-    for name, table in vars(found).items():
-        if name != "scales":
-            torch.testing.assert_close(table, getattr(wanted, name), msg=name)
-    for mine, other in zip(found.scales, wanted.scales, strict=True):
-        for name in ("jacobian", "hessian_norm", "noise", "adjoint_noise"):
-            torch.testing.assert_close(getattr(mine, name), getattr(other, name), msg=name)
 
 
 def left_out(model: TransitionModel, rows: Rows, found: LocalExpansion, z: Tensor) -> Tensor:
@@ -407,7 +418,7 @@ def test_bounds_hold_though_third_derivatives_are_in_float32() -> None:
     nothing = torch.zeros(count, 1, 1, dtype=torch.float64)
     _, _, whole = step_remainders(found, frames, radius, nothing, nothing + radius)
     assert found.third is not None
-    exact = torch.einsum("noijk,ni,nj,nk->no", found.third, *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
+    exact = torch.einsum("noijk,ni,nj,nk->no", full(found.third), *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
     assert bool((whole.flatten() >= exact * (1 - 1e-12)).all())
 
 

@@ -43,6 +43,7 @@ def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 
 
 @cache
+@torch.inference_mode(False)
 def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Packing of symmetric tensors [D, D, D]: the entries (i, j, k), i <= j <= k, [3, E], and the position [D * D * D]
     of every entry among them."""
@@ -55,6 +56,7 @@ def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @cache
+@torch.inference_mode(False)
 def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Packing of symmetric matrices [D, D]: the entries (i, j), i <= j, [2, E], and the position [D * D] of every
     entry among them."""
@@ -65,6 +67,7 @@ def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @cache
+@torch.inference_mode(False)
 def entry_weights(size: int, device: torch.device) -> Tensor:
     """Factors [E] of packed entries i <= j in the Frobenius norm: sqrt(2) off the diagonal, where each occurs twice."""
     i, j = pairs(size, device)[0]

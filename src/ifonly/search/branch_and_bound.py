@@ -56,6 +56,8 @@ ELEMENTS = 2**21
 """Numbers in one array of bounds, at most."""
 FIRST_LEAVES = 1024
 """Leaves tried first, those with the best bounds; then twice as many, and so on."""
+AT_ONCE = 1024
+"""Children of a problem, at most, that are not bounded one step ahead before they are expanded."""
 
 HARD_FROM = 5
 """Changes from which on a proof may not come in time: a wider search for good sequences comes first."""
@@ -379,10 +381,14 @@ def branch(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildN
 
 
 def look_ahead(tree: Tree, bound: ChildBound, nodes: ExpandedNodes, children: ChildNodes) -> ChildNodes:
-    """The children whose bounds exceed a cutoff also one step after their change, with their bounds there."""
-    if not bound.has_reward_to_go or not len(children):
-        return children
+    """The children whose bounds exceed a cutoff also one step after their change, with their bounds there.
+
+    With two and more changes to go that step excludes few, and those that are expanded at once are bounded better then.
+    """
     problem, step, left = nodes.problem[children.parent], children.step, nodes.budget - nodes.depth - 1
+    are_next = left > 1 and len(children) <= AT_ONCE * tree.batch.count
+    if not bound.has_reward_to_go or not len(children) or are_next:
+        return children
     count(tree.model_steps, problem, (step < tree.batch.horizon - 1).long())
     branches = nodes.branches(children.parent, step, nodes.sequences[children.parent])
     # Bounds for fewer changes than are left are not asked for.

@@ -13,6 +13,9 @@ from torch import Tensor
 from ifonly.bounds.base import ChildBound, unknown_as_infinite
 from ifonly.problem.batch import Branches, ProblemBatch
 
+FEW = 64
+"""Leaves that are replayed to the end: to bound them at every step takes longer than the steps."""
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -24,7 +27,7 @@ class Replayed:
 
 
 def replay_or_fathom(batch: ProblemBatch, bound: ChildBound, leaves: Branches, cutoffs: Tensor) -> Replayed:
-    """Replay leaves step by step, each as long as its bound exceeds its cutoff [N].
+    """Replay leaves step by step, each as long as its bound exceeds its cutoff [N]; the last few to the end.
 
     The bound on the rest has no changes left: it is that of the observed actions from the state reached.
     """
@@ -34,6 +37,8 @@ def replay_or_fathom(batch: ProblemBatch, bound: ChildBound, leaves: Branches, c
     last = torch.full_like(leaves.step, batch.horizon - 1)
 
     def exceed_cutoff(t: int, rows: Tensor, states: Tensor, earned: Tensor) -> Tensor:
+        if len(rows) <= FEW:
+            return torch.ones_like(rows, dtype=torch.bool)
         to_go = bound.reward_to_go(t, leaves.problem[rows], states, 0)
         bounds = batch.counted(earned.unsqueeze(1) + to_go).squeeze(1)
         kept = ~(bounds <= cutoffs[rows])  # NaN bounds are never pruned

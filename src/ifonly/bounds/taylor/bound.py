@@ -109,26 +109,27 @@ def build_tables(problems: Sequence[Problem]) -> TaylorTables:
             "'auto' to let the problem decide."
         )
     paths = RecordedPaths.of(problems, smooth)
-    values = expand_values(paths)
-    advantages, last, changes = expand_advantages(paths, values), last_advantages(paths), paths.changes()
-    tables, displacements = advantage_tables(values, advantages, changes[:, :-1]), displacement_tables(values)
-    expansions = Expansions(values, advantages, tables, displacements, changes, last)
-    tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
-    return TaylorTables(
-        reward=first.bound_reward,
-        max_changes=first.max_changes,
-        block_elements=ELEMENTS * array_scale(first.device),
-        actions=paths.actions,
-        states=paths.states,
-        changes=changes,
-        tolerance=tolerances.to(first.device),
-        values=values,
-        last=last,
-        advantages=tables,
-        displacements=displacements,
-        largest=largest_advantages(expansions, first.max_changes),
-        balls=torch.tensor(BALLS, dtype=torch.float64, device=first.device),
-    )
+    with torch.inference_mode():  # a seventh faster; models of users, which may do what it forbids, are done with
+        values = expand_values(paths)
+        advantages, last, changes = expand_advantages(paths, values), last_advantages(paths), paths.changes()
+        tables, displacements = advantage_tables(values, advantages, changes[:, :-1]), displacement_tables(values)
+        expansions = Expansions(values, advantages, tables, displacements, changes, last)
+        tolerances = torch.tensor([problem.tolerance for problem in problems], dtype=torch.float64)
+        return TaylorTables(
+            reward=first.bound_reward,
+            max_changes=first.max_changes,
+            block_elements=ELEMENTS * array_scale(first.device),
+            actions=paths.actions,
+            states=paths.states,
+            changes=changes,
+            tolerance=tolerances.to(first.device),
+            values=values,
+            last=last,
+            advantages=tables,
+            displacements=displacements,
+            largest=largest_advantages(expansions, first.max_changes),
+            balls=torch.tensor(BALLS, dtype=torch.float64, device=first.device),
+        )
 
 
 def recorded_value(tables: TaylorTables, which: ProblemIndex, steps: slice | int, y: Tensor) -> Tensor:
@@ -223,23 +224,28 @@ class TaylorChildBound(ChildBound):
             )
         )
 
-    @torch.no_grad()
     @full_precision_float32_matmul
     def children(self, nodes: Nodes) -> Tensor:
         """Bounds [N, K - level, T, A]: what the node earned before each change, plus `change_bounds`."""
+        shape = (nodes.budgets(self.tables.max_changes), *self.tables.changes.shape[1:])
+        bounds = nodes.outcomes.new_full((len(nodes.problem), *shape), -torch.inf)
+        with torch.inference_mode():
+            self._fill_children(nodes, bounds)
+        return bounds
+
+    def _fill_children(self, nodes: Nodes, bounds: Tensor) -> None:
+        """The bounds of `children`, in place."""
         tables = self.tables
         rewards = tables.rewards(nodes.states, tables.actions[nodes.problem])
         steps = torch.arange(tables.horizon, device=rewards.device)
         to_come = torch.where(steps >= nodes.start.unsqueeze(1), rewards, 0.0).flip(1).cumsum(1).flip(1)
         earned = nodes.outcomes.unsqueeze(1) - to_come  # [N, T], before each step; meaningful from start on
-        budgets = nodes.budgets(tables.max_changes)
-        bounds = rewards.new_full((len(nodes.problem), budgets, *tables.changes.shape[1:]), -torch.inf)
         for first, chosen in rows_by_start(nodes.start, tables.horizon):
             later = steps[first:]
             for which, ranks, valid in self._blocks(nodes.problem[chosen], len(later)):
                 rows = chosen[ranks]
                 y = (nodes.states[rows, first:] - tables.states[which, None, first:]).permute(0, 2, 3, 1).contiguous()
-                found = change_bounds(tables, which, first, y, rewards[rows, -1], budgets)
+                found = change_bounds(tables, which, first, y, rewards[rows, -1], bounds.shape[1])
                 found = found + earned[rows, first:].mT[:, None, :, None]
                 size = 1 + nodes.outcomes.abs()[rows][:, None, None, None]
                 found = torch.where(found > UNKNOWN * size, torch.inf, found)
@@ -249,16 +255,22 @@ class TaylorChildBound(ChildBound):
                 options = tables.changes[which, first:].unsqueeze(-1) & begun.unsqueeze(2)
                 found = unknown_as_infinite(found).masked_fill_(~options.unsqueeze(1), -torch.inf)
                 bounds[rows[valid], :, first:] = found.permute(0, 4, 1, 2, 3)[valid]
-        return bounds
 
-    @torch.no_grad()
     @full_precision_float32_matmul
     def reward_to_go(
         self, t: int, problem: Tensor, states: Tensor, changes_left: int, cutoff: Tensor | None = None
     ) -> Tensor:
         """Bounds [N, R + 1] on what is earned from step t on, from states [N, D], with at most R changes left."""
-        tables, last = self.tables, self.tables.horizon - 1
         bounds = states.new_full((len(states), changes_left + 1), torch.inf)
+        with torch.inference_mode():
+            self._fill_to_go(bounds, t, problem, states, changes_left, cutoff)
+        return bounds
+
+    def _fill_to_go(
+        self, bounds: Tensor, t: int, problem: Tensor, states: Tensor, changes_left: int, cutoff: Tensor | None
+    ) -> None:
+        """The bounds of `reward_to_go`, in place."""
+        tables, last = self.tables, self.tables.horizon - 1
         rows = torch.arange(len(states), device=states.device)
         # For one change left the first steps often tell enough; what stays above the cutoff is examined in full.
         two_passes = changes_left == 1 and cutoff is not None and t + NEAR < last
@@ -272,7 +284,8 @@ class TaylorChildBound(ChildBound):
                 rows = rows[~(bounds[rows] <= cutoff[rows]).all(1)]  # NaN bounds are never pruned
                 if not len(rows):
                     break
-        return unknown_as_infinite(bounds + MARGIN * (1 + bounds.abs()) + tables.tolerance[problem, None])  # (T56)
+        bounds += MARGIN * (1 + bounds.abs()) + tables.tolerance[problem, None]  # (T56)
+        bounds.nan_to_num_(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """Radii, the number of changes that nodes are bounded for, and which parts have which precision and margin."""

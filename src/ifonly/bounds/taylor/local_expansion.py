@@ -6,7 +6,7 @@ All numbers are float64. Letters are those of docs/theory.md: f the step, lambda
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ class LocalExpansion:
     hessian: Tensor  # [N, D, E], D^2 f, packed entries i <= j
     adjoint_hessian: Tensor  # [N, D, D], S2 = lambda . D^2 f of (T4)
     adjoint_third: Tensor | None  # [N, D, D, D], S3 = lambda . D^3 f, if asked for
-    third: Tensor | None  # [N, D, D, D, D], D^3 f, if asked for
+    third: Tensor | None  # [N, D, E], D^3 f, packed entries i <= j <= k, if asked for
     unit_rows: Tensor  # [N, D, H], first-layer rows w_h of shallow networks, as columns
     adjoint_quartic: Tensor  # [N, H], |lambda . v_h| s4 of (T13)
     quartic: Tensor  # [N, H], |v_h| s4: the same for the step itself
@@ -87,14 +87,6 @@ class LocalExpansion:
     curvature_bound: Tensor  # [N, 1], f2: bounds its second derivative anywhere
     scales: tuple[ScaleExpansion, ...]  # parts under softplus
     reward: RewardRemainder | None = None
-
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> LocalExpansion:
-        """With `change` applied to every array: rows selected, say."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
-        changed = {name: None if array is None else change(array) for name, array in arrays.items()}
-        reward = None if self.reward is None else self.reward.mapped(change)
-        scales = tuple(scale.mapped(change) for scale in self.scales)
-        return replace(self, scales=scales, reward=reward, **changed)  # type: ignore[arg-type]
 
 
 def expand_step(
@@ -154,7 +146,7 @@ def expand_step(
         hessian=hessian,
         adjoint_hessian=unpacked((adjoint.unsqueeze(1) @ hessian).squeeze(1), size),  # (T4)
         adjoint_third=None if adjoint_third is None else adjoint_third.view(-1, size, size, size),
-        third=spread(packed_third, places).unflatten(2, (size, size, size)) if third else None,
+        third=packed_third if third else None,
         unit_rows=rows.expand(count, -1, -1),
         adjoint_quartic=torch.cat(adjoint_quartic, dim=1),
         quartic=torch.cat(quartic).expand(count, -1),
@@ -179,7 +171,7 @@ def no_step(states: Tensor) -> LocalExpansion:
         hessian=zeros(size, size * (size + 1) // 2),
         adjoint_hessian=zeros(size, size),
         adjoint_third=zeros(size, size, size),
-        third=zeros(size, size, size, size),
+        third=zeros(size, size * (size + 1) * (size + 2) // 6),
         unit_rows=zeros(size, 0),
         adjoint_quartic=zeros(0),
         quartic=zeros(0),

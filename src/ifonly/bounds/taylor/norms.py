@@ -6,7 +6,7 @@ S[F., ., .]. Results are float64; where factors are multiplied in float32, (T54)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ifonly.models.layers import ROUNDING
-from ifonly.models.smooth import eigenvalue_bound, entry_weights, pairs, unpacked
+from ifonly.models.smooth import eigenvalue_bound, entry_weights, pairs, spread, triples, unpacked
+from ifonly.problem import array_scale
 
 LARGE = 1e100
 """Stands for infinity in float64 tables: zero times this is zero, and times any distance it still prunes nothing."""
@@ -59,28 +60,6 @@ class FramedTrilinear:
     once: Tensor  # [N, S, 1], |S[F., ., .]|_F
     twice: Tensor  # [N, S, 1], |S[F., F., .]|_F
     thrice: Tensor  # [N, S, 1], |S[F., F., F.]|, the norm of the map from one argument to the rest
-    tensors: Tensor  # [N, S, D, D, D, O], S[F., F., F.] itself
-
-    @classmethod
-    def of(cls, tensors: Tensor, frames: Tensor) -> FramedTrilinear:
-        """Products in the precision of the arguments, float64 or float32; bounds in float64, with (T54) added."""
-        count, outputs, size = tensors.shape[:3]
-        several = frames.shape[1]
-        flat = frames.flatten(0, 1)
-        once = contract(tensors.flatten(1, 3), frames.transpose(2, 3).reshape(count, -1, size).mT)
-        once = once.view(len(flat), -1, size)
-        twice = contract(once, flat).view_as(once)
-        thrice = contract(twice, flat)
-        gram = (thrice @ thrice.mT).double()
-        bound = eigenvalue_bound(gram).unsqueeze(-1) + product_margin(thrice.shape[-1]) * trace(gram)
-        bound = bound.sqrt().view(count, several, 1)
-        plain = frobenius(tensors).unsqueeze(1) * (1 + product_margin(0))
-        lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
-        bounds = (*(frobenius(part).view(count, several, 1) for part in (once, twice)), bound)
-        margin = product_margin(3 * size)  # (T54), for up to three products of D terms
-        rounded = [part + margin * plain * lengths**power for power, part in enumerate(bounds, start=1)]
-        thrice = thrice.view(count, several, size, size, size, outputs)
-        return cls(plain, rounded[0], rounded[1], rounded[2], thrice)
 
     def mixed(self, radii: Tensor, first_remainder: Tensor) -> Tensor:
         """(T12): bounds [N, S, G] on |S[z, z, z] - S[F y', F y', F y']| for z = F y' + R1, |y'| <= radii [G] and
@@ -93,6 +72,64 @@ class FramedTrilinear:
         return self.thrice * radii**3 + self.mixed(radii, first_remainder)
 
 
+@dataclass(frozen=True)
+class _Squares:
+    """Squares of the norms of `FramedTrilinear` that were computed, of some of the outputs, float64."""
+
+    plain: Tensor  # [N, 1]
+    once: Tensor  # [N * S, 1]
+    twice: Tensor  # [N * S, 1]
+    gram: Tensor  # [N * S, D, D], of the map from one argument to the rest
+
+
+def framed_trilinear(tensors: Tensor, frames: Tensor) -> tuple[Tensor, FramedTrilinear]:
+    """S[F., F., F.] [N, S, D, D, D, O] and the bounds, for maps S [N, O, D, D, D] and frames [N, S, D, D].
+
+    Products in the precision of the arguments, float64 or float32; bounds in float64, with (T54) added.
+    """
+    thrice, squares = _framed(tensors, frames)
+    return thrice.view(*frames.shape, frames.shape[-1], -1), _bounds([squares], frames, tensors.shape[1])
+
+
+def packed_framed_trilinear(entries: Tensor, frames: Tensor) -> FramedTrilinear:
+    """The bounds for maps of which packed entries [N, O, E] are given, so few outputs at a time that temporary arrays
+    fit a processor's cache."""
+    size = frames.shape[-1]
+    places = triples(size, frames.device)[1]
+    together = max(1, CACHED * array_scale(frames.device) // (frames.shape[0] * frames.shape[1] * size**3))
+    parts = [
+        _framed(spread(some, places).unflatten(2, (size, size, size)), frames)[1]
+        for some in entries.split(together, dim=1)
+    ]
+    return _bounds(parts, frames, entries.shape[1])
+
+
+def _framed(tensors: Tensor, frames: Tensor) -> tuple[Tensor, _Squares]:
+    """S[F., F., F.] [N * S, D, D * D * O] and squares of norms, for maps S [N, O, D, D, D] and frames [N, S, D, D]."""
+    count, size, flat = len(tensors), frames.shape[-1], frames.flatten(0, 1)
+    once = contract(tensors.flatten(1, 3), frames.transpose(2, 3).reshape(count, -1, size).mT)
+    once = once.view(len(flat), -1, size)
+    twice = contract(once, flat).view_as(once)
+    thrice = contract(twice, flat)
+    plain, *framed = (frobenius(part).square() for part in (tensors, once, twice))
+    return thrice, _Squares(plain, framed[0], framed[1], (thrice @ thrice.mT).double())
+
+
+def _bounds(parts: Sequence[_Squares], frames: Tensor, outputs: int) -> FramedTrilinear:
+    """The bounds for maps whose outputs come in parts."""
+    count, several, size = frames.shape[:3]
+    gram = torch.stack([part.gram for part in parts]).sum(0)
+    bound = eigenvalue_bound(gram).unsqueeze(-1) + product_margin(size**2 * outputs) * trace(gram)
+    once, twice, plain = (
+        torch.stack([getattr(part, name) for part in parts]).sum(0).sqrt() for name in ("once", "twice", "plain")
+    )
+    plain = plain.unsqueeze(1) * (1 + product_margin(0))
+    lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
+    margin = product_margin(3 * size)  # (T54), for up to three products of D terms
+    framed = (norm.view(count, several, 1) for norm in (once, twice, bound.sqrt()))
+    return FramedTrilinear(plain, *(norm + margin * plain * lengths**power for power, norm in enumerate(framed, 1)))
+
+
 def contract(tensors: Tensor, frames: Tensor) -> Tensor:
     """Tensors [N, X, D] times frames [N, D, E], the new axis first: [N, E, X].
 
@@ -102,8 +139,11 @@ def contract(tensors: Tensor, frames: Tensor) -> Tensor:
     return frames.mT @ tensors.mT
 
 
-UNDERFLOW = 1e-18
-"""More than the length of `SUMMED` numbers whose squares are not normal in float32: 8 times 2^-63."""
+UNDERFLOW = 2e-18
+"""More than the length of `SUMMED` numbers whose squares are not normal in float32: 12 times 2^-63."""
+
+CACHED = 2**17
+"""Numbers in temporary arrays that a processor's cache holds."""
 
 PACKED_SIZE = 12
 """Numbers of features up to which the map between packed forms is small."""
@@ -168,16 +208,19 @@ def trace(matrices: Tensor) -> Tensor:
     return matrices.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
 
 
-SUMMED = 64
-"""Squares that are summed in float32, of maps in float32; the sums are added up in float64."""
+SUMMED = 128
+"""Squares that are summed in float32, at most, of maps in float32 of MANY numbers; the sums are added up in float64."""
+
+MANY = 1000
 
 
 def frobenius(maps: Tensor) -> Tensor:
     """Frobenius norms [N, 1] of maps [N, ...], float64: upper bounds on their operator norms."""
     flat, margin = maps.flatten(1), ROUNDING
-    if flat.dtype == torch.float32 and flat.shape[1] % SUMMED == 0:
+    if flat.dtype == torch.float32 and flat.shape[1] > MANY:
         # Many times faster than converting every number; what underflows is covered by the constant.
-        flat = torch.linalg.vector_norm(flat.unflatten(1, (-1, SUMMED)), dim=2).double() + UNDERFLOW
-        margin = product_margin(SUMMED)  # (T54)
+        summed = next(terms for terms in range(SUMMED, 0, -1) if flat.shape[1] % terms == 0)
+        flat = torch.linalg.vector_norm(flat.unflatten(1, (-1, summed)), dim=2).double() + UNDERFLOW
+        margin = product_margin(summed)  # (T54)
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True, dtype=torch.float64)
     return norms * (1 + margin)

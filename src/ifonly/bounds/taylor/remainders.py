@@ -11,6 +11,7 @@ All results are float64; D^3 f is multiplied in float32, with the margin (T54).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,55 +19,146 @@ from torch import Tensor
 
 from ifonly.bounds.taylor.local_expansion import LocalExpansion, RewardRemainder, ScaleExpansion
 from ifonly.bounds.taylor.norms import (
+    CACHED,
     FramedTrilinear,
     framed_eigenvalue_bound,
+    framed_trilinear,
+    packed_framed_trilinear,
     quartic_seminorm,
     trace,
 )
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import DERIVATIVE_BOUNDS, norm_bound
+from ifonly.problem import array_scale
 
 
 def step_remainders(
     step: LocalExpansion, frames: Tensor, radii: Tensor, first_remainder: Tensor, reach: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """For frames [N, S, D, D], radii [G], first_remainder and reach [N, S, G]: S3[F., F., F.] [N, S, D, D, D],
-    adjoint_remainder [N, S, G] and remainder [N, S, G]. The smaller of (T14) and (T16) is taken."""
+    adjoint_remainder [N, S, G] and remainder [N, S, G]."""
     assert step.adjoint_third is not None
     assert step.third is not None
-    square, cubes = frames @ frames.mT, reach**3
-    adjoint_third = FramedTrilinear.of(step.adjoint_third.unsqueeze(1), frames)
-    form, rows = step.third_form.unsqueeze(1), step.unit_rows.unsqueeze(1)
-    adjoint_norm, deep_third = step.adjoint_norm.unsqueeze(1), step.deep_third.unsqueeze(1)
-    framed = frames.mT @ rows
-    # (T13): q(z)^4 / 4 along the adjoint, and of the step itself.
-    adjoint_fourth, fourth = (
-        (quartic_seminorm(sizes, framed) * radii + quartic_seminorm(sizes, rows) * first_remainder) ** 4 / 4
-        for sizes in (step.adjoint_quartic.unsqueeze(1), step.quartic.unsqueeze(1))
-    )
-    # (T14): by the third derivative at the state, and (T18) for deep networks.
-    near_adjoint = adjoint_third.mixed(radii, first_remainder) + adjoint_fourth + adjoint_norm * deep_third * cubes
-    # D^3 f is many numbers: multiplied in float32.
-    third = FramedTrilinear.of(step.third.float(), frames.float())
-    near = third.bound(radii, first_remainder) + fourth + deep_third * cubes
-    # (T15) and (T16): by the third derivative anywhere.
-    root = framed_eigenvalue_bound(form, square).sqrt() * radii + trace(form).sqrt() * first_remainder
-    anywhere = root**2 * reach
-    anywhere_adjoint = adjoint_third.thrice * radii**3 + adjoint_norm * anywhere
-    for part in step.scales:
-        scale = part.mapped(lambda array: array.unsqueeze(1))
-        bent = ScaleBounds.of(scale, frames, radii, first_remainder, reach)
-        along, whole = scale.together(bent.third())  # (T20)
-        anywhere_adjoint, anywhere = anywhere_adjoint + along, anywhere + whole
-        if not scale.is_deep:
-            along, whole = scale.together(bent.fourth() / 4)  # (T19)
-        near_adjoint, near = near_adjoint + along, near + whole
-    if step.reward is not None:
-        reward = step.reward.mapped(lambda array: array.unsqueeze(1))
-        near_adjoint = near_adjoint + reward_fourth(reward, reach)
-        anywhere_adjoint = anywhere_adjoint + reward_third(reward, reach)
-    framed_third = adjoint_third.tensors.squeeze(-1)
-    return framed_third, torch.minimum(near_adjoint, anywhere_adjoint), torch.minimum(near, anywhere)
+    thirds = FramedThirds.of(step.adjoint_third, step.third, frames)
+    return thirds.tensors, *FramedStep.of(step, frames).remainders(thirds, radii, first_remainder, reach)
+
+
+@dataclass(frozen=True)
+class FramedThirds:
+    """Third derivatives of N steps, seen through frames [N, S, D, D]."""
+
+    tensors: Tensor  # [N, S, D, D, D], S3[F., F., F.]
+    adjoint: FramedTrilinear  # S3
+    own: FramedTrilinear  # D^3 f
+
+    @classmethod
+    def of(cls, adjoint_third: Tensor, third: Tensor, frames: Tensor) -> FramedThirds:
+        """From S3 [N, D, D, D] and the packed entries of D^3 f [N, D, E]."""
+        tensors, adjoint = framed_trilinear(adjoint_third.unsqueeze(1), frames)
+        # D^3 f is many numbers: multiplied in float32.
+        return cls(tensors.squeeze(-1), adjoint, packed_framed_trilinear(third.float(), frames.float()))
+
+
+@dataclass(frozen=True)
+class FramedScale:
+    """A scale seen through frames."""
+
+    scale: ScaleExpansion
+    framed: Tensor  # [N, ..., O], |F^T Dn_i|
+    rows: Tensor  # [N, ..., O], |Dn_i|
+
+    @classmethod
+    def of(cls, scale: ScaleExpansion, frames: Tensor) -> FramedScale:
+        """For frames [N, ..., D, D]."""
+        lengths = (torch.linalg.vector_norm(one, dim=-1) for one in (scale.jacobian @ frames, scale.jacobian))
+        return cls(scale, *(length * (1 + ROUNDING) for length in lengths))
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> FramedScale:
+        """With `change` applied to every array of steps."""
+        return FramedScale(self.scale.mapped(change), change(self.framed), change(self.rows))
+
+
+@dataclass(frozen=True)
+class FramedStep:
+    """What bounds on the remainders of N steps, seen through frames [N, S, D, D], are made of: all that does not depend
+    on how long displacements are. Of each pair the first is multiplied by the radius, the second by what is off."""
+
+    adjoint_quartic: tuple[Tensor, Tensor]  # [N, S, 1] and [N, 1, 1], q(F) and q(1) of (T13), along the adjoint
+    quartic: tuple[Tensor, Tensor]  # the same of the step itself
+    root: tuple[Tensor, Tensor]  # sqrt(p) and sqrt(tr Q) of (T15)
+    adjoint_norm: Tensor  # [N, 1, 1], |lambda|
+    deep_third: Tensor  # [N, 1, 1], n3 of deep networks (T18)
+    scales: tuple[FramedScale, ...]
+    reward: RewardRemainder | None
+
+    @classmethod
+    def of(cls, step: LocalExpansion, frames: Tensor) -> FramedStep:
+        """For frames [N, S, D, D]."""
+        form, rows = step.third_form.unsqueeze(1), step.unit_rows.unsqueeze(1)
+        sizes = torch.stack((step.adjoint_quartic, step.quartic), dim=1).unsqueeze(2)  # [N, 2, 1, H]
+        plain = quartic_seminorm(sizes, rows.unsqueeze(1))
+        together = max(1, CACHED * array_scale(rows.device) // max(1, frames.shape[1] * rows.numel() // len(rows)))
+        framed = [  # so few at a time that they fit a processor's cache
+            quartic_seminorm(some, through.mT.unsqueeze(1) @ units.unsqueeze(1))
+            for some, through, units in zip(*(part.split(together) for part in (sizes, frames, rows)), strict=True)
+        ]
+        adjoint_quartic, quartic = zip(torch.cat(framed).unbind(1), plain.unbind(1), strict=True)
+        scales = (part.mapped(lambda array: array.unsqueeze(1)) for part in step.scales)
+        return cls(
+            adjoint_quartic=adjoint_quartic,
+            quartic=quartic,
+            root=(framed_eigenvalue_bound(form, frames @ frames.mT).sqrt(), trace(form).sqrt()),
+            adjoint_norm=step.adjoint_norm.unsqueeze(1),
+            deep_third=step.deep_third.unsqueeze(1),
+            scales=tuple(FramedScale.of(scale, frames) for scale in scales),
+            reward=None if step.reward is None else step.reward.mapped(lambda array: array.unsqueeze(1)),
+        )
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> FramedStep:
+        """With `change` applied to every array: rows and frames selected."""
+
+        def both(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return change(pair[0]), change(pair[1])
+
+        return FramedStep(
+            both(self.adjoint_quartic),
+            both(self.quartic),
+            both(self.root),
+            change(self.adjoint_norm),
+            change(self.deep_third),
+            tuple(scale.mapped(change) for scale in self.scales),
+            None if self.reward is None else self.reward.mapped(change),
+        )
+
+    def remainders(
+        self, thirds: FramedThirds, radii: Tensor, first_remainder: Tensor, reach: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """adjoint_remainder and remainder [N, S, G], for radii [G], first_remainder and reach [N, S, G]. The smaller of
+        (T14) and (T16) is taken."""
+
+        def seminorm(pair: tuple[Tensor, Tensor]) -> Tensor:
+            return pair[0] * radii + pair[1] * first_remainder
+
+        cubes, root = reach**3, seminorm(self.root)
+        deep = self.deep_third * cubes
+        # (T14): by the third derivative at the state, and (T18) for deep networks.
+        near_adjoint = thirds.adjoint.mixed(radii, first_remainder) + seminorm(self.adjoint_quartic) ** 4 / 4
+        near_adjoint = near_adjoint + self.adjoint_norm * deep
+        near = thirds.own.bound(radii, first_remainder) + seminorm(self.quartic) ** 4 / 4 + deep
+        # (T16): by the third derivative anywhere.
+        anywhere = root**2 * reach
+        anywhere_adjoint = thirds.adjoint.thrice * radii**3 + self.adjoint_norm * anywhere
+        for scale in self.scales:
+            bent = ScaleBounds.of(scale, radii, first_remainder, reach)
+            along, whole = scale.scale.together(bent.third())  # (T20)
+            anywhere_adjoint, anywhere = anywhere_adjoint + along, anywhere + whole
+            if not scale.scale.is_deep:
+                along, whole = scale.scale.together(bent.fourth() / 4)  # (T19)
+            near_adjoint, near = near_adjoint + along, near + whole
+        if self.reward is not None:
+            near_adjoint = near_adjoint + reward_fourth(self.reward, reach)
+            anywhere_adjoint = anywhere_adjoint + reward_third(self.reward, reach)
+        return torch.minimum(near_adjoint, anywhere_adjoint), torch.minimum(near, anywhere)
 
 
 def step_remainders_anywhere(step: LocalExpansion, frames: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,10 +170,8 @@ def step_remainders_anywhere(step: LocalExpansion, frames: Tensor, radii: Tensor
     adjoint_remainder = step.adjoint_norm * remainder.repeat_interleave(count, 0)
     reach = reach.repeat_interleave(count, 0)
     for scale in step.scales:
-        own = frames.repeat_interleave(count, 0)
-        along, whole = scale.together(
-            ScaleBounds.of(scale, own, radii, torch.zeros_like(reach), reach).third()
-        )  # (T20)
+        own = FramedScale.of(scale, frames.repeat_interleave(count, 0))
+        along, whole = scale.together(ScaleBounds.of(own, radii, torch.zeros_like(reach), reach).third())  # (T20)
         adjoint_remainder = adjoint_remainder + along
         remainder = remainder + whole.unflatten(0, (len(frames), count)).amax(1)
     if step.reward is not None:
@@ -110,15 +200,10 @@ class ScaleBounds:
     fourth_order: Tensor  # [N, ..., G, O], |D^4 n_i[z, z, z, z]|
 
     @classmethod
-    def of(
-        cls, scale: ScaleExpansion, frames: Tensor, radii: Tensor, first_remainder: Tensor, reach: Tensor
-    ) -> ScaleBounds:
-        """For z = F y' + R1 as above: frames [N, ..., D, D], radii [G], first_remainder and reach [N, ..., G]."""
+    def of(cls, through: FramedScale, radii: Tensor, first_remainder: Tensor, reach: Tensor) -> ScaleBounds:
+        """For z = F y' + R1 as above: radii [G], first_remainder and reach [N, ..., G]."""
+        scale, framed, rows = through.scale, through.framed.unsqueeze(-2), through.rows.unsqueeze(-2)
         n1, n2, n3, n4 = scale.network_bounds
-        framed, rows = (
-            torch.linalg.vector_norm(one, dim=-1).unsqueeze(-2) * (1 + ROUNDING)
-            for one in (scale.jacobian @ frames, scale.jacobian)
-        )
         far, off, bent = reach.unsqueeze(-1), first_remainder.unsqueeze(-1), scale.hessian_norm.unsqueeze(-2)
         first = framed * radii.unsqueeze(-1) + rows * off + (bent + far * n3 / 2) * far**2
         second = torch.minimum(bent + far * n3, n2) * far**2

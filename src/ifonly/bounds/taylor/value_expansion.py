@@ -9,6 +9,7 @@ are multiplied in float32, with the margin (T54).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -18,9 +19,9 @@ from ifonly.bounds.taylor.local_expansion import LocalExpansion
 from ifonly.bounds.taylor.norms import LARGE, REMAINDER_MARGIN, capped, contract, full_precision_float32_matmul
 from ifonly.bounds.taylor.radii import radii_on
 from ifonly.bounds.taylor.recorded import RecordedPaths
-from ifonly.bounds.taylor.remainders import step_remainders
+from ifonly.bounds.taylor.remainders import FramedStep, FramedThirds
 from ifonly.models.layers import ROUNDING
-from ifonly.models.smooth import norm_bound, unpacked
+from ifonly.models.smooth import eigenvalue_bound, norm_bound, unpacked
 from ifonly.problem import array_scale
 from ifonly.progress import look_at_clock
 
@@ -69,7 +70,7 @@ def expand_values(paths: RecordedPaths) -> ValueExpansion:
 def expand_values_together(paths: RecordedPaths, *, euclidean: bool = False) -> ValueExpansion:
     """All sweeps over the steps, for all starting steps of all problems at once; with `euclidean`, |.|_s is the
     Euclidean norm."""
-    count, horizon = paths.actions.shape
+    count = len(paths.actions)
     before = (paths.states[:, :-1], paths.context[:, :-1], paths.actions[:, :-1], paths.noise)
     states, context, actions, noise = (array.flatten(0, 1) for array in before)
     jacobians = paths.smooth.jacobians(states, context, actions, noise).unflatten(0, (count, -1))  # [P, T-1, D, D]
@@ -77,28 +78,22 @@ def expand_values_together(paths: RecordedPaths, *, euclidean: bool = False) -> 
     metric_root, inverse_root = _metric(paths, jacobians, euclidean=euclidean)
     problem, step = torch.ones_like(gradient[:, 1:, 0]).nonzero(as_tuple=True)
     flat = paths.expand_step(problem, step, actions, gradient[problem, step + 1], third=True)
-    steps = [_at_step(flat, count, t) for t in range(horizon - 1)]
-    if paths.has_curved_rewards:
-        steps.append(paths.expand_last_reward())
+    steps = [flat, paths.expand_last_reward()] if paths.has_curved_rewards else [flat]
     look_at_clock()
-    sweep = _sweep_remainders(steps, sensitivity, metric_root)
+    forms = torch.cat([step.adjoint_hessian.unflatten(0, (count, -1)) for step in steps], dim=1)  # [P, C, D, D], S2
+    sweep = _sweep_remainders(steps, forms, sensitivity, metric_root)
     return ValueExpansion(
         value=_values(paths),
         gradient=gradient,
-        hessian=_hessians(steps, jacobians, metric_root),
+        hessian=_hessians(forms, jacobians, metric_root),
         metric_root=metric_root,
         inverse_root=inverse_root,
         sensitivity=sensitivity,
-        second_sensitivity=sweep.second_sensitivity,
+        second_sensitivity=sweep.known.second_sensitivity,
         first_remainder=sweep.first_remainder,
         second_remainder=sweep.second_remainder,
         value_remainder=sweep.value_remainder,
     )
-
-
-def _at_step(expansions: LocalExpansion, count: int, t: int) -> LocalExpansion:
-    """Step t of every problem, of expansions [P * (T - 1), ...]."""
-    return expansions.mapped(lambda array: array.unflatten(0, (count, -1))[:, t])
 
 
 def _values(paths: RecordedPaths) -> Tensor:
@@ -126,13 +121,12 @@ def _adjoints(jacobians: Tensor, tangents: Tensor) -> Tensor:
     return adjoint
 
 
-def _hessians(steps: list[LocalExpansion], jacobians: Tensor, like: Tensor) -> Tensor:
-    """(T4): H [P, T, D, D], backwards in time; `like` has the shape."""
+def _hessians(forms: Tensor, jacobians: Tensor, like: Tensor) -> Tensor:
+    """(T4): H [P, T, D, D], backwards in time, from S2 [P, C, D, D]; `like` has the shape."""
     hessian, last = torch.zeros_like(like), like.shape[1] - 1
-    for t in range(len(steps) - 1, -1, -1):
-        hessian[:, t] = steps[t].adjoint_hessian
-        if t < last:
-            hessian[:, t] += jacobians[:, t].mT @ hessian[:, t + 1] @ jacobians[:, t]
+    hessian[:, : forms.shape[1]] = forms
+    for t in range(last - 1, -1, -1):
+        hessian[:, t] += jacobians[:, t].mT @ hessian[:, t + 1] @ jacobians[:, t]
     return hessian
 
 
@@ -156,7 +150,10 @@ def _metric(paths: RecordedPaths, jacobians: Tensor, *, euclidean: bool) -> tupl
     largest = values[..., -1:]
     nothing = largest < 1e-18  # no effects: the Euclidean norm
     values = torch.where(nothing, 1.0, values.clamp(min=0) + FLOOR * largest)
-    norms = ((vectors.mT @ pushed) / values.sqrt().unsqueeze(-1)).norm(dim=-2).amax(-1, keepdim=True)
+    lengths = (
+        ((vectors.mT @ pushed) / values.sqrt().unsqueeze(-1)).square().sum(-2)
+    )  # torch's norm takes 40 times longer
+    norms = lengths.amax(-1, keepdim=True).sqrt()  # torch.norm takes many times longer along this axis
     scales = values.sqrt() * torch.where(nothing, 1.0, norms)
     metric_root = (vectors * scales.unsqueeze(-2)) @ vectors.mT
     inverse_root = (vectors / scales.unsqueeze(-2)) @ vectors.mT
@@ -164,68 +161,156 @@ def _metric(paths: RecordedPaths, jacobians: Tensor, *, euclidean: bool) -> tupl
 
 
 @dataclass(frozen=True)
-class _Sweep:
-    """Arrays of the forward sweep over steps t, for all starting steps s <= t at once. The second group is filled in
-    place, step by step; bounds at step t are [P, t + 1, G]."""
-
-    radii: Tensor  # [G], rho
-    frames: Tensor  # [P, S, T, D, D], F = Phi_t U_s
-    growth: Tensor  # [P, S, T], |Phi_{s -> t}|
-    straight: Tensor  # [P, S, T, G], |F| rho (T11)
+class _Known:
+    """All that no bound on a displacement is needed for: derivatives of paths and values, and their norms, from every
+    starting step s at every later step t; zero before s. T' is T - 1, or T where the last reward is curved."""
 
     second_sensitivity: Tensor  # [P, S, T, D, D, D], B_t[U_s., U_s.]
+    growth: Tensor  # [P, S, T], |Phi_{s -> t}|
+    straight: Tensor  # [P, S, T, 1], |F| (T11), of frames F = Phi_t U_s
+    bent: Tensor  # [P, S, T, 1], |B_t[U_s., U_s.]| (T11)
+    steepness: Tensor  # [P, 1, T-1, 1], |J|
+    slope_bound: Tensor  # [P, 1, T', 1], f1
+    curvature_bound: Tensor  # [P, 1, T', 1], f2
+    hessian: Tensor  # [P, 1, T-1, 1], |D^2 f|_F
+    hessian_once: Tensor  # [P, S, T-1, 1], |D^2 f[F., .]|_F
+    hessian_twice: Tensor  # [P, S, T-1, 1], |D^2 f[F., F.]|
+    form: Tensor  # [P, 1, T', 1], |S2|
+    pulled: Tensor  # [P, S, T', 1], |F^T S2|
+    cubic: Tensor  # [P, S, T', 1], |C_{t+1}[U_s., U_s., U_s.]| of (T9)
+    framed: list[FramedStep]  # each step t, through the frames of all s
+    thirds: list[FramedThirds]  # the same, through those of s <= t
+
+    @classmethod
+    def of(cls, steps: Sequence[LocalExpansion], forms: Tensor, sensitivity: Tensor, metric_root: Tensor) -> _Known:
+        """Of all steps before the last, and of what comes at the last, if anything; `forms` [P, T', D, D] are S2."""
+        flat, (count, horizon, _, size, _) = steps[0], sensitivity.shape
+        frames = sensitivity @ metric_root.unsqueeze(2)
+        by_step = frames.transpose(1, 2)  # [P, T, S, D, D]
+        growth = norm_bound(sensitivity)
+        growth.diagonal(dim1=1, dim2=2).fill_(1.0)  # the norm of the identity, without a margin
+        jacobian, hessian = (array.unflatten(0, (count, -1)) for array in (flat.jacobian, unpacked(flat.hessian, size)))
+        beside = by_step[:, :-1].transpose(3, 4).flatten(2, 3).mT  # [P, T-1, D, S * D]
+        once = contract(hessian.flatten(2, 3), beside)  # D^2 f[F., .], [P, T-1, S * D, O * D]
+        once = once.unflatten(2, (horizon, size)).unflatten(4, (-1, size)).flatten(3, 4)  # [P, T-1, S, D * O, D]
+        look_at_clock()
+        twice = contract(once, by_step[:, :-1]).unflatten(4, (size, -1))  # D^2 f[F., F.], [P, T-1, S, D, D, O]
+        second = sensitivity.new_zeros(count, horizon, horizon, size, size, size)
+        second[:, :, 1:] = twice.permute(0, 2, 1, 5, 3, 4)
+        hessian_twice = _norms(second[:, :, 1:])
+        for t in range(1, horizon - 1):  # (T2)
+            pushed = jacobian[:, None, t] @ second[:, : t + 1, t].flatten(3)
+            second[:, : t + 1, t + 1] += pushed.unflatten(3, (size, size))
+        look_at_clock()
+        pulled = frames[:, :, : forms.shape[1]].mT @ forms.unsqueeze(1)  # F^T S2
+        groups = zip(steps, by_step.split([horizon - 1, 1], dim=1), strict=False)
+        framed = [FramedStep.of(step, several.flatten(0, 1)) for step, several in groups]
+        thirds, cubic = _framed_thirds(steps, by_step, pulled, second)
+        slope, curvature = (
+            torch.cat([getattr(step, name).view(count, 1, -1, 1) for step in steps], dim=2)
+            for name in ("slope_bound", "curvature_bound")
+        )
+        return cls(
+            second_sensitivity=second,
+            growth=growth,
+            straight=norm_bound(frames).unsqueeze(-1),
+            bent=_norms(second),
+            steepness=norm_bound(jacobian)[:, None, :, None],
+            slope_bound=slope,
+            curvature_bound=curvature,
+            hessian=_lengths(hessian.flatten(2))[:, None],
+            hessian_once=_lengths(once.flatten(3)).transpose(1, 2),
+            hessian_twice=hessian_twice,
+            form=norm_bound(forms)[:, None, :, None],
+            pulled=norm_bound(pulled).unsqueeze(-1),
+            cubic=cubic,
+            framed=[_at_step(framed[t // (horizon - 1)], count, t) for t in range(forms.shape[1])],
+            thirds=thirds,
+        )
+
+
+def _framed_thirds(
+    steps: Sequence[LocalExpansion], by_step: Tensor, pulled: Tensor, second: Tensor
+) -> tuple[list[FramedThirds], Tensor]:
+    """Third derivatives of each step t through frames [P, T, S, D, D] of s <= t, and |C_{t+1}[U_s., U_s., U_s.]|
+    [P, S, T', 1] of (T9), where F^T S2 is `pulled` and B_t[U_s., U_s.] is `second`."""
+    count, found = len(by_step), list[FramedThirds]()
+    cubic, grams = torch.zeros_like(second[:, :, 0]), torch.zeros_like(pulled)
+    for step in steps:
+        assert step.adjoint_third is not None
+        assert step.third is not None
+        known = (array.unflatten(0, (count, -1)).unbind(1) for array in (step.adjoint_third, step.third))
+        for adjoint_third, third in zip(*known, strict=True):
+            look_at_clock()
+            t = len(found)
+            found.append(FramedThirds.of(adjoint_third, third, by_step[:, t, : t + 1]))
+            begun = second[:, : t + 1, t]
+            mixed = (pulled[:, : t + 1, t] @ begun.flatten(3)).view_as(begun)
+            mixed = mixed + mixed.transpose(2, 3) + mixed.transpose(2, 4)  # 3 sym(Phi^T S2 B) of (T9)
+            cubic[:, : t + 1] += found[t].tensors + mixed
+            flat = cubic[:, : t + 1].flatten(3)
+            grams[:, : t + 1, t] = flat @ flat.mT
+    return found, (eigenvalue_bound(grams).sqrt() * (1 + ROUNDING)).unsqueeze(-1)
+
+
+def _at_step(framed: FramedStep, count: int, t: int) -> FramedStep:
+    """Step t of each problem, of steps [P * C, ...] up to the last one or from there on, through frames of s <= t."""
+
+    def at(array: Tensor) -> Tensor:
+        steps: Tensor = array.unflatten(0, (count, -1))
+        return steps[:, t % steps.shape[1], : t + 1]
+
+    return framed.mapped(at)
+
+
+def _norms(maps: Tensor) -> Tensor:
+    """Norms [..., 1] of maps [..., O, D, D] from matrices."""
+    return norm_bound(maps.flatten(-2)).unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """Arrays of the forward sweep over steps t, for all starting steps s <= t at once. Bounds are filled in place, step
+    by step; those at step t are [P, t + 1, G]."""
+
+    known: _Known
+    radii: Tensor  # [G], rho
     first_remainder: Tensor  # [P, S, T, G]
     second_remainder: Tensor  # [P, S, T, G]
     value_remainder: Tensor  # [P, S, T + 1, G]
     source: Tensor  # [P, S, T, G], bounds |v_t| (T25)
-    cubic: Tensor  # [P, S, D, D, D], C_t[U_s., U_s., U_s.] of (T9), up to the present step
     fourth: Tensor  # [P, S, G], the sum of bounds on |N_u| of (T9), up to the present step
 
     @classmethod
-    def empty(cls, sensitivity: Tensor, metric_root: Tensor) -> _Sweep:
+    def empty(cls, known: _Known) -> _Sweep:
         """Before the first step."""
-        radii, size, pairs = radii_on(sensitivity.device), sensitivity.shape[-1], sensitivity.shape[:3]
-        frames = sensitivity @ metric_root.unsqueeze(2)
-        growth = norm_bound(sensitivity)
-        growth.diagonal(dim1=1, dim2=2).fill_(1.0)  # the norm of the identity, without a margin
-        second = sensitivity.new_zeros(*pairs, size, size, size)
-        first, middle, source = sensitivity.new_zeros(3, *pairs, len(radii)).unbind()
-        value = sensitivity.new_zeros(*pairs[:2], pairs[2] + 1, len(radii))
-        return cls(
-            radii=radii,
-            frames=frames,
-            growth=growth,
-            straight=norm_bound(frames).unsqueeze(-1) * radii,
-            second_sensitivity=second,
-            first_remainder=first,
-            second_remainder=middle,
-            value_remainder=value,
-            source=source,
-            cubic=torch.zeros_like(second[:, :, 0]),
-            fourth=torch.zeros_like(first[:, :, 0]),
-        )
+        radii, pairs = radii_on(known.growth.device), known.growth.shape
+        first, middle, source = known.growth.new_zeros(3, *pairs, len(radii)).unbind()
+        value = known.growth.new_zeros(*pairs[:2], pairs[2] + 1, len(radii))
+        return cls(known, radii, first, middle, value, source, torch.zeros_like(first[:, :, 0]))
 
 
-def _sweep_remainders(steps: list[LocalExpansion], sensitivity: Tensor, metric_root: Tensor) -> _Sweep:
-    """B (T2) and the bounds (T22) to (T28), forward in time."""
-    sweep, last = _Sweep.empty(sensitivity, metric_root), sensitivity.shape[2] - 1
+def _sweep_remainders(
+    steps: Sequence[LocalExpansion], forms: Tensor, sensitivity: Tensor, metric_root: Tensor
+) -> _Sweep:
+    """B (T2) and the bounds (T22) to (T28), forward in time; `forms` [P, T', D, D] are S2."""
+    known = _Known.of(steps, forms, sensitivity, metric_root)
+    sweep, last = _Sweep.empty(known), sensitivity.shape[2] - 1
     reaches = norm_bound(metric_root).unsqueeze(-1) * sweep.radii  # [P, S, G], |z_s| <= |U_s| rho
-    for t, step in enumerate(steps):
+    for t, (step, thirds) in enumerate(zip(known.framed, known.thirds, strict=True)):
         look_at_clock()
         reach, r1 = _bound_paths(sweep, t, reaches[:, : t + 1])
-        framed_third, over, remainder = step_remainders(step, sweep.frames[:, : t + 1, t], sweep.radii, r1, reach)
-        look_at_clock()
-        _add_value_remainder(sweep, t, step, framed_third, over)
-        look_at_clock()
+        over, remainder = step.remainders(thirds, sweep.radii, r1, reach)
+        _add_value_remainder(sweep, t, over)
         if t == last:
             break
-        _add_path_remainder(sweep, t, step, remainder, reach)
+        _add_path_remainder(sweep, t, remainder, reach)
         # (T27) for paths that have begun; the others begin with |U_s| rho.
-        steep = norm_bound(step.jacobian)[:, None, None] + step.curvature_bound.unsqueeze(1) * reach / 2
-        reached = torch.minimum(step.slope_bound.unsqueeze(1), steep) * reach
+        steep = known.steepness[:, :, t] + known.curvature_bound[:, :, t] * reach / 2
+        reached = torch.minimum(known.slope_bound[:, :, t], steep) * reach
         reaches = torch.cat((reached, reaches[:, t + 1 :]), dim=1)
     look_at_clock()
-    if len(steps) == last:  # no reward is curved: the last step leaves nothing out
+    if len(known.framed) == last:  # no reward is curved: the last step leaves nothing out
         _bound_paths(sweep, last, reaches)
         sweep.value_remainder[:, :, -1] = sweep.value_remainder[:, :, -2]
     sweep.value_remainder.copy_(capped(sweep.value_remainder) * (1 + REMAINDER_MARGIN))
@@ -234,49 +319,35 @@ def _sweep_remainders(steps: list[LocalExpansion], sensitivity: Tensor, metric_r
 
 def _bound_paths(sweep: _Sweep, t: int, reach: Tensor) -> tuple[Tensor, Tensor]:
     """(T22) and (T23) at step t; returned are (T24) and the bound on |R1_t|, both [P, t + 1, G]."""
-    straight, r2 = sweep.straight[:, : t + 1, t], sweep.second_remainder[:, : t + 1, t]
-    second = sweep.second_sensitivity[:, : t + 1, t]
-    curved = norm_bound(second.flatten(3)).unsqueeze(-1) * sweep.radii**2 / 2  # |beta_t| (T11)
+    r2, known = sweep.second_remainder[:, : t + 1, t], sweep.known
+    straight = known.straight[:, : t + 1, t] * sweep.radii  # (T11)
+    curved = known.bent[:, : t + 1, t] * sweep.radii**2 / 2  # |beta_t| (T11)
     r1 = capped(torch.minimum(curved + r2, reach + straight))  # (T22)
     sweep.first_remainder[:, : t + 1, t] = r1
     sweep.second_remainder[:, : t + 1, t] = capped(torch.minimum(r2, reach + straight + curved))  # (T23)
     return torch.minimum(reach, straight + r1), r1  # (T24)
 
 
-def _add_value_remainder(sweep: _Sweep, t: int, step: LocalExpansion, framed_third: Tensor, over: Tensor) -> None:
-    """(T28) at t + 1, from S3[F., F., F.] and `over`, the adjoint remainder of step t."""
-    frames, radii = sweep.frames[:, : t + 1, t], sweep.radii
+def _add_value_remainder(sweep: _Sweep, t: int, over: Tensor) -> None:
+    """(T28) at t + 1, from `over`, the adjoint remainder of step t."""
+    radii, known = sweep.radii, sweep.known
     r1, r2 = sweep.first_remainder[:, : t + 1, t], sweep.second_remainder[:, : t + 1, t]
-    second = sweep.second_sensitivity[:, : t + 1, t]
-    pulled = frames.mT @ step.adjoint_hessian.unsqueeze(1)  # F^T S2
-    mixed = (pulled @ second.flatten(3)).view_as(second)
-    mixed = mixed + mixed.transpose(2, 3) + mixed.transpose(2, 4)  # 3 sym(Phi^T S2 B) of (T9)
-    sweep.cubic[:, : t + 1] += framed_third + mixed
-    crossed = norm_bound(pulled).unsqueeze(-1) * radii * r2
-    fourth = crossed + norm_bound(step.adjoint_hessian)[:, None, None] * r1**2 / 2 + over / 6  # |N_t| of (T9)
+    fourth = known.pulled[:, : t + 1, t] * radii * r2 + known.form[:, :, t] * r1**2 / 2 + over / 6  # |N_t| of (T9)
     sweep.fourth[:, : t + 1] += capped(fourth)
-    third = norm_bound(sweep.cubic[:, : t + 1].flatten(3)).unsqueeze(-1) * radii**3 / 6
+    third = known.cubic[:, : t + 1, t] * radii**3 / 6
     sweep.value_remainder[:, : t + 1, t + 1] = third + sweep.fourth[:, : t + 1]  # (T28)
 
 
-def _add_path_remainder(sweep: _Sweep, t: int, step: LocalExpansion, remainder: Tensor, reach: Tensor) -> None:
-    """(T25) at t, then (T26) and (T2) at t + 1, from 6 |Rf| <= `remainder` and |z_t| <= `reach`."""
-    frames, radii, size = sweep.frames[:, : t + 1, t], sweep.radii, step.jacobian.shape[-1]
-    r1, second = sweep.first_remainder[:, : t + 1, t], sweep.second_sensitivity[:, : t + 1, t]
-    hessian = unpacked(step.hessian, size)
-    once = contract(hessian.flatten(1, 2).unsqueeze(1), frames)  # D^2 f[F., .]
-    twice = contract(once.view(*once.shape[:2], -1, size), frames).unflatten(3, (size, -1))
-    twice = twice.permute(0, 1, 4, 2, 3)  # D^2 f[F., F.]
-    near = _lengths(once.flatten(2)) * radii * r1
-    near = near + _lengths(hessian.flatten(1)).unsqueeze(1) * r1**2 / 2
-    straight = norm_bound(twice.flatten(3)).unsqueeze(-1) * radii**2 / 2
-    anywhere = step.curvature_bound.unsqueeze(1) * reach**2 / 2 + straight
+def _add_path_remainder(sweep: _Sweep, t: int, remainder: Tensor, reach: Tensor) -> None:
+    """(T25) at t, then (T26) at t + 1, from 6 |Rf| <= `remainder` and |z_t| <= `reach`."""
+    r1, radii, known = sweep.first_remainder[:, : t + 1, t], sweep.radii, sweep.known
+    near = known.hessian_once[:, : t + 1, t] * radii * r1 + known.hessian[:, :, t] * r1**2 / 2
+    straight = known.hessian_twice[:, : t + 1, t] * radii**2 / 2
+    anywhere = known.curvature_bound[:, :, t] * reach**2 / 2 + straight
     sweep.source[:, : t + 1, t] = capped(torch.minimum(near + remainder / 6, anywhere))  # (T25)
     # Phi_{u+1 -> t+1} is taken as a whole: what decays in the product decays in its norm.
-    total = sweep.growth[:, None, 1 : t + 2, t + 1, None] * sweep.source[:, : t + 1, : t + 1]
+    total = known.growth[:, None, 1 : t + 2, t + 1, None] * sweep.source[:, : t + 1, : t + 1]
     sweep.second_remainder[:, : t + 1, t + 1] = capped(total.sum(2) * (1 + REMAINDER_MARGIN))  # (T26)
-    pushed = (step.jacobian.unsqueeze(1) @ second.flatten(3)).view_as(second)
-    sweep.second_sensitivity[:, : t + 1, t + 1] = pushed + twice  # (T2)
 
 
 def _lengths(arrays: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[2]
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "src" / "ifonly").rglob("*.py"))}
 
-NUMBER = re.compile(r"\(([LTE]\d+)\)")
-DEFINED = [match[1] for match in re.finditer(r"^ {4,}.*\(([LTE]\d+)\)$", THEORY, re.MULTILINE)]
+NUMBER = re.compile(r"\(([LTPE]\d+)\)")
+DEFINED = [match[1] for match in re.finditer(r"^ {4,}.*\(([LTPE]\d+)\)$", THEORY, re.MULTILINE)]
 """Numbers at the end of displayed equations."""
 
 DERIVATION = {"T6", "T7", "T8", "E2"}
@@ -17,7 +17,7 @@ DERIVATION = {"T6", "T7", "T8", "E2"}
 
 
 def test_equations_are_numbered_once_and_in_order() -> None:
-    for letter, count in (("L", 5), ("T", 60), ("E", 4)):
+    for letter, count in (("L", 5), ("T", 60), ("P", 7), ("E", 4)):
         numbers = [int(label[1:]) for label in DEFINED if label[0] == letter]
         assert numbers == list(range(1, count + 1)), letter
 

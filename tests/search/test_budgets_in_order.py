@@ -1,5 +1,6 @@
 """Budgets are proven in order: whoever asks for many changes learns about few no less than who asks for few."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ifonly.bounds.reach import METHOD
 from ifonly.bounds.taylor import can_expand
 from ifonly.problem import BaseProblem
 from ifonly.query import Limits
 from ifonly.result import Result, Status
 from ifonly.search import branch_and_bound as module
+from ifonly.search import tree as tree_module
 from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import outcome_frontier
 from ifonly.search.solve import solve
@@ -112,6 +115,53 @@ def test_a_wide_start_changes_no_answer(bound: str, monkeypatch: pytest.MonkeyPa
         assert result.certificate.details["every_budget_proven"]
         for budget, best in zip(result.frontier, truth, strict=True):
             assert (-torch.inf if budget.outcome is None else budget.outcome) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_bounds_beside_the_search_change_no_answer(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "HARD_STEPS", 0)
+    for seed in range(some(15)):
+        problem: BaseProblem = smooth_problem(seed, rules=seed % 2 == 0)
+        if seed % 5 == 0:
+            problem = random_ensemble(seed, members=2, **{**SMALL, "model_kind": "linear", "reward_kind": "linear"})
+        truth = outcome_frontier(problem).tolist()
+        for limits in (Limits(), Limits(nodes=3), Limits(gap="50%")):
+            result = solve(problem, BranchAndBound(bound=bound), limits=limits)
+            assert result.certificate.details["every_budget_proven"] or not limits.is_exact or limits.nodes
+            for budget, best in zip(result.frontier, truth, strict=True):
+                found = -torch.inf if budget.outcome is None else budget.outcome
+                assert found <= best + 1e-9
+                assert budget.upper_bound >= best - 1e-9
+                assert limits != Limits() or found == pytest.approx(best, abs=1e-9)
+
+
+def test_many_changes_have_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped while the first budget is open, a search for as many changes as steps knows more than what is plausible,
+    and says from where; smaller budgets never have the larger bound."""
+    settings = {"horizon": 10, "actions": 6, "max_changes": 10, "rules": False, "strength": 0.5, "hidden": (6,)}
+    for seed in range(some(5)):
+        problem, limits = smooth_problem(seed, **settings), Limits(nodes=2)
+        without = solve(problem, BranchAndBound(bound="taylor"), limits=limits)
+        with monkeypatch.context() as patch:
+            patch.setattr(tree_module, "HARD_STEPS", 0)
+            result = solve(problem, BranchAndBound(bound="taylor"), limits=limits)
+        assert result.status is Status.NODE_LIMIT
+        assert result.upper_bound < without.upper_bound
+        assert result.certificate.details["upper_bounds_from"] == METHOD
+        assert without.certificate.details.get("upper_bounds_from") != METHOD
+        bounds = [one.upper_bound for one in result.frontier]
+        assert bounds == sorted(bounds)
+        best = solve(problem, BranchAndBound(bound="taylor"), limits=Limits(nodes=3000))
+        assert best.outcome <= result.upper_bound + 1e-9
+
+
+def test_a_proof_that_is_logged_rests_on_the_tree_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tree_module, "HARD_STEPS", 0)
+    problem = smooth_problem(3, rules=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree_module, "hard_bounds", lambda *_: pytest.fail("no log shows these bounds"))
+        result = solve(problem, BranchAndBound(bound="taylor"), proof=tmp_path / "proof")
+    assert result.status is Status.OPTIMAL
 
 
 def test_bounds_for_a_budget_do_not_depend_on_what_is_asked_beyond() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -12,6 +12,7 @@ from ifonly.bounds.anchors import observed_anchors
 from ifonly.bounds.base import ChildBound, NoChildBound
 from ifonly.bounds.lipschitz import AnchorBound, LipschitzChildBound, value_constants
 from ifonly.bounds.members import EnsembleChildBound
+from ifonly.bounds.reach import can_reach, tightened_bounds
 from ifonly.bounds.taylor import TaylorChildBound, can_expand, table_elements
 from ifonly.bounds.taylor.applicability import TABLE_ELEMENTS
 from ifonly.errors import InputError
@@ -75,6 +76,19 @@ def observed_bounds(problem: BaseProblem) -> Tensor:
         for member in _members(problem)
     ]
     return bounds[0] if not isinstance(problem, EnsembleProblem) else problem.objective(torch.stack(bounds, dim=-1))
+
+
+def hard_bounds(problem: BaseProblem, smallest: int) -> Iterator[Tensor]:
+    """Upper bounds [K+1] on the outcomes of budgets from `smallest` on, the later the tighter, where many changes leave
+    the Taylor bound without any: (P7), and (E4) for ensemble problems. None come where there are none."""
+    members = _members(problem)
+    if all(can_reach(member) for member in members):
+        for bounds in zip(*(tightened_bounds(member, smallest) for member in members), strict=False):
+            yield (
+                bounds[0]
+                if not isinstance(problem, EnsembleProblem)
+                else problem.objective(torch.stack(bounds, dim=-1))
+            )
 
 
 @torch.no_grad()

@@ -38,6 +38,7 @@ from ifonly.search.tree import (
     ExpandedNodes,
     Tree,
     active_cutoffs,
+    bracket_hard,
     count,
     drop,
     exceed_cutoffs,
@@ -198,6 +199,7 @@ def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem])
     root = bound_root(tree, bound)
     while begin_budgets(tree, bound, root, cache):
         stop_at_limits(tree)
+        bracket_hard(tree)
         for selected in select(tree, settings.batch):
             nodes = expand(tree, selected, cache)
             bounds = bound_children(bound, nodes)

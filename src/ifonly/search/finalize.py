@@ -12,6 +12,7 @@ from torch import Tensor
 from ifonly.bounds.base import NoChildBound
 from ifonly.bounds.factory import observed_bounds
 from ifonly.bounds.lipschitz import AnchorBound
+from ifonly.bounds.reach import METHOD as REACHABLE
 from ifonly.errors import InputError
 from ifonly.problem import BaseProblem
 from ifonly.problem.batch import drop_idle_changes
@@ -144,8 +145,11 @@ def _certificate(tree: Tree, number: int, answers: _Answers, *, finished: bool) 
             "alternatives_proven": complete,
             "alternatives_cut": bool(tree.ranking.is_cut()[number]),
         }
+    outer = tree.outer_bounds[number].tolist()
     if answers.rest_on_anchors:
         details["upper_bounds_from"] = AnchorBound.method
+    elif any(one == other < math.inf for one, other in zip(answers.upper_bounds, outer, strict=True)):
+        details["upper_bounds_from"] = REACHABLE
     declared = declared_constants(problem.reward)
     if declared and (answers.rest_on_anchors or (bound is not None and bound.rests_on_constants)):
         details["relies_on_declared_constants_of"] = declared

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ifonly.bounds.base import ChildBound
+from ifonly.bounds.factory import hard_bounds
+from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
 from ifonly.search.base import LimitReached, Monitor, if_useful
@@ -23,6 +25,8 @@ from ifonly.search.proof import ProofLog
 MEMORY = 1024.0
 """MiB of open nodes before the search goes depth first."""
 REPORT_SECONDS = 0.1
+HARD_STEPS = 2**19
+"""Model steps after which an upper bound is looked for beside the search."""
 
 
 @dataclass
@@ -53,10 +57,13 @@ class Tree:
     cutoffs: Tensor  # [P, K+1], incumbents plus what a better one must gain: what does not exceed it is pruned
     fathomed_bounds: Tensor  # [P, K+1], on what a gap or a node limit left unexplored
     root_bounds: Tensor  # [P, K+1], infinite until the root is bounded, minus infinity once its children are open
+    outer_bounds: Tensor  # [P, K+1], proven beside the search, for budgets that it may not prove; else infinite
     expanded: Tensor  # [P]
     generated: Tensor  # [P]
     model_steps: Tensor  # [P]
     at_node_limit: Tensor  # [P] bool, problems that were stopped by it
+    bracketed: set[int] = field(default_factory=set)
+    """Problems whose outer bounds were looked for."""
     selected: OpenNodes | None = None
     """Taken from the open list, their children not yet all in it."""
     reported: float = -math.inf
@@ -131,6 +138,7 @@ def new_tree(
         cutoffs=-unknown,
         fathomed_bounds=-unknown,
         root_bounds=unknown,
+        outer_bounds=unknown.clone(),
         expanded=zeros.clone(),
         generated=zeros.clone(),
         model_steps=zeros.clone(),
@@ -224,11 +232,24 @@ def upper_bounds(tree: Tree) -> Tensor:
     for nodes in (tree.open_list.all(), tree.selected):
         if nodes is not None:
             keep_largest(tree, upper, nodes.problem, nodes.bounds)
-    upper = torch.maximum(torch.minimum(upper, tree.batch.largest_outcomes.unsqueeze(1)), found)
+    limits = torch.minimum(tree.outer_bounds, tree.batch.largest_outcomes.unsqueeze(1))
+    upper = torch.maximum(torch.minimum(upper, limits), found)
     upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1))
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.
     return upper.flip(1).cummin(1).values.flip(1)
+
+
+def bracket_hard(tree: Tree) -> None:
+    """Bounds beside the search on budgets of which it knows too little, once it has taken so long."""
+    if tree.bound is None or tree.bound.method != TaylorChildBound.method or tree.apart or tree.proof:
+        return
+    for row in (tree.model_steps >= HARD_STEPS).nonzero().flatten().tolist():
+        if row not in tree.bracketed:
+            tree.bracketed.add(row)
+            for bounds in hard_bounds(tree.batch.problems[row], int(tree.active[row])):
+                tree.outer_bounds[row] = bounds
+                stop_at_limits(tree)
 
 
 def count(counter: Tensor, problem: Tensor, amount: int | Tensor) -> None:

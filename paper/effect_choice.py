@@ -14,7 +14,7 @@ import typer
 from ifonly import Cohort, FitSettings, Limits, Problem, Query, TransitionModel, fit, solve
 from ifonly.data.episode import FloatArray
 from ifonly.models.effect_choice import HELD_OUT, choose_effects
-from ifonly.models.fit_effects import ROUNDS, fit_with_effects, fit_without_effects, with_columns
+from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, nobody, with_columns
 from ifonly.models.recipes import find_recipe
 from paper.worlds import PLAIN, WORLDS, Recording
 from paper.worlds_study import NEGLIGIBLE
@@ -43,12 +43,10 @@ def main(
     asked: int = 25,
     episodes: int = 500,
     changes: int = 3,
-    rounds: list[int] = [ROUNDS],  # noqa: B006  # typer wants a list
 ) -> None:
     """Print the choice, and the share of answers that truly help, without effects, with them, and with all recorded.
 
-    Models that answer are like those that were compared: fitted to four fifths of the episodes. `--rounds` may be
-    repeated.
+    Models that answer are like those that were compared: fitted to four fifths of the episodes.
     """
     recording = WORLDS[world].record(episodes + 200, seed, variant)
     cohort = recording.cohort(variant, "bounded")
@@ -59,11 +57,9 @@ def main(
     typer.echo(f"{world} {variant} {seed}: {choose_effects(model, train, settings=settings, seed=seed)}")
     part = train.split(test=HELD_OUT, seed=seed)[0]
     without = fit_without_effects(model, part, settings=settings, seed=seed)
-    nobody = with_columns(others, np.zeros((len(others.actions), len(others.schema.dynamic))))
-    asked_of: dict[str, tuple[TransitionModel, Cohort]] = {"without": (without, nobody)}
-    for count in rounds:
-        found = fit_with_effects(model, part, rounds=count, begun=without, settings=settings, seed=seed)
-        asked_of[f"with, {count} rounds"] = found, others
+    found = fit_with_effects(model, part, begun=without, settings=settings, seed=seed)
+    zero = with_columns(others, nobody(others))
+    asked_of: dict[str, tuple[TransitionModel, Cohort]] = {"without": (without, zero), "with": (found, others)}
     shown = recording.cohort(PLAIN, "bounded")
     everything = chosen.untrained(shown.schema, (64,))
     seen = fit(everything, shown[:episodes].split(test=HELD_OUT, seed=seed)[0], settings=settings, seed=seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from effort import long, some
-from lasting_worlds import SCHEMA, TREATED, lasting_cohort
+from lasting_worlds import SCHEMA, STEPS, TREATED, lasting_cohort
 
 from ifonly import (
     BehaviourSettings,
@@ -122,6 +122,30 @@ def test_variance_components_are_those_of_noise_made_to_order() -> None:
     assert found.between[1] == 0
     assert shares[0].share == pytest.approx(0.5, abs=0.05)
     assert 0.9 < shares[0].weight < 1
+
+
+def test_draws_are_as_far_apart_as_the_truth_is_from_them() -> None:
+    """And how a subject was treated tells no more of where the truth lies among them, as it does of means of noise."""
+    cohort, hidden = lasting_cohort(900, pull=PULL, insight=1.5, seed=4)
+    model, generator = LinearTruth().double().eval(), np.random.default_rng(0)
+    shrinkage, _ = Shrinkage.learn(model, cohort)
+    begins = cohort.offsets[:-1][np.unique(np.array(cohort.subjects), return_index=True)[1]]
+    draws = np.stack([shrinkage.draw(model, cohort, generator)[begins] for _ in range(200)])
+    assert not draws[..., 1].any()
+    true = PULL * (hidden - hidden.mean())
+    left = true - draws[..., 0].mean(0)
+    assert (left / draws[..., 0].std(0)).std() == pytest.approx(1, abs=0.07)
+    treated = np.array([cohort.actions[begin : begin + STEPS].mean() for begin in begins])
+    assert abs(np.corrcoef(left, treated)[0, 1]) < 0.06
+    assert np.corrcoef(true - shrinkage.of_each_step(model, cohort)[begins, 0], treated)[0, 1] > 0.2
+
+
+def test_of_few_subjects_nothing_is_expected_before_their_noise_is_seen() -> None:
+    cohort, _ = lasting_cohort(9, pull=2.0, seed=1)
+    model = LinearTruth().double().eval()
+    shrinkage, _ = Shrinkage.learn(model, cohort)
+    draws = [shrinkage.draw(model, cohort, np.random.default_rng(seed)) for seed in range(400)]
+    assert np.mean(draws, axis=0)[:, 0] == pytest.approx(shrinkage.of_each_step(model, cohort)[:, 0], abs=0.15)
 
 
 class LinearTruth(LocationScale):
@@ -285,7 +309,8 @@ def test_files_give_the_same_model_back(which: str, request, world, tmp_path) ->
         assert torch.equal(tensor, read.state_dict()[name])
 
 
-def test_fingerprints_tell_every_part(model) -> None:
+def test_fingerprints_tell_every_part() -> None:
+    model = with_random_effects(untrained(), seed=0)
     shrinkage = replace(model.shrinkage, within=(1.0, 1.0))
     others = [
         model.first,

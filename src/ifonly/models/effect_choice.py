@@ -13,10 +13,10 @@ import torch
 from ifonly.data.cohort import Cohort
 from ifonly.data.episode import FloatArray
 from ifonly.models.base import TrainableModel
-from ifonly.models.effects import Shrinkage, SubjectEffectModel
+from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.ensemble import Ensemble
-from ifonly.models.fit import EncodedTransitions, fit, hold_out_subjects
-from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, with_columns
+from ifonly.models.fit import EncodedTransitions, fit
+from ifonly.models.fit_effects import fit_with_effects, fit_without_effects, lasting_features, with_columns
 from ifonly.models.fit_ensemble import fit_ensemble
 from ifonly.models.fit_report import EffectChoice, FitSettings
 from ifonly.progress import Progress, silent
@@ -76,14 +76,14 @@ def choose_effects(
 ) -> EffectChoice:
     """Whether a model like `model` should have subject effects.
 
-    Models without and with them are fitted to four fifths of the subjects. Of the others, the errors of every step are
-    compared, with the effect that all other steps of the subject give: so no step flatters itself. Earlier steps alone
-    would be the wrong judge. Where those who act go by what lasts, actions tell of it, and a model without effects that
-    takes them for its cause predicts nearly as well; effects of half an episode are too uncertain to make up for that.
-    For the same reason the sign of the difference decides, and not its size: that something lasts was tested before,
-    since where the noise of no feature lies between subjects beyond chance, the second model is not fitted.
-    Errors, and not densities: a fit with effects of the very steps that it explains takes its noise for too small, and
-    counterfactuals do not depend on that.
+    Models without and with them are fitted to four fifths of the subjects, for equally long. Of the others, the errors
+    of every step are compared, with the effect that all other steps of the subject give: so no step flatters itself.
+    Earlier steps alone would be the wrong judge. Where those who act go by what lasts, actions tell of it, and a model
+    without effects that takes them for its cause predicts nearly as well; effects of half an episode are too uncertain
+    to make up for that. For the same reason the sign of the difference decides, and not its size: that something lasts
+    was tested before, since where the noise of no feature lies between subjects beyond chance, the second model is not
+    fitted. Errors, and not densities: effects of steps that have a part in them flatter these, and counterfactuals do
+    not depend on how large the noise is thought to be.
 
     >>> from ifonly import simulate
     >>> from ifonly.models import LocationScale
@@ -98,13 +98,13 @@ def choose_effects(
     training, held_out = cohort.split(test=HELD_OUT, seed=seed)
     held_out = held_out.filter(lambda episode: len(episode) > 2)  # shorter ones have no other steps
     without = fit_without_effects(model, training, settings=settings, seed=seed, progress=progress)
-    shrinkage, _ = Shrinkage.learn(without, hold_out_subjects(training, settings, seed)[0])
     subjects = len(set(held_out.subjects))
-    if subjects < 2 or not any(shrinkage.between):
+    if subjects < 2 or not any(lasting_features(without, training, settings, seed)):
         return EffectChoice(chosen=False, subjects=subjects)
     found = fit_with_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
     assert isinstance(found, SubjectEffectModel), "there are no members"
-    gain, error = _gain_by_others(without, found, held_out)
+    longer = fit_without_effects(model, training, begun=without, settings=settings, seed=seed, progress=progress)
+    gain, error = _gain_by_others(longer, found, held_out)
     return EffectChoice(chosen=gain > 0, subjects=subjects, gain=gain, error=error)
 
 

@@ -1,23 +1,26 @@
 """Subject effects: what lasts in a subject's noise, learned from all of its steps and held fixed in counterfactuals.
 
 A subject whose noise keeps to one side has something that nobody recorded. Its mean noise, shrunk by how much of the
-noise's variance lies between subjects, is its effect, one number for each dynamic feature. Models are fitted in rounds:
-without effects, then with those that the round before gives, as columns of the context. A round's noise is that of a
-model in which nobody has effects: what the last round's effects explained is explained anew.
+noise's variance lies between subjects, is its effect, one number for each dynamic feature. A model is fitted without
+effects, and then trained on with them as columns of its context: before every epoch they follow from the noise that it
+has by now. This noise is that of the model where nobody has effects: what effects explained is explained anew.
 
 An episode's effect is inferred from its recorded steps, as its noise is. It is part of the context, so counterfactuals
 cannot change it, and exactness, bounds and proofs are those of any model with such a context.
 
-A fit sees effects of the very steps that it explains, and so gives back what was shrunk where all subjects have equally
-many. This is on purpose. With the mean of a subject's noise among its inputs, a regression learns what actions do from
-how the SAME subjects fare with and without them (the within estimator), and what lasts cannot confound it; effects from
-other steps alone would leave a part of the confounding. The price: the likelihood of these steps is flattered.
+A fit sees draws of effects, from what the noise of its subjects leaves open (`Shrinkage.draw`). Their means would be
+in part the luck of the very steps that they are to explain: a fit would take this luck for what lasts, and what
+persists in a state for a constant of its subject (the incidental parameters of short panels). Draws know how a subject
+began and was treated, too; without that they would be drawn as if what lasts were the same, on average, in all who are
+treated differently, and a part of the confounding would stay (the correlated random effects of Mundlak and
+Chamberlain). Epoch by epoch, this is stochastic EM. The effect of a new episode is a mean, and the likelihood of its
+steps is flattered by it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -43,6 +46,12 @@ LARGEST_NOISE = 4.0
 CHANCE = 2.0
 """Standard errors by which means of subjects must vary more than chance lets them; else a feature has no effect."""
 
+ENOUGH_SUBJECTS = 3
+"""As many for each thing that is told of them; else nothing is expected of a subject before its noise is seen."""
+
+LEAST_LEFT = 0.05
+"""Of the variance between subjects, what stays open at least, whatever is told of them."""
+
 
 @dataclass(frozen=True)
 class Shrinkage:
@@ -60,11 +69,13 @@ class Shrinkage:
     """Variance of the subjects' means; 0 where it cannot be told from chance, and then all effects are."""
 
     @classmethod
-    def learn(cls, model: TrainableModel, cohort: Cohort) -> tuple[Shrinkage, tuple[EffectShare, ...]]:
+    def learn(
+        cls, model: TrainableModel, cohort: Cohort, lasting: Sequence[bool] | None = None
+    ) -> tuple[Shrinkage, tuple[EffectShare, ...]]:
         """Variance components of the noise of a cohort's subjects, and what a report says of them.
 
         The usual estimates of a one-way layout with groups of unequal sizes: mean squares within and between, feature
-        by feature, over measured entries.
+        by feature, over measured entries. Only features that are `lasting` have effects, if that is said.
         """
         found = model.for_search()
         with torch.no_grad():
@@ -79,7 +90,7 @@ class Shrinkage:
         within = (around**2).sum(0) / np.maximum(total - subjects, 1)
         square = (counts * (means - centre) ** 2).sum(0) / np.maximum(subjects - 1, 1)
         typical = (total - (counts**2).sum(0) / np.maximum(total, 1)) / np.maximum(subjects - 1, 1)
-        known = (subjects > 1) & (total > subjects) & (within > 0)
+        known = (subjects > 1) & (total > subjects) & (within > 0) & (True if lasting is None else np.array(lasting))
         beyond = within * (1 + CHANCE * np.sqrt(2 / np.maximum(subjects - 1, 1)))
         between = np.where(known & (square > beyond), (square - within) / np.maximum(typical, 1e-12), 0.0)
         learned = cls(*(tuple(float(value) for value in column) for column in (deviation, centre, within, between)))
@@ -102,6 +113,25 @@ class Shrinkage:
         weights = np.where(between > 0, between / np.where(between > 0, counts * between + within, 1.0), 0.0)
         return np.asarray(weights * (sums - counts * centre))
 
+    def draw(self, model: TrainableModel, cohort: Cohort, generator: np.random.Generator) -> FloatArray:
+        """The effect [T, D] at every step, drawn for each subject from what its noise leaves open.
+
+        With n counted steps of mean noise m, an effect is normal with mean (n b m + w p) / (n b + w) and variance
+        w b / (n b + w): p is what subjects have who begin and are treated like this one, b the variance around it and w
+        that within subjects.
+        """
+        noise = _Noise.of(model, cohort, np.array(self.deviation))
+        groups = noise.grouped(_subjects(cohort))
+        centre, within, between = (np.array(values) for values in (self.centre, self.within, self.between))
+        means = np.where(groups.counts > 0, groups.sums / np.maximum(groups.counts, 1) - centre, 0.0)
+        expected, around = _expected(means, _told_of_subjects(model, cohort))
+        around -= within * (1 / np.maximum(groups.counts, 1)).mean(0)  # of means of so many steps
+        left = np.clip(around, LEAST_LEFT * between, between)
+        total = np.where(between > 0, groups.counts * left + within, 1.0)
+        mean = np.where(between > 0, (groups.counts * left * means + within * expected) / total, 0.0)
+        drawn = mean + np.sqrt(within * left / total) * generator.standard_normal(mean.shape)
+        return np.asarray(drawn[groups.of_step])
+
     def of_each_step(self, model: TrainableModel, record: Episode | Cohort, *, others: bool = False) -> FloatArray:
         """The effect [T, D] at every step: that of the subject, of all of its steps in the record.
 
@@ -115,6 +145,31 @@ class Shrinkage:
             sums[steps] -= noise.values
             counts[steps] -= noise.counted
         return self.effects(sums, counts)
+
+
+def _expected(means: FloatArray, told: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The regression of means [S, D] on what is told of subjects [S, P]: what it expects, and the variance left [D]."""
+    rank = int(np.linalg.matrix_rank(told))
+    if len(told) < ENOUGH_SUBJECTS * rank:
+        return np.zeros_like(means), means.var(0)
+    expected = told @ np.linalg.lstsq(told, means, rcond=None)[0]
+    return expected, ((means - expected) ** 2).sum(0) / (len(told) - rank)
+
+
+def _told_of_subjects(model: TrainableModel, cohort: Cohort) -> FloatArray:
+    """Of each subject [S, P] a constant, the states in which its episodes begin, and its actions, all on average."""
+    subjects = _subjects(cohort)
+    begun = model.scaler.states.encode(cohort.states[cohort.offsets[:-1]])
+    taken = model.action_vectors.cpu().numpy()[cohort.actions]
+    columns = [np.ones((subjects.max() + 1, 1)), _means(begun, subjects)]
+    return np.concatenate([*columns, _means(taken, np.repeat(subjects, cohort.lengths))], axis=1)
+
+
+def _means(values: FloatArray, group: IntArray) -> FloatArray:
+    """Means [S, P] of rows [N, P] by their group."""
+    sums = np.zeros((int(group.max()) + 1, values.shape[1]))
+    np.add.at(sums, group, values)
+    return sums / np.bincount(group)[:, None]
 
 
 @dataclass(frozen=True)

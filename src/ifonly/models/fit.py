@@ -59,17 +59,36 @@ def fit(
     """
     settings = settings or FitSettings()
     settings = settings if epochs is None else replace(settings, epochs=epochs)
-    started = time.perf_counter()
     check_whole("fit: seed", seed, least=0)
     model.schema.require_same(cohort.schema, here="the model", there="the cohort")
-    training, held_out = hold_out_subjects(cohort, settings, seed)
+    parts = hold_out_subjects(cohort, settings, seed)
     generator = torch.Generator().manual_seed(seed)
-    fitted = fresh_copy(model, Scaler.fit(training), generator).to(chosen_device(settings))
+    fresh = fresh_copy(model, Scaler.fit(parts[0]), generator)
+    return _fitted(fresh, parts, TrainingRun(settings, generator, progress), seed)
+
+
+def fit_further(
+    model: Model, cohort: Cohort, follow: Follow, *, settings: FitSettings, seed: int, progress: Progress = silent
+) -> Model:
+    """A copy of a fitted model, trained on with a context that follows from the model itself, as it is at each epoch.
+
+    The coordinates stay, and so do the subjects that are held out.
+    """
+    begun = copy.deepcopy(model, _never_copied(model)).to(torch.float32)
+    run = TrainingRun(settings, torch.Generator().manual_seed(seed), progress, follow)
+    return _fitted(begun, hold_out_subjects(cohort, settings, seed), run, seed)
+
+
+def _fitted(model: Model, parts: tuple[Cohort, Cohort | None], run: TrainingRun, seed: int) -> Model:
+    """The model itself, trained from the weights that it has on the first part, its epoch chosen on the second."""
+    started, settings = time.perf_counter(), run.settings
+    training, held_out = parts
+    fitted = model.to(chosen_device(settings))
     rows = EncodedTransitions.for_densities(fitted, training)
     held_rows = None if held_out is None else EncodedTransitions.for_densities(fitted, held_out)
     with torch_threads(settings.threads):
-        training_loss, validation_loss = train(fitted, rows, held_rows, TrainingRun(settings, generator, progress))
-        correlate(fitted, rows, settings)
+        training_loss, validation_loss = train(fitted, rows, held_rows, run)
+        correlate(fitted, run.following(fitted, rows, None)[0], settings)
     fitted.fit_report = FitReport(
         settings=settings,
         seed=seed,
@@ -178,12 +197,24 @@ class EncodedTransitions(NamedTuple):
         return (self.mapped(lambda column, at=start: column[at : at + size]) for start in starts)  # type: ignore[misc]
 
 
+Rows = tuple[EncodedTransitions, EncodedTransitions | None]
+"""Those trained on, and those held out."""
+Follow = Callable[[TrainableModel, Rows], Rows]
+"""Gives rows the context that follows from a model."""
+
+
 class TrainingRun(NamedTuple):
     """What the parts of one fit share."""
 
     settings: FitSettings
     generator: torch.Generator
     progress: Progress
+    follow: Follow | None = None
+    """Before every epoch, where the context follows from the model."""
+
+    def following(self, model: TrainableModel, rows: EncodedTransitions, held_rows: EncodedTransitions | None) -> Rows:
+        """The rows with the context that follows from the model as it is."""
+        return self.follow(model.eval(), (rows, held_rows)) if self.follow else (rows, held_rows)
 
 
 def train(
@@ -196,6 +227,7 @@ def train(
     validation_loss: list[float] = []
     best: dict[str, Tensor] = {}
     for epoch in range(1, settings.epochs + 1):
+        rows, held_rows = run.following(model, rows, held_rows)
         try:
             figures = {"training loss": _train_epoch(model, rows, optimizer, settings.rate(epoch), run)}
             if held_rows is not None:
@@ -287,12 +319,16 @@ def fresh_copy(model: Model, scaler: Scaler, generator: torch.Generator) -> Mode
         raise InputError(
             "fit: the model has no weights to train; if it is a copy made for search, pass the model it was made from."
         )
-    shared = {id(frozen): frozen for frozen in (model.schema, model.scaler)}  # never modified, so never copied
-    fresh = copy.deepcopy(model, shared).to(device="cpu", dtype=torch.float32)
+    fresh = copy.deepcopy(model, _never_copied(model)).to(device="cpu", dtype=torch.float32)
     fresh.set_scaler(scaler)
     fresh.standing = None  # a check was about other weights
     fresh.initialize(generator)
     return fresh
+
+
+def _never_copied(model: TrainableModel) -> dict[int, Any]:
+    """For `deepcopy`: what is never modified."""
+    return {id(frozen): frozen for frozen in (model.schema, model.scaler)}
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import math
 import re
 import warnings
 
@@ -553,6 +554,14 @@ def test_scales_do_not_matter(factor):
     ordinary, odd = guess_schema(LOG, HINTS), guess_schema(LOG.with_columns(pl.col("heat") * factor), HINTS)
     assert features(odd)["heat"].scaling == features(ordinary)["heat"].scaling
     assert odd.problems == ordinary.problems
+
+
+@pytest.mark.parametrize("values", [[1e308, -1e308, 1.7e308], [1e308, 1.7e308, 1.5e308], [1e308, 5e-324, -1e200]])
+def test_the_largest_numbers_have_a_range(values):
+    frame = LOG.with_columns(heat=pl.Series([values[row % 3] for row in range(LOG.height)]))
+    with np.errstate(over="ignore"):
+        low, high = features(guess_schema(frame, HINTS))["heat"].plausible
+    assert -math.inf < low <= min(values) < max(values) <= high < math.inf
 
 
 def test_one_episode_alone_tells_nothing_about_steps():

@@ -84,6 +84,12 @@ def test_counts_and_figures_are_those_of_the_cohort():
     assert card.horizons.histogram.counts == tuple(lengths)
 
 
+@pytest.mark.filterwarnings("ignore:cohort of 60 episodes")
+def test_values_that_have_no_deviation_are_refused():
+    with np.errstate(over="ignore"), pytest.raises(InputError, match=r"heat: values beyond 1e\+100 have no deviation"):
+        data_card(made_cohort(odd=1e308))
+
+
 def test_static_features_count_once_per_episode():
     card = data_card(SEPSIS, smallest_cell=1)
     age = {feature.name: feature for feature in card.features}["age"]

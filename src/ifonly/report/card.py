@@ -36,6 +36,8 @@ WHOLE_BINS = 30
 SEVERITY = "SOFA"
 """The feature by which severity is judged, where there is one and no other is named."""
 
+LARGEST = 1e100
+"""Of a value: squares of it, summed, are numbers still."""
 FEW_USES = 10
 """Actions taken less often are rare."""
 
@@ -242,6 +244,10 @@ def _masks(has_grid: bool, known: bool) -> Masks:
 
 def _feature_card(feature: Feature, cohort: Cohort, discretion: Discretion, measured: Measured | None) -> FeatureCard:
     values = values_of(cohort, feature)
+    if np.abs(values).max() > LARGEST:
+        raise InputError(
+            f"data card: {feature.name}: values beyond {LARGEST:g} have no deviation; correct or drop them."
+        )
     quantiles = _quantiles(values, discretion)
     return FeatureCard(
         name=feature.name,

@@ -312,18 +312,20 @@ def _plausible(reading: Reading, above: float) -> tuple[float, float]:
     """A wide, round range about most of the values, as a start, `above` widths upwards; never the exact extremes."""
     if reading.is_binary:
         return 0.0, 1.0
-    values = reading.values
-    low, high = (float(q) for q in np.quantile(values, (0.01, 0.99)))
+    least, largest = reading.values.min(), reading.values.max()
+    part = 8.0 if max(-least, largest) > 1e300 else 1.0  # of which widths are numbers, too
+    low, high = (float(q) for q in np.quantile(reading.values / part, (0.01, 0.99)))
     if low == high:
-        low, high = float(values.min()), float(values.max())
+        low, high = float(least) / part, float(largest) / part
     width = high - low
     grain = 10.0 ** math.floor(math.log10(width))
     bottom = math.floor((low - FENCE * width) / grain) * grain
     top = math.ceil((high + above * width) / grain) * grain
     # A range never starts below zero if no value does.
-    return (_tidy(max(bottom, 0.0)) if values.min() >= 0 else _tidy(bottom)), _tidy(top)
+    return _tidy(max(bottom, 0.0) if least >= 0 else bottom, part), _tidy(top, part)
 
 
-def _tidy(value: float) -> float:
-    """Rounded to six digits, without floating-point noise."""
-    return float(f"{value:.6g}")
+def _tidy(value: float, part: float) -> float:
+    """So many times the value, rounded to six digits, without floating-point noise."""
+    most = 1.79769e308
+    return float(f"{min(max(value * part, -most), most):.6g}")

@@ -65,12 +65,12 @@ def read_plain(source: Path, *, expected: str = "", folder: Path | None = None, 
     A link is not followed out of `folder`, where one is given.
     """
     is_json = source.suffix.lower() == ".json" if is_json is None else is_json
-    require_ordinary(source, most=MOST_BYTES if is_json else MOST_BYTES_OF_YAML, folder=folder)
     also = expected and f"; {expected}"
     try:
+        require_ordinary(source, most=MOST_BYTES if is_json else MOST_BYTES_OF_YAML, folder=folder)
         text = source.read_text(encoding="utf-8")
         return parse_json(text, once=True) if is_json else parse_yaml(text)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeError) as error:  # the bytes of the file, or the letters of its name
         raise StoreError(f"{source}: cannot be read ({file_reason(error)}){also}.") from None
     except UnfitError as error:
         raise StoreError(f"{source}: {error}.") from None

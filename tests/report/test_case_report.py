@@ -152,6 +152,10 @@ def test_what_is_not_believable_is_listed_last_and_in_no_figure(opened: OpenedRu
     assert shown[True].summary.abstained == 1
     assert "not to be believed" in " ".join(map(said, told["summary"]["notes"]))
     assert "not to be believed" not in " ".join(map(said, all_of_it["summary"]["notes"]))
+    vars(doubting)["table"] = opened.table.with_columns(verdict=pl.lit("not believable"))
+    nothing = Page(write_report(doubting, tmp_path / "nothing.html", QUICK).path.read_text(encoding="utf-8")).data
+    counted = [[one["label"]["code"] for one in page["summary"]["counts"]] for page in (told, nothing)]
+    assert ["report.count.median" in codes for codes in counted] == [True, False], "of nothing there is none"
 
 
 def test_nothing_ends_the_element_it_is_in(opened: OpenedRun, written: Page) -> None:

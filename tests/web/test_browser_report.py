@@ -313,13 +313,25 @@ def test_everything_is_drawn_before_printing(page: Any) -> None:
             controls: shown('.controls').length, warnings: shown('.evidence .print-only li').length,
             told: shown('.evidence p.print-only').map((one) => one.textContent.includes('4 of 5 refits agree')),
             wide: shown('.board').filter((one) => one.getBoundingClientRect().width > width + 1).length,
+            cut: shown('.lanes .cell, .wide').filter((one) => one.scrollWidth > one.clientWidth + 1)
+                .map((one) => [one.textContent.slice(0, 20), one.scrollWidth, one.clientWidth]),
         };
     })""")
     page.pdf()  # without a window there is no other way to print
     printed = page.evaluate("window.printed")
     assert printed.pop("charts") >= 4, "cases that nobody opened are drawn as well"
-    assert printed == {"cases": 4, "controls": 0, "warnings": 3, "told": [True], "wide": 0}
+    assert printed == {"cases": 4, "controls": 0, "warnings": 3, "told": [True], "wide": 0, "cut": []}
     expect(page.locator(".report-case:visible")).to_have_count(0)  # and the screen is as it was
+
+
+def test_where_no_answer_is_believed_no_figure_is_drawn(browser: Any, tmp_path: Path) -> None:
+    cases = [made_case("one")]
+    summary = made_summary(cases) | {"improvements": [], "by_changes": []}
+    address = single_file(tmp_path, pages.render("report.html", summary=summary, cases=[to_plain(cases[0])]))
+    with reader(browser) as context, watched_page(context, "file://") as (page, _):
+        page.goto(address)
+        expect(page.locator(".report-table")).to_be_visible()
+        expect(page.locator(".overview section:visible h2")).to_have_count(0)
 
 
 def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:

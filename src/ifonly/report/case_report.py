@@ -209,7 +209,8 @@ def _counts(summary: RunSummary) -> list[dict[str, Any]]:
     figures |= {"limited": counts.limited} if counts.limited else {}
     figures |= {"failed": counts.failed} if counts.failed else {}
     figures |= {"without warnings": found.without_warnings} if found.examined else {}
-    figures |= {"improved": summary.cases.height, "median": percent(summary.improvement.median)}
+    figures |= {"improved": summary.cases.height}
+    figures |= {} if summary.improvement.median is None else {"median": percent(summary.improvement.median)}
     values = {"percent": f"{100 * summary.threshold:g}", "examined": f"{found.examined:,}"}
     codes = {name: f"report.count.{name}" for name in figures}
     return [

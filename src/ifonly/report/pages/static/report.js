@@ -6,6 +6,11 @@
   const SIZE = 50;
   const NO_FILTERS = { search: "", status: "", least: 0, warnings: "", pattern: "" };
 
+  /** Rows that say something: where no answer is to be believed there is nothing to draw. */
+  function known(byChanges) {
+    return byChanges.filter(({ mean }) => mean !== null);
+  }
+
   class Report {
     constructor(root, { summary, cases }) {
       this.summary = summary;
@@ -116,8 +121,8 @@
           el("dd", {}, typeof item.value === "number" ? ifonly.number(item.value).replace(/\.0+$/, "") : String(item.value),
             item.note ? el("span", { class: "note" }, ifonly.say(item.note)) : null)))),
         el("div", { class: "overview" },
-          el("section", {}, el("h2", {}, ifonly.say("report.spread")), this.spread),
-          el("section", {}, el("h2", {}, ifonly.say("report.budgets")),
+          el("section", { hidden: !summary.improvements.length }, el("h2", {}, ifonly.say("report.spread")), this.spread),
+          el("section", { hidden: !known(summary.by_changes).length }, el("h2", {}, ifonly.say("report.budgets")),
             el(
               "p", { class: "legend" },
               el("span", { class: "key" }, ifonly.sample("observed"), ifonly.say("report.mean legend")),
@@ -185,10 +190,10 @@
           changes: ifonly.plural(most, "change"), mean: ifonly.percent(mean), median: ifonly.percent(median),
         })).join("; "),
       );
-      ifonly.spreadChart(
+      if (summary.improvements.length) ifonly.spreadChart(
         this.spread, { improvements: summary.improvements, threshold: summary.threshold, ...size(this.spread) },
       );
-      ifonly.budgetChart(this.budgets, { byChanges: summary.by_changes, ...size(this.budgets) });
+      if (known(summary.by_changes).length) ifonly.budgetChart(this.budgets, { byChanges: summary.by_changes, ...size(this.budgets) });
       this.drawTable();
     }
 

@@ -4,10 +4,10 @@
   const { el, fill } = ifonly;
 
   // Widths of the board in pixels: of row labels, and the least of a column of doses or of named treatments.
-  const SCREEN = { label: 204, doses: 46, names: 104 };
+  // Of a dose: the size of its letters, and how much stands around it, edges of its cell and an arrow.
+  const SCREEN = { label: 204, doses: 46, names: 104, letters: 13.6, around: 18 };
   const PHONE = { ...SCREEN, label: 128 };
-  const PAPER = { label: 150, doses: 32, names: 72 };
-  const AROUND = 18; // a dose: the edges of its cell, and an arrow
+  const PAPER = { label: 150, doses: 32, names: 72, letters: 9, around: 16 };
   const NARROW = 480;
   const LEVELS = 6;
   // Lower charts leave room for the doses on the first screen, as the style sheet's lower lanes do.
@@ -203,7 +203,7 @@
       const paper = isOnPaper();
       const sizes = paper ? PAPER : board.clientWidth < NARROW ? PHONE : SCREEN;
       const least = case_.treatments.axes.length ? sizes.doses : sizes.names;
-      const column = Math.max(paper ? 0 : this.doseWidth(), least, (board.clientWidth - sizes.label) / steps.length);
+      const column = Math.max(this.doseWidth(sizes), least, (board.clientWidth - sizes.label) / steps.length);
       const width = sizes.label + column * steps.length;
       // Paper does not scroll: a long course is made smaller instead.
       board.style.setProperty("zoom", paper && width > board.clientWidth ? String(board.clientWidth / width) : "1");
@@ -240,13 +240,13 @@
     }
 
     /** How wide a column must be for every dose of this case, also in the bold letters of a change. */
-    doseWidth() {
+    doseWidth({ letters, around }) {
       const { axes, actions } = this.case.treatments;
       const taken = new Set(ifonly.allCourses(this.case, [this.view.own]).flatMap((course) => course.actions));
       const pen = document.createElement("canvas").getContext("2d");
-      pen.font = `bold 13.6px ${getComputedStyle(document.body).fontFamily}`;
+      pen.font = `bold ${letters}px ${getComputedStyle(document.body).fontFamily}`;
       const widths = axes.flatMap(({ shown }, axis) => [...taken].map((one) => pen.measureText(shown[actions[one].levels[axis]]).width));
-      return AROUND + Math.ceil(Math.max(0, ...widths));
+      return around + Math.ceil(Math.max(0, ...widths));
     }
 
     drawCharts() {

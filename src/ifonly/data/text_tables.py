@@ -224,12 +224,27 @@ def _parsed(source: Path, text: str, separator: str, skipped: int) -> pl.DataFra
             raise InputError(f"{source}: columns {twice} occur more than once; keep one of each.")
         # polars leaves doubled quotes in column names as they are, so the names come from here.
         frame = pl.read_csv(io.BytesIO(text.encode()), separator=separator, infer_schema_length=0, new_columns=names)
+        named = max((number for number, name in enumerate(header, 1) if name.strip()), default=1)
+        if frame.to_series(named - 1).null_count():
+            _require_cells(source, text, separator, named, skipped)
         return _with_names(source, frame.with_columns(pl.all().str.strip_chars()), skipped)
     except pl.exceptions.NoDataError:
         raise InputError(f"{source}: is empty.") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error):
         # The parser's own message may quote whole rows: patient data.
         raise StoreError(f"{source}: {_what_is_wrong(text, separator, skipped)}") from None
+
+
+def _require_cells(source: Path, text: str, separator: str, named: int, skipped: int) -> None:
+    """Refuse rows that end before the last column with a name: which of their cells is missing cannot be known."""
+    rows, begins = _rows(text, separator), 1
+    for row in rows:
+        if len(row) < named and any(cell.strip() for cell in row):
+            raise InputError(
+                f"{source}: line {begins + skipped}: has {len(row)} cells, fewer than the header ({named}); which is "
+                f"not there cannot be known; write all {SEPARATORS[separator]}, those of empty cells too."
+            )
+        begins = rows.line_num + 1
 
 
 def _plain(name: str) -> str:

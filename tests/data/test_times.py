@@ -78,6 +78,16 @@ def test_a_change_of_the_clock_is_no_gap_where_there_is_a_zone():
         read(log([time[:16] for time in berlin]))
 
 
+def test_days_of_a_zone_are_to_be_dates():
+    """In Berlin 30 March 2031 has 23 hours."""
+    schema = Schema(SCHEMA.features, SCHEMA.actions, step_length=1, step_unit="d")
+    days = pl.Series([datetime.datetime(2031, 3, day) for day in range(28, 32)] + [datetime.datetime(2031, 4, 1)])
+    zoned = days.dt.replace_time_zone("Europe/Berlin")
+    for column in (zoned.to_list(), zoned.dt.to_string("%Y-%m-%dT%H:%M%:z").to_list()):
+        with pytest.raises(InputError, match=r"row 4: the time is not a multiple of 1 d .* give dates without a time"):
+            cohort_and_first_step(log(column), schema, TableColumns(spacing="1 day"))
+
+
 @given(st.lists(st.integers(-9 * 60, 9 * 60), min_size=1, max_size=6))
 @settings(deadline=None, derandomize=True, max_examples=some(40))
 def test_times_may_be_off_the_grid_as_far_as_is_said(seconds):

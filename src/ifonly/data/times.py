@@ -218,6 +218,12 @@ def require_known_form(column: pl.Series, *, is_time: bool) -> None:
         )
 
 
+def _has_zone(column: pl.Series) -> bool:
+    if isinstance(column.dtype, pl.Datetime):
+        return column.dtype.time_zone is not None
+    return column.dtype == pl.String and bool(_parts(column)["zone"].is_not_null().any())
+
+
 def count_times(column: pl.Series, begins: IntArray, spacing: Duration, within: Duration | None) -> pl.Series:
     """Numbers of steps [N], from times on a grid that begins with each episode's first row `begins` [N]."""
     require_one_kind(column)
@@ -231,10 +237,12 @@ def count_times(column: pl.Series, begins: IntArray, spacing: Duration, within: 
     if (off := (counted - counted.round()).abs() > allowed).any():
         row = int(off.arg_true()[0])
         near = "" if within is None else f", nor within {within} of one"
+        clock = "If a clock was changed for summer, give times with their zone."
+        if _has_zone(column):
+            clock = "If days are meant, some of which a change of the clock makes longer, give dates without a time."
         raise InputError(
             f"column {column.name!r}, row {row + 1}: the time is not a multiple of {spacing} after its episode's "
             f"first, in row {int(begins[row]) + 1}{near}; put the table on that grid, or say in the schema file how "
-            "far times may be off it, such as `within: 10 min` under `table`. If a clock was changed for summer, give "
-            "times with their zone."
+            f"far times may be off it, such as `within: 10 min` under `table`. {clock}"
         )
     return counted.round()

@@ -65,6 +65,7 @@ def test_split_keeps_subjects_together(run, tmp_path: Path, cohort_folder: Path)
         assert json.loads(result.stdout)[name]["episodes"] == len(part)
     assert run(*command).exit_code == 3
     assert f"ifonly fit --episodes {out / 'train'}" in run(*command, "--force").stdout
+    assert f"cohorts in it: {out / 'train'}, {out / 'test'}." in run("info", out).stderr
     assert "--test 1.5" in run(*command[:-4], "--test", 1.5, "--force").stderr
 
 

@@ -89,3 +89,10 @@ def test_what_is_wrong_is_said(run, finished: Path, tmp_path: Path, args, code: 
     assert result.exit_code == code
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "report.html").exists()
+
+
+def test_what_is_for_outsiders_replaces_nothing(run, finished: Path, tmp_path: Path) -> None:
+    refused = run("deidentify", finished, tmp_path / "key", tmp_path)
+    assert refused.exit_code == 3
+    assert f"{tmp_path} exists already; choose another name." in " ".join(refused.stderr.split())
+    assert not (tmp_path / "key").exists()

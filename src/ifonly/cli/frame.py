@@ -236,11 +236,12 @@ def _friendly_warnings(action: Literal["always", "ignore"]) -> Iterator[None]:
         yield
 
 
-def require_free(*files: Path | None, folder: Path | None = None, force: bool) -> None:
-    """Before any work is done, refuse targets that exist already or cannot be written."""
+def require_free(*files: Path | None, folder: Path | None = None, force: bool | None) -> None:
+    """Before any work is done, refuse targets that exist already or cannot be written; None: there is no --force."""
     for path in (*files, folder):
         if path is None:
             continue
         if path.exists() and not force:
-            raise StoreError(f"{path} exists already; choose another name, or replace it with --force.")
+            replace = "" if force is None else ", or replace it with --force"
+            raise StoreError(f"{path} exists already; choose another name{replace}.")
         check_writable(path, folder=path is folder)

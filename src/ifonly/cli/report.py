@@ -162,7 +162,7 @@ def deidentify(
     from ifonly.report.deidentify import Deidentifier
     from ifonly.report.folders import write_summary
 
-    require_free(folder=out, force=False)
+    require_free(folder=out, force=None)
     if key.resolve().is_relative_to(out.resolve()):
         raise typer.BadParameter("KEYFILE lies in the folder for outsiders; the key must stay with you.")
     codes = Deidentifier.from_file(key)

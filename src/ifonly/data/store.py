@@ -124,8 +124,10 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
         raise StoreError(f"{folder} does not exist; expected a cohort folder.")
     source = folder / METADATA_NAME
     if not source.is_file():
-        # Without the names of what it does hold: a file of somebody else may have led here.
-        raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder.")
+        # Without other names of what it does hold: a file of somebody else may have led here.
+        parts = [str(folder / name) for name in ("train", "test") if (folder / name / METADATA_NAME).is_file()]
+        instead = f" Name one of the cohorts in it: {', '.join(parts)}." if parts else ""
+        raise StoreError(f"{folder} holds no {METADATA_NAME}, so it is no cohort folder.{instead}")
     content = read_document(source, COHORT_FORMAT, COHORT_VERSION, kind="cohort", expected="expected a cohort folder")
     for key, kind in (("schema", dict), ("counts", dict), ("table", dict), ("provenance", dict), ("ifonly", str)):
         if not isinstance(content.get(key), kind):

@@ -162,7 +162,7 @@ def _stored_standing(folder: Path, fingerprint: str) -> Standing | None:
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """The content of a checkpoint's `model.json`, its format and version checked."""
-    expected = "a checkpoint is a folder written by save_model"
+    expected = "expected a folder that `ifonly fit` or save_model wrote"
     return read_document(Path(path) / METADATA, FORMAT, VERSION, kind="model", expected=expected)
 
 

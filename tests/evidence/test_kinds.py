@@ -13,6 +13,7 @@ from lasting_worlds import lasting_cohort
 
 import ifonly
 from ifonly import Cohort, EnsembleProblem, FitSettings, Query, minus, simulate, solve
+from ifonly.data.episode import FloatArray
 from ifonly.errors import InputError, VerificationError
 from ifonly.evidence import kinds, recipe_losses
 from ifonly.evidence.kinds import Halves
@@ -24,6 +25,7 @@ from ifonly.models.base import TrainableModel
 from ifonly.models.bootstrap import SubjectIndex
 from ifonly.models.effects import SubjectEffectModel
 from ifonly.models.fit import EncodedTransitions, fit
+from ifonly.models.fit_effects import with_columns
 from ifonly.models.fit_ensemble import Wanted, fit_samples
 from ifonly.models.recipes import RECIPES
 from ifonly.models.stacking import stacking_weights
@@ -250,6 +252,25 @@ def test_kinds_share_the_subject_effects_of_the_model_that_speaks(with_effects: 
     for member in with_effects:  # effects are inferred from the record: a replay of it is the record
         states = problem.put_to(member).replay(problem.observed_actions[None])[0][0]
         np.testing.assert_allclose(member.scaler.states.decode(states.squeeze().numpy()), episode.states, atol=1e-6)
+
+
+def test_every_kind_is_fitted_with_a_draw_of_its_own(
+    with_effects: Ensemble, lasting: Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    centre, seen = with_effects.centre, []
+    assert isinstance(centre, SubjectEffectModel)
+
+    def seeing(cohort: Cohort, effects: FloatArray) -> Cohort:
+        seen.append(effects)
+        return with_columns(cohort, effects)
+
+    monkeypatch.setattr(kinds, "with_columns", seeing)
+    halves, pair = Halves.of(lasting, (2,), QUICK, seed=0), (centre.second, centre.second)
+    halves.with_effects(centre, {"residual": pair, "narrow": pair})
+    residual, narrow = (effects[:, 0] for effects in seen)
+    mean = centre.encode_context(lasting)[:, -centre.state_size]
+    assert 0.5 < np.corrcoef(residual, narrow)[0, 1] < 0.98
+    assert min(np.corrcoef(one, mean)[0, 1] for one in (residual, narrow)) > 0.7
 
 
 @long

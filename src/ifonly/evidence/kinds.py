@@ -83,13 +83,16 @@ class Halves:
     def with_effects(
         self, model: SubjectEffectModel, kinds: Mapping[str, Pair], progress: Progress = silent
     ) -> dict[str, Pair]:
-        """The same kinds, fitted once more with the subject effects of `model`, each with its strength."""
-        effects = model.shrinkage.of_each_step(model.first.for_search(), self.cohort)
-        wide = Halves.of(with_columns(self.cohort, effects), self.hidden, self.settings, self.seed)
-        found: dict[str, Pair] = {}
+        """The same kinds, fitted once more with a draw each of the subject effects of `model`, each with its strength.
+
+        So they differ by how well effects are known, too.
+        """
+        first, found = model.first.for_search(), dict[str, Pair]()
         for number, (kind, pair) in enumerate(kinds.items()):
-            first, second = wide._again(kind, pair, part_of(progress, number, len(kinds)))
-            found[kind] = with_effects_of(model, first), with_effects_of(model, second)
+            effects = model.shrinkage.draw(first, self.cohort, np.random.default_rng([self.seed, number]))
+            wide = Halves.of(with_columns(self.cohort, effects), self.hidden, self.settings, self.seed)
+            one, other = wide._again(kind, pair, part_of(progress, number, len(kinds)))
+            found[kind] = with_effects_of(model, one), with_effects_of(model, other)
         return found
 
     def _again(self, kind: str, pair: Pair, progress: Progress) -> Pair:

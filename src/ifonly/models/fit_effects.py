@@ -34,7 +34,7 @@ def fit_with_effects(
 
     It is fitted without effects, and trained on as long again with those that its noise gives (`fit_lasting`). Losses
     are of the steps that gave the effects, and flattered by them. With `members`, they are refits around it, an
-    `Ensemble`: all take its effects as they are, so their agreement says nothing about how well effects are known.
+    `Ensemble`: all take the same draw of its effects, so their agreement says nothing about how well these are known.
     `begun` is what `fit_without_effects` made of the same arguments: then that is not repeated.
 
     >>> from ifonly import simulate
@@ -54,7 +54,7 @@ def fit_with_effects(
     centre = _together(found, copy.deepcopy(found), shrinkage, shares)
     if not members:
         return centre
-    wide = with_columns(cohort, shrinkage.of_each_step(found.for_search(), cohort))
+    wide = with_columns(cohort, shrinkage.draw(found.for_search(), cohort, np.random.default_rng(seed)))
     last = part_of(progress, 2, parts)
     refits = fit_ensemble(like(model, wide.schema), wide, members=members, settings=settings, seed=seed, progress=last)
     others = [_together(found, one, shrinkage, shares) for one in refits.members]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ifonly import Verdict
 from ifonly.data.episode import FloatArray
 from ifonly.files import atomic_file
-from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, OBSERVED, QUIET, one_panel
+from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, OBSERVED, QUIET, SERIF, one_panel
 from paper.catalogue import IMAGES, WIDTH, fill_between, markdown_table
 from paper.evidence_study import Cell
 from paper.evidence_tables import (
@@ -185,7 +185,7 @@ def risk_figure(table: pl.DataFrame) -> Figure:
     known = table.filter(pl.col(RULE).is_not_null())
     names = known["world"].unique(maintain_order=True).to_list()
     colours, markers = (*AXIS_COLOURS, COUNTERFACTUAL, QUIET), "os^vDP*X"
-    with one_panel(height=3.2) as (figure, panel):
+    with one_panel(height=3.2, letters=SERIF) as (figure, panel):
         for number, name in enumerate([*names, ALL]):
             part = known if name == ALL else known.filter(pl.col("world") == name)
             kept, harmful = risk_curve(part[RULE_AND_CHECK].to_numpy(), part["helps"].to_numpy())

@@ -22,6 +22,7 @@ from ifonly.report.cohort_plots import (
     plot_improvement_by_horizon,
     plot_improvement_distribution,
 )
+from ifonly.report.figure_style import SANS, SERIF, column_figure, one_panel
 from ifonly.report.plots import save_figure
 from ifonly.report.summary import RunSummary, summarize
 
@@ -280,3 +281,11 @@ def test_notes_fit_beside_long_names_of_groups() -> None:
     figure = plot_improvement_by_group(summary)
     assert "open where unknown" in figure.axes[0].get_title(loc="left").replace("\n", " ")
     assert overlaps(figure) == []
+
+
+def test_figures_of_pages_have_the_letters_of_pages() -> None:
+    with one_panel() as (_, on_page):
+        of_page = on_page.set_title("x").get_fontfamily()
+    with column_figure() as (_, on_paper):
+        of_paper = on_paper.set_title("x").get_fontfamily()
+    assert (of_page, of_paper) == (SANS, SERIF)

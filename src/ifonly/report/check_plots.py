@@ -17,7 +17,7 @@ from ifonly.report.figure_style import (
     OBSERVED,
     PAGE_WIDTH,
     QUIET,
-    SERIF,
+    SANS,
     TITLE_LENGTH,
     draw_hidden,
     one_panel,
@@ -65,7 +65,7 @@ def plot_noise(check: ModelCheck) -> Figure:
     with small_panels(len(features), 1.5, air=0.6) as (figure, panels):
         for panel, feature in zip(panels, features, strict=False):
             _draw_ranks(panel, feature)
-        figure.supxlabel(say("figure.rank of noise"), fontsize=9, fontfamily=SERIF)
+        figure.supxlabel(say("figure.rank of noise"), fontsize=8, fontfamily=SANS)
     return figure
 
 
@@ -108,8 +108,8 @@ def plot_ahead(check: ModelCheck) -> Figure:
             panel.set_ylim(bottom=0)
             panel.set_xticks(steps)
             panel.yaxis.set_major_locator(MaxNLocator(nbins=4))
-        figure.supxlabel(say("figure.steps ahead"), fontsize=9, fontfamily=SERIF)
-        figure.supylabel(say("figure.error"), fontsize=9, fontfamily=SERIF)
+        figure.supxlabel(say("figure.steps ahead"), fontsize=8, fontfamily=SANS)
+        figure.supylabel(say("figure.error"), fontsize=8, fontfamily=SANS)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False)
     return figure

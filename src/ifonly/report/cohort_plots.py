@@ -21,6 +21,7 @@ from ifonly.report.figure_style import (
     GUIDE,
     OBSERVED,
     QUIET,
+    SERIF,
     column_figure,
     panels,
 )
@@ -145,7 +146,7 @@ def plot_evidence(summary: RunSummary) -> Figure:
     if not summary.evidence.examined:
         raise InputError("evidence: nothing to draw, since no answer of this run was examined.")
     count = 2 if summary.agreement.height else 1
-    with panels(COLUMN_WIDTH * count, 2.4, 1, count, dpi=300) as (figure, found):
+    with panels(COLUMN_WIDTH * count, 2.4, 1, count, dpi=300, letters=SERIF) as (figure, found):
         _draw_remaining(found[0], summary)
         if count == 2:
             _draw_agreement(found[1], summary)

@@ -1,4 +1,4 @@
-"""The look of all figures: the paper's serif type, colours, and panels readable in black and white."""
+"""The look of all figures: the paper's serif type or that of pages, colours, and panels readable in black and white."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ TITLE_LENGTH = 26
 SERIF = ["STIXGeneral", "DejaVu Serif"]
 """Both come with matplotlib, so that figures look the same everywhere; the second has the rarer letters."""
 
+SANS = ["DejaVu Sans"]
+"""Of figures on pages, whose text has no serifs either."""
+
 OBSERVED, COUNTERFACTUAL = "#333333", "#0072b2"
 QUIET, GUIDE = "#666666", "#c8c8c8"
 FILL, DARK = "#9fc5e0", "#33658a"
@@ -39,33 +42,46 @@ AXIS_COLOURS = ("#d55e00", "#007a5a", "#8a5aa8", "#8c6d00")
 LOOK: Any = mpl.rc_params_from_file(Path(__file__).with_suffix(".mplstyle"), use_default_template=False)
 """Settings of matplotlib, for those who draw more than one panel."""
 
+_ON_PAGES: Any = {
+    **LOOK,
+    "font.family": SANS,
+    "mathtext.fontset": "dejavusans",
+    **{f"{name}size": 8 for name in ("font.", "axes.label")},
+    **{f"{name}.labelsize": 7 for name in ("xtick", "ytick")},
+    "legend.fontsize": 7,
+}
+"""The same in the letters of pages, which are wider."""
+
 
 @contextmanager
 def panels(
-    width: float, height: float, rows: int = 1, columns: int = 1, *, dpi: int = 150
+    width: float, height: float, rows: int = 1, columns: int = 1, *, dpi: int = 150, letters: Sequence[str] = SANS
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure (inches) with panels, row by row; what is drawn on it inside the block has the paper's look."""
-    with mpl.rc_context(LOOK):
+    """A figure (inches) with panels, row by row; what is drawn on it inside the block has the look of pages, or with
+    serif letters the paper's."""
+    with mpl.rc_context(_ON_PAGES if letters is SANS else LOOK):
         figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
         found = list(figure.subplots(rows, columns, squeeze=False).ravel())
         yield figure, found
         for axes in [*found, *(child for panel in found for child in panel.child_axes)]:
             axes.spines[["top", "right"]].set_visible(False)
             # Tick labels are made only when the figure is drawn, by then outside this block.
-            axes.tick_params(labelfontfamily=SERIF)
+            axes.tick_params(labelfontfamily=letters)
 
 
 @contextmanager
-def one_panel(width: float = PAGE_WIDTH, height: float = 2.3, *, dpi: int = 150) -> Iterator[tuple[Figure, Axes]]:
+def one_panel(
+    width: float = PAGE_WIDTH, height: float = 2.3, *, dpi: int = 150, letters: Sequence[str] = SANS
+) -> Iterator[tuple[Figure, Axes]]:
     """The same with one panel."""
-    with panels(width, height, dpi=dpi) as (figure, (only,)):
+    with panels(width, height, dpi=dpi, letters=letters) as (figure, (only,)):
         yield figure, only
 
 
 @contextmanager
 def column_figure(height: float = 2.3) -> Iterator[tuple[Figure, Axes]]:
     """The same, one column of the paper wide."""
-    with one_panel(COLUMN_WIDTH, height, dpi=300) as found:
+    with one_panel(COLUMN_WIDTH, height, dpi=300, letters=SERIF) as found:
         yield found
 
 

@@ -155,6 +155,21 @@ def test_many_changes_have_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
         assert best.outcome <= result.upper_bound + 1e-9
 
 
+def test_a_gap_that_the_bracket_keeps_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"horizon": 10, "actions": 6, "max_changes": 10, "rules": False, "strength": 0.5, "hidden": (6,)}
+    monkeypatch.setattr(tree_module, "HARD_STEPS", 0)
+    for seed in range(some(5)):
+        problem, solver = smooth_problem(seed, **settings), BranchAndBound(bound="taylor")
+        stopped = solve(problem, solver, limits=Limits(nodes=2))
+        granted = Limits(gap=2 * max(gaps(stopped)) + 1e-6, nodes=3000)
+        result = solve(problem, solver, limits=granted)
+        assert result.status in (Status.GAP_REACHED, Status.OPTIMAL)
+        assert max(gaps(result)) <= float(granted.gap)
+        assert result.stats.nodes_expanded < 100
+        best = solve(problem, solver, limits=Limits(nodes=500))
+        assert best.outcome <= result.upper_bound + 1e-9
+
+
 def test_a_proof_that_is_logged_rests_on_the_tree_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tree_module, "HARD_STEPS", 0)
     problem = smooth_problem(3, rules=False)

@@ -34,6 +34,7 @@ from ifonly.search.lookahead import one_step_bounds, replay_or_fathom
 from ifonly.search.open_list import OpenNodes
 from ifonly.search.prefix_cache import PrefixCache
 from ifonly.search.tree import (
+    HARD_FROM,
     ChildNodes,
     ExpandedNodes,
     Tree,
@@ -59,9 +60,6 @@ FIRST_LEAVES = 1024
 """Leaves tried first, those with the best bounds; then twice as many, and so on."""
 AT_ONCE = 1024
 """Children of a problem, at most, that are not bounded one step ahead before they are expanded."""
-
-HARD_FROM = 5
-"""Changes from which on a proof may not come in time: a wider search for good sequences comes first."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ from ifonly.search.proof import ProofLog
 MEMORY = 1024.0
 """MiB of open nodes before the search goes depth first."""
 REPORT_SECONDS = 0.1
+HARD_FROM = 5
+"""Changes from which on a proof may not come in time: a wider search for good sequences comes first."""
 HARD_STEPS = 2**19
-"""Model steps after which an upper bound is looked for beside the search."""
+"""Model steps after which an upper bound is looked for beside the search; an eighth of them for so many changes."""
 
 
 @dataclass
@@ -200,8 +202,11 @@ def active_cutoffs(tree: Tree, problem: Tensor) -> Tensor:
 
 
 def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor) -> Tensor:
-    """Whether bounds [N, ...] exceed the cutoff of the budget that is being proven [N, ...]."""
-    return bounds > active_cutoffs(tree, problem).view(-1, *[1] * (bounds.dim() - 1))
+    """Whether bounds [N, ...] exceed the cutoff of the budget that is being proven [N, ...]; none does where the bound
+    beside the search does not."""
+    cutoffs = active_cutoffs(tree, problem)
+    cutoffs = torch.where(tree.outer_bounds[problem, tree.active[problem]] <= cutoffs, torch.inf, cutoffs)
+    return bounds > cutoffs.view(-1, *[1] * (bounds.dim() - 1))
 
 
 def fathom(tree: Tree, problem: Tensor, bounds: Tensor, *, where: Tensor | None = None) -> None:
@@ -244,7 +249,8 @@ def bracket_hard(tree: Tree) -> None:
     """Bounds beside the search on budgets of which it knows too little, once it has taken so long."""
     if tree.bound is None or tree.bound.method != TaylorChildBound.method or tree.apart or tree.proof:
         return
-    for row in (tree.model_steps >= HARD_STEPS).nonzero().flatten().tolist():
+    long = tree.model_steps >= torch.where(tree.active >= HARD_FROM, HARD_STEPS // 8, HARD_STEPS)
+    for row in long.nonzero().flatten().tolist():
         if row not in tree.bracketed:
             tree.bracketed.add(row)
             for bounds in hard_bounds(tree.batch.problems[row], int(tree.active[row])):

@@ -457,6 +457,15 @@ def test_an_action_that_was_not_recorded_is_told():
     assert found["unknown actions"] == 40
 
 
+def test_words_that_differ_in_capitals_alone_are_told():
+    rows = pl.int_range(LOG.height)
+    mixed = pl.when(rows % 3 == 0).then(pl.lit("oil")).when(rows % 3 == 1).then(pl.lit("Oil")).otherwise(pl.lit("no"))
+    draft = guess_schema(LOG.with_columns(action=mixed, shift=mixed).drop(DOSES))
+    assert [problem.count for problem in draft.problems if problem.kind == "labels alike"] == [1]
+    reasons = [guess.kind_reason for guess in draft.features if guess.feature.name.startswith("shift")]
+    assert all("differ in capitals or spaces alone" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("parts", [1, 1000, 1_000_000])
 def test_seconds_of_computers_have_a_unit(parts):
     draft = guess_schema(LOG.with_columns(hour=(1_900_000_000 + 3600 * pl.col("hour")) * parts).rename({"hour": "t"}))

@@ -19,6 +19,7 @@ from ifonly.data.drafts.names import ACTION_WORDS
 from ifonly.data.drafts.readings import Reading, read_columns
 from ifonly.data.drafts.roles import REGULAR, Hints, Roles, Steps, find_roles, words
 from ifonly.data.origins import MOST_REPEAT, recurs_by_itself
+from ifonly.data.plain import repeated
 from ifonly.data.schema import Feature, Schema
 from ifonly.data.text_tables import MISSING_WORDS
 from ifonly.data.times import Duration
@@ -150,6 +151,11 @@ def _of_actions(actions: ActionGuess) -> Iterator[TableProblem]:
             "there, it is none to learn about or to recommend: fill it in, or end the episodes before."
         )
         yield TableProblem("unknown actions", where, int(counts[unknown].sum()), text, False)
+    if where is not None and (
+        alike := repeated([" ".join(label.casefold().split()) for label in actions.space.labels])
+    ):
+        text = f"{_count(len(alike), 'label')} written in several ways, with capitals or spaces; write each in one."
+        yield TableProblem("labels alike", where, len(alike), text, False)
     for axis, dose in zip(actions.space.axes, actions.doses, strict=True):
         if len(axis.levels) > 2 and axis.levels[-2] > 0 and axis.levels[-1] > FAR_ABOVE * axis.levels[-2]:
             text = f"the highest level is more than {FAR_ABOVE:g} times the one below; another unit, or slips?"

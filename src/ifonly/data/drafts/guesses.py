@@ -23,6 +23,7 @@ from ifonly.data.drafts.roles import (
 from ifonly.data.episode import FloatArray
 from ifonly.data.labels import LabelColumn
 from ifonly.data.margins import learn_log_offset
+from ifonly.data.plain import repeated
 from ifonly.data.schema import TABLE_COLUMNS, Feature, Kind, Scaling
 from ifonly.data.store import UNIT_TO_FILL_IN
 from ifonly.data.text_tables import HALF
@@ -119,6 +120,8 @@ def guess_labels(reading: Reading, episodes: pl.Series) -> LabelGuess | None:
     why = "a word per episode" if fixed else "a word per step; check that no action changes it"
     if not fixed and set(words(reading.name)) & {*ACTION_WORDS, *TREATMENT_NAMES}:
         why = "its name speaks of a treatment: if it is one, make one column of it and the action"
+    if repeated([" ".join(word.casefold().split()) for word in found]):
+        why = f"{why}; some differ in capitals or spaces alone: write them alike"
     reason = f"{why}; compared with {'no' if is_switch else f'the most frequent of {len(found)}'}"
     try:
         column = LabelColumn(reading.name, tuple(found))

@@ -50,6 +50,7 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False, outdated: Collec
             yield scratch
             sync_all(scratch)
             if target.exists():
+                require_absent(target, unless=overwrite)  # somebody else may have been quicker
                 _replace_folder(target, scratch, outdated)
             else:
                 scratch.rename(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,11 +124,11 @@ def damaged_lines(path: Path) -> list[int]:
 
 
 @contextmanager
-def alone(path: Path, *, work: str) -> Iterator[None]:
+def alone(path: Path, *, work: str) -> Iterator[Callable[[], None]]:
     """Keep other processes away from the journal `path`, which is made if it is missing, until the block ends.
 
     `work` says what is done in its folder, for messages: "this run". Meanwhile the file may be cut and appended to, not
-    replaced. The lock ends with this process, however it ends.
+    replaced: what is yielded refuses to go on where somebody did. The lock ends with this process, however it ends.
     """
     try:
         make_folders(path.parent)
@@ -140,9 +140,18 @@ def alone(path: Path, *, work: str) -> Iterator[None]:
         ) from None
     try:
         _lock(descriptor, path.parent, work)
-        yield
+        yield lambda: _require_in_place(descriptor, path, work)
     finally:
         os.close(descriptor)
+
+
+def _require_in_place(descriptor: int, path: Path, work: str) -> None:
+    """Refuse to go on with a file that has no name any more, or another one: what is written there is lost."""
+    if not path.exists() or not os.path.samestat(path.stat(), os.fstat(descriptor)):
+        raise StoreError(
+            f"{path}: was deleted, moved or replaced while {work} was under way, and nothing more is written; put it "
+            "back, and run the same again."
+        )
 
 
 def _lock(descriptor: int, folder: Path, work: str) -> None:

@@ -57,6 +57,18 @@ def test_a_folder_in_the_way_is_replaced_only_on_request(tmp_path):
     assert names_in(tmp_path) == ["a"]
 
 
+def test_of_two_who_write_a_folder_at_once_one_is_refused(tmp_path):
+    def be_slow():
+        with atomic_folder(tmp_path / "a") as folder:
+            fill(folder, "slow")
+            make(tmp_path / "a", "quick")
+
+    with pytest.raises(StoreError, match="exists already"):
+        be_slow()
+    assert contents(tmp_path / "a") == whole("quick")
+    assert names_in(tmp_path) == ["a"]
+
+
 def test_a_file_in_the_way_is_never_replaced(tmp_path):
     (tmp_path / "a").write_text("mine")
     for overwrite in (False, True):

@@ -13,8 +13,9 @@ from small_runs import QUERY, small_cohort, small_model, solve_small, without_se
 import ifonly
 from ifonly.errors import InputError, StoreError
 from ifonly.journal import Journal, line_of
+from ifonly.progress import Tick
 from ifonly.query import Limits
-from ifonly.runs import load_run
+from ifonly.runs import RunSettings, load_run
 from ifonly.search.heuristics import Greedy
 
 COHORT = small_cohort(3)
@@ -111,6 +112,51 @@ def test_killed_while_starting_again(
     assert without_seconds(solve_small(COHORT, MODEL, out, query=OTHER, force=True)).equals(
         without_seconds(runs["new"])
     )
+
+
+def delete_rows(out: Path) -> None:
+    (out / "rows.jsonl").unlink()
+
+
+def replace_rows(out: Path) -> None:
+    """As an editor saves."""
+    shutil.copy(out / "rows.jsonl", out / "rows.jsonl~")
+    (out / "rows.jsonl~").replace(out / "rows.jsonl")
+
+
+def move_away(out: Path) -> None:
+    out.rename(out.with_name("elsewhere"))
+    out.mkdir()
+
+
+def put_back(out: Path) -> None:
+    out.rmdir()
+    out.with_name("elsewhere").rename(out)
+
+
+@pytest.mark.parametrize(
+    ("change", "mend"),
+    [(delete_rows, None), (replace_rows, None), (move_away, put_back)],
+    ids=lambda one: one and one.__name__,
+)
+def test_rows_that_are_taken_away_meanwhile_are_missed(
+    runs, tmp_path: Path, change: Callable, mend: Callable | None
+) -> None:
+    """Else a run would be called finished whose table lacks what was solved before."""
+    out, changed = tmp_path / "run", []
+
+    def interfere(tick: Tick) -> None:
+        if tick.done == 2 and not changed:
+            change(out)
+            changed.append(tick)
+
+    settings = RunSettings(workers=1, chunk=1)
+    with pytest.raises(StoreError, match=r"rows\.jsonl: was deleted, moved or replaced while this run was under way"):
+        solve_small(COHORT, MODEL, out, settings, progress=interfere)
+    if mend is not None:
+        assert list(out.iterdir()) == []
+        mend(out)
+    assert without_seconds(solve_small(COHORT, MODEL, out, settings)).equals(without_seconds(runs["old"]))
 
 
 @pytest.mark.parametrize("damaged", ["", "{", '{"format": "ifonly.run", "version": 99}', '{"format": "ifonly.run"}'])

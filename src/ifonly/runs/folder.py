@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,10 @@ POSITION = pl.Schema({"position": pl.Int64})
 class RunFolder:
     """A run's folder while it is being worked on; `opened` gives it to one process at a time."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: dict[str, Any], require_in_place: Callable[[], None]) -> None:
         self.path = folder
         self.manifest = manifest
+        self._require_in_place = require_in_place
         self.answered: set[int] = set()
         """Positions of the episodes that have an answer."""
         self.counts: Counter[str] = Counter()
@@ -66,7 +67,9 @@ class RunFolder:
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Append answers; they are on disk when this returns."""
+        self._require_in_place()
         self._journal.append(answer.line for answer in answers)
+        self._require_in_place()
         for answer in answers:
             self._count(answer.position, answer.status)
 
@@ -77,6 +80,7 @@ class RunFolder:
 
     def finish(self) -> None:
         """Write the table, then mark the run as finished."""
+        self._require_in_place()
         table = self.path / TABLE
         frame = frame_of(self._journal)
         replace_file(table, lambda file: write_parquet(frame, file))
@@ -96,10 +100,11 @@ def opened(folder: Path, description: Mapping[str, Any], *, force: bool = False)
     """
     wanted = plain_manifest(description)
     _check_place(folder, force=force)
-    with alone(folder / ROWS, work=WORK):
+    with alone(folder / ROWS, work=WORK) as require_in_place:
         _remove_scratch(folder)
         begin = force or not (folder / MANIFEST).exists()
-        yield RunFolder(folder, _new_manifest(folder, wanted) if begin else _resumed_manifest(folder, wanted))
+        manifest = _new_manifest(folder, wanted) if begin else _resumed_manifest(folder, wanted)
+        yield RunFolder(folder, manifest, require_in_place)
 
 
 def _check_place(folder: Path, *, force: bool) -> None:

@@ -123,6 +123,8 @@ class Within(Reward):
             object.__setattr__(self, name, as_number(f"goal: keep {self.feature}: {name}", getattr(self, name)))
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"goal: keep {self.feature}: {name} must be a penalty of zero or more for every unit.")
+        if not any(rate for end, rate in ((self.low, self.below), (self.high, self.above)) if end is not None):
+            raise InputError(f"goal: keep {self.feature}: penalties of zero ask for nothing; give below or above.")
 
     def bind(self, schema: Schema, scaler: Scaler, device: torch.device | str = "cpu") -> BoundReward:
         """Two hinges."""

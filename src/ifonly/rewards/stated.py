@@ -91,6 +91,9 @@ def _single(name: str, content: Mapping[str, Any], where: str) -> Reward:
     if name in RANGES:
         low, high = _ends(content.get("between"), f"{where}: {name} {value}")
         more = {key: content[key] for key in RANGES[name][1:] if content.get(key) is not None}
+        for side, end in (("below", low), ("above", high)):
+            if side in more and end is None:
+                raise InputError(f"{where}: {name} {value}: {side} counts from an end of `between` that is null.")
         return Within(value, low, high, **more) if name == "keep" else TimeInRange(value, low, high, **more)
     return minus(value) if name == "minimize" else Linear({value: 1.0})
 

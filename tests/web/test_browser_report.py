@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from browser_review import Watch, becomes, check_care, newcomer, reader, settle, single_file, until, watched_page
 
+import ifonly
+from ifonly.data.field_words import FieldWords
 from ifonly.records import to_plain
 from ifonly.report import pages
+from ifonly.report.case_report import ReportSettings, write_report
 from ifonly.text.catalogue import Message, say
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report" / "pages"))
@@ -332,6 +336,38 @@ def test_where_no_answer_is_believed_no_figure_is_drawn(browser: Any, tmp_path: 
         page.goto(address)
         expect(page.locator(".report-table")).to_be_visible()
         expect(page.locator(".overview section:visible h2")).to_have_count(0)
+
+
+def test_a_greenhouse_is_spoken_of_in_its_own_words(browser: Any, tmp_path: Path) -> None:
+    words = FieldWords(subject="plant", subjects="plants", deciders="growers")
+    space = ifonly.ActionSpace.product(ifonly.data.schema.Axis("water", "L", (0, 1, 2)))
+    schema = ifonly.Schema(
+        (ifonly.Feature("humidity", "dynamic", unit="%"),), space, step_length=1, step_unit="day", words=words
+    )
+    rng = np.random.default_rng(0)
+    cohort = ifonly.Cohort.from_episodes(
+        ifonly.Episode(f"plant-{n}", schema, states=rng.normal(50, 9, (4, 1)), actions=rng.integers(0, 3, 4))
+        for n in range(20)
+    )
+    model = ifonly.fit(ifonly.LocationScale(schema, hidden=(4,)), cohort, epochs=1, seed=0)
+    settings = ifonly.RunSettings(episodes=cohort.ids[:3], workers=1)
+    ifonly.solve_cohort(
+        cohort, model, ifonly.Query(ifonly.minus("humidity"), 1), out=tmp_path / "run", settings=settings
+    )
+    report = write_report(
+        tmp_path / "run", tmp_path / "page.html", ReportSettings(cases=1), episodes=cohort, model=model
+    )
+    with reader(browser) as context, watched_page(context, "file://") as (page, _):
+        page.goto(report.path.as_uri())
+        said = page.inner_text("body")
+        page.locator(".cohort tbody a").first.click()
+        expect(page.locator(".report-case:visible .headline")).to_contain_text("as recorded")
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        settle(page)
+        said += page.inner_text("body")
+    assert "Day 0" in said
+    assert "It holds data about plants. For review by growers" in said
+    assert re.findall(r"patient|clinic|bedside|treatment|\bstays?\b", said, re.IGNORECASE) == []
 
 
 def test_from_a_pattern_to_its_cases_and_back(page: Any) -> None:

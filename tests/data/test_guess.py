@@ -296,6 +296,23 @@ def test_visits_of_patients_are_steps_and_no_episodes(step):
     assert (columns.episode, columns.step) == ("patient_id", step)
 
 
+@pytest.mark.parametrize(
+    ("step", "unit"), [("time_s", "s"), ("elapsed (sec)", "s"), ("time_h", "h"), ("steps", "step")]
+)
+def test_the_unit_of_steps_may_stand_in_their_name(step, unit):
+    times = np.tile(np.arange(8) * 0.5, 20)
+    frame = pl.DataFrame(
+        {
+            "run": np.repeat(np.arange(20), 8),
+            step: times,
+            "dose": times % 1 * 2,
+            "angle": np.random.default_rng(0).normal(size=160),
+        }
+    )
+    schema = guess_schema(frame, Hints(step=step)).schema
+    assert (schema.step_length, schema.step_unit) == ((0.5 if unit != "step" else 1.0), unit)
+
+
 def test_a_table_of_single_rows_is_refused():
     with pytest.raises(InputError, match="every row has another id in column 'run'"):
         guess_schema(LOG.unique("run", maintain_order=True), Hints(episode="run", actions=DOSES))

@@ -255,7 +255,10 @@ def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-TIME_WORDS = {"hour": "h", "h": "h", "minute": "min", "min": "min", "second": "s", "day": "d", "week": "weeks"}
+TIME_WORDS = {
+    **{"hour": "h", "h": "h", "minute": "min", "min": "min", "second": "s", "sec": "s", "s": "s", "day": "d"},
+    "week": "weeks",
+}
 """Units of time, by the words of a step column's name."""
 
 

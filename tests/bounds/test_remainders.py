@@ -8,7 +8,7 @@ from smooth_problems import FAMILIES, family
 from torch import Tensor
 from torch.func import jacfwd, jacrev, vmap
 
-from ifonly.bounds.taylor import norms
+from ifonly.bounds.taylor import local_expansion, norms
 from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion, expand_step
 from ifonly.bounds.taylor.norms import (
     LARGE,
@@ -331,6 +331,7 @@ def test_a_local_expansion_knows_the_derivatives_of_the_step(name: str) -> None:
         found = expanded_at(model, rows, gradient, thirds=thirds)
         torch.testing.assert_close(found.jacobian, first, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(unpacked(found.hessian, 3), second, rtol=1e-9, atol=1e-11)
+        assert not found.hessian_error.any()
         torch.testing.assert_close(found.adjoint_hessian, along(gradient, second), rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(found.adjoint_norm.squeeze(1), gradient.norm(dim=1))
         assert bool((found.slope_bound.squeeze(1) >= torch.linalg.matrix_norm(first, ord=2)).all())
@@ -420,6 +421,28 @@ def test_bounds_hold_though_third_derivatives_are_in_float32() -> None:
     assert found.third is not None
     exact = torch.einsum("noijk,ni,nj,nk->no", full(found.third), *[line[:, 0, :, 0]] * 3).norm(dim=1) * radius**3
     assert bool((whole.flatten() >= exact * (1 - 1e-12)).all())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_second_derivatives_in_float32_are_off_by_no_more_than_they_say(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of many features are: all that is bounded by them is bounded as before, or a little more."""
+    model, rows, gradient = drawn_steps(name, 40)
+    wanted = expanded_at(model, rows, gradient, thirds=False)
+    monkeypatch.setattr(local_expansion, "PACKED_SIZE", 2)
+    found = expanded_at(model, rows, gradient, thirds=False)
+    assert found.hessian.dtype == torch.float32
+    off, size = (
+        (unpacked(each, 3)).flatten(1).norm(dim=1) for each in (found.hessian - wanted.hessian, wanted.hessian)
+    )
+    assert bool((off <= found.hessian_error.squeeze(1)).all())
+    assert bool((found.hessian_error.squeeze(1) <= 1e-4 * (size + size.mean())).all())
+    torch.testing.assert_close(found.adjoint_hessian, wanted.adjoint_hessian, rtol=1e-12, atol=1e-12)
+    for mine, other in zip(found.scales, wanted.scales, strict=True):
+        assert bool((mine.hessian_norm >= other.hessian_norm).all())
+        torch.testing.assert_close(mine.hessian_norm, other.hessian_norm, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-12, 1e-6])

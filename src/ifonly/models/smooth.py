@@ -115,6 +115,7 @@ class Jet:
     value: Tensor  # [N, O]
     jacobian: Tensor  # [N, O, D]
     hessian: Tensor | None = None  # [N, O, D (D + 1) / 2], packed entries i <= j
+    bent: Tensor | None = None  # [N, H], second derivatives of the only hidden layer's units; None for a deep network
     third: Callable[[], Tensor] | None = None
     """Third derivatives [N, O, D (D + 1) (D + 2) / 6], packed entries i <= j <= k; None for a deep network."""
 
@@ -193,20 +194,41 @@ class Part:
             first = matrix @ (slope.unsqueeze(-1) * first)
         return Jet(outputs, first, packed)
 
-    def jet(self, states: Tensor, context: Tensor, actions: Tensor) -> Jet:
+    def jet(self, states: Tensor, context: Tensor, actions: Tensor, *, single: bool = False) -> Jet:
         """The network at states [N, D], context [N, C] and actions [N]: two derivatives, and the third on demand where
-        there is one hidden layer."""
+        there is one hidden layer. There the second is multiplied in float32 if `single`."""
         if not self.is_shallow:
             return self.derivatives(states, context, actions, second=True)
         matrix, inputs = self.matrices[0], torch.cat((states, context), dim=1)
         hidden = torch.addmm(F.embedding(actions, self.actions), inputs, self._inputs)
         value, slope, curvature, third = curve_derivatives(self.activation, hidden)
+        into = self._curvatures_to_second
+        packed = curvature.float() @ into.float() if single else curvature @ into
         return Jet(
             value=F.linear(value, matrix, self.biases[0]),
             jacobian=(slope @ self._slopes_to_second).unflatten(1, (-1, states.shape[1])),
-            hessian=(curvature @ self._curvatures_to_second).unflatten(1, (len(matrix), -1)),
+            hessian=packed.unflatten(1, (len(matrix), -1)),
+            bent=curvature,
             third=lambda: (third.unsqueeze(1) * matrix) @ self._cubes,
         )
+
+    def pulled_hessian(self, jet: Jet, weights: Tensor) -> Tensor:
+        """The sum [N, D (D + 1) / 2] of the outputs' Hessians with weights [N, O], in float64."""
+        if jet.bent is not None:
+            return ((weights @ self.matrices[0]) * jet.bent) @ self._squares
+        assert jet.hessian is not None
+        return (weights.unsqueeze(1) @ jet.hessian).squeeze(1)
+
+    def hessian_sizes(self, jet: Jet) -> Tensor:
+        """Bounds [N, O] on the lengths of the outputs' Hessians: with one hidden layer the sums of what its units
+        contribute."""
+        if jet.bent is not None:
+            return (jet.bent.abs() * self._row_norms**2) @ self.matrices[0].abs().mT
+        assert jet.hessian is not None
+        lengths: Tensor = torch.linalg.vector_norm(
+            jet.hessian * entry_weights(self.state.shape[1], self.state.device), dim=-1
+        )
+        return lengths * (1 + ROUNDING)
 
     @property
     def is_shallow(self) -> bool:

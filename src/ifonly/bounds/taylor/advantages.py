@@ -122,7 +122,8 @@ def _expand_block(paths: RecordedPaths, values: ValueExpansion, adjoint: Tensor,
     frames, later_hessian = values.metric_root[p, c], values.hessian[p, c + 1]  # U and H'
     inverse = values.inverse_root[p, c + 1]  # U'^{-1}
     adjoint_remainder, remainder = step_remainders_anywhere(step, frames, radii)  # [N, G], [B, G]
-    b = framed_form_norm(step.hessian, frames) * radii**2 / 2
+    off = step.hessian_error * frames.square().sum((1, 2)).repeat_interleave(actions).unsqueeze(1)
+    b = (framed_form_norm(step.hessian, frames) + off) * radii**2 / 2
     b = capped(b + remainder.repeat_interleave(actions, 0) / 6)  # (T31)
     beside = step.jacobian.unflatten(0, (groups, actions)).transpose(1, 2).flatten(2)  # J of a group, [B, D, A * D]
     pulled, jacobian = (

@@ -7,6 +7,7 @@ expansion P_s, from every state with |y|_s <= rho (T44). Tables are made in floa
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,9 +59,9 @@ def largest_advantages(given: Expansions, max_changes: int) -> LargestAdvantages
     remainder = given.values.value_remainder[:, :, -1]
     # At least zero, since the recorded action may stay; -inf where it has no alternatives would make sums NaN.
     last = given.last.masked_fill(~given.changes[:, -1], 0.0).amax(1)
-    in_ball = [padded(remainder)]  # m_0 = RV
+    in_ball, first_changes = [padded(remainder)], list(_first_changes(given))  # m_0 = RV
     for _ in range(min(max(1, max_changes - 1), MAX_BALL_CHANGES)):  # the same for a budget, whatever is asked beyond
-        in_ball.append(_one_more_change(given, last, in_ball[-1]))
+        in_ball.append(_one_more_change(remainder + last[:, None, None], first_changes, in_ball[-1]))
     largest = LargestAdvantages(
         index=index,
         last=rounded_up_float32(last),
@@ -85,12 +86,11 @@ def ball_bound(tables: LargestAdvantages, which: ProblemIndex, steps: slice, nor
     return tables.in_ball[changes_left][which, steps].gather(2, cells).view_as(norm)
 
 
-def _one_more_change(given: Expansions, last: Tensor, in_ball: Tensor) -> Tensor:
-    """m_r [P, T, G + 1] from m_{r-1} (T44): the largest sum of (T38) over first changes (c, a); float64."""
+def _first_changes(given: Expansions) -> Iterator[tuple[Tensor, Tensor]]:
+    """For every step c, of all changes there from s <= c on, in balls: what (T44) adds m_{r-1} to [P, S, A, G], and the
+    index [P, S, A, G] of the radius that they reach (T43); float64."""
     values, advantages, displaced = given.values, given.advantages, given.displacements
     radii, index = radii_on(given.changes.device), given.tables.index
-    remainder = values.value_remainder[:, :, -1]
-    best = remainder + last[:, None, None]  # no change, or one at the last step
     inverse_norm = norm_bound(values.inverse_root)
     effects = advantages.effect.norm(dim=-1)
     for c in range(given.changes.shape[1] - 1):
@@ -113,10 +113,17 @@ def _one_more_change(given: Expansions, last: Tensor, in_ball: Tensor) -> Tensor
             for table in (advantages.remainder / radii**3, advantages.effect_remainder / radii**2)
         )
         total = value + gradient * norm + (eigenvalue / 2 + step * norm) * norm**2  # (T42)
-        reached = index(effect + jacobian * norm + effect_remainder * norm**2)  # (T43)
-        total = total + in_ball[:, c + 1].gather(1, reached.flatten(1)).view_as(total)
-        total = total.masked_fill(~given.changes[:, None, c, :, None], -torch.inf).amax(2)
-        best[:, : c + 1] = torch.maximum(best[:, : c + 1], before + total)
+        total = (before.unsqueeze(2) + total).masked_fill(~given.changes[:, None, c, :, None], -torch.inf)
+        yield total, index(effect + jacobian * norm + effect_remainder * norm**2)  # (T43)
+
+
+def _one_more_change(none: Tensor, first_changes: Sequence[tuple[Tensor, Tensor]], in_ball: Tensor) -> Tensor:
+    """m_r [P, T, G + 1] from m_{r-1} (T44): the largest sum of (T38) over first changes (c, a), or what no change
+    before the last step adds, `none` [P, T, G]; float64."""
+    best = none.clone()
+    for c, (total, reached) in enumerate(first_changes):
+        later = in_ball[:, c + 1].gather(1, reached.flatten(1)).view_as(total)
+        best[:, : c + 1] = torch.maximum(best[:, : c + 1], (total + later).amax(2))
     return padded(best)
 
 

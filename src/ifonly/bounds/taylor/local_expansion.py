@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ifonly.bounds.taylor.norms import PACKED_SIZE, product_margin
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import (
     DERIVATIVE_BOUNDS,
@@ -73,7 +74,8 @@ class LocalExpansion:
     """
 
     jacobian: Tensor  # [N, D, D], J
-    hessian: Tensor  # [N, D, E], D^2 f, packed entries i <= j
+    hessian: Tensor  # [N, D, E], D^2 f, packed entries i <= j; float32 where they are many
+    hessian_error: Tensor  # [N, 1], how far, as |.|_F of the whole map, it is off at most (T54)
     adjoint_hessian: Tensor  # [N, D, D], S2 = lambda . D^2 f of (T4)
     adjoint_third: Tensor | None  # [N, D, D, D], S3 = lambda . D^3 f, if asked for
     third: Tensor | None  # [N, D, E], D^3 f, packed entries i <= j <= k, if asked for
@@ -103,7 +105,11 @@ def expand_step(
     derivatives if `third`."""
     count, size = states.shape
     jacobian = states.new_zeros(count, size, size) if smooth.skip is None else smooth.skip[actions]
-    hessian = states.new_zeros(count, size, size * (size + 1) // 2)
+    single = not third and size > PACKED_SIZE  # then the second derivatives are many numbers
+    exact = torch.float32 if single else torch.float64
+    hessian = states.new_zeros(count, size, size * (size + 1) // 2, dtype=exact)
+    hessian_error, pulled = states.new_zeros(count, 1), states.new_zeros(count, hessian.shape[2])
+    adjoint_hessian = states.new_zeros(count, size, size)
     places = triples(size, states.device)[1]
     packed_third = states.new_zeros(count, size, int(places.max()) + 1 if third else 0)
     form = states.new_zeros(1, size, size)
@@ -115,15 +121,19 @@ def expand_step(
     largest_noise = noise.abs().amax(1, keepdim=True)
     for part in smooth.parts:  # derivatives, and bounds on them, add up over parts
         look_at_clock()
-        jet = part.jet(states, context, actions)
+        jet = part.jet(states, context, actions, single=single)
         assert jet.hessian is not None, "a jet has two derivatives"
         top = part.top_derivatives(jet.value, noise)
         jacobian = jacobian + top[0].unsqueeze(-1) * jet.jacobian
-        hessian = hessian + (jet.hessian if part.top == "identity" else _hessian(top, jet))
+        hessian = hessian + (jet.hessian if part.top == "identity" else _hessian(top, jet)).to(exact)
+        pulled = pulled + part.pulled_hessian(jet, adjoint * top[0])
+        if single:
+            hessian_error = hessian_error + _rounding(part, top, jet)
         if jet.third is not None and third:
             packed_third = packed_third + (jet.third() if part.top == "identity" else _third(top, jet))
         n1, n2, n3, _ = part.derivative_bounds
         if part.top == "softplus":
+            adjoint_hessian = adjoint_hessian + jet.jacobian.mT @ ((adjoint * top[1]).unsqueeze(-1) * jet.jacobian)
             scales.append(_scale(part, jet, noise, adjoint))
             s1, s2, *_ = DERIVATIVE_BOUNDS["softplus"]
             o1, o2, *_ = part.output_bounds
@@ -144,7 +154,8 @@ def expand_step(
     return LocalExpansion(
         jacobian=jacobian,
         hessian=hessian,
-        adjoint_hessian=unpacked((adjoint.unsqueeze(1) @ hessian).squeeze(1), size),  # (T4)
+        hessian_error=hessian_error,
+        adjoint_hessian=adjoint_hessian + unpacked(pulled, size),  # (T4)
         adjoint_third=None if adjoint_third is None else adjoint_third.view(-1, size, size, size),
         third=packed_third if third else None,
         unit_rows=rows.expand(count, -1, -1),
@@ -169,6 +180,7 @@ def no_step(states: Tensor) -> LocalExpansion:
     return LocalExpansion(
         jacobian=zeros(size, size),
         hessian=zeros(size, size * (size + 1) // 2),
+        hessian_error=zeros(1),
         adjoint_hessian=zeros(size, size),
         adjoint_third=zeros(size, size, size),
         third=zeros(size, size * (size + 1) * (size + 2) // 6),
@@ -215,11 +227,18 @@ def with_reward(step: LocalExpansion, reward: ValueCurve) -> LocalExpansion:
 def _hessian(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
     """Second derivatives [N, D, E] of top(network), packed entries i <= j, by the chain rule."""
     assert jet.hessian is not None
-    slope, curvature, _ = (table.unsqueeze(-1) for table in top)
-    jacobian = jet.jacobian
+    slope, curvature, _ = (table.unsqueeze(-1).to(jet.hessian) for table in top)
+    jacobian = jet.jacobian.to(jet.hessian)
     i, j = pairs(jacobian.shape[-1], jacobian.device)[0]
     products = spread(jacobian, i).mul_(spread(jacobian, j))
     return (slope * jet.hessian).addcmul_(curvature, products)
+
+
+def _rounding(part: Part, top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
+    """(T54): by how much |D^2 of top(network)| [N, 1] is off where it was multiplied in float32, at most."""
+    slope, curvature, _ = (table.abs() for table in top)
+    sizes = slope * part.hessian_sizes(jet) + curvature * jet.jacobian.square().sum(-1)
+    return product_margin(len(part.state)) * _length(sizes)
 
 
 def _third(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
@@ -239,12 +258,14 @@ def _third(top: tuple[Tensor, Tensor, Tensor], jet: Jet) -> Tensor:
 
 def _scale(part: Part, jet: Jet, noise: Tensor, adjoint: Tensor) -> ScaleExpansion:
     assert jet.hessian is not None
-    hessians = jet.hessian * entry_weights(noise.shape[1], noise.device)
+    hessians = jet.hessian.double() * entry_weights(noise.shape[1], noise.device)
+    is_single = jet.hessian.dtype == torch.float32
+    off = product_margin(len(part.state)) * part.hessian_sizes(jet) if is_single else 0.0  # (T54)
     return ScaleExpansion(
         part.output_bounds,
         not part.is_shallow,
         jacobian=jet.jacobian,
-        hessian_norm=_length(hessians).squeeze(-1),
+        hessian_norm=_length(hessians).squeeze(-1) + off,
         noise=noise.abs(),
         adjoint_noise=(adjoint * noise).abs(),
     )

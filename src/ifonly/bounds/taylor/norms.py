@@ -154,16 +154,27 @@ def framed_form_norm(forms: Tensor, frames: Tensor) -> Tensor:
 
     Maps come in groups of equal size, each with one of the frames [B, D, D].
     """
-    size, groups = frames.shape[-1], len(frames)
+    (groups, size, _), count = frames.shape, len(forms) // len(frames)
+    # Frames have the square of their length for every form that they are put around.
+    square = frames.square().sum((1, 2)).repeat_interleave(count).unsqueeze(1)
     if size > PACKED_SIZE:
-        full = unpacked(forms, size).view(groups, -1, size)
-        once = contract(full, frames).reshape(groups, -1, size)  # [B, D * (N / B * O), D]
-        twice = contract(once, frames).view(groups, size * size, len(forms) // groups, -1)
-        return frobenius(twice.transpose(1, 2).flatten(0, 1))
+        framed = torch.cat([_framed_forms(*one) for one in zip(forms.split(count), frames, strict=True)])
+        return framed + product_margin(2 * size) * frobenius(forms) * 2**0.5 * square
     framed = (forms.flatten(0, 1).unflatten(0, (groups, -1)).float() @ _packed_maps(frames)).view(len(forms), -1)
     # float32 products, with (T54): over all entries a packed map is at most twice as long as its frame squared.
-    square = frames.square().sum((1, 2)).repeat_interleave(len(forms) // groups).unsqueeze(1)
     return frobenius(framed) + product_margin(forms.shape[-1]) * frobenius(forms) * square
+
+
+def _framed_forms(forms: Tensor, frame: Tensor) -> Tensor:
+    """|S[F., F.]|_F [N, 1] of maps S [N, O, E] in one frame [D, D], in float32 without its margin, so few at a time
+    that they fit a processor's cache."""
+    size, single = len(frame), frame.float()
+    together = max(1, CACHED * array_scale(frame.device) // (forms.shape[1] * size**2))
+    framed = []
+    for some in forms.float().split(together):
+        once = (unpacked(some, size).view(-1, size) @ single).view(-1, size, size)
+        framed.append(frobenius((single.mT @ once).view(len(some), -1)))
+    return torch.cat(framed)
 
 
 def _packed_maps(frames: Tensor) -> Tensor:

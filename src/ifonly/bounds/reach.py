@@ -63,7 +63,6 @@ def tightened_bounds(problem: Problem, smallest: int = 0) -> Iterator[Tensor]:
     weights = Parameter(reach.adjoints().repeat(problem.max_changes + 1, 1, 1))
     fit, best = Adam([weights]), torch.full_like(weights[:, 0, 0], torch.inf)
     for turn in range(ROUNDS + 1):
-        look_at_clock()
         if turn % EVERY == 0:
             best = torch.fmin(best, reach.outcomes(weights, smallest))  # NaN, where all overflowed, is unknown
             useful = best < problem.largest_outcome
@@ -114,7 +113,6 @@ class Reach:
         self._kept, self._changed = (path.new_zeros(2, budgets, steps, size) for _ in range(2))
         self._units = [Units(step.parts, path[t], problem.context[t], problem.noise[t]) for t in range(steps)]
         for t, units in enumerate(self._units):
-            look_at_clock()
             self._bound_errors(t, units)
         self._bent = torch.stack([self._bound_curve(t, curve) for t in range(steps + 1)], dim=1)  # [J, T]
 
@@ -146,6 +144,7 @@ class Reach:
 
     def farthest(self, t: int, directions: Tensor) -> Tensor:
         """(P3), by (P2): how far [J, n] states at step t can lie in directions [J, n, D], or [1, n, D] for all j."""
+        look_at_clock()
         if t == 0:
             return directions.new_zeros(self._kept.shape[1], directions.shape[1])
         led = torch.einsum("jnd,sde->jnse", directions, self._led[t, :t])

@@ -210,6 +210,15 @@ def test_goals_are_told_in_words(tmp_path: Path) -> None:
     assert "many steps with MAP from 65; values less than 5 outside count in part" in told[2]
     assert told[5] == "Goal: small doses, at a cost of 0.001 for every unit of fluids, at every step."
     assert goal_messages(minus("SOFA")) == []
+    costly = goal_messages(minus("SOFA") + Linear({"MAP": 0.1}) + ActionCost({3: 0.5, 24: 1}))
+    assert [str(message) for message in costly] == [
+        "Goal: a small SOFA, at every step.",
+        "Goal: a large sum of 0.1 times MAP, at every step.",
+        "Goal: cheap actions, at a cost of 0.5 for action 3 and 1 for action 24, at every step.",
+    ]
+    assert [str(message) for message in goal_messages(Linear({"SOFA": -1, "MAP": 0.1}))] == [
+        "Goal: a large sum of -1 times SOFA and 0.1 times MAP, at every step."
+    ]
 
 
 def test_code_inside_a_goal_is_named() -> None:

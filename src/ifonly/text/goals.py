@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from ifonly.rewards import DoseCost, Goal, Linear, Reward, TimeInRange, Total, Within
+from ifonly.rewards import ActionCost, DoseCost, Goal, Linear, Reward, TimeInRange, Total, Within
 from ifonly.text.catalogue import Message
+
+SAID = (Goal, Within, TimeInRange, DoseCost, ActionCost, Linear)
+"""Rewards that there are words for."""
 
 
 def goal_messages(reward: Reward) -> list[Message]:
     """A sentence for each goal; none for a reward whose name says it all."""
     parts = reward.parts if isinstance(reward, Total) else (reward,)
-    if not any(isinstance(part, Goal | Within | TimeInRange | DoseCost) for part in parts):
+    says_it_all = isinstance(reward, Linear) and reward.show(0.0).feature is not None
+    if says_it_all or not any(isinstance(part, SAID) for part in parts):
         return []
     return [_goal(part, len(parts) > 1) for part in parts]
 
@@ -52,7 +56,12 @@ def _what(reward: Reward) -> Message:
     if isinstance(reward, DoseCost):
         costs = [Message("goal.dose", {"axis": axis, "cost": f"{cost:g}"}) for axis, cost in reward.costs.items()]
         return Message("goal.dose costs", {"costs": costs})
-    if isinstance(reward, Linear) and len(reward.weights) == 1:
+    if isinstance(reward, ActionCost):
+        costs = [
+            Message("goal.action", {"action": str(key), "cost": f"{cost:g}"}) for key, cost in reward.costs.items()
+        ]
+        return Message("goal.action costs", {"costs": costs})
+    if isinstance(reward, Linear) and reward.show(0.0).feature is not None:
         ((feature, weight),) = reward.weights.items()
         return Message("goal.large" if weight > 0 else "goal.small", {"feature": feature})
     if isinstance(reward, Linear):

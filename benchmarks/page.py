@@ -104,9 +104,9 @@ changes that one exact step excludes. Both grow with the square of T.
 The remainders of the [Taylor bound](theory.md#the-taylor-bound) grow with the third power of how far changes move the
 state, and add up over changes: [beyond two changes ahead](theory.md#when-it-gets-loose) of a state that is known the
 bound says little, so that every further change costs some tens of times as much as the one before, and with five and
-more the tree has no useful upper bound before the search is nearly done. What there is comes from the [states that many
-changes reach](theory.md#many-changes); the brackets above are older than that. A curvature penalty keeps remainders small
-without a limit on slopes; networks without either, whose third derivatives are ten times larger, gain little over
+more the tree has no useful upper bound before the search is nearly done. What there is comes from the [states that
+many changes reach](theory.md#many-changes); the brackets above are older than that. A curvature penalty keeps remainders
+small without a limit on slopes; networks without either, whose third derivatives are ten times larger, gain little over
 enumeration. Networks with ReLU units and post-nonlinear models with their splines have kinks, where no third
 derivative exists: anchors or enumeration lead there.
 
@@ -116,8 +116,8 @@ largest noise times norms over all features (at T = 20 and k = 3 four to eight t
 recipe's models). For constrained models: limits of displacements instead of derivatives over balls (these feed back
 into each other over the steps, and at a distance of one scaled unit are five hundred times the truth), forms that
 know directions instead of norms, and a norm in which the effects of changes look alike. Tried without success: boxes
-carried from step to step (their radii multiply), quadratic forms and directions of states in place of single units in the
-bounds on many changes, and alternating sums over subsets of changes. What a GPU
+carried from step to step (their radii multiply), quadratic forms and directions of states in place of single units in
+the bounds on many changes, and alternating sums over subsets of changes. What a GPU
 does for this bound are many small operations, and starting them takes most of the time."""
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def row_without_certificate(folder: Path) -> None:
     (folder / "run" / "rows.jsonl").write_bytes(b"".join(map(line_of, texts)))
 
 
+def changed_row(change: Callable[[dict], object]):
+    """A change of the first row of a journal, with the right checksum."""
+
+    def changed(folder: Path) -> None:
+        first, *others = (folder / "run" / "rows.jsonl").read_bytes().splitlines(keepends=True)
+        row = json.loads(first)
+        row.pop("checksum")
+        change(row)
+        (folder / "run" / "rows.jsonl").write_bytes(b"".join([line_of(json.dumps(row)), *others]))
+
+    return changed
+
+
 def number_for_weights(folder: Path) -> None:
     text = (folder / "goals.yaml").read_text()
     (folder / "goals.yaml").write_text(text.replace("[0, 1, 1, 2]", "3"))
@@ -82,6 +96,12 @@ FOUND = {
     "table that is a number": ("run", entry("run/run.json", "table", 3.5)),
     "row without certificate": ("journal", row_without_certificate),
     "notes that are no text": ("notes", garbled_notes),
+    "counts that are lists": ("run", entry("run/run.json", "counts", {"optimal": [4]})),
+    "finding that is a list": ("model", entry("model/check.json", "findings.0.kind", [])),
+    "frontier without changes": ("journal", changed_row(lambda row: row["frontier"][0].pop("max_changes"))),
+    "frontier without outcome": ("journal", changed_row(lambda row: row["frontier"][0].pop("outcome"))),
+    "row without evidence": ("journal", changed_row(lambda row: row.update(evidence=None))),
+    "more actions than steps": ("journal", changed_row(lambda row: row["actions"].append(0))),
 }
 """Changes that ended in a traceback once."""
 

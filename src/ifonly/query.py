@@ -53,7 +53,7 @@ class Limits:
                 value = as_number(f"limit {name}", value)
                 object.__setattr__(self, name, int(value) if name == "nodes" and value.is_integer() else value)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (is_number and 0 <= value < math.inf):
+            if (value is not None or name == "gap") and not (is_number and 0 <= value < math.inf):
                 raise SettingError(name, value, "must be zero or positive, and finite; leave it out for none.")
         if self.nodes is not None and self.nodes != int(self.nodes):
             raise SettingError("nodes", self.nodes, "must be a whole number.")

@@ -71,6 +71,8 @@ class Standing:
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise InputError(f"verdict {self.verdict!r} of a model's check: must be one of {', '.join(VERDICTS)}.")
+        if not all(isinstance(kind, str) for kind in self.findings):
+            raise InputError("findings of a model's check: must be names of kinds.")
 
     @classmethod
     def of_findings(

@@ -185,7 +185,7 @@ def _of_budget(row: Mapping[str, Any], entry: Mapping[str, Any], query: Query | 
     observed = row["observed_clipped_outcome"]
     show = as_it_is if query is None else query.reward.show
     improvement = improvement_between(show, observed, entry["clipped_outcome"]).relative
-    if improvement is None or entry["upper_bound"] is None:
+    if improvement is None or None in (entry["upper_bound"], entry["outcome"]):
         return None if improvement is None else (improvement, math.inf)
     gap = max(0.0, entry["upper_bound"] - entry["outcome"])
     if gap > ROUNDING * max(1.0, abs(entry["outcome"])):

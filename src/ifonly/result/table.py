@@ -94,6 +94,42 @@ COLUMNS = pl.Schema({**OWN, **DERIVED})
 """The columns of a run's table."""
 
 
+_MAY_BE_NULL = (Outcomes, States, UpperBound, KnownNumber, MaybeNumber, LowerBound)
+
+
+def first_lacking(table: pl.DataFrame) -> str | None:
+    """The first column, or entry of one, that is null in an answer although every result has it; None: all is there."""
+    answers = table.filter(pl.col("status") != FAILED)
+    hints = get_type_hints(Result, include_extras=True)
+    derived = ("horizon", "proven", "changes", "verdict", "warnings")
+    lacking = [_lacking(answers[name], hints[name]) for name in OWN] + [
+        _lacking(answers[name], str) for name in derived
+    ]
+    if not (answers["actions"].list.len() == answers["observed_actions"].list.len()).all():
+        lacking.append("actions")
+    return next((name for name in lacking if name is not None), None)
+
+
+def _lacking(values: pl.Series, hint: Any) -> str | None:
+    """The same of the values of one field, by what the field may be."""
+    if any(hint == known for known in _MAY_BE_NULL):
+        return None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (one for one in arguments if one is not type(None))
+        return _lacking(values.drop_nulls(), inner)
+    if values.null_count():
+        return values.name
+    if hint == Integers or origin is tuple:
+        inside = values.filter(values.list.len() > 0).explode()
+        return _lacking(inside, arguments[0] if origin is tuple else int)
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint, include_extras=True)
+        found = (_lacking(values.struct.field(name), hints[name]) for name in _columns(hint))
+        return next((f"{values.name}.{name}" for name in found if name is not None), None)
+    return None
+
+
 def to_row(result: Result) -> dict[str, Any]:
     """A result as a row of plain types."""
     own = result.own_part()

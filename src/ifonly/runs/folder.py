@@ -16,7 +16,7 @@ from ifonly.data.store import write_parquet
 from ifonly.errors import StoreError
 from ifonly.files import names_in, require_ordinary, sha256_of
 from ifonly.journal import Journal, Line, alone
-from ifonly.result.table import COLUMNS
+from ifonly.result.table import COLUMNS, first_lacking
 from ifonly.runs.manifest import (
     DAMAGED_LINES,
     FINISHED,
@@ -185,7 +185,18 @@ def frame_of(journal: Journal) -> pl.DataFrame:
             parts.append(_part(journal, lines))
             lines = []
     parts.append(_part(journal, lines))
-    return pl.concat(parts).unique("position", keep="first").sort("position").drop("position")
+    return require_whole(
+        pl.concat(parts).unique("position", keep="first").sort("position").drop("position"), journal.path
+    )
+
+
+def require_whole(table: pl.DataFrame, source: Path) -> pl.DataFrame:
+    """The table of a run, unless an answer in it is not whole."""
+    if (lacking := first_lacking(table)) is not None:
+        raise StoreError(
+            f"{source}: an answer without {lacking!r}; it was altered. Delete the run, and solve it again."
+        )
+    return table
 
 
 def _part(journal: Journal, lines: Sequence[Line]) -> pl.DataFrame:

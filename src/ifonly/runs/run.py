@@ -21,7 +21,7 @@ from ifonly.records import from_plain
 from ifonly.result import ModelReference, Provenance, Result
 from ifonly.result.evidence import Reason
 from ifonly.result.table import COLUMNS, FAILED, from_row, with_check
-from ifonly.runs.folder import TABLE, counts_of, frame_of, rows_of
+from ifonly.runs.folder import TABLE, counts_of, frame_of, require_whole, rows_of
 from ifonly.runs.manifest import DAMAGED_LINES, FINISHED, MODEL_CHECK, read_manifest
 
 
@@ -105,7 +105,7 @@ class Run:
         frame = parse_parquet(self.folder / TABLE, (self.folder / TABLE).read_bytes())
         if frame.schema != COLUMNS:
             raise StoreError(f"{self.folder / TABLE}: its columns are not those of a run.")
-        return frame
+        return require_whole(frame, self.folder / TABLE)
 
     def _repr_html_(self) -> str:
         title = f"{self.manifest['cohort']['episodes']} episodes in {self.folder}"

@@ -124,8 +124,8 @@ def _lacking(values: pl.Series, hint: Any) -> str | None:
         inside = values.filter(values.list.len() > 0).explode()
         return _lacking(inside, arguments[0] if origin is tuple else int)
     if dataclasses.is_dataclass(hint):
-        hints = get_type_hints(hint, include_extras=True)
-        found = (_lacking(values.struct.field(name), hints[name]) for name in _columns(hint))
+        hints, parts = get_type_hints(hint, include_extras=True), values.struct.unnest()
+        found = (_lacking(parts[name], hints[name]) for name in _columns(hint))
         return next((f"{values.name}.{name}" for name in found if name is not None), None)
     return None
 

@@ -285,7 +285,7 @@ def members_of(models: Sequence[TransitionModel] | HasMembers | TransitionModel)
     if not given:
         raise InputError(
             "ensemble problem: a single model has no refits and no members of other kinds beside it; fit some "
-            "(`ifonly fit --ensemble kinds` or `ifonly fit --ensemble 20`), or give a list of models."
+            "(`ifonly fit --ensemble kinds` or `ifonly fit --ensemble 20`), or give a list of at least one model."
         )
     members = list(given)
     for number, model in enumerate(members):

@@ -41,9 +41,10 @@ def decoder_of(margin: float = 0.05) -> Decoder:
     return Decoder.of(Scaler.identity(schema).states, "cpu")
 
 
-@pytest.mark.parametrize("both_sides", [False, True])
-def test_expansions_are_never_below_the_reward(both_sides: bool) -> None:
-    """Third-order expansion plus (T57) and (T60), by the definition of each, against the values themselves."""
+@pytest.mark.parametrize(("both_sides", "beyond"), [(False, 0.0), (False, 0.3), (True, 0.0)])
+def test_expansions_are_never_below_the_reward(both_sides: bool, beyond: float) -> None:
+    """Third-order expansion plus (T57) and (T60), by the definition of each, against the values themselves; around
+    states that may lie beyond the ends, too."""
     decoder = decoder_of()
     rng = np.random.default_rng(0)
     for _ in range(40):
@@ -51,6 +52,7 @@ def test_expansions_are_never_below_the_reward(both_sides: bool) -> None:
         lowest = 0.501 if both_sides else 0.5  # at 0 itself both-sided remainders are infinite
         lactate = rng.choice([np.log(lowest), np.log(0.51), rng.normal() + 1])
         states = torch.tensor([[np.clip(score, *np.log([0.2 / 4.2, 4.2 / 0.2])), lactate, rng.normal()]])
+        states[:, :2] += beyond * torch.tensor([np.sign(score), -rng.random()])
         weights = torch.tensor(rng.normal(size=(1, 3)))
         curve = decoder.expand(states, weights, both_sides=both_sides)
         z = torch.tensor(rng.normal(size=(4000, 3)) * rng.choice([0.01, 0.3, 1, 4], size=(4000, 1)))

@@ -21,10 +21,11 @@ from ifonly.data import ActionSpace, Episode, Feature, Schema
 from ifonly.models import LinearModel
 from ifonly.problem import Problem
 from ifonly.query import Query
-from ifonly.rewards import Linear
+from ifonly.rewards import ActionCost, Linear
 from ifonly.search.exhaustive import every_sequence, outcome_frontier
 from ifonly.testing.instances import random_ensemble, random_problem
 
+BOUNDED = [({"scaling": "bounded", "plausible": (0.0, 1.0)}, weight) for weight in (-1.0, 1.0)]
 STRENGTHS = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -132,6 +133,22 @@ def test_what_adds_up_is_bounded_exactly() -> None:
     for seed in range(some(10)):
         problem = additive_problem(seed, changes=(4, None)[seed % 2])
         torch.testing.assert_close(last_bounds(problem), outcome_frontier(problem), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "weight"), [({"scaling": "log", "log_offset": 0.3}, -1.0), *BOUNDED])
+def test_paths_may_leave_the_range(given: dict[str, Any], weight: float) -> None:
+    """The middle of what is reached lies where values are cut; what is recorded, and best, does not."""
+    schema = Schema((Feature("x", "dynamic", **given),), ActionSpace.categories(["a", "b"]))
+    end, shift = 0.0 if weight < 0 else 1.0, 0.4 * weight
+    model = LinearModel(schema, [[[0.0]]] * 2, offsets=[[0.0], [shift]])
+    recorded = model.scaler.states.encode([[end]] * 3) - shift / 4
+    episode = Episode("one", schema, states=model.scaler.states.decode(recorded), actions=np.zeros(3, dtype=int))
+    problem = Problem.from_episode(episode, model, Query(Linear({"x": weight}) + ActionCost({"b": 0.5}), 2))
+    middle = Reach(problem, problem.observed_states).middle()
+    assert torch.equal(problem.bound_reward.decoder(middle[1:]), torch.full((2, 1), end, dtype=torch.float64))
+    truth = outcome_frontier(problem)
+    assert (last_bounds(problem) >= truth).all()
+    assert (last_bounds(problem) <= truth + 0.03).all()
 
 
 def test_steps_without_alternatives_count_for_nothing() -> None:

@@ -103,7 +103,7 @@ class Decoder:
         # exp(z) >= 1 + z + z^2/2 + z^3/6: minus an exponential needs no bound on its fourth derivative from above.
         grows = self.log & ((weights != 0) if both_sides else (weights > 0))
         bounded_third, bounded_fourth = (self.width * bound for bound in DERIVATIVE_BOUNDS["sigmoid"][2:])
-        offset, cubic = self._cuts(linked, weights, both_sides=both_sides)
+        offset, cubic = self._cuts(states, linked, weights, both_sides=both_sides)
         return ValueCurve(
             slope=first,
             curvature=second,
@@ -116,14 +116,17 @@ class Decoder:
             offset=offset,
         )
 
-    def _cuts(self, linked: Tensor, weights: Tensor, *, both_sides: bool) -> tuple[Tensor, Tensor]:
-        """How far cut values can lie above uncut ones: a constant [...] and a factor [..., D] of |z|^3 (T60).
+    def _cuts(self, states: Tensor, linked: Tensor, weights: Tensor, *, both_sides: bool) -> tuple[Tensor, Tensor]:
+        """How far cut values can lie above uncut ones, beyond the difference that there is here: a constant [...] and
+        a factor [..., D] of |z|^3 (T60).
 
         Beyond the end of the range, at a distance d from here, the uncut curve goes on with a slope of at most s, and
         by the width of the margin at most. So the cut adds no more than that, and no more than s (|z| - d), which is
-        at most 4/27 s |z|^3 / d^2. Only the end where the cut RAISES the sum counts, unless both do.
+        at most 4/27 s |z|^3 / d^2. Only the end where the cut RAISES the sum counts, unless both do. Where it lowers
+        the sum here, what it took away comes back within the range.
         """
-        offset, cubic = torch.zeros_like(weights), torch.zeros_like(weights)
+        lowered = (weights * (self._uncut(states) - self(states))).clamp(min=0)
+        offset, cubic = torch.zeros_like(weights) if both_sides else lowered, torch.zeros_like(weights)
         for end, side, raises in ((self.ceiling, 1, weights < 0), (self.floor, -1, weights > 0)):
             cut = self.bounded | (self.log & (self.log_offset > 0) & (side < 0))
             counts = cut & ((weights != 0) if both_sides else raises)

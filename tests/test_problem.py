@@ -146,7 +146,7 @@ def test_the_budget_is_at_most_the_horizon(given_changes: int | None, found: int
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "two"])
 def test_other_budgets_are_refused(wrong: object) -> None:
-    message = re.escape(f"max_changes={wrong!r}: must be a whole number of at least 0, or None")
+    message = re.escape(f"max_changes={wrong!r}: must be a whole number of at least 0, or none for no limit.")
     with pytest.raises(InputError, match=message):
         Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), wrong))  # type: ignore[arg-type]
     problem = Problem.from_episode(small_episode(), small_model(), Query(minus("SOFA"), 1))

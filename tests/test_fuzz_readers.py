@@ -97,6 +97,7 @@ FOUND = {
     "row without certificate": ("journal", row_without_certificate),
     "notes that are no text": ("notes", garbled_notes),
     "counts that are lists": ("run", entry("run/run.json", "counts", {"optimal": [4]})),
+    "counts that are text, of a run under way": ("journal", entry("run/run.json", "counts", "4")),
     "finding that is a list": ("model", entry("model/check.json", "findings.0.kind", [])),
     "frontier without changes": ("journal", changed_row(lambda row: row["frontier"][0].pop("max_changes"))),
     "frontier without outcome": ("journal", changed_row(lambda row: row["frontier"][0].pop("outcome"))),

@@ -69,7 +69,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{source}: version {content.get('version')!r}; ifonly {__version__} reads version {VERSION}.")
     required = REQUIRED | ({"counts": dict} if content.get("state") == FINISHED else {})
     missing = _missing(content, required) or ("support" if "support" not in content else None)  # which may be null
-    if not all(type(count) is int for count in content.get("counts", {}).values()):
+    counts = content.get("counts", {})
+    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
         missing = "counts"
     if missing:
         raise StoreError(f"{source}: {missing!r} is missing or of a wrong kind; {DAMAGED}.")

@@ -178,6 +178,12 @@ def test_budgets_below_the_smallest_are_left_out() -> None:
     assert bounds[3:].isfinite().all()
 
 
+def test_bounds_are_found_in_inference_mode() -> None:
+    with torch.inference_mode():
+        problem = additive_problem(0)
+        torch.testing.assert_close(last_bounds(problem), outcome_frontier(problem), rtol=1e-6, atol=1e-6)
+
+
 def test_what_cannot_be_bounded() -> None:
     deep = random_problem(0, model_kind="location-scale", hidden=(5, 4), reward_kind="linear", constrained=True)
     assert not can_reach(deep)

@@ -51,6 +51,7 @@ def can_reach(problem: Problem) -> bool:
     return widest <= ELEMENTS and all(part.is_shallow for part in step.parts)
 
 
+@torch.inference_mode(False)  # gradients are needed, whoever asks
 @torch.no_grad()
 def tightened_bounds(problem: Problem, smallest: int = 0) -> Iterator[Tensor]:
     """Upper bounds [K+1] on the outcomes of every budget, the later the tighter; budgets from `smallest` on count.

@@ -190,7 +190,7 @@ def test_every_warning_has_its_code_its_numbers_and_its_words() -> None:
     ]
     assert [str(warned_message(code)) for code in WarningCode] == [
         "the model's check",
-        "refits disagree",
+        "other models disagree",
         "refits would change other steps",
         "beyond what the data supports",
         "a small unrecorded influence would undo the gain",

@@ -31,7 +31,7 @@ def test_a_run_and_its_figures(cohort, cohort_folder: Path, model_folder: Path, 
     table = ifonly.load_run(out).table()
     assert table.height == document["episodes"] == 40
     assert document["counts"] == {"optimal": 40}
-    assert document["failed"] == {}
+    assert (document["failed"], document["abstained"]) == ({}, 0)
     assert document["results"] == str(out / "results.parquet")
     relative = (pl.col("clipped_outcome") - pl.col("observed_clipped_outcome")) / -pl.col("observed_clipped_outcome")
     assert document["median_improvement"] == pytest.approx(table.select(relative.median()).item())
@@ -45,6 +45,36 @@ def test_a_run_and_its_figures(cohort, cohort_folder: Path, model_folder: Path, 
     assert "episodes 40 optimal 40 median improvement" in words
     assert f"written: {out / 'results.parquet'} next: ifonly summarize {out}" in words
     assert ifonly.load_run(out).table().equals(table), "solved again"
+
+
+def test_what_is_not_believable_is_counted_and_not_in_the_median(
+    cohort, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    assert cohort(*SMALL, "--out", out).exit_code == 0
+    table = ifonly.load_run(out).table()
+    doubted = table["improvement"] > table["improvement"].median()
+
+    def doubting(rows: pl.Series) -> None:
+        verdict = pl.when(rows).then(pl.lit(ifonly.Verdict.NOT_BELIEVABLE.value)).otherwise("verdict")
+        monkeypatch.setattr(ifonly.Run, "table", lambda _: table.with_columns(verdict=verdict))
+
+    doubting(doubted)
+    document = json.loads(cohort(*SMALL, "--out", out, "--json").stdout)
+    assert document["abstained"] == doubted.sum() > 1
+    assert document["median_improvement"] == table.filter(~doubted)["improvement"].median()
+    assert document["median_improvement"] < table["improvement"].median()
+    shown = " ".join(cohort(*SMALL, "--out", out).stdout.split())
+    assert f"{doubted.sum()} answers are not to be believed by the evidence, and are not in the median" in shown
+    doubting(pl.Series([True] * table.height))
+    document = json.loads(cohort(*SMALL, "--out", out, "--json").stdout)
+    assert (document["abstained"], document["median_improvement"]) == (40, None)
+    shown = " ".join(cohort(*SMALL, "--out", out).stdout.split())
+    assert "median improvement" not in shown
+    assert "40 answers are not to be believed" in shown
+    monkeypatch.undo()
+    assert "not to be believed" not in cohort(*SMALL, "--out", out).stdout
+    assert "--no-abstain" in run("summarize", "--help").stdout, "what the sentence names"
 
 
 def test_info_knows_runs(cohort, run, tmp_path: Path) -> None:

@@ -139,25 +139,29 @@ def _is_worth_telling(record: logging.LogRecord) -> bool:
 
 def _deliver(run: ifonly.Run) -> ExitCode:
     """Show a summary of the run, and where its results are."""
-    from ifonly.result.table import reasons_of
+    from ifonly.result.table import believed, reasons_of
     from ifonly.runs.folder import ROWS, TABLE
     from ifonly.text.evidence import caution_message
+    from ifonly.text.numbers import counted
 
     table = run.table()
-    failed = reasons_of(table)
+    failed, kept = reasons_of(table), believed(table)
+    abstained = table.height - len(failed) - kept.height
     seconds = table["stats"].struct.field("seconds_bounds") + table["stats"].struct.field("seconds_search")
     document = {
         "run": str(run.folder),
         "results": str(run.folder / TABLE),
         "episodes": table.height,
         "counts": run.counts,
-        "median_improvement": table["improvement"].median(),
+        "median_improvement": kept["improvement"].median(),
+        "abstained": abstained,
         "seconds": {"median": seconds.median(), "total": seconds.sum()},
         "failed": failed,
         "model_check": None if run.check is None else run.check.verdict,
         "verdicts": dict(table["verdict"].drop_nulls().value_counts(sort=True).iter_rows()),
     }
-    closing = say("written", place=run.folder / TABLE), say("next.summarize", run=run.folder)
+    left_out = [say("run.abstained", answers=counted(abstained, "answer"), count=abstained)] if abstained else []
+    closing = *left_out, say("written", place=run.folder / TABLE), say("next.summarize", run=run.folder)
     Output().tell(document, _figures(document), *closing)
     if failed:
         first = next(iter(failed.values()))

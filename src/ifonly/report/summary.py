@@ -24,6 +24,7 @@ from ifonly.report.cases.badge import LEVELS, with_badges
 from ifonly.report.improvements import By, Examination, Statistics, improvements, statistics_by
 from ifonly.result import Evidence, Status, Verdict
 from ifonly.result.improvement import as_it_is, improvement_between
+from ifonly.result.table import believed
 from ifonly.result.verdict import the_rule
 from ifonly.text.summaries import summary_lines, summary_statement
 from ifonly.version import __version__
@@ -199,8 +200,7 @@ class RunSummary:
     @property
     def believed(self) -> pl.DataFrame:
         """The rows of `episodes` that improvements, outcomes and cases are about: all but those `abstained` from."""
-        kept = pl.col("verdict") != Verdict.NOT_BELIEVABLE.value if self.abstained else pl.lit(value=True)
-        return self.episodes.filter(kept)
+        return believed(self.episodes) if self.abstained else self.episodes
 
     @property
     def statement(self) -> str:
@@ -264,46 +264,42 @@ def summarize(
     failures = figures.failures(table)
     if answers.is_empty():
         raise _nothing_to_summarize(table, failures)
-    episodes, believed = _shown(answers, query, schema), answers
-    if abstain:
-        believed = answers.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
-    listed = episodes.filter(pl.col("episode").is_in(believed["episode"].implode()))
-    by_group, labels = figures.by_group(believed, by, values=values, threshold=threshold)
-    known = believed["improvement"].drop_nulls().to_numpy()
+    episodes, kept = _shown(answers, query, schema), believed(answers) if abstain else answers
+    listed = episodes.filter(pl.col("episode").is_in(kept["episode"].implode()))
+    by_group, labels = figures.by_group(kept, by, values=values, threshold=threshold)
+    known = kept["improvement"].drop_nulls().to_numpy()
     agreement = answers["refits_agree"].drop_nulls().to_numpy()
-    budgets = figures.improvements_by_budget(
-        table.filter(pl.col("episode").is_in(believed["episode"].implode())), query
-    )
+    budgets = figures.improvements_by_budget(table.filter(pl.col("episode").is_in(kept["episode"].implode())), query)
     open_ended = pl.col("upper_improvement").fill_null(math.inf) >= threshold
     return RunSummary(
         threshold=threshold,
         counts=_counts(table, answers, expected),
-        improvement=Statistics.of(believed),
+        improvement=Statistics.of(kept),
         outcomes=_outcomes(listed, query),
         work=_work(answers),
-        evidence=_evidence(answers, believed),
-        abstained=answers.height - believed.height,
-        possible_cases=believed.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
+        evidence=_evidence(answers, kept),
+        abstained=answers.height - kept.height,
+        possible_cases=kept.filter((pl.col("improvement") < threshold) & ~pl.col("proven") & open_ended).height,
         group_labels=labels,
         episodes=episodes,
         cases=listed.filter(pl.col("improvement") >= threshold).sort(
             "improvement", descending=True, maintain_order=True
         ),
         histogram=figures.histogram(known, figures.bin_edges(known)),
-        by_horizon=statistics_by(believed, "horizon", sorted(believed["horizon"].unique()), threshold),
+        by_horizon=statistics_by(kept, "horizon", sorted(kept["horizon"].unique()), threshold),
         by_budget=statistics_by(budgets, "max_changes", sorted(budgets["max_changes"].unique()), math.inf).drop(
             "cases"
         ),
         by_group=by_group,
-        changes_used=figures.changes_used(believed),
-        change_times=figures.change_times(believed),
+        changes_used=figures.changes_used(kept),
+        change_times=figures.change_times(kept),
         by_examination=_by_examination(answers, threshold),
         warnings=_warnings(answers),
         agreement=figures.histogram(agreement, np.round(np.linspace(0, 1, 11), 12)),
         failures=failures,
         patterns=pl.DataFrame(schema=recurring.COLUMNS)
         if schema is None
-        else recurring.cohort_patterns(believed, schema, by=by, values=values, smallest_cell=smallest_cell),
+        else recurring.cohort_patterns(kept, schema, by=by, values=values, smallest_cell=smallest_cell),
         smallest_cell=smallest_cell,
     )
 

@@ -29,7 +29,7 @@ from ifonly.records import (
     from_plain,
     to_plain,
 )
-from ifonly.result.evidence import Evidence, Reason
+from ifonly.result.evidence import Evidence, Reason, Verdict
 from ifonly.result.result import Provenance, Result
 from ifonly.text.catalogue import say
 
@@ -168,6 +168,11 @@ def reasons_of(table: pl.DataFrame) -> dict[str, str]:
     """The reasons why episodes of a run failed, in words, by id."""
     failed = table.filter(pl.col("status") == FAILED).select("episode", "reason")
     return {id: say("reason.none") if reason is None else str(Reason(**reason)) for id, reason in failed.iter_rows()}
+
+
+def believed(table: pl.DataFrame) -> pl.DataFrame:
+    """The answers of a run's table whose verdict is not that they are not to be believed; failed ones have none."""
+    return table.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
 
 
 def with_check(table: pl.DataFrame, check: Standing | None) -> pl.DataFrame:

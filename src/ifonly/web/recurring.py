@@ -10,7 +10,7 @@ import polars as pl
 from ifonly.data.cohort import Cohort
 from ifonly.records import from_plain, to_plain
 from ifonly.report.patterns import SMALLEST_CELL, cohort_patterns, pattern_rows, subgroups_of
-from ifonly.result import Verdict
+from ifonly.result.table import believed
 from ifonly.text.catalogue import Message
 
 
@@ -60,8 +60,7 @@ class Patterns:
         """Of a run's table, without answers that are not to be believed; none where there is no run."""
         if table is None:
             return cls(SMALLEST_CELL, ())
-        believed = table.filter(pl.col("verdict") != Verdict.NOT_BELIEVABLE.value)
-        found = cohort_patterns(believed, cohort.schema, by=subgroups_of(cohort), values=cohort)
+        found = cohort_patterns(believed(table), cohort.schema, by=subgroups_of(cohort), values=cohort)
         rows = pattern_rows(found)
         return cls(SMALLEST_CELL, tuple(from_plain(Pattern, to_plain(row), what="pattern") for row in rows))
 

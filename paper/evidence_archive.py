@@ -1,7 +1,7 @@
 """Cells of the evidence study in one small file: what tables, page and rule are made of, without fitting a model again.
 
-A cell keeps all that was told of its answers; the archive keeps what is read of it, to the last digit. So the rule of
-the package can be made again, and another one be tried, by whoever has the repository.
+A cell keeps all that was told of its answers; the archive keeps what is read of it, to the last digit. So a rule can be
+judged again by whoever has the repository, and another one be tried.
 """
 
 from __future__ import annotations

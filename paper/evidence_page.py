@@ -19,10 +19,10 @@ from paper.catalogue import IMAGES, WIDTH, fill_between, markdown_table
 from paper.evidence_study import Cell
 from paper.evidence_tables import (
     ALL,
-    ENOUGH_HARMFUL,
     RULE,
     RULE_AND_CHECK,
     answers_table,
+    as_the_package,
     by_the_package,
     caught,
     caught_by_cell,
@@ -35,13 +35,12 @@ from paper.evidence_tables import (
     truth_table,
     world_table,
 )
+from paper.verdicts import enough_harm
 from paper.warning_tables import share_over_seeds
 
 BEGIN, END = "<!-- tables: python -m paper evidence --page -->", "<!-- end of tables -->"
 """Between these lines of a page the command writes its tables."""
 FIGURE = "evidence-risk.png"
-WORLDS_WITH_HARM = 3
-"""Worlds that must have enough harmful answers for a page to judge each by a rule of the others."""
 LEAST_DRAWN = 10
 """Answers from which on a share of harmful ones is drawn: that of fewer jumps up and down."""
 HELP, CAUGHT, COVERAGE = 0.95, 0.8, (0.85, 0.95)
@@ -53,9 +52,10 @@ def all_tables(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool 
 
     Unless rules are fitted `leaving_out` worlds, everything is by that of the package, and signals are not compared.
     """
-    judged = table if leaving_out else by_the_package(table)
+    judged = table if leaving_out else as_the_package(table)
     found = {
         "The rule as it is, on seeds that it was not fitted to": _own_table(table),
+        "The rule as it is, by seed": _own_table_by_seed(table),
         "Verdicts, by the world left out": world_table(table) if leaving_out else table.clear(),
         "True gains and their intervals": interval_table(judged),
         "How likely answers are said to help": probability_table(judged),
@@ -66,16 +66,22 @@ def all_tables(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool 
     return {title: frame for title, frame in found.items() if len(frame)}
 
 
-def enough_harm(table: pl.DataFrame) -> bool:
-    """Whether rules of other worlds mean anything: several worlds have harm to learn from, whichever is left out."""
-    harm = table.filter(~pl.col("helps")).group_by("world").len()
-    return harm.filter(pl.col("len") >= ENOUGH_HARMFUL).height >= WORLDS_WITH_HARM
+def tells_harm(table: pl.DataFrame) -> bool:
+    """Whether there is enough harm among the answers to judge worlds by rules of the others."""
+    return enough_harm(table["world"], table["helps"])
 
 
 def _own_table(table: pl.DataFrame) -> pl.DataFrame:
     """Verdicts of the package's rule, by world; empty where no answer is fresh to it."""
     fresh = by_the_package(table)
     return world_table(fresh, "world") if len(fresh) else fresh
+
+
+def _own_table_by_seed(table: pl.DataFrame) -> pl.DataFrame:
+    """The same by seed; empty where there is only one."""
+    fresh = by_the_package(table)
+    seeds = fresh.sort("seed").with_columns(world=pl.format("seed {}", "seed"))
+    return world_table(seeds, "seed") if fresh["seed"].n_unique() > 1 else fresh.clear()
 
 
 def findings(cells: Sequence[Cell], table: pl.DataFrame, *, leaving_out: bool = True) -> list[str]:
@@ -206,16 +212,17 @@ def risk_figure(table: pl.DataFrame) -> Figure:
 def fill_page(page: Path, cells: Sequence[Cell]) -> None:
     """Write findings and tables into a page, between its two marks, and the figure into the folder of images."""
     table = answers_table(cells)
-    enough = {"leaving_out": enough_harm(table)}
-    told = findings(cells, table, **enough)
+    leaving_out = tells_harm(table)
+    told = findings(cells, table, leaving_out=leaving_out)
+    ranked = table if leaving_out else by_the_package(table)
     parts = [textwrap.fill(f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for text in told]
-    if told:
+    if ranked[RULE].count():
         parts += ["", f"![Harmful answers among the most probable ones]({IMAGES}/{FIGURE})"]
-    for title, frame in all_tables(cells, table, **enough).items():
+    for title, frame in all_tables(cells, table, leaving_out=leaving_out).items():
         parts += ["", f"### {title}", "", markdown_table(frame)]
     fill_between(page, BEGIN, END, "\n".join(parts) + "\n")
-    if told:
-        _save(risk_figure(table if enough["leaving_out"] else by_the_package(table)), page.parent / IMAGES / FIGURE)
+    if ranked[RULE].count():
+        _save(risk_figure(ranked), page.parent / IMAGES / FIGURE)
 
 
 def _save(figure: Figure, image: Path) -> None:

@@ -20,7 +20,7 @@ from ifonly.data.episode import FloatArray
 from ifonly.intervals import share_interval
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
 from paper.evidence_study import Answer, Cell
-from paper.verdicts import BELIEVABLE, RULE_SEEDS, SUPPORTED, BoolArray, Judged, left_out
+from paper.verdicts import BELIEVABLE, ENOUGH_HARMFUL, RULE_SEEDS, SUPPORTED, BoolArray, Judged, left_out
 from paper.warning_tables import FALSE_ALARMS, limit_for
 
 ALL = "all"
@@ -29,8 +29,6 @@ RULE_AND_CHECK = "the same, failed models last"
 OWN = "by the package: "
 """Before columns that are by the rule of the package as it is, whatever it was fitted to."""
 FOUND_AGAIN = "effects found again elsewhere"
-ENOUGH_HARMFUL = 10
-"""Harmful answers that a world must have for a share of them to be told."""
 NOTHING = "-"
 EDGES = (0.0, BELIEVABLE, 0.7, 0.8, SUPPORTED, 0.95, 1.01)
 """Of probabilities, between which answers are counted; none is above 1."""
@@ -128,12 +126,17 @@ def _of_package(answer: Answer, evidence: Evidence) -> dict[str, Any]:
     }
 
 
+def as_the_package(table: pl.DataFrame) -> pl.DataFrame:
+    """All answers with the verdicts of the package's rule, as it is, in place of those of rules that were fitted to
+    other worlds; none for answers of seeds that it was fitted to."""
+    fresh = ~pl.col("seed").is_in(RULE_SEEDS)
+    own = {name.removeprefix(OWN): pl.when(fresh).then(name) for name in table.columns if name.startswith(OWN)}
+    return table.with_columns(**own).with_columns((pl.col(RULE) + pl.col("check failed")).alias(RULE_AND_CHECK))
+
+
 def by_the_package(table: pl.DataFrame) -> pl.DataFrame:
-    """The answers of seeds that the package's rule was not fitted to, with its verdicts, as it is, in place of those of
-    rules that were fitted to other worlds."""
-    fresh = table.filter(~pl.col("seed").is_in(RULE_SEEDS))
-    own = {name.removeprefix(OWN): pl.col(name) for name in table.columns if name.startswith(OWN)}
-    return fresh.with_columns(**own).with_columns((pl.col(RULE) + pl.col("check failed")).alias(RULE_AND_CHECK))
+    """The answers of seeds that the package's rule was not fitted to, with its verdicts."""
+    return as_the_package(table).filter(~pl.col("seed").is_in(RULE_SEEDS))
 
 
 def _of_rule(name: str) -> str:

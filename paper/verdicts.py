@@ -2,7 +2,8 @@
 
 The rule is a logistic regression on the signals of `ifonly.result.verdict`. Its weights must not be negative, so that
 no signal can speak for what it warns of, and every world counts the same. It is fitted on all worlds but one and judged
-on that one, for each in turn; the same is done with the interval of the gain.
+on that one, for each in turn; the same is done with the interval of the gain. The package's own rule is fitted on all
+worlds, and judged on seeds that it was not fitted to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import yaml
 
 from ifonly.data.episode import FloatArray, IntArray
+from ifonly.errors import InputError
 from ifonly.files import write_text_atomically
 from ifonly.result.verdict import SIGNALS, estimate_of, signals_of
 from paper.evidence_study import Answer, Cell
@@ -35,10 +37,15 @@ CLEAR = {"choice": 0.002, "earlier": 0.01}
 were not fitted: other signals are about the model's errors, and say nothing about what all records share."""
 INTERVAL = (0.05, 0.95)
 RULE_SEEDS = (0,)
-"""Seeds of the cells that the package's rule was fitted to; cells of others are fresh to it."""
+"""Seeds of the cells that the package's rule is fitted to; cells of others are fresh to it."""
+ENOUGH_HARMFUL = 10
+"""Harmful answers that a world must have for a share of them to be told."""
+WORLDS_WITH_HARM = 3
+"""Worlds that must have so many for rules to be fitted."""
 HEADER = """\
-# How signals of evidence become a verdict (ifonly.result.verdict), fitted on known worlds by
-# `python -m paper evidence --rule`; docs/evidence-study.md has what it was fitted to and how often it is wrong.
+# How signals of evidence become a verdict (ifonly.result.verdict), as `python -m paper evidence --rule` writes it.
+# All is of known worlds: offset, weights, usual, low and high are fitted to cells of seed 0; held and helped are how
+# often this rule was right in cells of other seeds, which it was not fitted to (docs/evidence-study.md).
 """
 """Of the file of a rule."""
 
@@ -51,6 +58,7 @@ class Judged:
     helps: BoolArray  # [N]
     world: TextArray  # [N]
     variant: TextArray  # [N]
+    seed: IntArray  # [N]
     surplus: FloatArray  # [N], the true gain less the debiased one, in units of its scale
     failed: BoolArray  # [N], whether the model failed its check
     contradicted: BoolArray  # [N], whether something keeps them from being supported, whatever a rule says
@@ -65,6 +73,7 @@ class Judged:
             np.array([one.helps for _, one, _ in full]),
             np.array([settings.world for settings, _, _ in full]),
             np.array([settings.variant for settings, _, _ in full]),
+            np.array([settings.seed for settings, _, _ in full], dtype=np.int64),
             np.array([_surplus(one) for _, one, _ in full]),
             np.array([bool(one.evidence.check and one.evidence.check.failed) for _, one, _ in full]),
             np.array([one.evidence.contradicted for _, one, _ in full]),
@@ -122,12 +131,33 @@ def left_out(judged: Judged) -> tuple[FloatArray, IntArray]:
     return found, place
 
 
+def enough_harm(world: npt.ArrayLike, helps: npt.ArrayLike) -> bool:
+    """Whether rules mean anything: several worlds [N] have harm to learn from, whichever is left out."""
+    _, counts = np.unique(np.asarray(world)[~np.asarray(helps, dtype=bool)], return_counts=True)
+    return int((counts >= ENOUGH_HARMFUL).sum()) >= WORLDS_WITH_HARM
+
+
 def final_rule(judged: Judged) -> dict[str, Any]:
-    """The rule of all worlds, with the error rate of worlds left out, as `verdict.yaml` has it."""
-    rule, (unseen, place) = fit_rule(judged), left_out(judged)
-    low, high = np.quantile(judged.surplus, INTERVAL).tolist()
-    usual = np.median(judged.signals[judged.helps], axis=0)
-    supported = (unseen >= SUPPORTED) & ~judged.failed & ~judged.contradicted
+    """The rule of all worlds, as `verdict.yaml` has it: fitted to `RULE_SEEDS`, its error rates those of other seeds.
+
+    Raises `InputError` where the answers give none, or do not tell how often it is wrong.
+    """
+    own = np.isin(judged.seed, RULE_SEEDS)
+    fitted, fresh = judged.take(own), judged.take(~own)
+    if not enough_harm(fitted.world, fitted.helps):
+        raise InputError(
+            f"evidence: no rule can be fitted to these cells: of seed {RULE_SEEDS[0]}, which rules are fitted to, "
+            f"fewer than {WORLDS_WITH_HARM} worlds have {ENOUGH_HARMFUL} harmful answers or more."
+        )
+    rule = fit_rule(fitted)
+    low, high = np.quantile(fitted.surplus, INTERVAL).tolist()
+    usual = np.median(fitted.signals[fitted.helps], axis=0)
+    supported = (probabilities(rule, fresh.signals) >= SUPPORTED) & ~fresh.failed & ~fresh.contradicted
+    if not supported.any():
+        raise InputError(
+            f"evidence: how often a rule of these cells is wrong is not known: it supports no answer of other seeds "
+            f"than {RULE_SEEDS[0]}, of which there are {len(fresh.helps)}; measure cells of another seed."
+        )
     return {
         "offset": _short(rule[0]),
         "weights": {name.value: _short(weight) for name, weight in zip(SIGNALS, rule[1:], strict=True)},
@@ -137,8 +167,8 @@ def final_rule(judged: Judged) -> dict[str, Any]:
         "clear": CLEAR,
         "low": _short(low),
         "high": _short(high),
-        "held": _short(float((place == 0).mean())),
-        "helped": _short(float(judged.helps[supported].mean())),
+        "held": _short(float(((fresh.surplus >= low) & (fresh.surplus <= high)).mean())),
+        "helped": _short(float(fresh.helps[supported].mean())),
     }
 
 

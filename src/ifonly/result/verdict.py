@@ -1,7 +1,7 @@
 """One verdict per answer: signals of its evidence, weighed by a rule that was fitted where the truth is known.
 
 The rule, `verdict.yaml`, is a logistic regression made by `python -m paper evidence` on known worlds; its error rates
-are those of worlds that were left out when it was fitted (docs/evidence-study.md).
+are those of other recordings of these worlds, which it was not fitted to (docs/evidence-study.md).
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Rule:
     high: float
     """The interval of the true gain around the debiased one, in units of its scale, set for nine of ten answers."""
     held: float
-    """The share of true gains that such intervals held where the rule had not seen them."""
+    """The share of true gains that such intervals held in known worlds, on recordings that it was not made of."""
     helped: float
-    """The share of supported answers that truly help, in worlds that the rule was not fitted to."""
+    """The share of supported answers that truly help there."""
 
     @classmethod
     def of(cls, content: Any) -> Rule:
@@ -119,7 +119,7 @@ class GainEstimate:
     scale: float
     """How far members and comparable records leave it open."""
     held: float
-    """The share of true gains that such intervals held, in known worlds that the rule had not seen."""
+    """The share of true gains that such intervals held in known worlds, on recordings that it was not made of."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Judgement:
     reasons: tuple[Signal, ...]
     """What speaks against it: signals that fall short of those of a usual answer that helps, the heaviest first."""
     helped: float
-    """The share of supported answers that truly help, in worlds that the rule was not fitted to."""
+    """The share of supported answers that truly help in known worlds, on recordings that it was not made of."""
 
 
 def estimate_of(evidence: Evidence) -> GainEstimate | None:

@@ -431,7 +431,7 @@ def test_second_derivatives_in_float32_are_off_by_no_more_than_they_say(
     """As those of many features are: all that is bounded by them is bounded as before, or a little more."""
     model, rows, gradient = drawn_steps(name, 40)
     wanted = expanded_at(model, rows, gradient, thirds=False)
-    monkeypatch.setattr(local_expansion, "PACKED_SIZE", 2)
+    monkeypatch.setattr(local_expansion, "second_derivatives_dtype", lambda _: torch.float32)
     found = expanded_at(model, rows, gradient, thirds=False)
     assert found.hessian.dtype == torch.float32
     off, size = (

@@ -1,5 +1,8 @@
 """Where the Taylor bound must not be used, may be cut short, or has no memory for more."""
 
+import json
+from typing import Any
+
 import pytest
 import torch
 from smooth_problems import smooth_problems
@@ -7,9 +10,12 @@ from torch import Tensor
 
 import ifonly.bounds.taylor.bound as taylor
 import ifonly.bounds.taylor.largest_advantage as largest_advantage
-from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Session, Status, solve, verify
+import ifonly.bounds.taylor.local_expansion as local_expansion
+import ifonly.bounds.taylor.norms as norms
+from ifonly import Additive, BranchAndBound, Exhaustive, Limits, Problem, Result, Session, Status, solve, verify
 from ifonly.bounds.factory import choose_bound
 from ifonly.bounds.taylor import TaylorChildBound, can_expand
+from ifonly.bounds.taylor.local_expansion import LocalExpansion
 from ifonly.errors import InputError
 from ifonly.models.location_scale import LocationScale
 from ifonly.progress import Tick
@@ -61,18 +67,56 @@ def test_more_changes_than_are_bounded_and_the_answer_stays_exact(monkeypatch: p
         assert found.outcome == pytest.approx(solve(problem, Exhaustive()).outcome, abs=1e-9)
 
 
-def test_the_certificate_tells_precision_and_margins() -> None:
-    """Outcomes in float64; what prunes in float32, by the Taylor bound, with the margins of docs/theory.md."""
-    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
-    terms = (problem.observed_states.shape[1] + 1) * (problem.observed_states.shape[1] + 2) // 2
-    assert solve(problem, BranchAndBound(bound="taylor")).certificate.details["precision"] == {
+@pytest.mark.parametrize(
+    ("size", "hidden", "second", "terms"),
+    [(1, (6,), "float64", 3), (3, (6,), "float64", 27), (13, (6,), "float32", 13**3), (13, (2300,), "float32", 2300)],
+)
+def test_the_certificate_tells_precision_and_margins(
+    size: int, hidden: tuple[int, ...], second: str, terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outcomes in float64; what prunes in float32, by the Taylor bound, with the margins of docs/theory.md. In wide
+    models second derivatives of changes are float32 as well; and no larger margin (T54) is added than is told."""
+    settings = {"strength": 0.3, "max_changes": 2, "horizon": 4, "rules": False, "rewards": ("linear",)}
+    problem = next(smooth_problems(1, start=7, state_size=size, hidden=hidden, **settings))
+    dtypes: dict[bool, set[str]] = {True: set(), False: set()}
+    margins: list[float] = []
+    expand, margin = LocalExpansion, norms.product_margin
+
+    def seen_expansion(**arrays: Any) -> LocalExpansion:
+        found = expand(**arrays)
+        dtypes[found.third is not None].add(str(found.hessian.dtype))
+        return found
+
+    def seen_margin(terms: int) -> float:
+        margins.append(margin(terms))
+        return margins[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_expansion, "LocalExpansion", seen_expansion)
+        for module in (norms, local_expansion):
+            patch.setattr(module, "product_margin", seen_margin)
+        bound = TaylorChildBound([problem])
+    assert dtypes == {True: {"torch.float64"}, False: {f"torch.{second}"}}
+    precision = bound.details()["precision"]
+    assert precision == {
         "outcomes": "float64",
         "expansions": "float64",
+        "second_derivatives": second,
+        "derivative_norms": "float32",
         "pruning": "float32",
-        "rounding_margin": terms * 2.0**-22,
+        "rounding_margin": (size + 1) * (size + 2) / 2 * 2.0**-22,
+        "product_margin": (terms + 16) * 2.0**-22,
         "table_margin": 1e-5,
         "bound_margin": 1e-10,
     }
+    assert max(margins) == precision["product_margin"]
+
+
+def test_results_keep_the_precision_of_the_bound_that_led() -> None:
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    result = solve(problem, BranchAndBound(bound="taylor"))
+    assert result.certificate.details["precision"] == TaylorChildBound([problem]).details()["precision"]
+    assert Result.from_dict(json.loads(json.dumps(result.to_dict()))).certificate == result.certificate
     anchors = solve(problem, BranchAndBound(bound="lipschitz")).certificate.details["precision"]
     assert anchors == {"outcomes": "float64", "pruning": "float64", "rounding_margin": 1e-12}
 

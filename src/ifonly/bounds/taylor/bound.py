@@ -6,8 +6,8 @@ after that very change (T38). From any state, the recorded policy leads to known
 change is bounded (T50), (T51). docs/theory.md has the derivation, and the equation numbers.
 
 Precision: outcomes, value expansions P and rewards are float64. What is added to P - advantages, remainders, largest
-advantages - is evaluated in float32 with the margins (T53) to (T55), each at least four times what rounding does.
-(T56) is added to every bound in the end.
+advantages - is evaluated in float32 with the margins (T53) and (T55), and norms of derivatives in it are multiplied in
+float32 with (T54); each is at least four times what rounding does. (T56) is added to every bound in the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ from ifonly.bounds.taylor.largest_advantage import (
     ball_bound,
     largest_advantages,
 )
-from ifonly.bounds.taylor.norms import full_precision_float32_matmul
+from ifonly.bounds.taylor.norms import (
+    full_precision_float32_matmul,
+    largest_product_margin,
+    second_derivatives_dtype,
+)
 from ifonly.bounds.taylor.polynomials import FLOAT32_MARGIN, sum_margin
 from ifonly.bounds.taylor.radii import RADII, looked_up
 from ifonly.bounds.taylor.recorded import RecordedPaths
@@ -77,6 +81,7 @@ class TaylorTables:
     displacements: DisplacementTables  # float32, but for what the other tables were made of
     largest: LargestAdvantages  # float32
     balls: Tensor  # [B], BALLS
+    units: int  # hidden, in the largest first layer of the model
 
     @property
     def horizon(self) -> int:
@@ -129,6 +134,7 @@ def build_tables(problems: Sequence[Problem]) -> TaylorTables:
             displacements=displacements,
             largest=largest_advantages(expansions, first.max_changes),
             balls=torch.tensor(BALLS, dtype=torch.float64, device=first.device),
+            units=max((len(part.state) for part in smooth.parts), default=0),
         )
 
 
@@ -289,15 +295,19 @@ class TaylorChildBound(ChildBound):
 
     def details(self, problem: int = 0) -> Mapping[str, Any]:
         """Radii, the number of changes that nodes are bounded for, and which parts have which precision and margin."""
-        terms = self.tables.advantages.polynomials.shape[-1]
+        tables = self.tables
+        polynomials, size = tables.advantages.polynomials, tables.states.shape[-1]
         return {
             "radii": list(RADII),
-            "changes_bounded": len(self.tables.largest.in_ball),
+            "changes_bounded": len(tables.largest.in_ball),
             "precision": {
                 "outcomes": "float64",
-                "expansions": "float64",
-                "pruning": "float32",
-                "rounding_margin": sum_margin(terms),  # (T53)
+                "expansions": _dtype_name(tables.values.hessian.dtype),
+                "second_derivatives": _dtype_name(second_derivatives_dtype(size)),
+                "derivative_norms": "float32",
+                "pruning": _dtype_name(polynomials.dtype),
+                "rounding_margin": sum_margin(polynomials.shape[-1]),  # (T53)
+                "product_margin": largest_product_margin(size, tables.units),  # (T54)
                 "table_margin": FLOAT32_MARGIN,  # (T55)
                 "bound_margin": MARGIN,  # (T56)
             },
@@ -309,3 +319,8 @@ class TaylorChildBound(ChildBound):
         for block in rows_by_problem(problem, len(tables.actions), steps * tables.row_width, tables.block_elements):
             look_at_clock()
             yield block
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    """As in NumPy: float32, float64."""
+    return str(dtype).removeprefix("torch.")

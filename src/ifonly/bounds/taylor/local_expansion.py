@@ -1,6 +1,8 @@
 """The local expansion (jet) of one step at many states: its derivatives, and bounds on those that are not known.
 
-All numbers are float64. Letters are those of docs/theory.md: f the step, lambda the adjoint of what follows it.
+All numbers are float64, but for the second derivatives of changes in models of many features
+(`second_derivatives_dtype`), whose margin (T54) stands beside them. Letters are those of docs/theory.md: f the step,
+lambda the adjoint of what follows it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ifonly.bounds.taylor.norms import PACKED_SIZE, product_margin
+from ifonly.bounds.taylor.norms import product_margin, second_derivatives_dtype
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import (
     DERIVATIVE_BOUNDS,
@@ -105,9 +107,9 @@ def expand_step(
     derivatives if `third`."""
     count, size = states.shape
     jacobian = states.new_zeros(count, size, size) if smooth.skip is None else smooth.skip[actions]
-    single = not third and size > PACKED_SIZE  # then the second derivatives are many numbers
-    exact = torch.float32 if single else torch.float64
-    hessian = states.new_zeros(count, size, size * (size + 1) // 2, dtype=exact)
+    dtype = torch.float64 if third else second_derivatives_dtype(size)
+    single = dtype == torch.float32
+    hessian = states.new_zeros(count, size, size * (size + 1) // 2, dtype=dtype)
     hessian_error, pulled = states.new_zeros(count, 1), states.new_zeros(count, hessian.shape[2])
     adjoint_hessian = states.new_zeros(count, size, size)
     places = triples(size, states.device)[1]
@@ -125,7 +127,7 @@ def expand_step(
         assert jet.hessian is not None, "a jet has two derivatives"
         top = part.top_derivatives(jet.value, noise)
         jacobian = jacobian + top[0].unsqueeze(-1) * jet.jacobian
-        hessian = hessian + (jet.hessian if part.top == "identity" else _hessian(top, jet)).to(exact)
+        hessian = hessian + (jet.hessian if part.top == "identity" else _hessian(top, jet)).to(dtype)
         pulled = pulled + part.pulled_hessian(jet, adjoint * top[0])
         if single:
             hessian_error = hessian_error + _rounding(part, top, jet)

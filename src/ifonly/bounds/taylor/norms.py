@@ -52,6 +52,18 @@ def product_margin(terms: int) -> float:
     return (terms + 16) * 2.0**-22
 
 
+def second_derivatives_dtype(size: int) -> torch.dtype:
+    """In what second derivatives of changes are multiplied in models of D features: where they are many, in float32."""
+    return torch.float32 if size > PACKED_SIZE else torch.float64
+
+
+def largest_product_margin(size: int, units: int) -> float:
+    """The largest (T54) that is added to any norm in a model of D features and so many hidden units in a layer: sums
+    run over D^3 entries of third derivatives, three times D entries of frames, or all units."""
+    single = second_derivatives_dtype(size) == torch.float32
+    return product_margin(max(size**3, 3 * size, units if single else 0))
+
+
 @dataclass(frozen=True)
 class FramedTrilinear:
     """Bounds on trilinear maps S [N, O, D, D, D], symmetric in their arguments, with frames [N, S, D, D] in these."""

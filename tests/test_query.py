@@ -76,6 +76,8 @@ def test_numbers_are_plain_however_they_are_spelt() -> None:
         ({"sensitivity": "yes"}, "True or False"),
         ({"maximize": "MAP"}, "once"),
         ({"max_change": 2}, "Did you mean 'max_changes'"),
+        ({"rules": {"locked": [0]}}, "'rules': rules stand below `constraints:`"),
+        ({"pace": {"changes": 1, "within": "6 steps"}}, "'pace': rules stand below `constraints:`"),
     ],
 )
 def test_what_is_wrong_is_refused(wrong: dict[str, Any], message: str) -> None:

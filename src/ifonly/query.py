@@ -164,6 +164,7 @@ class Query:
         known = {one.name for one in fields(cls)}
         check_mapping("query", content)
         refuse_misplaced(content)
+        _refuse_misplaced_rules(content)
         check_keys("query", content, required=set(), optional=known | set(REWARDS) | set(COSTS))
         values = {name: value for name, value in content.items() if name in known}
         values["reward"] = with_costs(reward_stated(content) if reward is None else reward, content)
@@ -201,6 +202,15 @@ def read_query_file(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StoreError(f"{path}: a query is a mapping, such as `minimize: SOFA` and `max_changes: 3`.")
     return content
+
+
+def _refuse_misplaced_rules(content: Mapping[str, Any]) -> None:
+    """Refuse rules that do not stand below the entry for them."""
+    rules = ("rules", *(one.name for one in fields(Constraints)))
+    if misplaced := [name for name in rules if name in content]:
+        raise InputError(
+            f"query: {misplaced[0]!r}: rules stand below `constraints:`, such as `constraints: {{locked: [0]}}`."
+        )
 
 
 def _require(value: Any, kind: type, name: str, example: str) -> None:

@@ -17,7 +17,8 @@ from ifonly.constraints import Constraints, Pace
 from ifonly.data.schema import ActionSpace, Axis
 from ifonly.errors import InputError
 from ifonly.search.exhaustive import outcome_frontier
-from ifonly.testing.instances import random_constraints, random_problem
+from ifonly.testing.instances import random_problem
+from ifonly.testing.random_rules import random_constraints
 
 seeds = st.integers(0, 100_000)
 profile = settings(deadline=None, derandomize=True, max_examples=some(60))

@@ -24,6 +24,9 @@ Limit = int | Mapping[str, int] | None
 BY_STEP = ("forbidden", "required", "choices")
 """The rules that are mappings from steps."""
 
+ABOUT_CHANGES = ("pace",)
+"""The rules about which steps are changed, whatever the actions are: None is no rule."""
+
 EVERY_STEP = "every"
 """How a file spells the step None of `forbidden`."""
 

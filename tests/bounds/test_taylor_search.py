@@ -22,7 +22,8 @@ from ifonly.search.branch_and_bound import BranchAndBound
 from ifonly.search.exhaustive import Exhaustive, outcome_frontier
 from ifonly.search.solve import solve
 from ifonly.testing import check_solver
-from ifonly.testing.instances import random_constraints, random_problem
+from ifonly.testing.instances import random_problem
+from ifonly.testing.random_rules import random_constraints
 
 EXACT = 1e-9
 

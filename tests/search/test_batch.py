@@ -22,7 +22,8 @@ from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Greedy
 from ifonly.search.session import Session
 from ifonly.search.solve import solve
-from ifonly.testing.instances import random_constraints, random_problem
+from ifonly.testing.instances import random_problem
+from ifonly.testing.random_rules import random_constraints
 
 BOUNDS = ("none", "lipschitz", "auto")
 

@@ -18,9 +18,9 @@ from ifonly.testing.instances import (
     MODEL_KINDS,
     REWARD_KINDS,
     partition_problem,
-    random_constraints,
     random_problem,
 )
+from ifonly.testing.random_rules import random_constraints
 
 
 def rounds_of(members: list[Problem]) -> list[WarmStart]:

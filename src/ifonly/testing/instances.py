@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ifonly.constraints import Constraints, Pace
+from ifonly.constraints import Constraints
 from ifonly.data.episode import Episode
 from ifonly.data.scaling import Columns, Scaler
 from ifonly.data.schema import ActionSpace, Axis, Feature, Schema
@@ -29,6 +29,7 @@ from ifonly.models.recipes import find_recipe
 from ifonly.problem import EnsembleProblem, Problem
 from ifonly.query import Query
 from ifonly.rewards import ActionCost, Custom, Goal, Hinge, Linear, PiecewiseLinear, Reward, Total, Within
+from ifonly.testing.random_rules import random_constraints
 
 NETWORK_MODELS: dict[str, type[LocationScale | Additive | PostNonlinear | MonotoneFlow]] = {
     model.kind: model for model in (LocationScale, Additive, PostNonlinear, MonotoneFlow)
@@ -207,52 +208,6 @@ def _with_random_rules(problem: Problem, rng: np.random.Generator) -> Problem:
         except InputError:  # a contradiction, or more requirements than changes
             continue
     return problem
-
-
-def random_constraints(episode: Episode, rng: np.random.Generator, *, share: float = 0.5) -> Constraints:
-    """Each kind of rule with probability `share`; together they may contradict each other.
-
-    Rules about doses are drawn only where the actions have axes.
-    """
-    horizon, count, axes = len(episode), len(episode.schema.actions), episode.schema.actions.axes
-    steps, own = [int(step) for step in rng.permutation(horizon)], rng.spawn(1)[0]
-
-    def drawn() -> bool:
-        return bool(rng.random() < share)
-
-    def limit() -> int | dict[str, int] | None:
-        if not axes or not drawn():
-            return None
-        axis = axes[int(rng.integers(len(axes)))]
-        most = max(1, len(axis.levels) - 2)  # the largest that excludes anything
-        return {axis.name: int(rng.integers(most + 1))} if drawn() else int(rng.integers(1, most + 1))
-
-    forbidden: dict[int | None, list[int]] = {}
-    for step in (None, steps[0]):
-        choices = [a for a in range(count) if step is None or a != episode.actions[step]]
-        if choices and drawn():
-            forbidden[step] = [int(rng.choice(choices))]
-    required = {step: int(rng.integers(count)) for step in steps[1:2] if drawn()}
-    required |= {step: int(rng.integers(count)) for step in steps[2:3] if drawn() and drawn()}
-    return Constraints(
-        locked=[step for step in steps[3:4] if drawn()],
-        forbidden=forbidden,
-        required=required,
-        max_shift=limit(),
-        max_jump=limit(),
-        last_action_fixed=drawn() and drawn(),
-        window=_window(rng, horizon) if drawn() and drawn() else None,
-        pace=_pace(own, horizon) if own.random() < share else None,
-    )
-
-
-def _window(rng: np.random.Generator, horizon: int) -> tuple[int, int]:
-    first, last = sorted(int(step) for step in rng.integers(horizon, size=2))
-    return first, last
-
-
-def _pace(rng: np.random.Generator, horizon: int) -> Pace:
-    return Pace(int(rng.integers(1, 3)), f"{int(rng.integers(2, horizon + 1))} steps")
 
 
 def random_model(

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ifonly.constraints import Constraints, Limit
+from ifonly.constraints import ABOUT_CHANGES, Constraints, Limit
 from ifonly.data.schema import Feature, Schema, unit_of_time
+from ifonly.records import to_plain
 from ifonly.text.catalogue import Message
 from ifonly.text.results import objective_message
 
@@ -141,8 +142,10 @@ def _rules_about_steps(given: Constraints, schema: Schema) -> Iterator[Message]:
     if given.window is not None:
         first, last = given.window
         yield Message("rule.window", {"times": times_message(schema, range(first, last + 1))})
-    if given.pace is not None:
-        yield Message("rule.pace", {"changes": given.pace.changes, "period": given.pace.within})
+    for name in ABOUT_CHANGES:
+        rule = to_plain(getattr(given, name))
+        if rule is not None:  # its sentence names its entries, or itself where it has none
+            yield Message(f"rule.{name}", rule if isinstance(rule, Mapping) else {name: rule})
     for step, actions in given.forbidden.items():
         if step is None:
             yield Message("rule.forbidden", {"actions": named(actions)})

@@ -54,11 +54,13 @@ def obeys(rules: Constraints, episode: Episode, sequence: tuple[int, ...], *, st
         pair = (sequence[step - 1], action)
         if step > start and pair != (recorded[step - 1], recorded[step]) and not within(*pair, rules.max_jump):
             return False
+    changed = [step for step, action in enumerate(sequence) if action != recorded[step] and step >= start]
+    if rules.stretches is not None and sum(step - 1 not in changed for step in changed) > rules.stretches:
+        return False
     if rules.pace is None:
         return True
     length, unit = rules.pace.within.split()
     assert unit in ("step", "steps")
-    changed = [step for step, action in enumerate(sequence) if action != recorded[step] and step >= start]
     return all(sum(step - int(length) < other <= step for other in changed) <= rules.pace.changes for step in changed)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from dataclasses import fields, replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruled_problems import doses_episode, drawn_problem, listed
+from ruled_problems import doses_episode, drawn_problem, listed, obeys
 
 from ifonly.automaton import START, Automaton, at_most_within, completions, nearest_sequence
 from ifonly.constraints import Constraints, Pace
@@ -133,6 +134,25 @@ class TestRules:
         for pace, most in ((Pace(2, "4 steps"), 2), (Pace(3, "3 steps"), 4), (Pace(1, "1 step"), 4)):
             assert not Constraints(pace=pace).automaton(episode, most).looks_back
 
+    @pytest.mark.parametrize("stretches", [1, 2, 3])
+    def test_changes_come_in_at_most_so_many_stretches(self, stretches: int) -> None:
+        episode = doses_episode((0, 3, 5, 0, 1, 2))
+        rules = Constraints(stretches=stretches)
+        kept, found = rules.automaton(episode, 6), Counter[bool]()
+        for changed in itertools.product((False, True), repeat=6):
+            sequence = tuple((int(action) + one) % 6 for action, one in zip(episode.actions, changed, strict=True))
+            fine = len([None for one, _ in itertools.groupby(changed) if one]) <= stretches
+            assert kept.accepts(sequence) == fine == obeys(rules, episode, sequence)
+            found[fine] += 1
+        # Ways to place one stretch, two and three in six steps, beside none.
+        assert found[True] == sum((1, 21, 35, 7)[: stretches + 1])
+
+    def test_stretches_that_bind_nothing_cost_nothing(self) -> None:
+        episode = doses_episode()
+        assert Constraints(stretches=1).automaton(episode, 2).looks_back
+        for stretches, most in ((1, 1), (2, 4), (2, 2)):
+            assert not Constraints(stretches=stretches).automaton(episode, most).looks_back
+
     def test_what_cannot_be_kept_in_mind_is_refused(self) -> None:
         changed = np.zeros((80, 2), dtype=bool)
         with pytest.raises(InputError, match=r"more than 100,000 patterns .* fewer steps, or allow fewer"):
@@ -202,6 +222,9 @@ class TestRules:
             ({"pace": {"changes": 1.5, "within": "6 steps"}}, "pace: changes 1.5"),
             ({"pace": {"changes": 1, "within": 6}}, "within 6 must be a period, such as '24 hours'"),
             ({"pace": {"changes": 1, "within": "0 steps"}}, "within '0 steps' must be a period"),
+            ({"stretches": 0}, "stretches 0 would allow no change at all"),
+            ({"stretches": 1.5}, "stretches: number 1.5 must be a whole number of stretches"),
+            ({"stretches": True}, "stretches: number True"),
         ],
     )
     def test_nonsense_is_refused_at_once(self, given: dict[str, object], message: str) -> None:

@@ -24,7 +24,7 @@ Limit = int | Mapping[str, int] | None
 BY_STEP = ("forbidden", "required", "choices")
 """The rules that are mappings from steps."""
 
-ABOUT_CHANGES = ("pace",)
+ABOUT_CHANGES = ("pace", "stretches")
 """The rules about which steps are changed, whatever the actions are: None is no rule."""
 
 EVERY_STEP = "every"
@@ -89,6 +89,8 @@ class Constraints:
     """The first and the last step at which anything may be changed; None: every step."""
     pace: Pace | None = None
     """At most so many changes within any period: `Pace(2, "24 hours")`."""
+    stretches: int | None = None
+    """Changes in at most so many stretches, each of consecutive steps: 1 is one phase that went otherwise."""
 
     def __post_init__(self) -> None:
         if isinstance(self.locked, str | Mapping) or not isinstance(self.locked, Iterable):
@@ -105,6 +107,7 @@ class Constraints:
         values = {
             "window": _checked_window(self.window),
             "pace": _checked_pace(self.pace),
+            "stretches": _checked_stretches(self.stretches),
             "locked": tuple(sorted(locked)),
             "max_shift": _checked_limit("max_shift", self.max_shift),
             "max_jump": _checked_limit("max_jump", self.max_jump),
@@ -182,7 +185,13 @@ class Constraints:
     def automaton(self, episode: Episode, max_changes: int) -> Automaton:
         """All rules in the form that searches read; with at most `max_changes` changes, which are counted elsewhere."""
         rules = Automaton.of_mask(self.allowed(episode))
-        for rule in (self._jumps(episode), self._pace(episode, max_changes)):
+        changed = np.arange(len(episode.schema.actions)) != episode.actions[:, np.newaxis]
+        looking_back = (
+            self._jumps(episode),
+            self._pace(changed, episode.schema, max_changes),
+            self._stretches(changed, max_changes),
+        )
+        for rule in looking_back:
             rules = rules if rule is None else rules & rule
         return rules
 
@@ -202,14 +211,23 @@ class Constraints:
         actions = np.arange(count)
         return Automaton(1 + actions + count * (actions == episode.actions[:, np.newaxis]), after)
 
-    def _pace(self, episode: Episode, max_changes: int) -> Automaton | None:
+    def _pace(self, changed: BoolArray, schema: Schema, max_changes: int) -> Automaton | None:
         if self.pace is None:
             return None
-        steps = min(self.pace.steps(episode.schema), len(episode))
+        steps = min(self.pace.steps(schema), len(changed))
         if self.pace.changes >= min(max_changes, steps):
             return None
-        changed = np.arange(len(episode.schema.actions)) != episode.actions[:, np.newaxis]
         return at_most_within(changed, self.pace.changes, steps)
+
+    def _stretches(self, changed: BoolArray, max_changes: int) -> Automaton | None:
+        """A position is how many stretches have begun, and whether one goes on: 2 n in the n-th, 2 n + 1 after it."""
+        if self.stretches is None or self.stretches >= min(max_changes, (len(changed) + 1) // 2):
+            return None
+        after = np.zeros((2 * self.stretches + 2, 3), dtype=np.int64)  # symbols: 1 a step that is kept, 2 a change
+        position = np.arange(1, len(after))
+        after[1:, 1], after[1:, 2] = position | 1, position + position % 2
+        after[-1, 2] = 0  # one more would begin
+        return Automaton(changed + np.int64(1), after)
 
     def _check_steps(self, episode: Episode) -> None:
         steps = {name: getattr(self, name) for name in ("locked", *BY_STEP)}
@@ -331,6 +349,14 @@ def _checked_pace(pace: Any) -> Pace | None:
         return pace
     check_keys("constraints: pace", pace, required={"changes", "within"}, optional=set())
     return Pace(**pace)
+
+
+def _checked_stretches(stretches: Any) -> int | None:
+    if stretches is None:
+        return None
+    if _whole("stretches", "number", stretches, "a whole number of stretches from 1") == 0:
+        raise InputError("constraints: stretches 0 would allow no change at all; allow at least 1, or no change.")
+    return int(stretches)
 
 
 def _whole(where: str, what: str, value: Any, wanted: str) -> int:

@@ -50,6 +50,7 @@ RULES = [
     {"forbidden": {"every": [24, 23], "1": [0]}, "max_shift": {"fluids": 1}},
     {"max_jump": 2, "last_action_fixed": True},
     {"pace": {"changes": 1, "within": "12 hours"}, "max_jump": {"fluids": 3}},
+    {"stretches": 1},
 ]
 
 

@@ -233,6 +233,7 @@ def test_what_is_asked_and_recorded() -> None:
         max_jump={"drug": 2},
         last_action_fixed=True,
         pace=Pace(1, "24 hours"),
+        stretches=2,
     )
     problem = dosed(constraints=rules)
     case = observed_case(problem)
@@ -244,6 +245,7 @@ def test_what_is_asked_and_recorded() -> None:
             "Left as it was: the action at hour 0.",
             "Left as it was: the last action.",
             "At most 1 change within any 24 hours.",
+            "Changes in at most 2 stretches of consecutive steps.",
             "Not to be changed to: drug 20 mg, fluid 80 mL.",
             "Not to be changed to at hour 4: drug 20 mg, fluid 0 mL.",
             "Required at hour 8: drug 20 mg, fluid 0 mL.",

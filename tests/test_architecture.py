@@ -322,15 +322,3 @@ def test_architecture_document_lists_the_rooms_in_order() -> None:
     listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", text, flags=re.MULTILINE)
     assert [layer(name) for name in listed] == sorted(layer(name) for name in listed), "rooms are listed left to right"
     assert sorted(listed) == sorted(name for names in LAYERS for name in names)
-
-
-STEPS_OF_PROOFS = {"E2", "T6", "T7", "T8"}
-"""Equations of the theory that are nowhere computed: others follow from them."""
-
-
-def test_equations_have_the_numbers_of_the_theory() -> None:
-    numbered = re.compile(r"^ {4}.*\s{2}\(([A-Z]\d+)\)$", re.MULTILINE)
-    stated = {label for page in (ROOT / "docs").glob("*.md") for label in numbered.findall(page.read_text())}
-    named = {label for path in PACKAGE.rglob("*.py") for label in re.findall(r"\(([A-Z]\d+)\)", path.read_text())}
-    assert len(stated) > 70
-    assert named == stated - STEPS_OF_PROOFS

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -263,6 +263,13 @@ def is_left_over(item: Path) -> bool:
     """Whether a process hid this, and has ended since."""
     found = re.fullmatch(rf"\..*?((?:{_MARK})+)", item.name)
     return found is not None and not any(_may_live(mark) for mark in re.findall(_MARK, found[1]))
+
+
+def none_is_younger(files: Iterable[Path], than: Path) -> bool:
+    """Whether some of the files are there and none is younger than `than`, which is there: what work that had finished
+    left behind; files of work that is under way are younger than what was stored before."""
+    kept = [path for path in files if path.is_file()] if than.is_file() else []
+    return bool(kept) and all(path.stat().st_mtime_ns <= than.stat().st_mtime_ns for path in kept)
 
 
 def _may_live(mark: str) -> bool:

@@ -10,7 +10,14 @@ import pytest
 import ifonly
 from ifonly import files
 from ifonly.errors import StoreError
-from ifonly.files import atomic_file, atomic_folder, check_writable, sha256_of, write_text_atomically
+from ifonly.files import (
+    atomic_file,
+    atomic_folder,
+    check_writable,
+    none_is_younger,
+    sha256_of,
+    write_text_atomically,
+)
 
 
 def fill(folder, text):
@@ -370,6 +377,21 @@ def test_a_folder_that_is_replaced_is_never_missing(tmp_path, monkeypatch):
     assert names_in(tmp_path) == ["a", "b"]
     with pytest.raises(FileNotFoundError):
         files.exchange(tmp_path / "b", tmp_path / "missing")
+
+
+def test_what_is_kept_is_left_over_once_something_younger_was_stored(tmp_path):
+    stored, kept = tmp_path / "stored", [tmp_path / "one", tmp_path / "two"]
+    assert not none_is_younger(kept, stored)
+    for age, path in enumerate((kept[0], stored), start=1):
+        path.touch()
+        os.utime(path, ns=(age, age))
+    assert none_is_younger(kept, stored), "what is not there does not count"
+    kept[1].touch()
+    assert not none_is_younger(kept, stored), "work is under way"
+    stored.unlink()
+    assert not none_is_younger(kept[:1], stored)
+    stored.touch()
+    assert not none_is_younger([], stored)
 
 
 def test_hidden_things_of_other_machines_are_left_alone(tmp_path, monkeypatch):

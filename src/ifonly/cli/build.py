@@ -98,13 +98,13 @@ def build(
         )
     if source.is_dir():
         require_extra("clinical", "duckdb", what="reading clinical tables")
-    from ifonly.clinical.build import forget_finished, working_folder
+    from ifonly.clinical.build import forget_finished_build, working_folder
     from ifonly.study.clinical import build_options, build_with_pictures
     from ifonly.study.plan import ClinicalData
 
     who = (cohort or CohortName.SEPSIS3).value
     chosen = build_options(ClinicalData(source, who, steps, levels, **more), overwrite=force)
-    forget_finished(out, chosen)
+    forget_finished_build(out, chosen)
     require_free(folder=out, force=force)
     with _telling_what_is_kept(working_folder(out, chosen), out), progress_bars() as bars:
         made, card = build_with_pictures(source, out, chosen, progress=bars)

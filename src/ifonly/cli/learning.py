@@ -116,9 +116,9 @@ def fit(
     limits = None if lipschitz is None else options.limits(lipschitz)
     check_plot_name(plot)
     from ifonly.study.plan import MODELS, FitPlan
-    from ifonly.study.stages import forget_finished, recipes_journal, store_model
+    from ifonly.study.stages import forget_finished_fit, recipes_journal, store_model
 
-    forget_finished(out)
+    forget_finished_fit(out)
     require_free(plot, folder=out, force=force)
 
     if limits == (None,):

@@ -22,7 +22,7 @@ from ifonly.data.plain import json_text
 from ifonly.data.store import save_cohort, write_parquet
 from ifonly.data.tables import cohort_from_frame
 from ifonly.errors import StoreError
-from ifonly.files import atomic_folder, check_writable, require_absent, require_only, sha256_of
+from ifonly.files import atomic_folder, check_writable, none_is_younger, require_absent, require_only, sha256_of
 from ifonly.progress import Progress, silent
 from ifonly.version import __version__
 
@@ -110,11 +110,10 @@ def working_folder(out: str | Path, options: BuildOptions) -> Path:
     return options.work or target.parent / f".{target.name}-work"
 
 
-def forget_finished(out: Path, options: BuildOptions) -> None:
-    """Remove what a build had read that was killed once its cohort was stored; what one under way reads is younger."""
-    stored, work = out / "build.json", working_folder(out, options)
-    kept = [path for path in work.rglob("*") if path.is_file()] if options.work is None and stored.is_file() else []
-    if kept and all(path.stat().st_mtime_ns <= stored.stat().st_mtime_ns for path in kept):
+def forget_finished_build(out: Path, options: BuildOptions) -> None:
+    """Remove what a build had read that was killed once its cohort was stored."""
+    work = working_folder(out, options)
+    if options.work is None and none_is_younger(work.rglob("*"), out / "build.json"):
         shutil.rmtree(work, ignore_errors=True)
 
 

@@ -25,7 +25,7 @@ from ifonly.evidence.check.model_check import stored_check
 from ifonly.evidence.check.thresholds import load_thresholds
 from ifonly.evidence.recipe_journal import forget_recipes, training_beside
 from ifonly.evidence.recipes import fit_recipe
-from ifonly.files import atomic_folder, sha256_of
+from ifonly.files import atomic_folder, none_is_younger, sha256_of
 from ifonly.models import load_model, save_model
 from ifonly.models.base import TrainableModel
 from ifonly.models.checkpoint import CHECK, METADATA
@@ -154,11 +154,10 @@ def recipes_journal(out: Path) -> Path:
     return out.with_name(f"{out.name}.recipes")
 
 
-def forget_finished(out: Path) -> None:
-    """Remove what a fit had kept that was killed once its model was stored; what one under way keeps is younger."""
-    stored, journal = out / METADATA, recipes_journal(out)
-    kept = [path for path in (journal, training_beside(journal)) if path.is_file()]
-    if stored.is_file() and kept and all(path.stat().st_mtime_ns <= stored.stat().st_mtime_ns for path in kept):
+def forget_finished_fit(out: Path) -> None:
+    """Remove what a fit had kept that was killed once its model was stored."""
+    journal = recipes_journal(out)
+    if none_is_younger((journal, training_beside(journal)), out / METADATA):
         forget_recipes(journal)
 
 

@@ -88,6 +88,33 @@ def test_a_commit_is_shown_beside_the_tree(tree: Path) -> None:
     assert "Python code lines in the wheel 20" in [" ".join(line.split()) for line in alone.splitlines()]
 
 
+def test_the_table_of_a_page_is_replaced(tree: Path) -> None:
+    page = tree / "page.md"
+    page.write_text("# Title\n\n| old | now |\n| --- | ---: |\n| x | 1 |\n\nWords.\n", encoding="utf-8")
+    command = [sys.executable, str(ROOT / "tools" / "house.py"), str(tree), "--write", str(page)]
+    subprocess.run(command, capture_output=True, check=True)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Title\n\n|  | now |\n| --- | ---: |\n| Python code lines in the wheel | 18 |\n")
+    assert text.endswith(" |\n\nWords.\n")
+    assert "| x | 1 |" not in text
+    failed = subprocess.run([*command, "--against", "f" * 40], capture_output=True, text=True, check=False)
+    assert failed.returncode
+    assert "the page stays as it is" in failed.stderr
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_the_page_is_not_far_from_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a tenth, so that ordinary changes leave it true enough; then `make house ARGS="--write docs/house.md"`."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import house as script
+
+    rows = [line.strip("| \n").split(" | ") for line in (ROOT / "docs" / "house.md").read_text("utf-8").splitlines()]
+    shown = {row[0]: row[-1] for row in rows if len(row) > 1}
+    found = dict(script.figures(script.measure(ROOT)))
+    for row in ("Python code lines in the wheel", "Python files", "functions", "JavaScript lines"):
+        assert int(shown[row]) == pytest.approx(int(found[row]), rel=0.1), row
+
+
 def test_names_have_one_owner_and_options_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "tools")
     import house as script

@@ -1,10 +1,11 @@
 """Measure the source tree: size per room, functions, options, names with several owners, modules with one importer.
 
-    python tools/house.py [TREE] [--against REV]
+    python tools/house.py [TREE] [--against REV ...] [--write PAGE]
 
 TREE is the root of a checkout (default: this one). With --against, the commit REV is exported with `git archive` to a
-temporary folder, measured too, and shown beside it. Only the standard library is used; the options of the command line
-are counted by asking its typer app in a subprocess, and left out where that cannot be imported.
+temporary folder, measured too, and shown beside it. With --write the figures replace the table of a page, but for the
+options of single commands. Only the standard library is used; the options of the command line are counted by asking its
+typer app in a subprocess, and left out where that cannot be imported.
 
 Definitions:
 
@@ -29,6 +30,7 @@ import ast
 import io
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -44,6 +46,7 @@ PACKAGE = "ifonly"
 PYTHON = {".py", ".pyi"}
 OTHERS = {".js": "JavaScript", ".css": "CSS", ".html": "HTML", ".sql": "SQL", ".yaml": "YAML", ".json": "JSON"}
 UNKNOWN = "-"
+NOW = "now"
 UNCOUNTED_NAMES = {"main"}
 UNCOUNTED_MODULES = {"__init__", "__main__", "base"}
 
@@ -315,6 +318,23 @@ def table(houses: Mapping[str, House]) -> Iterator[str]:
         yield f"{row:<{width}}" + "".join(f"{column.get(row, UNKNOWN):>16}" for column in columns.values())
 
 
+def markdown(houses: Mapping[str, House]) -> str:
+    """The same as a table of a page, without options of single commands."""
+    columns = {name: dict(figures(house)) for name, house in houses.items()}
+    rows = [row for row in merged([list(column) for column in columns.values()]) if f"  {PACKAGE} " not in row]
+    lines = [["", *columns], ["---", *["---:"] * len(columns)]]
+    lines += [[row.strip(), *(column.get(row, UNKNOWN) for column in columns.values())] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def with_table(page: str, written: str) -> str:
+    """A page with its only table replaced."""
+    found = re.findall(r"(?m)(?:^\|.*\n)+", page)
+    if len(found) != 1:
+        raise SystemExit(f"the page has {len(found)} tables; expected one.")
+    return page.replace(found[0], written + "\n")
+
+
 def merged(lists: list[list[str]]) -> list[str]:
     """All entries in order: those of a later list stand behind the entry that they follow there."""
     rows = list(lists[0])
@@ -333,15 +353,27 @@ def main() -> None:
     """Print the table and the names behind it."""
     parser = argparse.ArgumentParser(description="Measure the source tree.")
     parser.add_argument("tree", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--against", metavar="REV", help="a commit to compare with; ignored where it is not available")
+    parser.add_argument(
+        "--against",
+        metavar="REV",
+        action="append",
+        default=[],
+        help="a commit to compare with; left out where it is not available",
+    )
+    parser.add_argument("--write", metavar="PAGE", type=Path, help="a page whose table is replaced")
     asked = parser.parse_args()
     houses = {}
-    if asked.against and has_revision(asked.tree, asked.against):
-        houses[asked.against] = measure_revision(asked.tree, asked.against)
-    elif asked.against:
-        print(f"{asked.against} is not available here; the tree is shown alone.\n")
-    houses["tree"] = measure(asked.tree)
-    print("\n".join([*table(houses), *details(houses["tree"])]))
+    for revision in asked.against:
+        if has_revision(asked.tree, revision):
+            houses[revision] = measure_revision(asked.tree, revision)
+        elif asked.write:
+            raise SystemExit(f"{revision} is not available here; the page stays as it is.")
+        else:
+            print(f"{revision} is not available here; it is left out.\n")
+    houses[NOW] = measure(asked.tree)
+    if asked.write:
+        asked.write.write_text(with_table(asked.write.read_text("utf-8"), markdown(houses)), "utf-8")
+    print("\n".join([*table(houses), *details(houses[NOW])]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ MOST_DIGITS = 400
 """Of a whole number; any float64 has fewer."""
 MOST_ENTRIES = 3_000_000
 """Of a JSON text, empty lists and mappings among them: each takes many times its letters in memory."""
+MOST_PARTS = 500_000
+"""Keys, lists and mappings among them, which take more time and memory than numbers do."""
 MOST_BYTES_OF_YAML = 2**20
 """YAML is read slowly; what is larger can be written as JSON."""
 
@@ -25,6 +27,10 @@ def parse_json(text: str, *, once: bool = False) -> Any:
     """The value in a JSON text; a `ValueError` says what is wrong with it. With `once`, no key may occur twice."""
     if sum(map(text.count, ",[{")) > MOST_ENTRIES:
         raise UnfitError(f"more than {MOST_ENTRIES:,} entries of JSON are not read; split them over several files")
+    if sum(map(text.count, ":[{")) > MOST_PARTS:
+        raise UnfitError(
+            f"more than {MOST_PARTS:,} keys, lists and mappings of JSON are not read; no file of ifonly has as many"
+        )
     try:
         content = json.loads(text, object_pairs_hook=_checked_pairs if once else None, parse_int=_whole)
     except RecursionError:

@@ -4,6 +4,7 @@ Errors name the place of the entry that is wrong. What a document of another for
 """
 
 import difflib
+import heapq
 import json
 import math
 from collections import Counter
@@ -179,7 +180,7 @@ def check_keys(where: str, content: Any, *, required: set[str], optional: set[st
     missing, unknown = required - set(content), set(content) - required - optional
     if not missing and not unknown:
         return
-    strange, known = sorted(map(str, unknown))[:10], sorted(required | optional)
+    strange, known = heapq.nsmallest(10, map(str, unknown)), sorted(required | optional)
     named, meant = _quoted(strange), did_you_mean(strange[0], known) if strange else ""
     if missing:  # often it is there, misspelt
         also = f" Unknown: {named}.{meant}" if strange else ""

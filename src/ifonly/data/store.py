@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from ifonly.data.cohort import Cohort
 from ifonly.data.columns import TableColumns
 from ifonly.data.joins import join_tables
 from ifonly.data.labels import refuse_switches, require_features
+from ifonly.data.parquet import parse_parquet
 from ifonly.data.parsing import yaml_text
 from ifonly.data.plain import check_version, json_text, read_document, read_mapping, repeated
 from ifonly.data.schema import Schema
@@ -43,12 +43,6 @@ TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".parquet")
 TABLE_NAME, METADATA_NAME = "episodes.parquet", "metadata.json"
 UNIT_TO_FILL_IN = "?"
 """Stands in a drafted schema for a unit that cannot be guessed."""
-
-MOST_CELLS, MOST_CELLS_PER_BYTE = 10_000_000, 100
-"""A Parquet file with more of both holds a few values over and over, and unfolds to gigabytes."""
-
-# A damaged Parquet file can make polars panic, which is no subclass of its other errors.
-_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def save_cohort(
@@ -250,23 +244,6 @@ def _stored_frame(source: Path, expected: Mapping[str, Any]) -> pl.DataFrame:
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise StoreError(f"{source}: does not match its checksum: altered. Get a fresh copy of the folder.")
     return parse_parquet(source, data)
-
-
-def parse_parquet(source: Path, data: bytes) -> pl.DataFrame:
-    """The table that is the content of a Parquet file; refused where it would fill the memory out of a small file."""
-    try:
-        cells = pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item() * len(
-            pl.read_parquet_schema(io.BytesIO(data))
-        )
-        if cells > MOST_CELLS and cells > MOST_CELLS_PER_BYTE * len(data):
-            raise StoreError(
-                f"{source}: {cells:,} cells in a file of {len(data):,} bytes are no recorded data, and are not read."
-            )
-        return pl.read_parquet(io.BytesIO(data))
-    except _UNREADABLE:
-        raise StoreError(
-            f"{source}: is not a complete Parquet file; it is cut off, damaged or of another kind."
-        ) from None
 
 
 def _schema_path(path: str | Path) -> Path:

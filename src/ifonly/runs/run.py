@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from ifonly.data.parquet import parse_parquet
 from ifonly.data.schema import Schema
-from ifonly.data.store import parse_parquet
 from ifonly.errors import InputError, StoreError
 from ifonly.files import require_ordinary, sha256_of
 from ifonly.markup import html_table

@@ -1,5 +1,6 @@
 """Goals as people state them: query files, their words, and which steps count."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,26 @@ def test_doses_cost_what_they_say() -> None:
     categories = Schema(SCHEMA.features, ActionSpace.categories(["wait", "treat"]))
     with pytest.raises(InputError, match="these actions have none; use costs of actions"):
         DoseCost({"fluids": 0.01}).bind(categories, Scaler.identity(categories))
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        DoseCost({"fluids": 1e308}),
+        Goal(minus("SOFA"), weight=1e308, step_weights=(0, 0, 2)),
+        Goal(Goal(minus("SOFA"), weight=1e200), weight=1e200),
+        Linear({"SOFA": -1e308}),
+        Linear({"SOFA": 1.0, "MAP": 1e308}, constant=1e308),
+    ],
+    ids=["doses", "steps", "goals of goals", "scales", "offsets"],
+)
+def test_numbers_that_overflow_together_are_refused(reward) -> None:
+    """Without a warning of NumPy's, which tests take for an error."""
+    scaler = Scaler.identity(SCHEMA)
+    ten = np.full(2, 10.0)
+    scaler = replace(scaler, states=replace(scaler.states, scale=ten, offset=ten))
+    with pytest.raises(InputError, match="beyond the largest number"):
+        reward.bind(SCHEMA, scaler).over(3)
 
 
 def test_constants_scale_with_the_steps() -> None:

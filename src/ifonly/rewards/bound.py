@@ -86,6 +86,10 @@ class Forms:
     constants: Tensor  # [J]
     decoder: Decoder
 
+    def __post_init__(self) -> None:
+        sizes = self.weights * torch.where(self.decoder.curved, self.decoder.width, self.decoder.scale)
+        require_finite(torch.cat([sizes, self._scaled[1].unsqueeze(1)], 1), "weights, times what features vary by")
+
     @cached_property
     def _scaled(self) -> tuple[Tensor, Tensor]:
         """Weights [J, D] and constants [J] of what is linear in scaled coordinates."""
@@ -328,8 +332,10 @@ class BoundGoals(BoundReward):
         self._step_weights: Tensor | None = None
         if horizon is not None:
             every = np.ones(horizon)
-            weights = [math.prod((one.weights(horizon) for one in own), start=every) for _, own in goals]
+            with np.errstate(over="ignore"):
+                weights = [math.prod((one.weights(horizon) for one in own), start=every) for _, own in goals]
             self._step_weights = as_float64(np.stack(weights), decoder.scale.device)
+            require_finite(self._step_weights, "weights of goals, times those of their steps")
             self.lipschitz = self._total(*(part.lipschitz for part in self.parts), trailing=1)
 
     @property
@@ -387,6 +393,12 @@ def goals_of(reward: BoundReward) -> list[tuple[BoundReward, tuple[Schedule, ...
 def weighted(weights: Tensor, values: Tensor) -> Tensor:
     """Values times weights; nothing where a step does not count, whatever the value."""
     return torch.where(weights == 0, 0.0, weights * values)
+
+
+def require_finite(numbers: Tensor, what: str) -> None:
+    """Refuse products of numbers that are reasonable one by one, and beyond any number together."""
+    if not bool(numbers.isfinite().all()):
+        raise InputError(f"reward: {what}, are beyond the largest number there is; write smaller ones.")
 
 
 def as_float64(values: np.ndarray[Any, np.dtype[np.float64]], device: torch.device | str) -> Tensor:

@@ -15,7 +15,16 @@ from ifonly.data.plain import as_number, as_numbers, did_you_mean
 from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
-from ifonly.rewards.bound import BoundGoals, BoundHinges, BoundReward, BoundTable, Schedule, goals_of
+from ifonly.rewards.bound import (
+    BoundGoals,
+    BoundHinges,
+    BoundReward,
+    BoundTable,
+    Schedule,
+    as_float64,
+    goals_of,
+    require_finite,
+)
 from ifonly.rewards.decoding import Decoder
 from ifonly.rewards.parts import Hinge, PiecewiseLinear, Reward, Shown, check_finite
 
@@ -204,7 +213,9 @@ class DoseCost(Reward):
                 known = f"dose axes are {names}" if names else "these actions have none; use costs of actions"
                 raise InputError(f"goal: no dose axis {name!r}; {known}.{did_you_mean(name, names)}")
         weights = np.array([self.costs.get(name, 0.0) for name in names] or [0.0] * schema.actions.width)
-        table = torch.as_tensor(-(np.array(schema.actions.vectors) @ weights), dtype=torch.float64, device=device)
+        with np.errstate(over="ignore", invalid="ignore"):
+            table = as_float64(-(np.array(schema.actions.vectors) @ weights), device)
+        require_finite(table, "costs of doses, times the doses")
         return BoundTable(table, Decoder.of(scaler.states, device))
 
     def to_dict(self) -> dict[str, Any]:

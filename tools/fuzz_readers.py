@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -266,10 +267,11 @@ def changed_csv(draw: random.Random, data: bytes) -> bytes:
 
 
 def changed_parquet(draw: random.Random, data: bytes) -> bytes:
-    """A column of another kind, without some values, under another name, or not at all; rows gone or doubled."""
+    """A column of another kind, of long texts or lists, without some values, under another name, or not at all; rows
+    gone or doubled."""
     frame = pl.read_parquet(io.BytesIO(data))
     name = draw.choice(frame.columns)
-    match draw.randrange(7):
+    match draw.randrange(9):
         case 0:
             frame = frame.drop(name)
         case 1:
@@ -282,6 +284,13 @@ def changed_parquet(draw: random.Random, data: bytes) -> bytes:
             frame = pl.concat([frame, frame[: draw.randrange(3)]])
         case 5:
             frame = frame[: draw.randrange(frame.height + 1)]
+        case 6:
+            frame = pl.concat([frame] * draw.choice((1, 30)))[:100]
+            long = pl.Series(name, ["x" * draw.choice((300, 30_000, 3_000_000))])
+            frame = frame.with_columns(long.new_from_index(0, frame.height))
+        case 7:
+            long = pl.Series([0.0]).new_from_index(0, draw.choice((30, 3_000, 3_000_000))).implode()
+            frame = frame[:4].with_columns(long.new_from_index(0, min(4, frame.height)).alias(name))
         case _:
             value = draw.choice([value for value in VALUES if not isinstance(value, list | dict)])
             value = float(value) if isinstance(value, int) and abs(value) > 2**62 else value
@@ -437,6 +446,7 @@ def main() -> int:
     ready = prepare(kept / "ready")
     shutil.copytree(ready, kept / "now")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    warnings.simplefilter("error", RuntimeWarning)  # of numbers that nobody has checked
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + 2 * MOST_MEMORY, hard))
     for seed in range(options.seed, options.seed + options.count):

@@ -240,12 +240,23 @@ def _is_number(text):
     return True
 
 
+def _with_share(frame):
+    """With a fraction, which is modelled on a bounded scale."""
+    return frame.with_columns(share=np.random.default_rng(0).uniform(0, 1, frame.height).round(3))
+
+
 SECRET = 91357.0
 PROBLEMS = {
     "missing": (lambda f: change(f, "heat", 7, None), "heat", 1, True),
     "no number": (lambda f: change(f.cast({"heat": pl.String}), "heat", 7, "warm91357"), "heat", 1, True),
     "not finite": (lambda f: change(f, "heat", 7, float("inf")), "heat", 1, True),
     "out of range": (lambda f: change(f, "heat", 7, SECRET), "heat", 1, False),
+    "impossible": (
+        lambda f: change(change(_with_share(f), "share", 7, -91357.0), "share", 9, -91357.0),
+        "share",
+        2,
+        True,
+    ),
     "duplicate rows": (lambda f: pl.concat([f[:3], f[2:]]), None, 1, True),
     "doubled steps": (lambda f: change(f, "hour", 7, 8), "hour", 1, True),
     "gaps in steps": (lambda f: pl.concat([f[:2], f[3:]]), "hour", 1, True),
@@ -440,6 +451,20 @@ def test_codes_for_missing_values_do_not_widen_what_is_plausible(tmp_path, code,
     (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
     with pytest.warns(PlausibilityWarning, match="heat"):
         read_table(tmp_path / "log.csv", tmp_path / "schema.yaml")
+
+
+def test_codes_that_no_logarithm_takes_are_to_be_solved(tmp_path):
+    """Placed by their first row, and no mere warning, since import refuses them."""
+    amounts = np.random.default_rng(0).lognormal(0, 1, LOG.height).round(3)
+    amounts[[5, 9]] = -999.0
+    frame = LOG.with_columns(amount=amounts)
+    draft = guess_schema(frame, HINTS)
+    assert features(draft)["amount"].scaling == "log"
+    (told,) = [problem for problem in draft.problems if problem.column == "amount"]
+    assert (told.kind, told.count, told.refused) == ("impossible", 2, True) and "the first in row 6" in told.text
+    frame.write_csv(tmp_path / "log.csv")
+    (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
+    assert _refuses(tmp_path)
 
 
 def test_values_that_recur_are_no_codes_for_missing_ones():

@@ -204,13 +204,27 @@ def _in_cells(kind: str, reading: Reading, cells: pl.Series, what: str) -> Table
 
 
 def _out_of_range(feature: Feature, reading: Reading) -> Iterator[TableProblem]:
+    """Values that the feature's scale cannot take, which `ifonly import` refuses, and others far away."""
     assert feature.plausible is not None, "every guessed feature has a range"
-    low, high = feature.plausible
-    count = int(((reading.values < low) | (reading.values > high)).sum())
-    if count:
+    (low, high), (least, most) = feature.plausible, feature.possible
+    numbers = reading.numbers
+    impossible = ((numbers < least) | (numbers > most)).fill_null(False)
+    if feature.scaling == "log":
+        impossible |= (numbers + feature.log_offset <= 0).fill_null(False)
+    if impossible.any():
+        ends = (
+            f"outside {least:g} to {most:g}, where its bounded scale ends"
+            if feature.hard_range
+            else "without logarithm"
+        )
+        what = f"a value {ends}; correct it or drop the episodes, or write another scaling."
+        yield _in_cells("impossible", reading, impossible, what)
+    far = ((numbers < low) | (numbers > high)).fill_null(False) & ~impossible
+    if count := int(far.sum()):
+        first = int(far.arg_true()[0]) + 1
         text = (
-            f"{_count(count, 'value')} far away from the others, outside {low:g} to {high:g}; mistakes, codes for "
-            "missing values, or is the range to be wider?"
+            f"{_count(count, 'value')} far away from the others, outside {low:g} to {high:g} (the first in row "
+            f"{first:,}); mistakes, codes for missing values, or is the range to be wider?"
         )
         yield TableProblem("out of range", feature.name, count, text, False)
 

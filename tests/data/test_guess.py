@@ -81,6 +81,39 @@ def test_ids_and_steps_are_found_by_values_alone(seed):
     assert (draft.columns.episode, draft.columns.step) == ("q1", "q2")
 
 
+@pytest.mark.parametrize("name", ["season", "when", "lot"])
+def test_what_parts_a_subjects_rows_into_whole_runs_is_their_episode(name):
+    """A field's seasons are no episode with gaps between them, though nothing in the name says so."""
+    part, week = np.repeat(np.arange(40), 6), np.tile(np.arange(6), 40)
+    frame = pl.DataFrame(
+        {
+            "field": [f"f{index % 10}" for index in part],
+            name: [f"s{index}" for index in part],
+            "date": pl.datetime_range(pl.datetime(2031, 1, 1), pl.datetime(2039, 1, 1), "1w", eager=True).gather(
+                part // 10 * 52 + week
+            ),
+            "dose": np.random.default_rng(0).integers(0, 3, 240),
+            "soil": np.random.default_rng(1).normal(size=240),
+        }
+    )
+    draft = guess_schema(frame)
+    assert (draft.columns.episode, draft.columns.step, draft.columns.subject) == (name, "date", "field")
+    assert not draft.problems
+    alone = guess_schema(frame.drop(name))
+    assert alone.columns.episode == "field"
+    assert any(problem.kind == "gaps in steps" for problem in alone.problems)
+
+
+def test_ids_are_no_steps():
+    """Of a table of single rows, whose ids of episodes happen to be equally far apart within subjects."""
+    count = np.arange(60)
+    frame = pl.DataFrame(
+        {"patient_id": count % 30 + 1, "admission_id": count + 500, "dose": count**2 % 7, "heat": np.sin(count)}
+    )
+    with pytest.raises(InputError, match="no two columns look like"):
+        guess_schema(frame.sort("patient_id", "admission_id"))
+
+
 def test_what_is_named_is_not_guessed():
     frame = LOG.with_columns(episode=pl.col("run").str.slice(1).cast(pl.Int64), other=pl.col("machine"))
     named = guess_schema(frame, Hints(episode="run", step="hour", subject="other", actions=("grease",)))
@@ -461,7 +494,8 @@ def test_codes_that_no_logarithm_takes_are_to_be_solved(tmp_path):
     draft = guess_schema(frame, HINTS)
     assert features(draft)["amount"].scaling == "log"
     (told,) = [problem for problem in draft.problems if problem.column == "amount"]
-    assert (told.kind, told.count, told.refused) == ("impossible", 2, True) and "the first in row 6" in told.text
+    assert (told.kind, told.count, told.refused) == ("impossible", 2, True)
+    assert "the first in row 6" in told.text
     frame.write_csv(tmp_path / "log.csv")
     (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
     assert _refuses(tmp_path)

@@ -220,7 +220,19 @@ def _episode_and_step(readings: Mapping[str, Reading], hints: Hints, taken: set[
             "step, and steps count 0, 1, 2, ... within each episode, or are hours or times at equal distances; where "
             "one long log has no episodes, add a column that cuts it into some, such as the day."
         )
-    return best
+    return best if hints.episode else (_without_gaps(readings[best[0]], readings[best[1]], episodes), best[1])
+
+
+def _without_gaps(found: Reading, step: Reading, others: Iterable[Reading]) -> str:
+    """The column of episodes; where those found are subjects, and have gaps, one that parts them into whole ones.
+
+    Fields have seasons, and machines runs: their rows stand together, and what lies between is no missing step.
+    """
+    if not names_subjects(found.name) or Steps.of(found.texts, step).regularity == 1:
+        return found.name
+    finer = (one for one in others if one.name not in (found.name, step.name))
+    parts = (one for one in finer if is_constant_within(found.texts, one.texts))
+    return next((one.name for one in parts if Steps.of(one.texts, step).regularity == 1), found.name)
 
 
 def _may_be_episode(reading: Reading) -> bool:
@@ -234,8 +246,14 @@ def _may_be_episode(reading: Reading) -> bool:
 
 
 def _may_be_step(reading: Reading) -> bool:
-    kind = reading.is_numeric or reading.is_date
+    kind = reading.is_date or (reading.is_numeric and not _names_ids(reading))
     return kind and reading.numbers.null_count() <= FEW_WRONG * len(reading.texts) and reading.distinct >= 2
+
+
+def _names_ids(reading: Reading) -> bool:
+    """Whether a column's name says that it holds ids of episodes or subjects, and nothing of steps."""
+    named = _rank(reading.name, EPISODE_NAMES) or _rank(reading.name, SUBJECT_NAMES)
+    return named > 0 and not _rank(reading.name, STEP_NAMES)
 
 
 def _score(episode: Reading, step: Reading, hints: Hints) -> float:

@@ -114,6 +114,29 @@ def test_ids_are_no_steps():
         guess_schema(frame.sort("patient_id", "admission_id"))
 
 
+@pytest.mark.parametrize(("name", "codes"), [("action", True), ("Action_id", True), ("dose", False)])
+def test_numbers_that_count_many_actions_are_codes(tmp_path, name, codes):
+    """In bins it would be lost which action was taken; a dose may well be 0, 1, 2, ..."""
+    numbers = np.arange(LOG.height) * 7 % 25
+    frame = as_csv(LOG.drop(DOSES).with_columns(pl.Series(name, numbers)), tmp_path)
+    draft = guess_schema(frame)
+    assert (len(draft.schema.actions), bool(draft.columns.doses)) == ((25, False) if codes else (4, True))
+    (tmp_path / "schema.yaml").write_text(filled_in(draft_text(draft, "log.csv")))
+    actions = np.concatenate([one.actions for one in read_table(tmp_path / "log.csv", tmp_path / "schema.yaml")])
+    assert (actions == numbers).all() == codes
+
+
+def test_a_column_that_speaks_of_an_action_and_is_none_is_told():
+    frame = LOG.with_columns(
+        action=pl.when(pl.col("heat") > pl.col("heat").mean()).then(pl.lit("a")).otherwise(pl.lit("b"))
+    )
+    draft = guess_schema(frame)
+    assert draft.columns.action == "action"
+    (why,) = [guess.kind_reason for guess in draft.features if guess.feature.name == "coolant dose"]
+    assert "its name speaks of an action" in why
+    assert "--column action=NAME" in why
+
+
 def test_what_is_named_is_not_guessed():
     frame = LOG.with_columns(episode=pl.col("run").str.slice(1).cast(pl.Int64), other=pl.col("machine"))
     named = guess_schema(frame, Hints(episode="run", step="hour", subject="other", actions=("grease",)))

@@ -12,7 +12,7 @@ from ifonly.data.columns import DoseColumn
 from ifonly.data.doses import plausible_doses
 from ifonly.data.drafts.guesses import guess_unit, has_signs
 from ifonly.data.drafts.readings import Reading
-from ifonly.data.drafts.roles import SHARE_OF_ZEROS, without_slips
+from ifonly.data.drafts.roles import SHARE_OF_ZEROS, without_slips, words
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.plain import repeated
 from ifonly.data.schema import ActionSpace, Axis
@@ -23,6 +23,10 @@ MOST_LABELS = 50
 
 MOST_LEVELS = 8
 """Up to so many different doses are levels as they are; more are binned."""
+
+
+CODED = {"action", "treatment", "decision", "intervention", "id", "code", "number", "index"}
+"""Names of these words alone are of numbers that count actions, where they do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +58,35 @@ def guess_actions(readings: Sequence[Reading]) -> ActionGuess:
     if labels and len(readings) > 1:
         raise InputError(
             f"table: column(s) {labels} hold text, so they cannot be doses beside others; join them to one column of "
-            "labels, or give numbers."
+            "labels, or give numbers, such as 0 and 1 for two words."
         )
+    if len(readings) == 1 and _are_codes(readings[0]):
+        return _codes(readings[0])
     return _categories(readings[0]) if labels else _doses(readings)
+
+
+def _are_codes(reading: Reading) -> bool:
+    """Whether the name speaks of actions, not of doses, and its numbers count them: 0, 1, 2, ..., all there.
+
+    A few numbers may be levels as well as codes; bins of many would throw away which action was taken.
+    """
+    if not reading.is_numeric or not reading.is_whole or not set(words(reading.name)) <= CODED:
+        return False
+    return MOST_LEVELS < reading.distinct <= MOST_LABELS and (reading.values.min(), reading.values.max()) == (
+        0,
+        reading.distinct - 1,
+    )
+
+
+def _codes(reading: Reading) -> ActionGuess:
+    count = reading.distinct
+    return ActionGuess(
+        space=ActionSpace.categories([f"action {code}" for code in range(count)]),
+        column=reading.name,
+        doses=(),
+        reasons={reading.name: f"codes 0 to {count - 1}, without an order; if they are doses, name it a dose"},
+        counts=np.bincount(reading.values.astype(np.int64), minlength=count),
+    )
 
 
 def _categories(reading: Reading) -> ActionGuess:
@@ -116,6 +146,7 @@ def _axis(reading: Reading) -> tuple[Axis, DoseColumn, str]:
     edges = _edges(values[values > 0] if has_zero else values, zero=has_zero)
     levels = _medians(values, edges)
     why = f"{'zero, and ' if has_zero else ''}the medians of the quarters of the {'other ' if has_zero else ''}doses"
+    why += "; if they are mere codes, make them labels" if not set(words(name)) - CODED else ""
     axis = Axis(name, unit, levels)
     low, high = (float(f"{end:.3g}") for end in plausible_doses(axis))
     plausible = (low, high) if math.isfinite(low) and math.isfinite(high) else None

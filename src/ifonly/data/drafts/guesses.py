@@ -229,6 +229,13 @@ def _without_codes(reading: Reading) -> Reading:
 
 
 def _kind(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind, str]:
+    kind, why = _kind_by_values(reading, episodes, steps)
+    if kind != "static" and set(words(reading.name)) & set(ACTION_WORDS):
+        return kind, "its name speaks of an action; check: if it is one, name it too, --column action=NAME"
+    return kind, why
+
+
+def _kind_by_values(reading: Reading, episodes: pl.Series, steps: pl.Series) -> tuple[Kind, str]:
     if is_constant_within(reading.numbers, episodes):
         return "static", "one value per episode; check that it is known from the start, and no outcome"
     # Only where steps recur does it mean anything that values do.

@@ -1,9 +1,12 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from ifonly.cli.drawing import progress_bars
+from ifonly.cli import drawing
+from ifonly.cli.drawing import progress_bars, study_progress
 from ifonly.progress import Tick
+from ifonly.study import StudyTick
 
 
 def drawn(*ticks: Tick, terminal: bool = True, about: str | None = None, width: int = 160) -> str:
@@ -44,3 +47,20 @@ def test_the_bar_stays_on_a_narrow_terminal() -> None:
     assert text.count("━") >= 16
     assert "123456/?" in text
     assert "gap 0.5" in text
+
+
+def test_a_study_without_a_terminal_says_which_stage_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of hours of work is not empty until the end, and not a line for each of its reports."""
+    file = io.StringIO()
+    with study_progress(Console(file=file, force_terminal=False, width=160)) as watch:
+        watch(StudyTick("fit", 4, 9, None, 0.0, None))
+        for done in range(50):
+            watch(StudyTick("fit", 4, 9, Tick("fit", done, 50), 0.1, 60.0))
+        monkeypatch.setattr(drawing, "LINES_APART", 0.0)
+        watch(StudyTick("fit", 4, 9, Tick("fit", 50, 50), 0.4, 754.0))
+        watch(StudyTick("check", 5, 9, None, 0.5, 60.0))
+    assert file.getvalue().splitlines() == [
+        "fit: stage 4 of 9",
+        "fit: stage 4 of 9, 50 of 50, 0:12:34 left",
+        "check: stage 5 of 9, 0:01:00 left",
+    ]

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ifonly.study import StudyTick
 
 
+LINES_APART = 300.0
+"""Seconds between lines about the same stage of a study, in a log."""
+
+
 def stage_words(stage: str) -> str:
     """The words for a stage that the library reports; a stage without any is shown as it is."""
     return say(f"progress.{stage}") if f"progress.{stage}" in catalogue() else stage
@@ -164,9 +168,31 @@ def progress_bars(console: Console | None = None) -> Iterator[Bars]:
         yield Bars(progress)
 
 
+class _StageLines:
+    """How far a study is, as lines of a log."""
+
+    def __init__(self, place: Console) -> None:
+        self._place, self._stage, self._written = place, "", 0.0
+
+    def __call__(self, now: StudyTick) -> None:
+        if now.stage == self._stage and time.monotonic() - self._written < LINES_APART:
+            return
+        begins, self._stage, self._written = now.stage != self._stage, now.stage, time.monotonic()
+        done = "" if begins or now.tick is None or not now.tick.total else f", {now.tick.done} of {now.tick.total}"
+        left = "" if now.seconds_left is None else f", {show_duration(now.seconds_left)} left"
+        line = f"{now.stage}: stage {now.number} of {now.of}{done}{left}"
+        self._place.print(line, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def study_progress(console: Console | None = None) -> Iterator[Callable[[StudyTick], None]]:
-    """One view of a study: the current stage, its progress, and the time left for the whole."""
+    """One view of a study: the current stage, its progress, and the time left for the whole; elsewhere than on a
+    terminal a line for each stage that begins, and from time to time, since a study may take hours.
+    """
+    place = console or notes()
+    if not place.is_terminal:
+        yield _StageLines(place)
+        return
     with _drawn(console, TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True))) as progress:
         whole = progress.add_task("Study", total=1.0, pace="", figures="")
         part = progress.add_task("", total=None, pace="", figures="")

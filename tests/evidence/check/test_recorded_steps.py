@@ -117,9 +117,9 @@ def test_a_right_model_passes_and_wrong_ones_do_not(cohort: Cohort) -> None:
 def test_the_check_says_which_values_are_recorded_in_steps(cohort: Cohort) -> None:
     check = check_model(model(), cohort)
     assert {item.name: item.step for item in check.figures.features} == {"pressure": STEP, "lactate": None}
-    assert "recorded in steps, and compared as such: pressure in 0.5 mmHg" in str(check)
+    assert "values often repeat exactly, so they are compared in steps: pressure in 0.5 mmHg" in str(check)
     assert ModelCheck.from_dict(check.to_dict()) == check
-    assert "recorded in steps" not in str(check_model(worlds.model(), worlds.record(60, seed=3)))
+    assert "compared in steps" not in str(check_model(worlds.model(), worlds.record(60, seed=3)))
 
 
 def test_courses_are_compared_with_cells(sample: NoiseSample) -> None:

@@ -126,6 +126,16 @@ def test_numbers_that_count_many_actions_are_codes(tmp_path, name, codes):
     assert (actions == numbers).all() == codes
 
 
+def test_a_dose_is_not_told_with_its_unit_twice():
+    """Headings such as "water (L)" give the unit, which every dose is shown with; where names would clash they stay."""
+    frame = LOG.rename({"coolant dose": "coolant dose (mL)", "grease": "grease [g]"})
+    space = guess_schema(frame, Hints(actions=("coolant dose (mL)", "grease [g]"))).schema.actions
+    assert [(axis.name, axis.unit) for axis in space.axes] == [("coolant dose", "mL"), ("grease [g]", "")]
+    clash = LOG.rename({"coolant dose": "dose (mL)"}).with_columns((2 * pl.col("dose (mL)")).alias("dose (g)"))
+    space = guess_schema(clash, Hints(actions=("dose (mL)", "dose (g)"))).schema.actions
+    assert [axis.name for axis in space.axes] == ["dose (mL)", "dose (g)"]
+
+
 def test_a_column_that_speaks_of_an_action_and_is_none_is_told():
     frame = LOG.with_columns(
         action=pl.when(pl.col("heat") > pl.col("heat").mean()).then(pl.lit("a")).otherwise(pl.lit("b"))

@@ -251,3 +251,17 @@ def test_only_indicators_are_categorical():
 def test_a_schema_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         small_schema().step_length = 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "label"),
+    [
+        ("heat", "C", "heat (C)"),
+        ("cost (EUR)", "EUR", "cost (EUR)"),
+        ("soil water [vol %]", "vol %", "soil water [vol %]"),
+        ("cost (EUR)", "kEUR", "cost (EUR) (kEUR)"),
+        ("share", "", "share"),
+    ],
+)
+def test_a_label_has_the_unit_once(name, unit, label):
+    assert Feature(name, "dynamic", unit=unit).label == label

@@ -109,8 +109,13 @@ log_offset=0.0, margin=None)
 
     @property
     def label(self) -> str:
-        """The name with its unit, as shown to people."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
+        """The name with its unit, as shown to people; once, where the name ends with it already."""
+        return f"{self.name} ({self.unit})" if self.unit and not _ends_with_unit(self.name, self.unit) else self.name
+
+
+def _ends_with_unit(name: str, unit: str) -> bool:
+    """Whether a name has its unit in brackets, as headings of tables do."""
+    return name.endswith((f"({unit})", f"[{unit}]"))
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,10 @@ def _categories(reading: Reading) -> ActionGuess:
 
 
 def _doses(readings: Sequence[Reading]) -> ActionGuess:
-    guesses = [_axis(reading) for reading in readings]
+    names = [_without_unit(reading) for reading in readings]
+    if not all(names) or repeated(names):
+        names = [reading.name for reading in readings]
+    guesses = [_axis(reading, name) for reading, name in zip(readings, names, strict=True)]
     space = ActionSpace.product(*(axis for axis, _, _ in guesses))
     numbers = np.stack([reading.numbers.to_numpy() for reading in readings], axis=1)
     usable = np.isfinite(numbers).all(axis=1)
@@ -134,8 +137,15 @@ def _doses(readings: Sequence[Reading]) -> ActionGuess:
     )
 
 
-def _axis(reading: Reading) -> tuple[Axis, DoseColumn, str]:
-    values, name, (unit, _) = without_slips(reading.values), reading.name, guess_unit(reading)
+def _without_unit(reading: Reading) -> str:
+    """The name without the unit in brackets, where that becomes the unit."""
+    unit, _ = guess_unit(reading)
+    return reading.name.removesuffix(f"({unit})").removesuffix(f"[{unit}]").rstrip()
+
+
+def _axis(reading: Reading, name: str) -> tuple[Axis, DoseColumn, str]:
+    """The axis of a column of doses, under a name without the unit in brackets, since doses are told with theirs."""
+    values, (unit, _) = without_slips(reading.values), guess_unit(reading)
     slips = reading.values.size - values.size
     note = f"; {slips:,} negative dose{'' if slips == 1 else 's'}, taken for mistakes" if slips else ""
     distinct = np.unique(values)

@@ -188,7 +188,9 @@ def _without_id(reading: Reading) -> Iterator[TableProblem]:
 
 def _of_cells(reading: Reading) -> Iterator[TableProblem]:
     if not reading.is_complete:
-        yield _in_cells("missing", reading, reading.missing, "no value; fill it in, or end the episodes before or drop them.")
+        yield _in_cells(
+            "missing", reading, reading.missing, "no value; fill it in, or end the episodes before or drop them."
+        )
     if reading.wrong.any():
         what = "time" if reading.is_date else "number"
         yield _in_cells("no number", reading, reading.wrong, f"text that is no {what}; correct it.")

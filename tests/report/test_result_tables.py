@@ -72,6 +72,10 @@ def test_bounds_are_in_the_units_that_are_shown() -> None:
     assert re.search(r" 2\.5 +1\.75$", text, flags=re.MULTILINE)  # the gap, and seconds
 
 
+def test_a_bound_of_nothing_has_no_sign() -> None:
+    assert rows(shown([made_result({1: (0, 1)}, upper_bound=0.0)]))[0][-2] == "0.0"
+
+
 def test_a_bound_on_a_gain_keeps_its_sign() -> None:
     gain = made_result({1: (0, 1)}, reward=Linear({"MAP": 2.0}), upper_bound=4.0)
     assert rows(shown([gain]))[0][-2] == "4.0"

@@ -110,12 +110,8 @@ log_offset=0.0, margin=None)
     @property
     def label(self) -> str:
         """The name with its unit, as shown to people; once, where the name ends with it already."""
-        return f"{self.name} ({self.unit})" if self.unit and not _ends_with_unit(self.name, self.unit) else self.name
-
-
-def _ends_with_unit(name: str, unit: str) -> bool:
-    """Whether a name has its unit in brackets, as headings of tables do."""
-    return name.endswith((f"({unit})", f"[{unit}]"))
+        told = not self.unit or self.name.endswith((f"({self.unit})", f"[{self.unit}]"))
+        return self.name if told else f"{self.name} ({self.unit})"
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,8 @@ def _bound(result: Result) -> str:
     """The upper bound as people read outcomes: for a sum that should be low it is a lower bound."""
     if math.isinf(result.upper_bound):
         return say("table.no bound")
-    return f"{result.upper_bound if result.shown[1].higher_is_better else -result.upper_bound:.1f}"
+    bound = result.upper_bound if result.shown[1].higher_is_better else -result.upper_bound
+    return f"{bound + 0.0:.1f}"  # -0.0 is 0.0
 
 
 def _difference(value: float, tolerance: float) -> str:

@@ -608,6 +608,16 @@ class TestArchive:
         for text in told:
             assert f"- {text} " in page
 
+    @pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
+    def test_headlines_say_what_the_repository_holds(self, page: str) -> None:
+        fresh = by_the_package(answers_table(read_archive(ROOT / "paper/measured/evidence.jsonl.gz")))
+        supported = fresh.filter(pl.col("verdict") == Verdict.SUPPORTED.value)
+        told = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert (
+            f"Of the {len(fresh)} answers to such recordings that the repository keeps, {fresh['helps'].sum()} truly "
+            f"help; of the {len(supported)} that the rule supports, {supported['helps'].sum()} do."
+        ) in told
+
     def test_by_the_command(self, run, many: list[Cell], tmp_path: Path) -> None:
         archive, rule, page = tmp_path / "cells.jsonl.gz", tmp_path / "rule.yaml", tmp_path / "page.md"
         page.write_text(f"{BEGIN}\n{END}\n")

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -22,7 +23,9 @@ from ifonly.report.tables import results_table
 from ifonly.rewards import Linear, minus
 from ifonly.runs import RunSettings, solve_cohort
 from ifonly.simulate import simulate_cohort
+from ifonly.text.numbers import outcomes
 from ifonly.text.results import figure_title, result_lines
+from ifonly.text.summaries import summary_lines
 from ifonly.web.listing import list_rows
 
 QUERIES = {
@@ -31,6 +34,7 @@ QUERIES = {
     "no single feature": Query(Linear({"SOFA": -2.0, "MAP": 0.1}), 3),
     "changes cost": Query(minus("SOFA"), 3, change_cost=1.5),
     "not proven": Query(minus("SOFA"), 3, limits=Limits(nodes=1)),
+    "tiny outcomes": Query(Linear({"SOFA": -1e-5}), 3),
 }
 
 
@@ -43,7 +47,7 @@ def strong_model(cohort: Cohort) -> LinearModel:
     return LinearModel(cohort.schema, matrices, offsets=offsets, scaler=Scaler.fit(cohort))
 
 
-@pytest.fixture(scope="module", params=list(QUERIES) if LONG else ["lower is better"])
+@pytest.fixture(scope="module", params=list(QUERIES) if LONG else ["lower is better", "tiny outcomes"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
     cohort = on_linear_scales(simulate_cohort(12, seed=4, horizon=(3, 6)))  # on bounded ones nothing would leave them
     model = strong_model(cohort)
@@ -66,11 +70,21 @@ def percentage(before: float, after: float, *, lower_is_better: bool) -> float:
     return (before - after if lower_is_better else after - before) / abs(before)
 
 
+def follows(pair: Sequence[str], share: float) -> bool:
+    """Whether a change by this share follows from two outcomes as written, which have digits enough to show it."""
+    before, after = map(float, pair)
+    (digits,) = {len(text.partition(".")[2]) for text in pair}
+    rounding = 10.0**-digits * (1 + abs(share)) / abs(before)
+    usual = abs(before) >= 1 and abs(share * before) >= 0.1
+    told = usual or rounding <= abs(share) / 5 or abs(share) < 0.0005
+    return told and abs((after - before) / abs(before) - share) <= rounding
+
+
 def test_the_run_leaves_plausible_ranges(opened: OpenedRun) -> None:
     """Or nothing here would be tested."""
     table = opened.table
     clipped = table["outcome"] + opened.query.change_cost * table["changes"] - table["clipped_outcome"]
-    assert (clipped.abs() > 1e-3).any()
+    assert (clipped.abs() > 1e-4 * table["observed_outcome"].abs()).any()
 
 
 def test_every_row_of_a_run_and_of_its_summary(opened: OpenedRun) -> None:
@@ -88,14 +102,25 @@ def test_lines_and_tables_of_the_terminal(opened: OpenedRun) -> None:
     for episode in opened.table["episode"]:
         result = opened.result(episode)
         before, after = (shown.value for shown in result.shown)
-        pair = rf"{before + 0.0:.1f} (?:->|→) {after + 0.0:.1f}"
-        moved = re.escape(f"{(after - before) / abs(before):+.1%}")
+        share = (after - before) / abs(before)
+        pair, moved = " (?:->|→) ".join(outcomes(before, after)), re.escape(f"{share:+.1%}")
+        assert follows(outcomes(before, after), share)
         console = Console(width=200, file=io.StringIO(), color_system=None)
         console.print(results_table([result]))
         assert isinstance(console.file, io.StringIO)
         assert re.search(rf"{pair}.*\n.*{moved}", console.file.getvalue())
         assert re.search(rf"{pair} \({moved}\)", result_lines(result))
         assert not result.changes or re.search(rf"{pair} \({moved}\)", figure_title(result))
+
+
+def test_the_outcomes_of_a_summary(opened: OpenedRun) -> None:
+    shown = summarize(opened.table, opened.query).outcomes
+    line = summary_lines(summarize(opened.table, opened.query))
+    for average, pattern in (("median", "median {} observed -> {}"), ("mean", "mean {} -> {};")):
+        before, after = (getattr(shown, f"{course}_{average}") for course in ("observed", "counterfactual"))
+        found = re.search(pattern.format(*2 * [r"(-?[\d.]+)"]), line)
+        assert found is not None, line
+        assert follows(found.groups(), (after - before) / abs(before))
 
 
 def test_every_number_of_a_report(opened: OpenedRun, report: dict[str, Any]) -> None:

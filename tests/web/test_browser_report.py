@@ -17,6 +17,7 @@ from ifonly.records import to_plain
 from ifonly.report import pages
 from ifonly.report.case_report import ReportSettings, write_report
 from ifonly.text.catalogue import Message, say
+from ifonly.text.numbers import outcomes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report" / "pages"))
 from made_cases import made_case, made_summary, with_organs
@@ -158,6 +159,17 @@ def test_numbers_are_rounded_so_that_they_claim_less(page: Any) -> None:
     }""")
     assert wrong == []
     assert "10²²" in page.evaluate("ifonly.bestPossible({best_possible: -7.533e22}, {lower_is_better: true})")
+
+
+def test_outcomes_have_as_many_decimals_as_in_a_terminal(page: Any) -> None:
+    rng = np.random.default_rng(0)
+    for size in (3e-12, 2e-6, 0.04, 0.7, 3.0, 59.0, 800.0):
+        for share in (0.0, 0.0001, 0.0013, 0.04, 0.5):
+            first = size * (1 + 0.1 * rng.random())
+            pair = [first, first * (1 - share)]
+            shown = page.evaluate("(pair) => pair.map((value) => ifonly.outcome(value, pair))", pair)
+            assert [float(text) for text in shown] == [float(text) for text in outcomes(*pair)], pair
+    assert page.evaluate("ifonly.outcome(-0.04, [59.21, -0.04])") == "0.0"
 
 
 def test_evidence_is_brief_first_and_detailed_on_demand(page: Any) -> None:

@@ -18,6 +18,7 @@ from ifonly.report.cases.case import CaseAnswer
 from ifonly.report.figure_style import AXIS_COLOURS, COUNTERFACTUAL, GUIDE, OBSERVED, QUIET
 from ifonly.text.catalogue import say
 from ifonly.text.evidence import members_message
+from ifonly.text.numbers import outcomes
 
 COLUMNS = 3
 _PANEL = (4.0, 2.1)
@@ -218,11 +219,8 @@ def _write_head(figure: Figure, case: Case, lines: Sequence[DrawnCourse], said: 
 
     title = say("picture.title", episode=case.episode, outcome=case.question.outcome)
     figure.text(0.02, place(0.32), title, fontsize=13, fontweight="bold", parse_math=False)
-    for number, line in enumerate(lines):
-        outcome = line.course.outcome
-        shown = (
-            say("picture.unknown") if outcome is None else f"{outcome:.1f}" if abs(outcome) >= 1 else f"{outcome:.2g}"
-        )
+    values = outcomes(*(line.course.outcome for line in lines))
+    for number, (line, shown) in enumerate(zip(lines, values, strict=True)):
         left = _LEFT[number]
         figure.text(
             left + 0.045, place(0.68), f"{line.label}: {shown}", fontsize=10, color=line.colour, parse_math=False

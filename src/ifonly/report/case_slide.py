@@ -15,6 +15,7 @@ from ifonly.report.cases.band import outcome_features
 from ifonly.report.figure_style import GUIDE, OBSERVED, QUIET
 from ifonly.result import Change
 from ifonly.text.catalogue import say
+from ifonly.text.numbers import outcomes
 
 SIZE = (13.333, 7.5)
 """Inches: a slide of 16 to 9."""
@@ -56,11 +57,11 @@ def _write(figure: Figure, case: Case, lines: list[DrawnCourse]) -> None:
     put(0.95, say("slide.title", episode=case.episode), 12, color=QUIET)
     put(0.91, textwrap.fill(_headline(case), 90), 20, weight="bold", color=OBSERVED)
     below = 0.76
-    for line in lines:
+    for line, outcome in zip(lines, outcomes(*(line.course.outcome for line in lines)), strict=True):
         figure.text(
             0.03,
             below,
-            f"{line.label}: {_outcome(line.course.outcome)}",
+            f"{line.label}: {outcome}",
             fontsize=15,
             color=line.colour,
             va="top",
@@ -86,13 +87,11 @@ def _write(figure: Figure, case: Case, lines: list[DrawnCourse]) -> None:
     figure.add_artist(Line2D([0.03, 0.975], [0.115, 0.115], color=GUIDE, linewidth=0.8))
 
 
-def _outcome(value: float | None) -> str:
-    return say("picture.unknown") if value is None else f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
-
-
 def _headline(case: Case) -> str:
     outcome = case.question.outcome[:1].upper() + case.question.outcome[1:]
-    values = {"outcome": outcome, "recorded": _outcome(case.observed.outcome)}
+    courses = [case.observed, *([] if case.answer is None else [case.answer.best])]
+    shown = outcomes(*(course.outcome for course in courses))
+    values = {"outcome": outcome, "recorded": shown[0]}
     if case.answer is None:
         return say("view.headline", **values)
     best = case.answer.best
@@ -105,7 +104,7 @@ def _headline(case: Case) -> str:
         falls = (best.improvement > 0) == case.question.lower_is_better
         sign = "\u2212" if falls else "+"
         moved = say("view.moved", moved=f"{sign}{100 * abs(best.improvement):.1f} %")
-    return say("view.headline changed", **values, shown=_outcome(best.outcome), changes=_changes(count), moved=moved)
+    return say("view.headline changed", **values, shown=shown[1], changes=_changes(count), moved=moved)
 
 
 def _changes(count: int) -> str:

@@ -20,7 +20,7 @@ from ifonly.result import Budget, Result, Status
 from ifonly.result.improvement import Improvement
 from ifonly.search.contributions import Contributions
 from ifonly.text.catalogue import say
-from ifonly.text.numbers import NOT_SHOWN, percent
+from ifonly.text.numbers import NOT_SHOWN, outcomes, percent
 from ifonly.text.summaries import pattern_message
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _changes(result: Result, actions: IntArray) -> RenderableType:
 
 
 def _outcomes(found: Improvement) -> str:
-    values = f"{found.observed.value + 0.0:.1f} -> {found.counterfactual.value + 0.0:.1f}"  # -0.0 is 0.0
+    values = " -> ".join(outcomes(found.observed.value, found.counterfactual.value))
     return values if found.moved is None else f"{values}\n{found.moved:+.1%}"
 
 
@@ -188,7 +188,7 @@ def _bound(result: Result) -> str:
     if math.isinf(result.upper_bound):
         return say("table.no bound")
     bound = result.upper_bound if result.shown[1].higher_is_better else -result.upper_bound
-    return f"{bound + 0.0:.1f}"  # -0.0 is 0.0
+    return outcomes(*(shown.value for shown in result.shown), bound)[-1]
 
 
 def _difference(value: float, tolerance: float) -> str:
@@ -239,8 +239,8 @@ def _cases(summary: RunSummary) -> Table:
     _add_figures(table, summary.outcomes.label, "improvement", "changed steps", "status")
     for row in summary.cases.head(SHOWN_CASES).iter_rows(named=True):
         steps = ", ".join(str(step) for step in row["changed_steps"])
-        outcomes = f"{row['observed']:.1f} -> {row['counterfactual']:.1f}"  # known, or there were no improvement
-        table.add_row(Text(row["episode"]), outcomes, percent(row["improvement"]), steps, row["status"])
+        pair = " -> ".join(outcomes(row["observed"], row["counterfactual"]))  # known, or there were no improvement
+        table.add_row(Text(row["episode"]), pair, percent(row["improvement"]), steps, row["status"])
     if summary.cases.height > SHOWN_CASES:
         table.add_row(say("table.more rows", number=f"{summary.cases.height - SHOWN_CASES:,}"))
     return table

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import math
+
 from ifonly.text.catalogue import say
 
 NOT_SHOWN = "-"
 """Stands for a number that is unknown, or rests on too few subjects."""
+
+TELLING = 0.0005
+"""Outcomes that differ by a smaller share of the larger are the same in a percentage to one decimal."""
+
+MOST_DECIMALS = 9
+"""Outcomes that need more are written with a power of ten."""
+
+
+def outcomes(*values: float | None) -> tuple[str, ...]:
+    """Outcomes that stand beside each other, to as many decimals as tell the others from the first.
+
+    One decimal at usual sizes; two digits of the largest where all are below one, and of differences below a tenth.
+    Scripts of pages (words.js) follow the same rule.
+
+    >>> outcomes(59.21, 57.66, None), outcomes(59.21, 59.15), outcomes(0.0529, 0.0379), outcomes(3e-12, 2e-12)
+    (('59.2', '57.7', 'not known'), ('59.210', '59.150'), ('0.053', '0.038'), ('3.0e-12', '2.0e-12'))
+    """
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    largest = max((abs(value) for value in finite), default=0.0)
+    differences = [abs(value - finite[0]) for value in finite]
+    small = [size for size in differences if 0 < size < 0.1 and size >= TELLING * largest]
+    small += [largest] if 0 < largest < 1 else []
+    decimals = 1 - math.floor(math.log10(min(small))) if small else 1
+    if decimals > MOST_DECIMALS:
+        digits = max(1, decimals + math.floor(math.log10(largest)))
+        return tuple(say("picture.unknown") if value is None else f"{value:.{digits}e}" for value in values)
+    return tuple(
+        say("picture.unknown") if value is None else f"{round(value, decimals) + 0.0:.{decimals}f}"  # -0.0 is 0.0
+        for value in values
+    )
 
 
 def percent(share: float | None, digits: int = 1, *, unknown: str = "unknown") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ifonly.data.schema import step_and_moment
 from ifonly.objective import Objective
 from ifonly.text.catalogue import Message, say
-from ifonly.text.numbers import shortened_middle
+from ifonly.text.numbers import outcomes, shortened_middle
 
 if TYPE_CHECKING:
     from ifonly.result import Result
@@ -69,7 +69,8 @@ def _objective(result: Result) -> Message | None:
 
 def result_lines(result: Result) -> str:
     """One line about the answer, and one for each change."""
-    observed, found = result.shown
+    found = result.shown[1]
+    before, after = outcomes(*(shown.value for shown in result.shown))
     nodes = result.stats.nodes_expanded
     head = say(
         "line.head",
@@ -77,8 +78,8 @@ def result_lines(result: Result) -> str:
         changes=len(result.changes),
         max_changes=result.max_changes,
         label=found.label,
-        observed=f"{observed.value:.1f}",
-        found=f"{found.value:.1f}",
+        observed=before,
+        found=after,
         relative=_moved(result),
         bound=_bound(result),
         nodes=f"{nodes:,}",
@@ -95,16 +96,17 @@ def result_lines(result: Result) -> str:
 
 def figure_title(result: Result) -> str:
     """Whose course, what came of it, and with how many changes: above a figure."""
-    observed, found = result.shown
+    found = result.shown[1]
+    before, after = outcomes(*(shown.value for shown in result.shown))
     name = shortened_middle(result.episode, 30)
     if not result.changes:
-        return say("headline.unchanged", name=name, label=found.label, observed=f"{observed.value:.1f}")
+        return say("headline.unchanged", name=name, label=found.label, observed=before)
     return say(
         "headline",
         name=name,
         label=found.label,
-        observed=f"{observed.value:.1f}",
-        found=f"{found.value:.1f}",
+        observed=before,
+        found=after,
         relative=_moved(result),
         changes=len(result.changes),
     )

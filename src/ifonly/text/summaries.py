@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ifonly.text.catalogue import Message, say
 from ifonly.text.checks import concern_messages
-from ifonly.text.numbers import counted, percent
+from ifonly.text.numbers import counted, outcomes, percent
 
 if TYPE_CHECKING:
     from ifonly.report.summary import RunSummary
@@ -115,7 +115,11 @@ def _outcomes(summary: RunSummary) -> str:
     shown = summary.outcomes
     if shown.observed_median is None or shown.counterfactual_median is None:
         return say("summary.line.outcome.none")
-    return say("summary.line.outcome", **vars(shown), better="higher" if shown.higher_is_better else "lower")
+    values = dict[str, str]()
+    for average in ("median", "mean"):
+        names = [f"{course}_{average}" for course in ("observed", "counterfactual")]
+        values |= zip(names, outcomes(*(getattr(shown, name) for name in names)), strict=True)
+    return say("summary.line.outcome", **values, better="higher" if shown.higher_is_better else "lower")
 
 
 def _improvement(summary: RunSummary) -> str:

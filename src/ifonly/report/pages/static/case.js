@@ -137,7 +137,7 @@
       const words = view.alternative === null || !case_.answer
         ? claim(ifonly.certificate(case_, budget), sealed)
         : ifonly.say("view.alternative of", {
-            number: view.alternative + 1, count: case_.answer.alternatives.length, best: ifonly.outcome(case_.answer.best.outcome),
+            number: view.alternative + 1, count: case_.answer.alternatives.length, best: ifonly.outcome(case_.answer.best.outcome, [case_.observed.outcome, case_.answer.best.outcome]),
           });
       fill(places.certificate,
         sealed && !answered && el("span", { class: `seal ${known ? "calm" : "open"}` }, seal), " ", ...ifonly.withTerms(words));
@@ -152,9 +152,11 @@
       ifonly.setText(places.organs, organs ? this.aboutAnswer(ifonly.sentence(organs)) : "");
       this.drawCautions(items([...case_.cautions]), elsewhere && el("p", { class: "note" }, about));
       places.assumptions.replaceChildren(...items([...case_.question.goals, ...case_.question.rules, ...case_.assumptions]));
-      places.outcomes.replaceChildren(...ifonly.rowsOf(case_, view).map((row) => el("div", { class: `outcome ${row.kind}` },
+      const rows = ifonly.rowsOf(case_, view);
+      const shown = rows.map((row) => row.course.outcome);
+      places.outcomes.replaceChildren(...rows.map((row) => el("div", { class: `outcome ${row.kind}` },
         el("dt", {}, ifonly.sample(row.kind), ifonly.outcomeName(case_, view, row)),
-        el("dd", {}, el("span", { class: "value" }, ifonly.outcome(row.course.outcome)),
+        el("dd", {}, el("span", { class: "value" }, ifonly.outcome(row.course.outcome, shown)),
           row.kind !== "observed" && el("span", { class: "shift" }, shiftWords(case_, view, row))))));
     }
 

@@ -229,7 +229,7 @@
           symbol: known.map((budget) => (budget.max_changes === chosen ? "circle" : "circle-open")),
           size: known.map((budget) => (budget.max_changes === chosen ? 11 : 9)), color: colours().accent, line: { width: 1.6 },
         },
-        customdata: values.map(ifonly.outcome), hovertemplate: "%{customdata}",
+        customdata: values.map((value) => ifonly.outcome(value, values)), hovertemplate: "%{customdata}",
       },
     ];
     const range = span([...values, ...open.map((budget) => near(budget.claim.best_possible, values))]);

@@ -44,9 +44,7 @@
   function cohortRow(row, largest, href, examined) {
     return el("tr", { class: href ? "opens" : "" },
       el("th", { scope: "row" }, href ? el("a", { href }, row.episode) : row.episode),
-      el("td", {}, String(row.steps)), el(
-        "td", {}, ifonly.outcome(row.observed),
-      ), el("td", {}, ifonly.outcome(row.best)),
+      el("td", {}, String(row.steps)), ...[row.observed, row.best].map((value, _, pair) => el("td", {}, ifonly.outcome(value, pair))),
       el("td", {}, gain(row, largest)), el("td", {}, row.changes === null ? "\u2013" : String(row.changes)),
       el("td", { class: "text" }, answerTag(row)), examined && evidenceCells(row));
   }

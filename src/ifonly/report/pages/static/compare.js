@@ -45,10 +45,11 @@
     const most = ruled.question.max_changes;
     const budget = first.answer.budgets.find((one) => one.max_changes === most);
     const best = budget ? budget.course : most === first.question.max_changes ? first.answer.best : null;
-    const values = { outcome: ruled.question.outcome, shown: ifonly.outcome(ruled.answer.best.outcome) };
+    const pair = [(best || first.answer.best).outcome, ruled.answer.best.outcome];
+    const values = { outcome: ruled.question.outcome, best: ifonly.outcome(pair[0], pair), shown: ifonly.outcome(pair[1], pair) };
     if (!best) {
       return ifonly.say("compare.other budget", {
-        ...values, most: ifonly.plural(most, "change"), best: ifonly.outcome(first.answer.best.outcome),
+        ...values, most: ifonly.plural(most, "change"),
         first: ifonly.plural(first.question.max_changes, "change"),
       });
     }
@@ -58,7 +59,7 @@
     const size = ifonly.outcome(Math.abs(price));
     const code = Number(size) === 0 ? "nothing" : price > 0 ? "price" : "gain";
     const words = ifonly.say(`compare.${code}`, {
-      ...values, size, best: ifonly.outcome(best.outcome), changes: ifonly.plural(most, "change"),
+      ...values, size, changes: ifonly.plural(most, "change"),
     });
     return proven ? words : ifonly.say("compare.as found", { words });
   }
@@ -126,7 +127,7 @@
       return el("tr", { class: index !== undefined && index === view.alternative ? "chosen" : "" },
         el("td", {}, choose),
         el("th", { scope: "row" }, el("span", { class: `key ${kind}` }, ifonly.sample(kind, row.number), title)),
-        el("td", {}, ifonly.outcome(course.outcome)),
+        el("td", {}, ifonly.outcome(course.outcome, [case_.observed.outcome, course.outcome])),
         el("td", {}, kind === "observed" ? "\u2013" : ifonly.moved(course.improvement, case_.question) || "\u2013"),
         el("td", {}, kind === "best" ? "\u2013" : lossWords(loss(case_.question, course.outcome, best))),
         el("td", {}, String(course.changes.length)),

@@ -146,7 +146,7 @@
       const { question } = this.recorded;
       const words = own ? [
         ifonly.say("review.own", {
-          outcome: question.outcome, shown: ifonly.outcome(own.outcome), moved: ifonly.movedWords(own.improvement, question),
+          outcome: question.outcome, shown: ifonly.outcome(own.outcome, [this.recorded.observed.outcome, own.outcome]), moved: ifonly.movedWords(own.improvement, question),
           changes: ifonly.plural(own.changes.length, "change"),
         }), own.support && ifonly.sentence(own.support.summary),
       ].filter(Boolean).join(" ") : ifonly.say("review.working");

@@ -68,7 +68,8 @@
 
   function barCell(value, largest) {
     const width = `${(Math.abs(value) / largest) * 50}%`;
-    const size = Math.abs(value).toFixed(largest >= 10 ? 1 : 2);
+    const decimals = largest >= 10 ? 1 : largest >= 1 || largest === 0 ? 2 : Math.min(20, 1 - Math.floor(Math.log10(largest)));
+    const size = Math.abs(value).toFixed(decimals);
     return el("td", { class: "bar" },
       el("span", { class: "bar-value" }, value < 0 && Number(size) !== 0 ? `\u2212${size}` : size),
       el("span", { class: `bar-line${value < 0 ? " worse" : ""}`, "aria-hidden": "true", style: { width } }));
@@ -82,7 +83,7 @@
     return el("table", { class: "figures" }, head([...titles, ...(open ? [ifonly.say("table.best possible")] : []), ifonly.say("table.proven")]),
       el("tbody", {}, budgets.map((budget) => el("tr", { class: budget.max_changes === chosen ? "chosen" : "" },
         el("th", { scope: "row" }, String(budget.max_changes)),
-        cells(budget.course ? ifonly.outcome(budget.course.outcome) : ifonly.say("table.no sequence"),
+        cells(budget.course ? ifonly.outcome(budget.course.outcome, [case_.observed.outcome, budget.course.outcome]) : ifonly.say("table.no sequence"),
           ifonly.tenths(budget.course?.improvement)),
         open && cells(ifonly.bestPossible(budget.claim, case_.question)), cells(ifonly.say(budget.claim.proven ? "page.yes" : "page.no"))))));
   }

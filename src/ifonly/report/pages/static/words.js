@@ -49,11 +49,27 @@
     return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
   }
 
-  /** An outcome, always to one decimal, so that two of them can be compared. */
-  function outcome(value) {
+  const TELLING = 0.0005;
+  const MOST_DECIMALS = 9;
+
+  /** Decimals that tell outcomes from the first: the rule of `outcomes` of ifonly/text/numbers.py. */
+  function decimalsOf(values) {
+    const finite = values.filter(Number.isFinite);
+    const largest = Math.max(0, ...finite.map(Math.abs));
+    const small = finite.map((value) => Math.abs(value - finite[0])).filter((size) => size > 0 && size < 0.1 && size >= TELLING * largest);
+    if (largest > 0 && largest < 1) small.push(largest);
+    const decimals = small.length ? 1 - Math.floor(Math.log10(Math.min(...small))) : 1;
+    return { decimals, digits: Math.max(1, decimals + Math.floor(Math.log10(largest || 1))) };
+  }
+
+  /** An outcome to as many decimals as tell it from those that stand beside it, the first of all first; one at usual sizes. */
+  function outcome(value, beside = [value]) {
     if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
-    if (Math.abs(value) >= 10000 || (value !== 0 && Math.abs(value) < 1)) return number(value);
-    return (value < -0.05 ? MINUS : "") + Math.abs(value).toFixed(1);
+    const size = Math.abs(value);
+    if (size >= 10000) return number(value);
+    const { decimals, digits } = decimalsOf(beside);
+    const text = decimals > MOST_DECIMALS ? size.toExponential(digits) : size.toFixed(decimals);
+    return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
   }
 
   /** Rounded to as many digits as are shown, upwards or downwards. */
@@ -238,11 +254,12 @@
   /** The whole case in one sentence; `course` is the one shown, or null where none is known. */
   function headline(case_, course, allowed) {
     const { question } = case_;
-    const values = { outcome: capital(question.outcome), recorded: outcome(case_.observed.outcome) };
+    const pair = [case_.observed.outcome, course && course.outcome];
+    const values = { outcome: capital(question.outcome), recorded: outcome(pair[0], pair) };
     if (course === null || (!course.changes.length && allowed === 0)) return say("view.headline", values);
     if (!course.changes.length) return say("view.headline nothing", { ...values, changes: plural(allowed, "change") });
     return say("view.headline changed", {
-      ...values, shown: outcome(course.outcome), changes: plural(course.changes.length, "change"),
+      ...values, shown: outcome(pair[1], pair), changes: plural(course.changes.length, "change"),
       moved: movedWords(course.improvement, question),
     });
   }

@@ -1,5 +1,7 @@
 """Every class of networks made from explicit arrays is the function that they describe; cards say what is known."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,18 @@ from test_location_scale import evaluate, random_arrays, random_covariance
 
 from ifonly.data import ActionSpace, Feature, Schema
 from ifonly.errors import InputError
-from ifonly.models import Additive, FlowRanges, LinearModel, MonotoneFlow, PostNonlinear, Spline, load_model, save_model
+from ifonly.models import (
+    Additive,
+    FlowRanges,
+    LinearModel,
+    LocationScale,
+    MonotoneFlow,
+    PostNonlinear,
+    Spline,
+    load_model,
+    save_model,
+)
+from ifonly.models.noise import PRIORS
 from ifonly.testing import check_transition_model
 
 COVARIANCE = random_covariance(3)
@@ -70,6 +83,100 @@ def test_post_nonlinear_models(schema):
         made(slopes=np.zeros((3, 4)))
     with pytest.raises(InputError, match="needs the arrays"):
         made(more=1)
+
+
+def torch_network(widths, seed):
+    """A perceptron of torch alone and its arrays under the names that `from_weights` takes."""
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(a, b).double() for a, b in itertools.pairwise(widths)]
+    module = torch.nn.Sequential(*itertools.chain(*((layer, torch.nn.Tanh()) for layer in layers)))[:-1]
+    first, *others = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
+    state, context, action = first[0].split([3, 2, 2], dim=1)
+    names = [f"hidden_{number}" for number in range(2, len(layers))] + ["output"]
+    arrays = {"state": state, "context": context, "action": action, "bias": first[1]}
+    for name, (weight, bias) in zip(names, others, strict=True):
+        arrays |= {name: weight, f"{name}_bias": bias}
+    return module, arrays
+
+
+FACTORS = [0.9, 0.5, -0.2]
+NONE = {"widths": np.zeros((3, 8)), "heights": np.zeros((3, 8)), "slopes": np.zeros((3, 7))}
+
+
+def made_of(kind, schema, arrays, **settings):
+    """A model of this class whose location has these arrays and whose scale, where it has one, is the same network."""
+    settings = {"covariance": COVARIANCE, **settings}
+    if kind is MonotoneFlow:
+        return kind.from_weights(schema, networks=dict.fromkeys(PARTS, arrays), **settings)
+    more = {LocationScale: {"scale": arrays}, PostNonlinear: {"distortion": NONE}}.get(kind, {})
+    return kind.from_weights(schema, location=arrays, **more, **settings)
+
+
+@pytest.mark.parametrize("kind", [Additive, LocationScale, PostNonlinear, MonotoneFlow])
+@pytest.mark.parametrize("residual", ["identity", FACTORS])
+@pytest.mark.parametrize("hidden", [(6,), (6, 5), (4, 6, 5)])
+def test_networks_that_predict_what_changes(kind, residual, hidden, schema, scaler, tmp_path):
+    """`x + net(x)` of torch is handed over as it is, of any depth, in scaled coordinates; noise is abducted exactly."""
+    module, arrays = torch_network([7, *hidden, 3], seed=2)
+    model = made_of(kind, schema, arrays, residual=residual, scaler=scaler)
+    assert model.settings()["residual"] == ("identity" if residual == "identity" else "diagonal")
+    factors = torch.tensor([1.0, 1.0, 1.0] if residual == "identity" else residual, dtype=torch.float64)
+    vectors = scaler.actions.encode(np.array(schema.actions.vectors))
+    still = torch.zeros(3, dtype=torch.float64)
+    for x, c, action, _, u in inputs(schema):
+        state, context, noise = (torch.as_tensor(values) for values in (x, c, u))
+        joined = torch.cat((state, context, torch.as_tensor(vectors[action])))
+        location = factors * state + module(joined)
+        if kind is MonotoneFlow:
+            found = model.shape(state, context, torch.tensor(action)).location
+        else:
+            found = model.step(state, context, torch.tensor(action), still)
+        torch.testing.assert_close(found.detach(), location.detach(), rtol=1e-9, atol=1e-9)
+        after = model.step(state, context, torch.tensor(action), noise)
+        abducted, _ = model.invert(state, context, torch.tensor(action), after)
+        torch.testing.assert_close(abducted.detach(), noise, rtol=1e-8, atol=1e-8)
+    check_transition_model(model)
+    save_model(model, tmp_path / "model")
+    assert load_model(tmp_path / "model").fingerprint() == model.fingerprint()
+
+
+@pytest.mark.parametrize("prior", sorted(PRIORS))
+def test_noise_of_any_prior_has_the_covariance_given(prior, schema):
+    covariance = COVARIANCE if prior in ("gaussian", "student") else np.diag([0.5, 2.0, 1e-3])
+    freedom = {"student": 4.0, "independent-student": [3.0, 5.0, 40.0], "student-margins": 6.0}.get(prior)
+    settings = {"covariance": covariance, "prior": prior, "freedom": freedom}
+    model = made_of(Additive, schema, random_arrays(1), **settings)
+    np.testing.assert_allclose(model.prior.covariance().detach(), covariance, rtol=1e-6, atol=1e-12)
+    if freedom is not None:
+        np.testing.assert_allclose(model.prior.freedom().detach(), freedom, rtol=1e-9)
+    assert model.settings()["prior"] == prior
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"residual": "diagonal"}, "needs its factors"),
+        ({"residual": [1.0, 2.0]}, r"factors of shape \[2\]; expected \[3\]"),
+        ({"residual": "most"}, "residual='most' is unknown"),
+        ({"prior": "cauchy"}, "noise prior 'cauchy' is unknown"),
+        ({"prior": "laplace"}, "expected a diagonal one"),
+        ({"prior": "laplace", "covariance": np.diag([1.0, 0.0, 1.0])}, "not positive definite"),
+        ({"prior": "student"}, "needs its degrees of freedom"),
+        ({"prior": "student", "freedom": 2.0}, "expected more than 2"),
+        ({"prior": "student", "freedom": [3.0, 4.0]}, "2 numbers; expected one"),
+        ({"freedom": 5.0}, "only noise of Student's t"),
+    ],
+)
+def test_residuals_and_noise_that_cannot_be_are_refused(changes, message, schema):
+    with pytest.raises(InputError, match=message):
+        made_of(Additive, schema, random_arrays(1), **changes)
+
+
+def test_a_hidden_layer_that_is_missing_is_named(schema):
+    _, arrays = torch_network([7, 6, 5, 3], seed=0)
+    del arrays["hidden_2"]
+    with pytest.raises(InputError, match=r"array 'hidden_2' \[5, 6\] is missing"):
+        Additive.from_weights(schema, location=arrays, covariance=COVARIANCE)
 
 
 def test_models_from_weights_are_stored_with_a_card(schema, tmp_path):

@@ -55,9 +55,13 @@ class Additive(NetworkModel):
         covariance: Any,
         scaler: Scaler | None = None,
         activation: str = "tanh",
+        residual: Any = "none",
+        prior: str = "gaussian",
+        freedom: Any = None,
     ) -> Self:
         """A float64 model from explicit arrays, as `LocationScale.from_weights` takes them."""
-        return cls.of_networks(schema, {"location": location}, covariance, scaler=scaler, activation=activation)
+        settings = {"activation": activation, "residual": residual, "prior": prior, "freedom": freedom}
+        return cls.of_networks(schema, {"location": location}, covariance, scaler=scaler, **settings)
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments."""

@@ -104,6 +104,9 @@ class MonotoneFlow(NetworkModel):
         ranges: FlowRanges | None = None,
         scaler: Scaler | None = None,
         activation: str = "tanh",
+        residual: Any = "none",
+        prior: str = "gaussian",
+        freedom: Any = None,
     ) -> Self:
         """A float64 model from explicit arrays of `location`, `scale`, `skewness` and `tails`.
 
@@ -113,7 +116,8 @@ class MonotoneFlow(NetworkModel):
         wanted = ("location", "scale", "skewness", "tails")
         if set(networks) != set(wanted):
             raise InputError(f"from_weights: a flow has the networks {', '.join(wanted)}; found {sorted(networks)}.")
-        return cls.of_networks(schema, networks, covariance, ranges=ranges, scaler=scaler, activation=activation)
+        settings = {"activation": activation, "residual": residual, "prior": prior, "freedom": freedom}
+        return cls.of_networks(schema, networks, covariance, ranges=ranges, scaler=scaler, **settings)
 
     @classmethod
     def from_settings(cls, schema: Schema, settings: Mapping[str, Any], scaler: Scaler) -> Self:

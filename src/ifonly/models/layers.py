@@ -231,14 +231,16 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def load_weights(self, name: str, weights: Mapping[str, Any]) -> None:
-        """Take over explicit arrays of a one-hidden-layer network; errors name the array and both shapes."""
+        """Take over explicit arrays, as `LocationScale.from_weights` names them; errors name array and shapes."""
+        layers = [layer.raw for layer in self.layers if isinstance(layer, BoundedLinear)]
+        names = [f"hidden_{number}" for number in range(2, len(layers) + 1)] + ["output"]
         targets = {
             "state": self.state.raw,
             "context": self.context.raw,
             "action": self.action.raw,
             "bias": self.biases[0],
-            "output": self.layers[0].raw,
-            "output_bias": self.biases[1],
+            **dict(zip(names, layers, strict=True)),
+            **dict(zip([f"{name}_bias" for name in names], list(self.biases)[1:], strict=True)),
         }
         unknown = set(weights) - set(targets)
         if unknown:

@@ -60,15 +60,23 @@ class LocationScale(NetworkModel):
         covariance: Any,
         scaler: Scaler | None = None,
         activation: str = "tanh",
+        residual: Any = "none",
+        prior: str = "gaussian",
+        freedom: Any = None,
     ) -> Self:
         """A float64 model from explicit arrays, for instance of a model trained elsewhere.
 
         Each network is a mapping with `state` [H, D], `context` [H, C], `action` [H, a], `bias` [H], `output` [D, H]
-        and `output_bias` [D]: effective weights, any Lipschitz factor multiplied in. They act on the coordinates of
-        `scaler`; by default those are original units (the logarithm of log-scaled features) and plain action vectors.
+        and `output_bias` [D]: effective weights, any Lipschitz factor multiplied in; a second hidden layer is
+        `hidden_2` [H2, H] and `hidden_2_bias` [H2], and so on. They act on the coordinates of `scaler`; by default
+        those are original units (the logarithm of log-scaled features) and plain action vectors.
+
+        `residual="identity"` adds the state to the location in these coordinates, an array [D] the state times factors.
+        `covariance` is the noise's whatever its `prior`; one of Student's t needs degrees of `freedom`, too.
         """
         networks = {"location": location, "scale": scale}
-        return cls.of_networks(schema, networks, covariance, scaler=scaler, activation=activation)
+        settings = {"activation": activation, "residual": residual, "prior": prior, "freedom": freedom}
+        return cls.of_networks(schema, networks, covariance, scaler=scaler, **settings)
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments."""

@@ -13,8 +13,9 @@ from ifonly.data.scaling import Scaler
 from ifonly.data.schema import Schema
 from ifonly.errors import InputError
 from ifonly.models.base import TrainableModel
+from ifonly.models.explicit import hidden_widths, load_noise, read_residual
 from ifonly.models.layers import Network, as_array
-from ifonly.models.noise import Gaussian, make_prior
+from ifonly.models.noise import make_prior
 
 Residual = Literal["none", "identity", "diagonal"]
 """What a location adds to its network: nothing, the state itself, or the state times a learned factor per feature."""
@@ -37,6 +38,14 @@ class Skip(nn.Module):
         """Start from the identity."""
         if self.factors is not None:
             nn.init.ones_(self.factors)
+
+    @torch.no_grad()
+    def load_factors(self, factors: Tensor) -> None:
+        """Take over factors [D]."""
+        if factors.shape != (self.size,):
+            raise InputError(f"residual: factors of shape {list(factors.shape)}; expected [{self.size}].")
+        assert self.factors is not None
+        self.factors.copy_(factors)
 
     def forward(self, states: Tensor, location: Tensor) -> Tensor:
         """A network's location [..., D] with the linear part added, at states [..., D]."""
@@ -80,24 +89,27 @@ class NetworkModel(TrainableModel):
 
     @classmethod
     def of_networks(
-        cls, schema: Schema, networks: Mapping[str, Mapping[str, Any]], covariance: Any, **settings: Any
+        cls,
+        schema: Schema,
+        networks: Mapping[str, Mapping[str, Any]],
+        covariance: Any,
+        *,
+        residual: Any = "none",
+        freedom: Any = None,
+        **settings: Any,
     ) -> Self:
         """A float64 model with these weights of its networks, each by its attribute; `settings` are the constructor's.
 
-        Arrays are those of `Network.load_weights`, of one hidden layer; the prior is Gaussian with this covariance.
+        Arrays are those of `Network.load_weights`; the noise has this covariance. `residual` may be factors [D].
         """
-        shapes = {
-            tuple(as_array(f"{name}: bias", weights["bias"]).shape) if "bias" in weights else ()
-            for name, weights in networks.items()
-        }
-        if len(shapes) != 1 or any(len(shape) != 1 for shape in shapes):
-            raise InputError("from_weights: networks need a 'bias' [H], a list of numbers of the same length H.")
-        model = cls(schema, hidden=shapes.pop(), **settings).double()
+        kind, factors = read_residual(residual)
+        model = cls(schema, hidden=hidden_widths(networks), residual=kind, **settings).double()
         model.set_scaler(model.scaler)
         for name, weights in networks.items():
             getattr(model, name).load_weights(name, weights)
-        assert isinstance(model.prior, Gaussian)
-        model.prior.set_covariance(as_array("covariance", covariance))
+        if factors is not None:
+            model.skip.load_factors(factors)
+        load_noise(model.prior, as_array("covariance", covariance), freedom)
         return model
 
     def make_network(self, limit: float | None) -> Network:

@@ -88,6 +88,9 @@ class PostNonlinear(NetworkModel):
         form: Spline | None = None,
         scaler: Scaler | None = None,
         activation: str = "tanh",
+        residual: Any = "none",
+        prior: str = "gaussian",
+        freedom: Any = None,
     ) -> Self:
         """A float64 model from explicit arrays: the network's, as `LocationScale.from_weights` takes them, and splines.
 
@@ -95,8 +98,8 @@ class PostNonlinear(NetworkModel):
         zero is the identity.
         """
         networks = {"location": location}
-        settings = {"distortion": form, "scaler": scaler, "activation": activation}
-        model = cls.of_networks(schema, networks, covariance, **settings)
+        settings = {"activation": activation, "residual": residual, "prior": prior, "freedom": freedom}
+        model = cls.of_networks(schema, networks, covariance, distortion=form, scaler=scaler, **settings)
         model.distortion.load_weights(distortion)
         return model
 

@@ -46,6 +46,12 @@ def imported(*folders: str) -> set[str]:
     return {supply.normal(one) for module in modules for one in DISTRIBUTIONS.get(module, ())}
 
 
+def test_notebooks_show_figures_with_what_they_ask_for() -> None:
+    """Plotly imports these, not the package: a test that displays a figure is skipped without them."""
+    text = (ROOT / "tests" / "report" / "test_interactive.py").read_text(encoding="utf-8")
+    assert declared("notebooks") == set(re.findall(r'importorskip\(\s*"(\w+)"', text))
+
+
 @pytest.mark.parametrize("extra", [None, "clinical", "dask", "minari", "web"])
 def test_the_package_imports_what_it_asks_for(extra: str | None) -> None:
     assert declared(extra) - imported("src") == set()

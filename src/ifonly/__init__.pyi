@@ -53,7 +53,9 @@ from ifonly.query import Limits as Limits
 from ifonly.query import Query as Query
 from ifonly.report.case_report import ReportSettings as ReportSettings
 from ifonly.report.case_report import write_report as write_report
+from ifonly.report.interactive import interactive_budgets as interactive_budgets
 from ifonly.report.interactive import interactive_episode as interactive_episode
+from ifonly.report.interactive import interactive_run as interactive_run
 from ifonly.report.plots import plot_episode as plot_episode
 from ifonly.report.plots import plot_fit as plot_fit
 from ifonly.result import Evidence as Evidence

@@ -82,6 +82,32 @@ def test_a_column_in_another_unit_is_refused_whatever_the_range(factor):
 def test_levels_without_edges_are_refused_as_before():
     assert "none of the levels" in refusal([0.0, 30.0, -30.0], edges=())
     assert "is negative" in refusal([0.0, 30.0, -30.0], edges=(), plausible=(0, 1000))
+    message = refusal([0.0, 30.0, 81.0], edges=())
+    assert "give 'edges'" in message
+    assert "unit" not in message
+
+
+AT_LEVELS = [float(level) for level in LEVELS]
+
+
+def test_negative_doses_are_named_where_there_are_no_edges():
+    message = refusal([*AT_LEVELS, -250.0, 30.0, -80.0], edges=())
+    assert message.startswith("row 6, step 5: the dose of fluids (column 'given') is none of the levels")
+    assert "it is negative (and 1 more); correct it" in message
+    assert "250" not in message
+
+
+@pytest.mark.parametrize("factor", [1000.0, 1e-3, 1e6, 1e-6, 60.0, 1 / 60, 24.0, 1 / 24, 3600.0, 100.0])
+def test_another_unit_is_named_where_there_are_no_edges(factor):
+    said = f"{factor:,.0f} times one of them" if factor > 1 else f"one of them divided by {1 / factor:,.0f}"
+    message = refusal([factor * dose for dose in AT_LEVELS], edges=())
+    assert message.startswith("row 2, step 1: the dose of fluids (column 'given') is none of the levels")
+    assert f"but {said}, as is every dose but zero; is it in another unit" in message
+    assert "Convert the column to the unit of the levels (mL)" in message
+    message = refusal([*AT_LEVELS, factor * 279, 30.0, factor * 850], edges=())
+    assert message.startswith("row 6, step 5: ")
+    assert f"but {said} (and 1 more); is it" in message
+    assert "Convert it to the unit" in message
 
 
 def test_negative_levels_allow_negative_doses():

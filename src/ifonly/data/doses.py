@@ -1,7 +1,8 @@
 """Doses that cannot be what the table's reader takes them for: slips of a sign, and mixed-up units.
 
 Bins have no lower and no upper end, so that a dose of -250 mL or of 2,500,000 mL would fall into one as any other
-does. Messages name rows and columns, never a dose.
+does; where there are no bins, a dose that is no level is refused with what it looks like. Messages name rows and
+columns, never a dose.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ifonly.data.columns import DoseColumn
+from ifonly.data.columns import UNKNOWN_LEVEL, DoseColumn
 from ifonly.data.episode import FloatArray, IntArray
 from ifonly.data.schema import Axis
 from ifonly.errors import InputError
@@ -20,6 +21,9 @@ FAR_ABOVE = 10.0
 
 OTHER_UNIT = 100.0
 """If doses are typically so many times their levels, or so many times less, they are in another unit."""
+
+UNIT_FACTORS = tuple(factor**sign for factor in (1000.0, 60.0, 1e6, 100.0, 24.0, 10.0, 3600.0) for sign in (1, -1))
+"""What units differ by: mL and L, per minute and per hour, mcg and g, cm and m, hours and days, ..."""
 
 
 def plausible_doses(axis: Axis) -> tuple[float, float]:
@@ -54,6 +58,39 @@ def require_plausible(doses: FloatArray, axis: Axis, dose: DoseColumn, *, locate
         do = f"is it in another unit, such as mL for L or mcg for mg? Correct it; if it is right, {say}"
     raise InputError(
         f"{locate(row)}: the dose of {axis.name} (column {dose.column!r}) {what}{_more(wrong.size)}; {do}."
+    )
+
+
+def require_levels(
+    doses: FloatArray, levels: IntArray, axis: Axis, dose: DoseColumn, *, locate: Callable[[int], str]
+) -> None:
+    """Refuse doses [N] that are no level (their numbers: `levels` [N]), at the place `locate` names; say what they are.
+
+    None of this is asked where there are edges: every dose has its level.
+    """
+    unknown = levels == UNKNOWN_LEVEL
+    if not unknown.any():
+        return
+    row = int(np.flatnonzero(unknown)[0])
+    none = f"{locate(row)}: the dose of {axis.name} (column {dose.column!r}) is none of the levels {list(axis.levels)}"
+    if doses[row] < 0 <= min(axis.levels):
+        alike = unknown & (doses < 0)
+        raise InputError(f"{none}: it is negative{_more(int(alike.sum()))}; correct it, or drop the episode.")
+    for factor in UNIT_FACTORS:
+        scaled = dose.levels_of(doses / factor, axis)
+        alike = unknown & (scaled != UNKNOWN_LEVEL) & (np.array(axis.levels)[scaled] != 0)
+        if not alike[row]:
+            continue
+        size = f"{factor:,.0f} times one of them" if factor > 1 else f"one of them divided by {1 / factor:,.0f}"
+        every = ", as is every dose but zero" if alike[doses != 0].all() else _more(int(alike.sum()))
+        what = "the column" if alike[doses != 0].all() else "it"
+        unit = f"the unit of the levels{f' ({axis.unit})' if axis.unit else ''}"
+        raise InputError(
+            f"{none}, but {size}{every}; is it in another unit (mL or L, mcg or mg, per minute or per hour)? Convert "
+            f"{what} to {unit}, or correct the slip."
+        )
+    raise InputError(
+        f"{none}; correct it if it is a slip, add it to them, or give 'edges' that say which doses a level stands for."
     )
 
 

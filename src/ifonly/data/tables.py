@@ -14,8 +14,8 @@ import numpy.typing as npt
 import polars as pl
 
 from ifonly.data.cohort import Cohort
-from ifonly.data.columns import UNKNOWN_LEVEL, TableColumns
-from ifonly.data.doses import require_plausible, require_same_unit
+from ifonly.data.columns import TableColumns
+from ifonly.data.doses import require_levels, require_plausible, require_same_unit
 from ifonly.data.episode import (
     FloatArray,
     IntArray,
@@ -328,13 +328,7 @@ def _levels(frame: pl.DataFrame, axis: Axis, names: TableColumns, layout: _Layou
         )
     require_plausible(doses.to_numpy(), axis, dose, locate=layout.locate)
     levels = dose.levels_of(doses.to_numpy(), axis)
-    unknown = np.flatnonzero(levels == UNKNOWN_LEVEL)
-    if unknown.size:
-        raise InputError(
-            f"{layout.locate(int(unknown[0]))}: the dose of {axis.name} (column {dose.column!r}) is none of the levels "
-            f"{list(axis.levels)}; correct it if it is a slip, add it to them, or give 'edges' that say which doses a "
-            "level stands for."
-        )
+    require_levels(doses.to_numpy(), levels, axis, dose, locate=layout.locate)
     require_same_unit(doses.to_numpy(), levels, axis, dose)
     return levels
 

@@ -24,7 +24,7 @@ from ifonly.result.table import COLUMNS, from_row, to_row
 from ifonly.rewards import ActionCost, Custom, Hinge, Linear, PiecewiseLinear, Reward, features_of, minus
 from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.solve import solve
-from ifonly.text.evidence import evidence_lines, lines_of, messages_of
+from ifonly.text.evidence import evidence_lines, gain_message, lines_of, messages_of
 
 SMALL = Schema(
     (
@@ -80,7 +80,7 @@ def test_a_score_that_falls_without_its_organs_is_flagged() -> None:
     """Fluids at the first step take two points off the four steps that follow; no organ moves."""
     found = examine(problem(SCORE_ALONE), at_once(FLUIDS))
     (score,) = found.scores
-    assert (score.claimed, score.recomputed, score.share, score.leading) == (8.0, 0.0, 0.0, None)
+    assert (score.claimed, score.recomputed, score.share, score.leading) == (8.0, 0.0, 0.0, ())
     assert [warning.code for warning in found.warnings] == [WarningCode.NOT_BORNE_OUT]
     assert found.warnings[0].values == {"score": "SOFA", "claimed": 8.0, "recomputed": 0.0}
     assert found.verdict is Verdict.UNCERTAIN
@@ -91,7 +91,7 @@ def test_a_score_that_falls_with_an_organ_is_not() -> None:
     found = examine(problem(WITH_PRESSURE), at_once(FLUIDS))
     (score,) = found.scores
     assert (score.claimed, score.recomputed, score.share) == (4.0, 4.0, 1.0)
-    assert score.leading == OrganGain("cardiovascular", 4.0)
+    assert score.leading == (OrganGain("cardiovascular", 4.0),)
     assert score.organs == (OrganGain("coagulation", 0.0), OrganGain("cardiovascular", 4.0))
     assert score.left_out == ("PaO2", "FiO2", "ventilation", "bilirubin", "GCS", "creatinine", "urine")
     assert score.recorded_difference == 0.0
@@ -102,7 +102,7 @@ def test_vasopressors_count_by_the_doses_of_the_sequence() -> None:
     """They cost three points where they are given, and bring one at each of four steps: one in all of four claimed."""
     score = gain(problem(BY_VASOPRESSORS), VASOPRESSORS)
     assert (score.claimed, score.recomputed) == (4.0, 1.0)
-    assert score.leading == OrganGain("cardiovascular", 1.0)
+    assert score.leading == (OrganGain("cardiovascular", 1.0),)
     assert score.is_borne_out(Thresholds()) is False
     assert score.is_borne_out(Thresholds(borne_out=0.25)) is True
     recorded = replace(episode(), actions=np.array(at_once(VASOPRESSORS)))
@@ -112,7 +112,34 @@ def test_vasopressors_count_by_the_doses_of_the_sequence() -> None:
 
 def test_a_loss_by_the_organs_names_the_organ_that_loses() -> None:
     score = gain(problem({FLUIDS: (-1.0, 0.0, -50.0)}), FLUIDS)
-    assert (score.claimed, score.recomputed, score.leading) == (4.0, -4.0, OrganGain("coagulation", -4.0))
+    assert (score.claimed, score.recomputed, score.leading) == (4.0, -4.0, (OrganGain("coagulation", -4.0),))
+
+
+@pytest.mark.parametrize(
+    ("gains", "told"),
+    [
+        ((3, 3, -3), "it falls by 3 points in all, by the circulation and the kidneys"),
+        ((3, 0, -2), "it falls by 1 points in all, by the circulation"),
+        ((3, 2, 0), "it falls by 5 points in all, most of it by the circulation"),
+        ((4, 2, 2), "it falls by 8 points in all, by the circulation, the kidneys and the nervous system"),
+        ((4, 3, 1), "it falls by 8 points in all, most of it by the circulation and the kidneys"),
+        ((2, 3, -3), "it falls by 2 points in all, most of it by the kidneys"),
+        ((-3, -3, 1), "it rises by 5 points in all, by the circulation and the kidneys"),
+        ((2, 0, -3), "it rises by 1 points in all, by the nervous system"),
+        ((3, 0, -3), "it stays the same"),
+    ],
+)
+def test_most_of_a_gain_is_said_of_those_that_bring_more_than_half(gains: tuple[int, ...], told: str) -> None:
+    """More than half of what all organs that move this way bring: where they tie, or share it, all are named. So it is
+    after a round trip, too."""
+    organs = zip(("cardiovascular", "renal", "nervous"), gains, strict=True)
+    total = float(sum(gains))
+    score = ScoreGain("SOFA", True, total, total, tuple(OrganGain(*one) for one in organs), (), 0.0)
+    _, result = examined_result(WITH_PRESSURE)
+    known = replace(result, evidence=replace(result.evidence, scores=(score,)))
+    for again in (known, Result.from_json(known.to_json())):
+        said = gain_message(again.evidence.scores[0])
+        assert str(said).partition("organ values ")[2] == told
 
 
 def test_gains_are_those_of_scores_within_their_range() -> None:
@@ -208,7 +235,7 @@ def test_lines_name_both_gains_and_the_organ() -> None:
     _, result = examined_result(WITH_PRESSURE)
     assert evidence_lines(result)[1:] == [
         "what the organs say: by the model SOFA falls by 4 points in all; recomputed from the organ values it falls by "
-        "4 points in all, most of it by the circulation",
+        "4 points in all, by the circulation",
         "  points by organ: the circulation -4",
         "  not recorded, and so left out of the recomputed SOFA: PaO2, FiO2, ventilation, bilirubin, GCS, creatinine "
         "and urine",
@@ -228,7 +255,7 @@ def test_cases_show_the_recomputed_course_beside_the_modelled_one() -> None:
     assert case.answer is not None
     assert [(one.feature, one.values) for one in case.observed.scores] == [("SOFA", (3, 3, 3, 3, 3))]
     assert [(one.feature, one.values) for one in case.answer.best.scores] == [("SOFA", (3, 2, 2, 2, 2))]
-    assert str(case.evidence.organs[0]).endswith("most of it by the circulation")
+    assert str(case.evidence.organs[0]).endswith("4 points in all, by the circulation")
     counted = points_of(SMALL.scores[0], asked.episode, result.states, result.actions).sum(axis=-1)
     assert tuple(counted.tolist()) == case.answer.best.scores[0].values
 

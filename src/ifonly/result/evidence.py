@@ -193,11 +193,22 @@ class ScoreGain:
         return self.recomputed / self.claimed if self.claimed > 0 else None
 
     @property
-    def leading(self) -> OrganGain | None:
-        """The organ that gains most where all together gain, and that loses most where they lose; None: neither."""
-        if not self.recomputed:
-            return None
-        return max(self.organs, key=lambda one: one.gain if self.recomputed > 0 else -one.gain)
+    def leading(self) -> tuple[OrganGain, ...]:
+        """The fewest organs that together make more than half of what organs gain where all together gain, and of what
+        they lose where they lose, largest first; one that does as much as the last of them is among them, too."""
+        ranked = self.driving
+        most, told = sum(abs(one.gain) for one in ranked) / 2, 0.0
+        for place, one in enumerate(ranked):
+            if told > most and one.gain != ranked[place - 1].gain:
+                return ranked[:place]
+            told += abs(one.gain)
+        return ranked
+
+    @property
+    def driving(self) -> tuple[OrganGain, ...]:
+        """The organs that move the way all together move, those that do most first; none where that is neither way."""
+        sign = (self.recomputed > 0) - (self.recomputed < 0)
+        return tuple(sorted((one for one in self.organs if sign * one.gain > 0), key=lambda one: -abs(one.gain)))
 
     def is_judged(self, limits: Thresholds) -> bool:
         """Whether a gain is claimed, and the recorded score is one that its organs make."""

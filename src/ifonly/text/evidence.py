@@ -293,10 +293,11 @@ def share_message(probability: float) -> Message:
 
 
 def gain_message(score: ScoreGain) -> Message:
-    """How a score moves by the model, how by its organs, and which organ drives it."""
+    """How a score moves by the model, how by its organs, and which organs drive it."""
     leading = score.leading
     values = {"score": score.score, "claimed": _points(score.claimed), "recomputed": _points(score.recomputed)}
-    driven = Message("organs.leading", {"organ": Message(f"organ.{leading.organ}")}) if leading else ""
+    named = {"organs": [Message(f"organ.{one.organ}") for one in leading]}
+    driven = Message("organs.alone" if leading == score.driving else "organs.leading", named) if leading else ""
     return Message("organs.gain", {**values, "leading": driven})
 
 

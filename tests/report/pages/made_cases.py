@@ -261,7 +261,7 @@ def with_organs(case: Case) -> Case:
     def scored(course: Course) -> Course:
         return replace(course, scores=(ScoreCourse("SOFA", tuple(6 + step for step in range(len(taken)))),))
 
-    values = {"score": "SOFA", "leading": Message("organs.leading", {"organ": Message("organ.renal")})}
+    values = {"score": "SOFA", "leading": Message("organs.leading", {"organs": [Message("organ.renal")]})}
     moved = {"claimed": Message("organs.falls", {"size": "6"}), "recomputed": Message("organs.falls", {"size": "5"})}
     organs = (Message("organs.gain", {**values, **moved}),)
     answer = case.answer

@@ -236,6 +236,47 @@ def test_pinned_and_forbidden_doses_are_kept_by_the_next_answer(seen: tuple[Any,
     expect(outcome(page, "best")).to_have_text(f"{case['answer']['best']['outcome']:.1f}")
 
 
+def test_links_keep_how_far_alternatives_differ_whatever_has_become_of_their_search(
+    seen: tuple[Any, Any], home: str, longest: str, place: Any
+) -> None:
+    page, watch = seen
+    watch.expected = ("404", "422")
+    open_case(page, home, longest)
+    apart = page.get_by_label("Steps in which alternatives differ")
+    apart.fill("2")
+    page.get_by_role("button", name="Find the best under these rules").click()
+    expect(page.get_by_text("the answer under your rules is shown")).to_be_visible()
+    page.get_by_role("button", name="Next alternative").click()
+    page.get_by_role("button", name="Next alternative").click()
+    job = page.request.get(f"{home}/api/jobs/{query_of(page)['job']}").json()
+    best, shown = job["case"]["answer"]["best"], job["case"]["answer"]["alternatives"][1]
+    assert sum(one != other for one, other in zip(best["actions"], shown["actions"], strict=True)) >= 2
+    expect(outcome(page, "best")).to_have_text(f"{shown['outcome']:.1f}")
+    assert query_of(page)["apart"] == "2"
+
+    link, known = page.evaluate("location.href"), query_of(page)["job"]
+    again = "The server does not know the search that the link names"
+    for unknown, note in ((known, 0), ("A" * 16, 1), ("no%20such%20search", 1)):
+        page.goto(link.replace(known, unknown))
+        expect(page.locator(".pager-at")).to_have_text(re.compile("^2 of"))
+        expect(outcome(page, "best")).to_have_text(f"{shown['outcome']:.1f}")
+        expect(apart).to_have_value("2")
+        expect(page.locator(".notice").get_by_text(again)).to_have_count(note)
+    apart.fill("3")
+    apart.blur()
+    expect(page.locator(".notice")).to_contain_text("Search again to use those set now")
+    settle(page)
+    assert {name: query_of(page)[name] for name in ("apart", "asked_apart")} == {"apart": "3", "asked_apart": "2"}
+    page.reload()
+    expect(outcome(page, "best")).to_have_text(f"{shown['outcome']:.1f}")
+    expect(apart).to_have_value("3")
+
+    other = next(id for id in place.cohort.ids[:SOLVED] if id != longest)
+    page.goto(f"{home}/case?episode={other}&job={known}")
+    expect(page.locator(".notice")).to_contain_text(again)
+    expect(page.locator("h1")).to_contain_text(other)
+
+
 def test_contradictions_are_told_and_a_search_is_stopped_with_its_bracket(
     seen: tuple[Any, Any], home: str, longest: str
 ) -> None:

@@ -20,14 +20,10 @@
       });
       this.tools();
       this.rulesCard = new ifonly.RulesCard(this.view.slots.aside, case_, {
-        rules: () => this.state.rules,
-        most: () => this.state.most,
+        asked: () => this.asked(),
         isAnswered: () => this.state.solved !== null && !this.isOutdated(),
-        onRules: (rules) => this.change({ rules }),
-        onMost: (most) => most !== this.state.most && this.change({ most }),
-        onSolved: (job, solved, asked) => this.change({
-          solved: { job, case: solved, asked }, k: ifonly.firstView(solved).k, alternative: null,
-        }),
+        onAsked: (part) => this.change(part),
+        onSolved: (solved) => this.change({ solved, k: ifonly.firstView(solved.case).k, alternative: null }),
       }, (about && about.limits && about.limits.seconds) || SECONDS);
       this.noteCard = new ifonly.NoteCard(
         this.view.slots.aside, case_, reviews || [], (about && about.limits) || {}, () => this.draw(),
@@ -44,7 +40,14 @@
     firstState() {
       const { k } = ifonly.firstView(this.recorded);
       const asked = Math.min(this.recorded.question.max_changes, this.recorded.time.at.length);
-      return { k, alternative: null, span: null, actions: null, rules: [], most: asked, solved: null };
+      const apart = this.recorded.question.query.solver?.apart || 1; // as the question says
+      return { k, alternative: null, span: null, actions: null, rules: [], most: asked, apart, solved: null };
+    }
+
+    /** What a search would be asked now. */
+    asked() {
+      const { rules, most, apart } = this.state;
+      return { rules, most, apart };
     }
 
     /** The case whose answer is shown: the run's, or that of the search under the reviewer's rules. */
@@ -54,8 +57,8 @@
 
     /** Whether the rules are no longer those of the answer that is shown. */
     isOutdated() {
-      const { solved, rules, most } = this.state;
-      return solved !== null && JSON.stringify(solved.asked) !== JSON.stringify({ rules, most });
+      const { solved } = this.state;
+      return solved !== null && JSON.stringify(solved.asked) !== JSON.stringify(this.asked());
     }
 
     /** Change the state, remember the one before, draw and keep the address in step. */
@@ -134,7 +137,8 @@
       const rules = solved.asked.rules.map((rule) => ifonly.ruleWords(recorded, rule)).join("; ") || ifonly.say("page.none");
       return el("div", { class: "notice" },
         el("p", {}, ifonly.say(this.isOutdated() ? "review.outdated" : "review.shown", { changes, rules }),
-          ` ${ifonly.priceWords({ first: recorded, ruled: solved.case })}`),
+          ` ${ifonly.priceWords({ first: recorded, ruled: solved.case })}`,
+          solved.again ? ` ${ifonly.say("review.again")}` : ""),
         el("button", {
           type: "button", class: "no-print",
           on: { click: () => this.change({ solved: null, k: ifonly.firstView(recorded).k, alternative: null }) },
@@ -213,9 +217,11 @@
         actions: state.actions && state.actions.join(","),
         rules: state.rules.length ? JSON.stringify(state.rules) : null,
         most: state.most === first.most ? null : state.most,
+        apart: state.apart === first.apart ? null : state.apart,
         job: state.solved && state.solved.job,
         asked_rules: this.isOutdated() ? JSON.stringify(state.solved.asked.rules) : null,
         asked_most: this.isOutdated() ? state.solved.asked.most : null,
+        asked_apart: this.isOutdated() ? state.solved.asked.apart : null,
       });
     }
 
@@ -243,14 +249,16 @@
       this.state = {
         ...first, actions: fits ? actions : null, rules: ifonly.rulesFromText(case_, given.get("rules") || "[]"),
         most: whole("most", case_.time.at.length) ?? first.most,
+        apart: whole("apart", case_.time.at.length) || first.apart,
       };
       if (given.get("job")) {
-        const { rules, most } = this.state;
+        const { rules, most, apart } = this.state;
         const earlier = given.get("asked_rules");
         this.draw();
         await this.rulesCard.solve(given.get("job"), {
           rules: earlier === null ? rules : ifonly.rulesFromText(case_, earlier),
           most: whole("asked_most", case_.time.at.length) ?? most,
+          apart: whole("asked_apart", case_.time.at.length) || apart,
         });
       }
       this.state = { ...this.state, ...chosen() };

@@ -8,8 +8,8 @@
 
   class RulesCard {
     /**
-     * `hooks`: {rules(), most(), isAnswered() (whether the answer under these rules is shown), onRules(rules),
-     * onMost(number), onSolved(job, case, asked: {rules, most})}; `seconds`: the search's limit.
+     * `hooks`: {asked() (rules, most, apart), isAnswered() (whether the answer to that is shown), onAsked(part),
+     * onSolved({job, case, asked, again})}; `seconds`: the search's limit.
      */
     constructor(place, case_, hooks, seconds) {
       this.case = case_;
@@ -21,10 +21,12 @@
       this.limits = el("div", { class: "fields" });
       this.most = el("input", {
         type: "number", id: "most", min: 0, max: case_.time.at.length, step: 1, inputmode: "numeric",
-        on: { change: () => this.setMost() },
+        on: { change: () => this.setNumbers() },
       });
-      const apart = case_.question.query.solver?.apart || 1; // as the question says, unless it is changed here
-      this.apart = el("input", { type: "number", id: "apart", min: 1, max: case_.time.at.length, step: 1, value: apart, inputmode: "numeric" });
+      this.apart = el("input", {
+        type: "number", id: "apart", min: 1, max: case_.time.at.length, step: 1, inputmode: "numeric",
+        on: { change: () => this.setNumbers() },
+      });
       this.start = el(
         "button", { type: "button", class: "main", on: { click: () => this.solve() } },
         ifonly.say("search.start"),
@@ -47,20 +49,21 @@
     }
 
     draw() {
-      const rules = this.hooks.rules();
+      const { rules, most, apart } = this.hooks.asked();
       const given = this.case.question.rules.map((rule) => el("li", { class: "fixed" }, ifonly.say(rule)));
       this.list.replaceChildren(...given, ...rules.map((rule) => {
         const words = ifonly.ruleWords(this.case, rule);
         return el("li", {}, el("span", {}, words), el("button", {
           type: "button", class: "link", "aria-label": ifonly.say("search.remove rule", { rule: words }),
-          on: { click: () => { this.hooks.onRules(ifonly.without(this.hooks.rules(), rule)); this.start.focus(); } },
+          on: { click: () => { this.hooks.onAsked({ rules: ifonly.without(this.hooks.asked().rules, rule) }); this.start.focus(); } },
         }, ifonly.say("search.remove")));
       }));
       if (!this.job && !this.hooks.isAnswered()) this.tell("");
-      if (this.refused && this.refused !== this.asked()) this.clearTrouble();
+      if (this.refused && this.refused !== JSON.stringify(this.hooks.asked())) this.clearTrouble();
       this.list.hidden = !this.list.children.length;
       this.none.hidden = rules.length > 0;
-      if (document.activeElement !== this.most) this.most.value = this.hooks.most();
+      if (document.activeElement !== this.most) this.most.value = most;
+      if (document.activeElement !== this.apart) this.apart.value = apart;
       if (!this.limits.contains(document.activeElement)) this.drawLimits(rules);
     }
 
@@ -72,7 +75,8 @@
           const choose = (event) => {
             const value = event.target.value;
             const rule = [kind, index, Number(value)];
-            this.hooks.onRules(value === "" ? ifonly.without(this.hooks.rules(), rule) : ifonly.withRule(this.hooks.rules(), rule));
+            const now = this.hooks.asked().rules;
+            this.hooks.onAsked({ rules: value === "" ? ifonly.without(now, rule) : ifonly.withRule(now, rule) });
           };
           const option = (value, text) => el(
             "option", { value, selected: set ? set[2] === value : value === "" }, text,
@@ -83,11 +87,6 @@
         })));
     }
 
-    /** What a search would be asked now, as text. */
-    asked() {
-      return JSON.stringify([this.hooks.rules(), this.hooks.most()]);
-    }
-
     /** A refusal stands as long as what was refused does. */
     clearTrouble() {
       this.refused = null;
@@ -95,39 +94,38 @@
     }
 
     /** A field that was cleared, or that holds no number, goes back to what it was. */
-    setMost() {
-      const given = Math.round(this.most.valueAsNumber);
-      const most = Number.isFinite(given) ? Math.min(Math.max(0, given), this.case.time.at.length) : this.hooks.most();
-      this.most.value = most;
-      this.hooks.onMost(most);
-    }
-
-    /** In how many steps alternatives differ; a field that holds no number goes back to one. */
-    steps() {
-      const given = Math.round(this.apart.valueAsNumber);
-      this.apart.value = Number.isFinite(given) ? Math.min(Math.max(1, given), this.case.time.at.length) : 1;
-      return Number(this.apart.value);
+    setNumbers() {
+      const steps = this.case.time.at.length;
+      const before = this.hooks.asked();
+      const whole = (field, least, known) => {
+        const given = Math.round(field.valueAsNumber);
+        field.value = Number.isFinite(given) ? Math.min(Math.max(least, given), steps) : known;
+        return Number(field.value);
+      };
+      const [most, apart] = [whole(this.most, 0, before.most), whole(this.apart, 1, before.apart)];
+      if (most !== before.most || apart !== before.apart) this.hooks.onAsked({ most, apart });
     }
 
     /** Start a search, or take up one that the server may still know; `earlier`: what that one was asked. */
     async solve(known, earlier) {
-      this.setMost();
-      const asked = earlier || { rules: this.hooks.rules(), most: this.hooks.most() };
+      this.setNumbers();
+      const asked = earlier || this.hooks.asked();
       this.clearTrouble();
       this.start.disabled = true;
       this.tell(ifonly.say("search.waiting"));
       try {
-        const answer = (known && (await this.recall(known))) || (await ifonly.ask("/api/jobs", { method: "POST", body: {
-          episode: this.case.episode, max_changes: asked.most, alternatives: 5, apart: this.steps(), seconds: this.seconds,
+        const recalled = known ? await this.recall(known) : null;
+        const answer = recalled || (await ifonly.ask("/api/jobs", { method: "POST", body: {
+          episode: this.case.episode, max_changes: asked.most, alternatives: 5, apart: asked.apart, seconds: this.seconds,
           constraints: ifonly.toConstraints(this.case, asked.rules),
         } }));
         this.job = answer.job;
         const ended = await this.follow(answer);
         this.tell(ifonly.say(ended.state === "stopped" ? "search.stopped" : "search.done"));
-        this.hooks.onSolved(ended.job, ended.case, asked);
+        this.hooks.onSolved({ job: ended.job, case: ended.case, asked, again: Boolean(known) && !recalled });
       } catch (problem) {
         this.trouble.replaceChildren(ifonly.problemBox(problem));
-        this.refused = this.asked();
+        this.refused = JSON.stringify(this.hooks.asked());
         this.tell("");
       }
       this.job = null;
@@ -135,11 +133,13 @@
       this.progress.hidden = true;
     }
 
+    /** The search of this name; null where there is none, no search can have that name, or it is of another case. */
     async recall(job) {
       try {
-        return await ifonly.ask(`/api/jobs/${encodeURIComponent(job)}`);
+        const answer = await ifonly.ask(`/api/jobs/${encodeURIComponent(job)}`);
+        return answer.episode === this.case.episode ? answer : null;
       } catch (problem) {
-        if (problem.status === 404) return null;
+        if (problem.status === 404 || problem.status === 422) return null;
         throw problem;
       }
     }

@@ -1,5 +1,6 @@
 """The report file, opened from disk in a real browser, with cases of every kind."""
 
+import io
 import re
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import matplotlib.image as mpimg
 import numpy as np
+import numpy.typing as npt
 import pytest
 from browser_review import Watch, becomes, check_care, newcomer, reader, settle, single_file, until, watched_page
 
@@ -15,7 +18,9 @@ import ifonly
 from ifonly.data.field_words import FieldWords
 from ifonly.records import to_plain
 from ifonly.report import pages
+from ifonly.report.card import data_card
 from ifonly.report.case_report import ReportSettings, write_report
+from ifonly.report.folders import write_card
 from ifonly.text.catalogue import Message, say
 from ifonly.text.numbers import outcomes
 
@@ -416,3 +421,25 @@ def test_pages_follow_the_readers_scheme_and_fit_a_narrow_window(browser: Any, r
         becomes(page, lambda: page.evaluate(drawn), ink)
         page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
         until(page, f"{drawn} !== '{ink}'")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_of_a_data_card_lie_on_the_paper_of_the_page_and_are_printed_white(
+    browser: Any, tmp_path: Path, scheme: str
+) -> None:
+    card = data_card(ifonly.simulate.simulate_cohort(12, seed=1, horizon=(3, 4)))
+    write_card(card, tmp_path / "card")
+    with newcomer(browser, viewport={"width": 900, "height": 700}, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "card" / "card.html").as_uri())
+        figure = page.locator("figure img").first
+        paper = {"light": (255, 255, 255), "dark": (20, 24, 29)}[scheme]
+        assert np.abs(corner_of(figure) - paper).max() <= 1
+        page.emulate_media(media="print")
+        assert corner_of(figure).tolist() == [255, 255, 255]
+
+
+def corner_of(shown: Any) -> npt.NDArray[np.int64]:
+    """The colour of the first pixel, where nothing is drawn."""
+    pixels = mpimg.imread(io.BytesIO(shown.screenshot()), format="png")
+    return np.rint(255 * pixels[2, 2, :3]).astype(np.int64)

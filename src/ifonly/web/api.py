@@ -34,6 +34,7 @@ from ifonly.web.notes import (
 )
 from ifonly.web.recurring import Patterns
 from ifonly.web.review import Review
+from ifonly.web.turns import Turns
 from ifonly.web.worker import Work
 
 MOST_ALTERNATIVES = 20
@@ -206,6 +207,8 @@ class Desk:
     jobs: JobDesk
     seconds: float
     signs_in: bool
+    turns: Turns
+    """For what takes time: lists, cases and courses; not for files, whose pictures take seconds."""
     sample: bool = False
 
     def about(self) -> About:
@@ -306,7 +309,8 @@ def api_router(desk: Desk) -> APIRouter:
     @router.get("/episodes", response_model=ListPage, responses=_errors(*_ALWAYS, 503))
     def list_episodes(query: Annotated[ListQuery, Query()]) -> Response:
         """A page of the list of cases, searched, filtered and sorted."""
-        return json_response(desk.review.listing.page(query, desk.notes))
+        with desk.turns:
+            return json_response(desk.review.listing.page(query, desk.notes))
 
     @router.get("/patterns", response_model=Patterns, responses=_errors(*_ALWAYS))
     def list_patterns() -> Response:
@@ -316,12 +320,14 @@ def api_router(desk: Desk) -> APIRouter:
     @router.get("/case", response_model=Case, responses=_errors(*_ALWAYS, 404))
     def show_case(episode: Episode) -> Response:
         """One case, with the run's answer where there is one."""
-        return json_response(desk.review.case(episode))
+        with desk.turns:
+            return json_response(desk.review.case(episode))
 
     @router.post("/course", response_model=TriedCourse, responses=_errors(*_WRITING))
     def try_course(body: CourseRequest) -> Response:
         """How an episode would have gone under other treatments, and whether the data supports them."""
-        return json_response(desk.review.course(body.episode, body.actions))
+        with desk.turns:
+            return json_response(desk.review.course(body.episode, body.actions))
 
     _add_jobs(router, desk)
     _add_notes(router, desk)

@@ -21,6 +21,7 @@ from ifonly.web.notes import Notes
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings
 from ifonly.web.site import site_router
+from ifonly.web.turns import Turns
 from ifonly.web.worker import Setup
 
 FIELD = re.compile(r"[a-z_]{1,20}")
@@ -39,7 +40,8 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     setup = Setup(settings.model, review.model.fingerprint(), review.behaviour, review.model.standing)
     jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
     doorkeeper = Doorkeeper(settings.token)
-    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not doorkeeper.is_open, sample=settings.sample)
+    is_open = doorkeeper.is_open
+    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not is_open, turns=Turns(), sample=settings.sample)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

@@ -163,12 +163,12 @@ class Review:
             return unruled
 
     def _new_case(self, episode: str) -> Case:
-        problem, status = self._problem(episode), self._statuses.get(episode)
+        problem, status, model = self._problem(episode), self._statuses.get(episode), self.example.model
         if status is None or self.opened is None:
-            return observed_case(problem)
+            return observed_case(problem, model=model)
         if status == FAILED:
-            return observed_case(problem, failed=True)
-        return case_of(problem, self.opened.result(episode))
+            return observed_case(problem, failed=True, model=model)
+        return case_of(problem, self.opened.result(episode), model=model)
 
     def _first_example(self) -> Case:
         """The first episode that the model explains; if none of the first does, none will."""

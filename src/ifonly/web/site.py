@@ -74,23 +74,24 @@ def site_router(desk: Desk, doorkeeper: Doorkeeper) -> APIRouter:
 
     @router.get("/")
     def show_list(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
-        first = to_plain(desk.review.listing.page(query, desk.notes))
-        return HTMLResponse(
-            pages.render(
-                "list.html",
-                about=about,
-                first=first,
-                query=dict(request.query_params),
-                recurring=recurring,
-                agreement=to_plain(agreement_of(desk.notes.reviews())),
+        with desk.turns:
+            return HTMLResponse(
+                pages.render(
+                    "list.html",
+                    about=about,
+                    first=to_plain(desk.review.listing.page(query, desk.notes)),
+                    query=dict(request.query_params),
+                    recurring=recurring,
+                    agreement=to_plain(agreement_of(desk.notes.reviews())),
+                )
             )
-        )
 
     @router.get("/case")
     def show_case(episode: Episode) -> Response:
-        case, reviews = to_plain(desk.review.case(episode)), to_plain(desk.reviews(episode).notes)
-        here = to_plain(desk.review.patterns.among(desk.review.listing.patterns_of(episode)))
-        return HTMLResponse(pages.render("case.html", case=case, about=about, reviews=reviews, patterns=here))
+        with desk.turns:
+            case, reviews = desk.review.case(episode), to_plain(desk.reviews(episode).notes)
+            here = to_plain(desk.review.patterns.among(desk.review.listing.patterns_of(episode)))
+            return HTMLResponse(pages.render("case.html", case=case, about=about, reviews=reviews, patterns=here))
 
     @router.get(STATIC + "{name}")
     def show_file(name: str, request: Request) -> Response:

@@ -6,6 +6,8 @@ from dosed_problems import dosed
 
 import ifonly
 from ifonly.report.cases import case_of, course_of
+from ifonly.report.cases.case import GainSource
+from ifonly.report.cases.courses import replay_of
 from ifonly.report.cases.sources import sources_of
 from ifonly.rewards import Linear
 
@@ -19,6 +21,11 @@ def total_of(problem: ifonly.Problem, states: np.ndarray) -> float:
     return float(sum(weight * values[name].sum() for name, weight in problem.query.reward.weights.items()))  # type: ignore[attr-defined]
 
 
+def sources(problem: ifonly.Problem, actions: np.ndarray) -> tuple[GainSource, ...]:
+    replay = replay_of(problem, [actions])
+    return sources_of(problem, replay.actions, replay.states)
+
+
 def test_parts_are_those_of_each_measurement_and_add_up() -> None:
     names = ["SOFA", "MAP"]
     problem = dosed(reward=Linear({"SOFA": -1.0, "MAP": 0.5}))
@@ -27,7 +34,7 @@ def test_parts_are_those_of_each_measurement_and_add_up() -> None:
     course = course_of(problem, actions)
     assert course.outcome is not None
     recorded, reached = problem.episode.states, np.array(course.states, dtype=float)
-    found = {source.name: source.gain for source in sources_of(problem, course)}
+    found = {source.name: source.gain for source in sources(problem, actions)}
     assert set(found) == set(names)
     for column, name in enumerate(names):
         mixed = recorded.copy()
@@ -46,5 +53,4 @@ def test_a_case_tells_them_the_largest_first_and_nothing_of_the_recording() -> N
     gains = [source.gain for source in answer.sources]
     assert gains == sorted(gains, reverse=True)
     assert [source.kind for source in answer.sources] == (["feature"] if answer.best.changes else [])
-    recorded = course_of(problem, problem.episode.actions)
-    assert sources_of(problem, recorded) == ()
+    assert sources(problem, problem.episode.actions) == ()

@@ -33,7 +33,7 @@ from ifonly.report.cases.case import (
     Treatment,
     Treatments,
 )
-from ifonly.report.cases.courses import Course, courses_of
+from ifonly.report.cases.courses import Course, courses_along, courses_of, replay_of
 from ifonly.report.cases.sources import shown_unit, sources_of
 from ifonly.result import Result, Status, SupportReport
 from ifonly.rewards import Reward, declared_constants
@@ -58,15 +58,21 @@ ORIGINS: dict[Origin, Literal["measured", "carried", "assumed"]] = {
 """What pages call the origins of values."""
 
 
-def observed_case(problem: BaseProblem, *, failed: bool = False) -> Case:
-    """The case as it was recorded, with what is asked about it and no answer; `failed`: solving it did."""
+def observed_case(problem: BaseProblem, *, failed: bool = False, model: ModelAbout | None = None) -> Case:
+    """The case as it was recorded, with what is asked about it and no answer; `failed`: solving it did.
+
+    `model`: what another case says of the same model, so that its weights are not hashed again.
+    """
     (observed,) = courses_of(problem, [problem.episode.actions])
     cautions = [Message("case.failed")] if failed else []
-    return _case(problem, observed, None, cautions + _cautions(problem, observed, None))
+    return _case(problem, observed, None, cautions + _cautions(problem, observed, None), model)
 
 
-def case_of(problem: BaseProblem, result: Result) -> Case:
-    """The case with an answer to `problem`: a result of `solve`, or a run's. Its sequences are replayed together."""
+def case_of(problem: BaseProblem, result: Result, *, model: ModelAbout | None = None) -> Case:
+    """The case with an answer to `problem`: a result of `solve`, or a run's. Its sequences are replayed together.
+
+    `model`: what another case says of the same model, so that its weights are not hashed again.
+    """
     if result.episode != problem.episode.id or len(result.actions) != problem.horizon:
         raise InputError(
             f"a case of episode {problem.episode.id!r}: the result is about episode {result.episode!r}; pass the "
@@ -74,7 +80,8 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
         )
     known = [budget.actions for budget in result.frontier if budget.actions is not None]
     others = [one.actions for one in result.alternatives]
-    observed, best, *courses = courses_of(problem, [problem.episode.actions, result.actions, *known, *others])
+    replay = replay_of(problem, [problem.episode.actions, result.actions, *known, *others])
+    observed, best, *courses = courses_along(problem, replay)
     gap, proven = _gap_of(result)
     claim = _claim(problem, result.status, best, gap=gap, proven=proven, max_changes=problem.max_changes)
     answer = CaseAnswer(
@@ -86,13 +93,19 @@ def case_of(problem: BaseProblem, result: Result) -> Case:
         alternatives=tuple(courses[len(known) :]),
         alternatives_proven=bool(result.certificate.details.get("alternatives_proven")) and claim.proven,
         contributions=_contributions(problem, best),
-        sources=sources_of(problem, best),
+        sources=sources_of(problem, replay.actions[1:3], replay.states[1:3]),
         bands=bands_of(problem, best),
     )
-    return _case(problem, observed, answer, _cautions(problem, observed, answer))
+    return _case(problem, observed, answer, _cautions(problem, observed, answer), model)
 
 
-def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cautions: Sequence[Message]) -> Case:
+def _case(
+    problem: BaseProblem,
+    observed: Course,
+    answer: CaseAnswer | None,
+    cautions: Sequence[Message],
+    model: ModelAbout | None,
+) -> Case:
     episode, schema = problem.episode, problem.episode.schema
     return Case(
         episode=episode.id,
@@ -113,7 +126,7 @@ def _case(problem: BaseProblem, observed: Course, answer: CaseAnswer | None, cau
         evidence=_evidence(problem, answer),
         assumptions=text.assumption_messages(schema, _goal(problem), len(problem.models)),
         cautions=tuple(cautions),
-        model=_model(problem),
+        model=model or _model(problem),
         words=schema.words,
     )
 

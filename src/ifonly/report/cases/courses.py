@@ -73,23 +73,42 @@ def course_of(problem: BaseProblem, actions: npt.ArrayLike | Tensor) -> Course:
     return courses_of(problem, [sequence])[0]
 
 
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Sequences under the model, in its coordinates; the first is the recorded one."""
+
+    actions: Tensor  # [N, T]
+    states: Tensor  # [N, T, (M,) D]
+    totals: Tensor  # [N, (M,)]
+
+
 @torch.no_grad()
+def replay_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> Replay:
+    """The recorded sequence and these [T], replayed together."""
+    actions = torch.as_tensor(np.stack([problem.episode.actions, *sequences]), device=problem.device)
+    return Replay(actions, *problem.replay(actions))
+
+
 def courses_of(problem: BaseProblem, sequences: Sequence[IntArray]) -> list[Course]:
     """The courses under several sequences [T] of actions, replayed together."""
+    return courses_along(problem, replay_of(problem, sequences))
+
+
+@torch.no_grad()
+def courses_along(problem: BaseProblem, replay: Replay) -> list[Course]:
+    """The course of every sequence of a replay but the first, the recorded one."""
     recorded = problem.episode
-    batch = torch.as_tensor(np.stack([recorded.actions, *sequences]), device=problem.device)
-    states, totals = problem.replay(batch)
-    recorded_outcome, *outcomes = clipped_outcomes(problem, states, batch)
-    fine = problem.admissible(batch).tolist()
-    shown = problem.decode(problem.shown_states(states, totals))
-    taken = np.stack(sequences)
+    recorded_outcome, *outcomes = clipped_outcomes(problem, replay.states, replay.actions)
+    fine = problem.admissible(replay.actions).tolist()
+    shown = problem.decode(problem.shown_states(replay.states, replay.totals))
+    taken = replay.actions[1:].cpu().numpy()
     changed = taken != recorded.actions
     # Up to the first change a course is the recorded one: what replaying loses to rounding is given back.
     same = np.cumsum(changed, axis=1) - changed == 0
     reached_by = np.where(same[..., np.newaxis], recorded.states, shown[1:])
     scored = _scores(recorded, reached_by, taken)
     found = []
-    rows = zip(sequences, changed, reached_by, outcomes, fine[1:], scored, strict=True)
+    rows = zip(taken, changed, reached_by, outcomes, fine[1:], scored, strict=True)
     for actions, differs, reached, outcome, keeps_rules, scores in rows:
         changes = tuple(
             Change(int(step), int(recorded.actions[step]), int(actions[step])) for step in np.flatnonzero(differs)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ifonly.problem import BaseProblem, EnsembleProblem
 from ifonly.report.cases.case import GainSource
-from ifonly.report.cases.courses import Course
 from ifonly.rewards import Reward
 from ifonly.search.build_result import clipped_outcomes
 
@@ -21,18 +21,16 @@ def shown_unit(reward: Reward) -> float:
 
 
 @torch.no_grad()
-def sources_of(problem: BaseProblem, best: Course) -> tuple[GainSource, ...]:
-    """Where the gain of `best` over the recording comes from; nothing for refits that are asked together.
+def sources_of(problem: BaseProblem, actions: Tensor, states: Tensor) -> tuple[GainSource, ...]:
+    """Where the gain of a sequence over the recording comes from; nothing for refits that are asked together.
 
-    A measurement's part is the gain where it alone takes the values of `best`, all else being as recorded. For outcomes
-    that are sums over measurements these parts add up to the gain; what is left of others, hinges of a weighted sum
-    or code of one's own for instance, is "together".
+    `actions` [2, T] and the `states` [2, T, D] that they reach are the recorded ones and those of the sequence. A
+    measurement's part is the gain where it alone takes the values of the sequence, all else being as recorded. For
+    outcomes that are sums over measurements these parts add up to the gain; what is left of others, hinges of a
+    weighted sum or code of one's own for instance, is "together".
     """
-    if isinstance(problem, EnsembleProblem) or not best.changes:
+    if isinstance(problem, EnsembleProblem) or torch.equal(actions[0], actions[1]):
         return ()
-    recorded = problem.episode.actions
-    actions = torch.as_tensor(np.stack([recorded, np.array(best.actions)]), device=problem.device)
-    states, _ = problem.replay(actions)  # [2, T, D]
     names = [feature.name for feature in problem.episode.schema.dynamic]
     one_by_one = states[:1].repeat(len(names), 1, 1)
     for column in range(len(names)):

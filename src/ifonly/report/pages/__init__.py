@@ -1,6 +1,7 @@
 """What a reviewer looks at: templates and static files that the report and the server have in common.
 
-Templates and what each is given (`render(name, **context)`), all of it in plain JSON types (`ifonly.records.to_plain`):
+Templates and what each is given (`render(name, **context)`), all of it in plain JSON types (`ifonly.records.to_plain`),
+but for cases of `case.html`, which may be records:
 
 - `list.html`: `about` (`web.api.About`), `first` (`web.listing.ListPage`), `query` (the page's parameters)
 - `case.html`: `case` (`report.cases.Case`), `about`, `reviews` (notes of `web.notes.Note`)
@@ -18,8 +19,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +33,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from ifonly.errors import InputError
+from ifonly.records import adapter
 from ifonly.text.catalogue import catalogue, say
 
 FOLDER = Path(__file__).parent
@@ -127,6 +131,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     # Numbers that JSON does not have would make a page that no browser can read.
+    environment.policies["json.dumps_function"] = _json
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {
         "catalogue": catalogue,
@@ -139,6 +144,11 @@ def _environment() -> Environment:
         "report_styles": REPORT_STYLES,
     }
     return environment
+
+
+def _json(value: Any, **settings: Any) -> str:
+    """Plain types or a record as JSON; to make a record plain first takes longer."""
+    return adapter(type(value)).dump_json(value).decode() if is_dataclass(value) else json.dumps(value, **settings)
 
 
 @cache

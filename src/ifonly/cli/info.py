@@ -89,7 +89,7 @@ def _describe_model(folder: Path, output: Output) -> None:
             "schema": model.schema.to_dict(),
         },
         say("info.model", kind=model.kind, version=metadata["ifonly"]),
-        f"settings: {_inline(model.settings())}",
+        f"settings: {_inline(_with_members_counted(model.settings()))}",
         say("info.norms", norms=_inline(norms) or "none"),
         say("info.not trained") if report is None else str(report),
         *member_lines_of(model),
@@ -100,6 +100,13 @@ def _describe_model(folder: Path, output: Output) -> None:
         f"schema: {model.schema.fingerprint}; model: {model.fingerprint()}",
         f"provenance: {_inline(metadata['provenance'])}",
     )
+
+
+def _with_members_counted(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those of each member of another kind: a line of its own tells the kinds, --json all of it."""
+    return {
+        name: len(value) if name == "members" and isinstance(value, list) else value for name, value in settings.items()
+    }
 
 
 def _describe_run(folder: Path, output: Output) -> None:
@@ -202,7 +209,10 @@ FOLDERS = {
 
 
 def _actions(schema: ifonly.Schema) -> str:
-    axes = " x ".join(f"{axis.name} ({len(axis.levels)} levels, {axis.unit})" for axis in schema.actions.axes)
+    axes = " x ".join(
+        f"{axis.name} ({len(axis.levels)} levels{f', {axis.unit}' if axis.unit else ''})"
+        for axis in schema.actions.axes
+    )
     return f"{len(schema.actions)}{': ' + axes if axes else ''}"
 
 

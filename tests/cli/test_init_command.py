@@ -80,6 +80,15 @@ def test_as_json(run, table: Path) -> None:
     assert (content["rows"], content["episodes"], content["subjects"], content["problems"]) == (300, 60, 60, [])
 
 
+@pytest.mark.parametrize(("days", "share"), [(60, 0.2), (40, 0.25), (12, 0.2)])
+def test_enough_subjects_are_set_aside_to_judge_a_model(run, table: Path, days: int, share: float) -> None:
+    """A model that takes an hour is not found to be beyond judgement for two subjects less than a check needs."""
+    frame = battery_log()
+    frame.filter(pl.col("day").is_in(frame["day"].unique(maintain_order=True)[:days])).write_csv(table)
+    assert init(run, table, "--column", "action=drain").exit_code == 0
+    assert yaml.safe_load((table.parent / "study.yaml").read_text())["split"]["test"] == share
+
+
 def test_problems_are_listed_and_nothing_is_quoted(run, table: Path) -> None:
     frame = battery_log().cast({"price": pl.String})
     frame[4, "price"] = "secret"

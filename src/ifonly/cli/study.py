@@ -81,14 +81,23 @@ def init(
     if schema is not None:
         check_writable(schema)
     from ifonly.data.drafts import draft_text
-    from ifonly.study.templates import DEFAULT_FEATURE, relative_place, source_text, study_text
+    from ifonly.evidence.check.thresholds import default_thresholds
+    from ifonly.study.templates import (
+        DEFAULT_FEATURE,
+        Sizes,
+        relative_place,
+        share_to_set_aside,
+        source_text,
+        study_text,
+    )
 
     document: dict[str, object] = {"study": str(out)}
-    feature = DEFAULT_FEATURE
+    feature, sizes = DEFAULT_FEATURE, Sizes()
     if schema is not None:
         draft = _draft(source, others, hints, schema.parent)
         names = [one.name for one in draft.schema.dynamic]
         feature = feature if feature in names else names[0]
+        sizes = Sizes(test=share_to_set_aside(draft.subjects, least=default_thresholds().subjects.judge))
         _write_draft(schema, draft_text(draft, source.name), force=force)
         document |= {"file": str(schema), "table": str(source), **draft.to_dict()}
     clinical, codes = None, None
@@ -102,7 +111,7 @@ def init(
         document["codes"] = str(codes)
     beside = {"schema": None if schema is None else schema.name, "codes": None if codes is None else codes.name}
     data = source_text(source, out.parent, clinical=clinical, **beside)
-    write_text_atomically(out, study_text(data, name=out.name, feature=feature))
+    write_text_atomically(out, study_text(data, name=out.name, feature=feature, sizes=sizes))
     output = Output()
     output.document(document)
     if schema is not None:

@@ -5,6 +5,7 @@ Their text stands in files beside this module, with places in braces for what is
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -42,6 +43,17 @@ def study_text(
     first = "# first: 50                   # only so many of them" if chosen.first is None else f"first: {chosen.first}"
     values = asdict(chosen) | {"first": first}
     return _text("first_study.yaml").format(data=data, name=name, feature=_plain(feature), **values)
+
+
+def share_to_set_aside(subjects: int, *, least: int, usual: float = 0.2) -> float:
+    """The share of so many subjects by which a model can be judged: the usual one, or as much as holds `least` of them,
+    but no more than half.
+
+    >>> [share_to_set_aside(subjects, least=10) for subjects in (400, 50, 40, 24, 20, 12)]
+    [0.2, 0.2, 0.25, 0.42, 0.5, 0.2]
+    """
+    needed = math.ceil(100 * least / subjects) / 100
+    return usual if needed <= usual or needed > 0.5 else needed
 
 
 def simulated_text(patients: int, horizon: str) -> str:

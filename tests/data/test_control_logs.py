@@ -1,6 +1,7 @@
 """Logs of control tasks: plain arrays per episode, spaces, and datasets of Minari and d3rlpy (by stand-ins always)."""
 
 import importlib.util
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -201,6 +202,44 @@ def test_a_cohort_is_stored_in_minari_and_read_again(tmp_path, monkeypatch):
         Cohort.from_minari("ifonly/other-v0")
     with pytest.raises(InputError, match="one for each"):
         cohort.to_minari("ifonly/short-v0", rewards=lambda episode: [0.0])
+
+
+@MINARI
+def test_minari_is_told_what_is_known_and_warns_of_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        plain = mixed_cohort().to_minari("ifonly/plain-v0")
+        told = mixed_cohort().to_minari(
+            "ifonly/told-v0", author="A. Keeper", author_email="keeper@example.org", description="Of a brake."
+        )
+    assert [str(one.message) for one in warned if issubclass(one.category, UserWarning)] == []
+    assert plain.storage.metadata["algorithm_name"] == "recorded"
+    assert "Features: " in plain.storage.metadata["description"]
+    assert set(told.storage.metadata["author"]) == {"A. Keeper"}
+    assert told.storage.metadata["description"] == "Of a brake."
+
+
+@MINARI
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_of_gymnasium_is_read_as_it_was_logged():
+    """And replayed with the actions that were read it goes as recorded."""
+    import gymnasium
+
+    task = gymnasium.make("CartPole-v1")
+    generator, logs = np.random.default_rng(0), []
+    for seed in range(3):
+        seen, actions, ended = [task.reset(seed=seed)[0]], [], False
+        while not ended:
+            actions.append(int(generator.integers(2)))
+            observation, _, ended, _, _ = task.step(actions[-1])
+            seen.append(observation)
+        logs.append({"observations": np.array(seen), "actions": np.array(actions)})
+    cohort = Cohort.from_logs(logs, schema_from_spaces(task.observation_space, task.action_space))
+    for seed, episode in enumerate(cohort):
+        assert np.array_equal(episode.states[0], task.reset(seed=seed)[0])
+        for state, action in zip(episode.states[1:], episode.actions, strict=False):
+            assert np.array_equal(state, task.step(int(action))[0])
 
 
 @MINARI

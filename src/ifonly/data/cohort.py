@@ -173,13 +173,14 @@ class Cohort:
         """A cohort of a dataset of Minari, or of its name (extra `ifonly[minari]`); see `from_logs`."""
         return cls.from_episodes(log_episodes(load_minari(dataset), schema))
 
-    def to_minari(self, name: str, rewards: Callable[[Episode], Sequence[float]] | None = None) -> Any:
+    def to_minari(self, name: str, rewards: Callable[[Episode], Sequence[float]] | None = None, **about: Any) -> Any:
         """Store the cohort as a dataset of Minari, and give that back (extra `ifonly[minari]`).
 
         Observations are all features in the order of the schema. The last action, of which no effect is recorded, is
-        left out; `rewards` gives the rewards [T - 1] of an episode's other actions, which are zero without it.
+        left out; `rewards` gives the rewards [T - 1] of an episode's other actions, which are zero without it. What is
+        said besides goes to Minari: `author`, `author_email`, `code_permalink`, `env`, `description` and others.
         """
-        return store_in_minari(self, self.schema, name, rewards)
+        return store_in_minari(self, self.schema, name, rewards, about)
 
     def with_prefix(self, prefix: str) -> Cohort:
         """The same cohort, with this text before the ids of episodes and subjects."""

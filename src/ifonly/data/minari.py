@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from ifonly.errors import InputError, StoreError
 
 Rewards = Callable[[Episode], Sequence[float]]
 """The rewards [T - 1] of all actions of an episode but the last."""
+
+NOT_GIVEN = r"`\w+` is set to None|env_spec is None"
+"""How Minari's warnings begin about what it was not told."""
 
 
 def load_minari(dataset: Any) -> Any:
@@ -31,20 +35,25 @@ def load_minari(dataset: Any) -> Any:
         ) from None
 
 
-def store_in_minari(episodes: Iterable[Episode], schema: Schema, name: str, rewards: Rewards | None) -> Any:
-    """Store episodes as a dataset of this name, and give that back."""
+def store_in_minari(
+    episodes: Iterable[Episode], schema: Schema, name: str, rewards: Rewards | None, about: Mapping[str, Any]
+) -> Any:
+    """Store episodes as a dataset of this name, and give that back; `about` is what Minari is told besides."""
     minari = _module("minari", "to store a dataset of Minari")
     collected = importlib.import_module("minari.data_collector")
     buffers = [_buffer(collected.EpisodeBuffer, position, one, rewards) for position, one in enumerate(episodes)]
     observation, action = _spaces(schema)
-    return minari.create_dataset_from_buffers(
-        dataset_id=name,
-        buffer=buffers,
-        observation_space=observation,
-        action_space=action,
-        algorithm_name="recorded",
-        description=f"Features: {', '.join(feature.label for feature in schema.features)}.",
-    )
+    description = f"Features: {', '.join(feature.label for feature in schema.features)}."
+    with warnings.catch_warnings():
+        # Records need not have an author or an environment; Minari warns of each that is not given.
+        warnings.filterwarnings("ignore", NOT_GIVEN, UserWarning)
+        return minari.create_dataset_from_buffers(
+            dataset_id=name,
+            buffer=buffers,
+            observation_space=observation,
+            action_space=action,
+            **{"algorithm_name": "recorded", "description": description, **about},
+        )
 
 
 def _buffer(kind: Any, position: int, episode: Episode, rewards: Rewards | None) -> Any:

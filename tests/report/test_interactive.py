@@ -98,14 +98,17 @@ def test_a_run_is_a_point_per_episode_best_first(tmp_path: Path) -> None:
     assert sum(rooms) == pytest.approx(100 * (wanted["upper_improvement"] - wanted["improvement"]).sum(), abs=1e-6)
 
 
-def test_a_notebook_shows_a_figure(tmp_path: Path) -> None:
+def test_a_notebook_shows_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a kernel of its own, as Jupyter starts it, a figure displays itself."""
     pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
     pytest.importorskip("ipykernel", reason="the extra `notebooks` is not installed")
     from jupyter_client.manager import KernelManager
 
-    manager = KernelManager(transport="ipc", ip=str(tmp_path / "kernel"))
-    manager.start_kernel(cwd=tmp_path)
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.chdir(tmp_path)  # paths of sockets must be short
+    manager = KernelManager(transport="ipc", ip="kernel")
+    manager.start_kernel()
     client = manager.client()
     client.start_channels()
     try:

@@ -159,7 +159,7 @@ def test_noise_of_any_prior_has_the_covariance_given(prior, schema):
         ({"residual": [1.0, 2.0]}, r"factors of shape \[2\]; expected \[3\]"),
         ({"residual": "most"}, "residual='most' is unknown"),
         ({"prior": "cauchy"}, "noise prior 'cauchy' is unknown"),
-        ({"prior": "laplace"}, "expected a diagonal one"),
+        ({"prior": "laplace"}, "expected a diagonal matrix"),
         ({"prior": "laplace", "covariance": np.diag([1.0, 0.0, 1.0])}, "not positive definite"),
         ({"prior": "student"}, "needs its degrees of freedom"),
         ({"prior": "student", "freedom": 2.0}, "expected more than 2"),

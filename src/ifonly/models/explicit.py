@@ -82,5 +82,5 @@ def _load_freedom(prior: Student | IndependentStudent, freedom: Any) -> None:
     if degrees.numel() not in (1, wanted.numel()):
         raise InputError(f"freedom: {degrees.numel()} numbers; expected one, or {wanted.numel()}.")
     wanted.copy_((degrees - 2).log().reshape(-1).expand(wanted.numel()))
-    if not torch.allclose(freedom_of(wanted), degrees.to(wanted)):
+    if not ((degrees > 2).all() and torch.allclose(freedom_of(wanted), degrees.to(wanted))):
         raise InputError("freedom: expected more than 2, and at most 2,982, where noise is as good as Gaussian.")

@@ -1,7 +1,5 @@
 """Bounds on maps, and on what a step's expansions leave out, each against what it bounds."""
 
-from dataclasses import fields
-
 import pytest
 import torch
 from smooth_problems import FAMILIES, family
@@ -12,6 +10,7 @@ from ifonly.bounds.taylor import local_expansion, norms
 from ifonly.bounds.taylor.local_expansion import LocalExpansion, ScaleExpansion, expand_step
 from ifonly.bounds.taylor.norms import (
     LARGE,
+    Grams,
     capped,
     framed_eigenvalue_bound,
     framed_form_norm,
@@ -19,7 +18,7 @@ from ifonly.bounds.taylor.norms import (
     frobenius,
     full_precision_float32_matmul,
     packed_framed_trilinear,
-    quartic_seminorm,
+    quartic_seminorms,
     trace,
 )
 from ifonly.bounds.taylor.remainders import FramedScale, ScaleBounds, step_remainders, step_remainders_anywhere
@@ -76,7 +75,8 @@ def test_forms_in_frames() -> None:
 def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) -> None:
     tensors, frames = symmetric(5, outputs, size), draw(5, 6, size, size, seed=1)
     frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
-    framed, found = framed_trilinear(tensors.to(precision), frames.to(precision))
+    framed, grams = framed_trilinear(tensors.to(precision), frames)
+    found = grams.bounds(frames)
     once = torch.einsum("noijk,nsia->nsoajk", tensors, frames)
     twice = torch.einsum("nsoajk,nsjb->nsoabk", once, frames)
     thrice = torch.einsum("nsoabk,nskc->nsoabc", twice, frames)
@@ -107,17 +107,38 @@ def test_framed_trilinear_maps(size: int, outputs: int, precision: torch.dtype) 
         assert bool((difference.amax(2) >= 0.99 * mixed - 1e-12).all()), "all terms of one sign"
 
 
-@pytest.mark.parametrize("together", [1, 2, 5])
-def test_packed_maps_are_framed_a_few_outputs_at_a_time(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", [True, False], ids=["packed", "by outputs"])
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_packed_maps_in_frames(precision: torch.dtype, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     count, outputs, several, size = 3, 5, 2, 4
     tensors, frames = symmetric(count, outputs, size), draw(count, several, size, size, seed=1)
+    frames[:, 0] = frames[:, 0, :, :1] @ frames[:, 0, :1]  # of low rank
     (i, j, k), places = triples(size, frames.device)
     packed = tensors[:, :, i, j, k]
     torch.testing.assert_close(spread(packed, places).view_as(tensors), tensors)
-    monkeypatch.setattr(norms, "CACHED", together * count * several * size**3)
-    found, (_, wanted) = packed_framed_trilinear(packed, frames), framed_trilinear(tensors, frames)
-    for field in fields(wanted):
-        torch.testing.assert_close(getattr(found, field.name), getattr(wanted, field.name), rtol=1e-5, atol=0.0)
+    if not few:
+        monkeypatch.setattr(norms, "PACKED_SIZE", 3)
+    found, wanted = packed_framed_trilinear(packed.to(precision), frames), framed_trilinear(tensors, frames)[1]
+    close = {"rtol": 1e-5, "atol": 1e-4} if precision == torch.float32 else {"rtol": 1e-12, "atol": 1e-10}
+    torch.testing.assert_close(found.plain, wanted.plain, **close)
+    torch.testing.assert_close(found.framed, wanted.framed, **close)
+    bounds, exact = found.bounds(frames), framed_trilinear(tensors, frames)[1]
+    for mine, other in zip(*(vars(each.bounds(frames)).values() for each in (found, exact)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=0.0)
+    largest = torch.einsum("noijk,nsia,nsjb,nskc->nsaobc", tensors, frames, frames, frames).flatten(3)
+    assert bool((bounds.thrice.squeeze(-1) >= torch.linalg.matrix_norm(largest, ord=2) * (1 - 1e-14)).all())
+
+
+def test_grams_of_steps_stand_together() -> None:
+    """Each with the frames that it has, zero for the others: bounds are those of each by itself."""
+    tensors, frames = symmetric(6, 2, 3).unflatten(0, (2, 3)), draw(2, 3, 3, 3, 3, seed=1)  # of 2 problems, 3 steps
+    steps = [framed_trilinear(tensors[:, t], frames[:, t, : t + 1])[1] for t in range(3)]
+    found = Grams.of_steps(steps, 3).bounds(frames.flatten(0, 1))
+    for t, step in enumerate(steps):
+        wanted = step.bounds(frames[:, t, : t + 1])
+        for name, table in vars(wanted).items():
+            mine = getattr(found, name).unflatten(0, (2, 3))[:, t, : t + 1]
+            torch.testing.assert_close(mine, table, rtol=1e-12, atol=0.0)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e4])
@@ -143,16 +164,32 @@ def test_lengths_of_forms_in_frames(scale: float) -> None:
 
 def test_fourth_powers() -> None:
     for size, hidden in ((1, 3), (3, 6)):
-        units, sizes = draw(20, size, hidden), draw(20, hidden, seed=1).abs()
-        y = unit(draw(20, size, 2000, seed=2).mT).mT
-        truth = ((units.mT @ y) ** 4 * sizes.unsqueeze(-1)).sum(1).amax(1).pow(0.25)
-        bound = quartic_seminorm(sizes, units).squeeze(1)
+        units, sizes, frames = draw(size, hidden), draw(20, 2, hidden, seed=1).abs(), draw(20, 4, size, size, seed=3)
+        frames[:, :2] = frames[:, :2, :, :1] @ frames[:, :2, :1]  # of low rank
+        frames[:, 2] = torch.eye(size, dtype=torch.float64)
+        y = unit(draw(20, 4, size, 2000, seed=2).mT).mT
+        truth = ((units.mT @ frames @ y) ** 4).unsqueeze(1) * sizes[:, :, None, :, None]
+        truth = truth.sum(3).amax(3).pow(0.25)
+        bound = quartic_seminorms(sizes, units, frames).squeeze(3)
         assert bool((bound >= truth * (1 - 1e-14)).all())
         assert bool((bound <= truth * (1 + 1e-9 if size == 1 else 1.3)).all())
     # A single unit attains it.
-    one = quartic_seminorm(torch.full((1, 1), 3.0, dtype=torch.float64), draw(1, 4, 1, seed=3))
-    assert float(one) == pytest.approx(3**0.25 * float(draw(1, 4, 1, seed=3).norm()), rel=1e-9)
-    assert not quartic_seminorm(torch.zeros(2, 0, dtype=torch.float64), draw(2, 3, 0)).any(), "without units"
+    eye = torch.eye(4, dtype=torch.float64).expand(1, 1, 4, 4)
+    one = quartic_seminorms(torch.full((1, 1, 1), 3.0, dtype=torch.float64), draw(4, 1, seed=3), eye)
+    assert float(one) == pytest.approx(3**0.25 * float(draw(4, 1, seed=3).norm()), rel=1e-9)
+    nothing = quartic_seminorms(torch.zeros(2, 1, 0, dtype=torch.float64), draw(3, 0), draw(2, 1, 3, 3))
+    assert not nothing.any(), "without units"
+
+
+def test_fourth_powers_along_what_hardly_moves_a_unit() -> None:
+    """Where units are nearly orthogonal to the only direction of a frame, rounding hides nothing of what is left."""
+    for seed in range(20):
+        turned = torch.linalg.qr(draw(3, 3, seed=seed))[0]
+        inner, sizes = draw(3, 50, seed=seed), draw(1, 1, 50, seed=seed).abs()
+        inner[0] *= 1e-9  # w_h.f
+        frames = (turned[:, :1] @ torch.eye(3, dtype=torch.float64)[:1]).expand(1, 1, 3, 3)
+        truth = (sizes * inner[0] ** 4).sum(2).pow(0.25)
+        assert bool((quartic_seminorms(sizes, turned @ inner, frames)[..., 0] >= truth.unsqueeze(1)).all())
 
 
 def test_traces_and_lengths_bound_norms() -> None:

@@ -81,7 +81,7 @@ class LocalExpansion:
     adjoint_hessian: Tensor  # [N, D, D], S2 = lambda . D^2 f of (T4)
     adjoint_third: Tensor | None  # [N, D, D, D], S3 = lambda . D^3 f, if asked for
     third: Tensor | None  # [N, D, E], D^3 f, packed entries i <= j <= k, if asked for
-    unit_rows: Tensor  # [N, D, H], first-layer rows w_h of shallow networks, as columns
+    unit_rows: Tensor  # [D, H], first-layer rows w_h of shallow networks, as columns: the same for every step
     adjoint_quartic: Tensor  # [N, H], |lambda . v_h| s4 of (T13)
     quartic: Tensor  # [N, H], |v_h| s4: the same for the step itself
     deep_third: Tensor  # [N, 1], n3 of deep networks (T18)
@@ -160,7 +160,7 @@ def expand_step(
         adjoint_hessian=adjoint_hessian + unpacked(pulled, size),  # (T4)
         adjoint_third=None if adjoint_third is None else adjoint_third.view(-1, size, size, size),
         third=packed_third if third else None,
-        unit_rows=rows.expand(count, -1, -1),
+        unit_rows=rows,
         adjoint_quartic=torch.cat(adjoint_quartic, dim=1),
         quartic=torch.cat(quartic).expand(count, -1),
         deep_third=deep_third.expand(count, -1),
@@ -186,7 +186,7 @@ def no_step(states: Tensor) -> LocalExpansion:
         adjoint_hessian=zeros(size, size),
         adjoint_third=zeros(size, size, size),
         third=zeros(size, size * (size + 1) * (size + 2) // 6),
-        unit_rows=zeros(size, 0),
+        unit_rows=states.new_zeros(size, 0),
         adjoint_quartic=zeros(0),
         quartic=zeros(0),
         deep_third=zeros(1),
@@ -203,18 +203,17 @@ def with_reward(step: LocalExpansion, reward: ValueCurve) -> LocalExpansion:
 
     Seen from the bound, the features of a bounded reward are further hidden units, each with a row of the identity.
     """
-    count, size = reward.slope.shape
+    size = reward.slope.shape[1]
     i, eye = torch.arange(size, device=reward.slope.device), torch.eye(size, dtype=torch.float64)
     third = None
     if step.adjoint_third is not None:
         third = step.adjoint_third.clone()
         third[:, i, i, i] += reward.third
-    rows = eye.to(reward.slope).expand(count, -1, -1)
     return replace(
         step,
         adjoint_hessian=step.adjoint_hessian + torch.diag_embed(reward.curvature),
         adjoint_third=third,
-        unit_rows=torch.cat((step.unit_rows, rows), dim=2),
+        unit_rows=torch.cat((step.unit_rows, eye.to(reward.slope)), dim=1),
         adjoint_quartic=torch.cat((step.adjoint_quartic, reward.quartic), dim=1),
         quartic=torch.cat((step.quartic, torch.zeros_like(reward.quartic)), dim=1),
         reward=RewardRemainder(

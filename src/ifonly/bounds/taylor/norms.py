@@ -12,8 +12,10 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ifonly.bounds.taylor.polynomials import packed
 from ifonly.models.layers import ROUNDING
 from ifonly.models.smooth import eigenvalue_bound, entry_weights, pairs, spread, triples, unpacked
 from ifonly.problem import array_scale
@@ -73,6 +75,10 @@ class FramedTrilinear:
     twice: Tensor  # [N, S, 1], |S[F., F., .]|_F
     thrice: Tensor  # [N, S, 1], |S[F., F., F.]|, the norm of the map from one argument to the rest
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> FramedTrilinear:
+        """With `change` applied to every array."""
+        return FramedTrilinear(change(self.plain), change(self.once), change(self.twice), change(self.thrice))
+
     def mixed(self, radii: Tensor, first_remainder: Tensor) -> Tensor:
         """(T12): bounds [N, S, G] on |S[z, z, z] - S[F y', F y', F y']| for z = F y' + R1, |y'| <= radii [G] and
         |R1| <= first_remainder [N, S, G]."""
@@ -85,61 +91,81 @@ class FramedTrilinear:
 
 
 @dataclass(frozen=True)
-class _Squares:
-    """Squares of the norms of `FramedTrilinear` that were computed, of some of the outputs, float64."""
+class Grams:
+    """Gram matrices of trilinear maps as maps from one argument to the rest, float64: all norms follow from them."""
 
-    plain: Tensor  # [N, 1]
-    once: Tensor  # [N * S, 1]
-    twice: Tensor  # [N * S, 1]
-    gram: Tensor  # [N * S, D, D], of the map from one argument to the rest
+    plain: Tensor  # [N, D, D], of S
+    framed: Tensor  # [N, S, D, D], of S[., F., F.]
+    error: float = 0.0  # by which share of its trace a gram is off at most (T54)
+
+    @classmethod
+    def of_steps(cls, steps: Sequence[Grams], several: int) -> Grams:
+        """Those of C steps, each with its first frames of so many, together [N * C, ...]; zero for the other frames."""
+        framed = [F.pad(one.framed, (0, 0, 0, 0, 0, several - one.framed.shape[1])) for one in steps]
+        plain = torch.stack([one.plain for one in steps], dim=1)
+        return cls(plain.flatten(0, 1), torch.stack(framed, dim=1).flatten(0, 1), steps[0].error)
+
+    def bounds(self, frames: Tensor) -> FramedTrilinear:
+        """The bounds for frames [N, S, D, D], with (T54) for framed maps, which are products in float32."""
+        size, square = frames.shape[-1], frames @ frames.mT
+        plain, framed, lengths = trace(self.plain).unsqueeze(1), trace(self.framed), trace(square).sqrt()
+        eye = torch.eye(size, dtype=frames.dtype, device=frames.device)
+        # The margin also keeps what rounding leaves of small grams positive.
+        thrice = frames.mT @ (self.framed + (self.error + ROUNDING) * framed.unsqueeze(-1) * eye) @ frames
+        once = (self.plain.unsqueeze(1) * square).sum((-2, -1)).unsqueeze(-1) + self.error * plain * lengths**2
+        squares = (once, framed * (1 + self.error), eigenvalue_bound(thrice).unsqueeze(-1))
+        plain = (plain * (1 + self.error)).sqrt() * (1 + product_margin(0))
+        margin = product_margin(max(3 * size, size * (size + 1) // 2 if size <= PACKED_SIZE else 0))
+        once, twice, thrice = (
+            one.clamp(min=0).sqrt() + margin * plain * lengths**power for power, one in enumerate(squares, 1)
+        )
+        return FramedTrilinear(plain, once, twice, thrice)
 
 
-def framed_trilinear(tensors: Tensor, frames: Tensor) -> tuple[Tensor, FramedTrilinear]:
-    """S[F., F., F.] [N, S, D, D, D, O] and the bounds, for maps S [N, O, D, D, D] and frames [N, S, D, D].
+def framed_trilinear(tensors: Tensor, frames: Tensor) -> tuple[Tensor, Grams]:
+    """S[F., F., F.] [N, S, D, D, D, O] and the grams, for maps S [N, O, D, D, D] and frames [N, S, D, D]; products in
+    the precision of the maps."""
+    twice, flat = _framed_twice(tensors, frames)
+    plain, framed = tensors.flatten(1, 3).double(), twice.double()
+    thrice = contract(twice, flat).view(*frames.shape, frames.shape[-1], -1)
+    return thrice, Grams(plain.mT @ plain, (framed.mT @ framed).view_as(frames))
 
-    Products in the precision of the arguments, float64 or float32; bounds in float64, with (T54) added.
-    """
-    thrice, squares = _framed(tensors, frames)
-    return thrice.view(*frames.shape, frames.shape[-1], -1), _bounds([squares], frames, tensors.shape[1])
+
+def packed_framed_trilinear(entries: Tensor, frames: Tensor) -> Grams:
+    """The grams for maps of which packed entries [N, O, E] are given; products in the precision of these."""
+    count, size = len(entries), frames.shape[-1]
+    if size > PACKED_SIZE:
+        return _grams_by_outputs(entries, frames)
+    i, j = pairs(size, frames.device)[0]
+    places = triples(size, frames.device)[1].view(size, size, size)[:, i, j]  # of one argument and a pair
+    beside = spread(entries, places.flatten()).view(count, -1, size, len(i)).transpose(1, 2)  # [N, D, O, E]
+    maps = _packed_maps(frames.flatten(0, 1).to(entries)).unflatten(0, (count, -1))
+    framed = (beside.flatten(1, 2).unsqueeze(1) @ maps).view(*frames.shape[:3], -1).double()  # [N, S, D, O * E]
+    plain = (beside * entry_weights(size, frames.device).to(entries)).flatten(2).double()
+    return Grams(plain @ plain.mT, framed @ framed.mT)
 
 
-def packed_framed_trilinear(entries: Tensor, frames: Tensor) -> FramedTrilinear:
-    """The bounds for maps of which packed entries [N, O, E] are given, so few outputs at a time that temporary arrays
-    fit a processor's cache."""
-    size = frames.shape[-1]
+def _grams_by_outputs(entries: Tensor, frames: Tensor) -> Grams:
+    """The same of many features: output by output, so that temporary arrays fit a processor's cache."""
+    count, size = len(entries), frames.shape[-1]
     places = triples(size, frames.device)[1]
-    together = max(1, CACHED * array_scale(frames.device) // (frames.shape[0] * frames.shape[1] * size**3))
-    parts = [
-        _framed(spread(some, places).unflatten(2, (size, size, size)), frames)[1]
-        for some in entries.split(together, dim=1)
-    ]
-    return _bounds(parts, frames, entries.shape[1])
+    plain, framed = frames.new_zeros(count, size, size), torch.zeros_like(frames)
+    for one in entries.split(1, dim=1):
+        tensors = spread(one, places).view(count, 1, size, size, size)
+        flat, twice = tensors.flatten(1, 3), _framed_twice(tensors, frames)[0]
+        plain += flat.mT @ flat
+        framed += (twice.mT @ twice).view_as(frames)
+    return Grams(plain, framed, error=product_margin(size**2))
 
 
-def _framed(tensors: Tensor, frames: Tensor) -> tuple[Tensor, _Squares]:
-    """S[F., F., F.] [N * S, D, D * D * O] and squares of norms, for maps S [N, O, D, D, D] and frames [N, S, D, D]."""
-    count, size, flat = len(tensors), frames.shape[-1], frames.flatten(0, 1)
-    once = contract(tensors.flatten(1, 3), frames.transpose(2, 3).reshape(count, -1, size).mT)
-    once = once.view(len(flat), -1, size)
-    twice = contract(once, flat).view_as(once)
-    thrice = contract(twice, flat)
-    plain, *framed = (frobenius(part).square() for part in (tensors, once, twice))
-    return thrice, _Squares(plain, framed[0], framed[1], (thrice @ thrice.mT).double())
-
-
-def _bounds(parts: Sequence[_Squares], frames: Tensor, outputs: int) -> FramedTrilinear:
-    """The bounds for maps whose outputs come in parts."""
-    count, several, size = frames.shape[:3]
-    gram = torch.stack([part.gram for part in parts]).sum(0)
-    bound = eigenvalue_bound(gram).unsqueeze(-1) + product_margin(size**2 * outputs) * trace(gram)
-    once, twice, plain = (
-        torch.stack([getattr(part, name) for part in parts]).sum(0).sqrt() for name in ("once", "twice", "plain")
-    )
-    plain = plain.unsqueeze(1) * (1 + product_margin(0))
-    lengths = torch.linalg.vector_norm(frames.double(), dim=(2, 3)).unsqueeze(-1)
-    margin = product_margin(3 * size)  # (T54), for up to three products of D terms
-    framed = (norm.view(count, several, 1) for norm in (once, twice, bound.sqrt()))
-    return FramedTrilinear(plain, *(norm + margin * plain * lengths**power for power, norm in enumerate(framed, 1)))
+def _framed_twice(tensors: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+    """S[., F., F.] [N * S, D * D * O, D] for maps S [N, O, D, D, D] and frames [N, S, D, D], in the precision of the
+    maps; and the frames [N * S, D, D] in it."""
+    count, several, size, _ = frames.shape
+    single = frames.to(tensors)
+    once = contract(tensors.flatten(1, 3), single.transpose(2, 3).reshape(count, -1, size).mT)
+    flat = single.flatten(0, 1)
+    return contract(once.view(count * several, -1, size), flat).view(count * several, -1, size), flat
 
 
 def contract(tensors: Tensor, frames: Tensor) -> Tensor:
@@ -150,6 +176,10 @@ def contract(tensors: Tensor, frames: Tensor) -> Tensor:
     """
     return frames.mT @ tensors.mT
 
+
+SQUARED = 1e-12
+"""Margin for float64 rounding in products with F F^T, relative to the product of the sizes of their factors: what is
+left of them where F is small in most directions may be much less."""
 
 UNDERFLOW = 2e-18
 """More than the length of `SUMMED` numbers whose squares are not normal in float32: 12 times 2^-63."""
@@ -172,7 +202,9 @@ def framed_form_norm(forms: Tensor, frames: Tensor) -> Tensor:
     if size > PACKED_SIZE:
         framed = torch.cat([_framed_forms(*one) for one in zip(forms.split(count), frames, strict=True)])
         return framed + product_margin(2 * size) * frobenius(forms) * 2**0.5 * square
-    framed = (forms.flatten(0, 1).unflatten(0, (groups, -1)).float() @ _packed_maps(frames)).view(len(forms), -1)
+    framed = (forms.flatten(0, 1).unflatten(0, (groups, -1)).float() @ _packed_maps(frames.float())).view(
+        len(forms), -1
+    )
     # float32 products, with (T54): over all entries a packed map is at most twice as long as its frame squared.
     return frobenius(framed) + product_margin(forms.shape[-1]) * frobenius(forms) * square
 
@@ -190,23 +222,28 @@ def _framed_forms(forms: Tensor, frame: Tensor) -> Tensor:
 
 
 def _packed_maps(frames: Tensor) -> Tensor:
-    """The maps [B, E, E] from packed entries of S to those of F^T S F, times `entry_weights`; float32."""
+    """The maps [B, E, E] from packed entries of S to those of F^T S F, times `entry_weights`, of frames [B, D, D]."""
     size = frames.shape[-1]
     i, j = pairs(size, frames.device)[0]
-    single = frames.float()
-    left, right = single.index_select(1, i), single.index_select(1, j)  # [B, E, D]
+    left, right = frames.index_select(1, i), frames.index_select(1, j)  # [B, E, D]
     maps = left.index_select(2, i) * right.index_select(2, j)
     maps.addcmul_(left.index_select(2, j), right.index_select(2, i))
     # An entry i < j of S contributes both terms, one with i = j half of them.
-    weights = entry_weights(size, frames.device).float()
+    weights = entry_weights(size, frames.device).to(frames)
     return maps * (weights.square() / 2).unsqueeze(1) * weights
 
 
-def quartic_seminorm(sizes: Tensor, rows: Tensor) -> Tensor:
-    """q(F) of (T13) [..., 1]: bounds on the fourth root of the sum over units h of sizes_h (u_h.y)^4 over unit y, for
-    sizes [..., H] and u_h in the columns of `rows` [..., D, H]."""
-    weighted = rows * (sizes * rows.square().sum(-2)).unsqueeze(-2)
-    return eigenvalue_bound(weighted @ rows.mT).unsqueeze(-1).pow(0.25) * (1 + ROUNDING)
+def quartic_seminorms(sizes: Tensor, rows: Tensor, frames: Tensor) -> Tensor:
+    """q(F) of (T13) [N, K, S, 1]: bounds on the fourth root of the sum over units h of sizes_h (w_h.F y)^4 over unit y,
+    for K times sizes [N, K, H], w_h in the columns of `rows` [D, H] and frames [N, S, D, D]."""
+    i, j = pairs(len(rows), rows.device)[0]
+    products, square = rows[i] * rows[j], frames @ frames.mT  # w w^T, packed [E, H], and F F^T
+    lengths = packed(square) @ products  # |F^T w_h|^2
+    lengths = lengths.clamp_(min=0) + SQUARED * trace(square) * rows.square().sum(0)
+    forms = unpacked((sizes.unsqueeze(2) * lengths.unsqueeze(1)) @ products.mT, len(rows))
+    framed = frames.unsqueeze(1).mT @ forms @ frames.unsqueeze(1)
+    framed.diagonal(dim1=-2, dim2=-1).add_(SQUARED * trace(forms) * trace(square).unsqueeze(1))
+    return eigenvalue_bound(framed).unsqueeze(-1).pow(0.25) * (1 + ROUNDING)
 
 
 def framed_eigenvalue_bound(form: Tensor, square: Tensor) -> Tensor:
@@ -227,7 +264,7 @@ def capped(bounds: Tensor) -> Tensor:
 
 
 def trace(matrices: Tensor) -> Tensor:
-    """Traces [N, 1]: upper bounds on the largest eigenvalues of positive semidefinite matrices [N, D, D]."""
+    """Traces [..., 1]: upper bounds on the largest eigenvalues of positive semidefinite matrices [..., D, D]."""
     return matrices.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
 
 

@@ -24,7 +24,7 @@ from ifonly.bounds.taylor.norms import (
     framed_eigenvalue_bound,
     framed_trilinear,
     packed_framed_trilinear,
-    quartic_seminorm,
+    quartic_seminorms,
     trace,
 )
 from ifonly.models.layers import ROUNDING
@@ -39,24 +39,22 @@ def step_remainders(
     adjoint_remainder [N, S, G] and remainder [N, S, G]."""
     assert step.adjoint_third is not None
     assert step.third is not None
-    thirds = FramedThirds.of(step.adjoint_third, step.third, frames)
-    return thirds.tensors, *FramedStep.of(step, frames).remainders(thirds, radii, first_remainder, reach)
+    tensors, adjoint = framed_trilinear(step.adjoint_third.unsqueeze(1), frames)
+    own = packed_framed_trilinear(step.third.float(), frames)
+    thirds = FramedThirds(adjoint.bounds(frames), own.bounds(frames))
+    return tensors.squeeze(-1), *FramedStep.of(step, frames).remainders(thirds, radii, first_remainder, reach)
 
 
 @dataclass(frozen=True)
 class FramedThirds:
     """Third derivatives of N steps, seen through frames [N, S, D, D]."""
 
-    tensors: Tensor  # [N, S, D, D, D], S3[F., F., F.]
     adjoint: FramedTrilinear  # S3
-    own: FramedTrilinear  # D^3 f
+    own: FramedTrilinear  # D^3 f, which is many numbers: multiplied in float32
 
-    @classmethod
-    def of(cls, adjoint_third: Tensor, third: Tensor, frames: Tensor) -> FramedThirds:
-        """From S3 [N, D, D, D] and the packed entries of D^3 f [N, D, E]."""
-        tensors, adjoint = framed_trilinear(adjoint_third.unsqueeze(1), frames)
-        # D^3 f is many numbers: multiplied in float32.
-        return cls(tensors.squeeze(-1), adjoint, packed_framed_trilinear(third.float(), frames.float()))
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> FramedThirds:
+        """With `change` applied to every array."""
+        return FramedThirds(self.adjoint.mapped(change), self.own.mapped(change))
 
 
 @dataclass(frozen=True)
@@ -94,19 +92,20 @@ class FramedStep:
     @classmethod
     def of(cls, step: LocalExpansion, frames: Tensor) -> FramedStep:
         """For frames [N, S, D, D]."""
-        form, rows = step.third_form.unsqueeze(1), step.unit_rows.unsqueeze(1)
-        sizes = torch.stack((step.adjoint_quartic, step.quartic), dim=1).unsqueeze(2)  # [N, 2, 1, H]
-        plain = quartic_seminorm(sizes, rows.unsqueeze(1))
-        together = max(1, CACHED * array_scale(rows.device) // max(1, frames.shape[1] * rows.numel() // len(rows)))
-        framed = [  # so few at a time that they fit a processor's cache
-            quartic_seminorm(some, through.mT.unsqueeze(1) @ units.unsqueeze(1))
-            for some, through, units in zip(*(part.split(together) for part in (sizes, frames, rows)), strict=True)
+        form = step.third_form.unsqueeze(1)
+        # The frame that changes nothing, for what is off, comes last.
+        eye = torch.eye(frames.shape[-1], dtype=frames.dtype, device=frames.device).expand(len(frames), 1, -1, -1)
+        sizes, several = torch.stack((step.adjoint_quartic, step.quartic), dim=1), torch.cat((frames, eye), dim=1)
+        together = max(1, CACHED * array_scale(frames.device) // max(1, sizes[0].numel() * several.shape[1]))
+        quartic = [  # so few at a time that they fit a processor's cache
+            quartic_seminorms(some, step.unit_rows, through)
+            for some, through in zip(sizes.split(together), several.split(together), strict=True)
         ]
-        adjoint_quartic, quartic = zip(torch.cat(framed).unbind(1), plain.unbind(1), strict=True)
+        adjoint, own = ((both[:, :-1], both[:, -1:]) for both in torch.cat(quartic).unbind(1))
         scales = (part.mapped(lambda array: array.unsqueeze(1)) for part in step.scales)
         return cls(
-            adjoint_quartic=adjoint_quartic,
-            quartic=quartic,
+            adjoint_quartic=adjoint,
+            quartic=own,
             root=(framed_eigenvalue_bound(form, frames @ frames.mT).sqrt(), trace(form).sqrt()),
             adjoint_norm=step.adjoint_norm.unsqueeze(1),
             deep_third=step.deep_third.unsqueeze(1),

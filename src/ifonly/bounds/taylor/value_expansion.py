@@ -9,14 +9,23 @@ are multiplied in float32, with the margin (T54).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from ifonly.bounds.taylor.local_expansion import LocalExpansion
-from ifonly.bounds.taylor.norms import LARGE, REMAINDER_MARGIN, capped, contract, full_precision_float32_matmul
+from ifonly.bounds.taylor.norms import (
+    LARGE,
+    REMAINDER_MARGIN,
+    Grams,
+    capped,
+    contract,
+    framed_trilinear,
+    full_precision_float32_matmul,
+    packed_framed_trilinear,
+)
 from ifonly.bounds.taylor.radii import radii_on
 from ifonly.bounds.taylor.recorded import RecordedPaths
 from ifonly.bounds.taylor.remainders import FramedStep, FramedThirds
@@ -178,8 +187,8 @@ class _Known:
     form: Tensor  # [P, 1, T', 1], |S2|
     pulled: Tensor  # [P, S, T', 1], |F^T S2|
     cubic: Tensor  # [P, S, T', 1], |C_{t+1}[U_s., U_s., U_s.]| of (T9)
-    framed: list[FramedStep]  # each step t, through the frames of all s
-    thirds: list[FramedThirds]  # the same, through those of s <= t
+    framed: list[FramedStep]  # each step t, through the frames of s <= t
+    thirds: list[FramedThirds]  # the same
 
     @classmethod
     def of(cls, steps: Sequence[LocalExpansion], forms: Tensor, sensitivity: Tensor, metric_root: Tensor) -> _Known:
@@ -224,43 +233,47 @@ class _Known:
             form=norm_bound(forms)[:, None, :, None],
             pulled=norm_bound(pulled).unsqueeze(-1),
             cubic=cubic,
-            framed=[_at_step(framed[t // (horizon - 1)], count, t) for t in range(forms.shape[1])],
-            thirds=thirds,
+            framed=[framed[t // (horizon - 1)].mapped(_at_step(count, t)) for t in range(forms.shape[1])],
+            thirds=[thirds.mapped(_at_step(count, t)) for t in range(forms.shape[1])],
         )
 
 
 def _framed_thirds(
     steps: Sequence[LocalExpansion], by_step: Tensor, pulled: Tensor, second: Tensor
-) -> tuple[list[FramedThirds], Tensor]:
-    """Third derivatives of each step t through frames [P, T, S, D, D] of s <= t, and |C_{t+1}[U_s., U_s., U_s.]|
-    [P, S, T', 1] of (T9), where F^T S2 is `pulled` and B_t[U_s., U_s.] is `second`."""
-    count, found = len(by_step), list[FramedThirds]()
+) -> tuple[FramedThirds, Tensor]:
+    """Third derivatives of every step t [P * T', ...] through frames [P, T, S, D, D] of s <= t, and
+    |C_{t+1}[U_s., U_s., U_s.]| [P, S, T', 1] of (T9), where F^T S2 is `pulled` and B_t[U_s., U_s.] is `second`."""
+    count, adjoint, own = len(by_step), list[Grams](), list[Grams]()
     cubic, grams = torch.zeros_like(second[:, :, 0]), torch.zeros_like(pulled)
     for step in steps:
         assert step.adjoint_third is not None
         assert step.third is not None
-        known = (array.unflatten(0, (count, -1)).unbind(1) for array in (step.adjoint_third, step.third))
+        known = (array.unflatten(0, (count, -1)).unbind(1) for array in (step.adjoint_third, step.third.float()))
         for adjoint_third, third in zip(*known, strict=True):
             look_at_clock()
-            t = len(found)
-            found.append(FramedThirds.of(adjoint_third, third, by_step[:, t, : t + 1]))
-            begun = second[:, : t + 1, t]
+            t = len(own)
+            frames, begun = by_step[:, t, : t + 1], second[:, : t + 1, t]
+            tensors, gram = framed_trilinear(adjoint_third.unsqueeze(1), frames)
+            adjoint.append(gram)
+            own.append(packed_framed_trilinear(third, frames))
             mixed = (pulled[:, : t + 1, t] @ begun.flatten(3)).view_as(begun)
             mixed = mixed + mixed.transpose(2, 3) + mixed.transpose(2, 4)  # 3 sym(Phi^T S2 B) of (T9)
-            cubic[:, : t + 1] += found[t].tensors + mixed
+            cubic[:, : t + 1] += tensors.squeeze(-1) + mixed
             flat = cubic[:, : t + 1].flatten(3)
             grams[:, : t + 1, t] = flat @ flat.mT
-    return found, (eigenvalue_bound(grams).sqrt() * (1 + ROUNDING)).unsqueeze(-1)
+    every = by_step[:, : len(own)].flatten(0, 1)
+    thirds = FramedThirds(*(Grams.of_steps(kind, every.shape[1]).bounds(every) for kind in (adjoint, own)))
+    return thirds, (eigenvalue_bound(grams).sqrt() * (1 + ROUNDING)).unsqueeze(-1)
 
 
-def _at_step(framed: FramedStep, count: int, t: int) -> FramedStep:
-    """Step t of each problem, of steps [P * C, ...] up to the last one or from there on, through frames of s <= t."""
+def _at_step(count: int, t: int) -> Callable[[Tensor], Tensor]:
+    """From arrays [P * C, S, ...] of C steps, up to the last one or from there on, to those of step t for s <= t."""
 
     def at(array: Tensor) -> Tensor:
         steps: Tensor = array.unflatten(0, (count, -1))
         return steps[:, t % steps.shape[1], : t + 1]
 
-    return framed.mapped(at)
+    return at
 
 
 def _norms(maps: Tensor) -> Tensor:

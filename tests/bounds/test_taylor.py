@@ -1,16 +1,21 @@
 """The Taylor bound is never below the truth, is close to it where changes are small, and treats each problem alone."""
 
+import copy
+import platform
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from effort import some
+from effort import long, some
 from smooth_problems import FAMILIES, KINDS, LINEAR, POLYNOMIALS, smooth_problems
 from smooth_problems import family as model_family
 from taylor_oracles import excess, future_excess, moved, moved_ahead
 from torch import Tensor
 
+import ifonly.bounds.taylor.applicability as applicability
 import ifonly.bounds.taylor.blocks as blocks
 import ifonly.bounds.taylor.bound as taylor
 from ifonly.bounds.base import Nodes
@@ -299,6 +304,59 @@ def test_rows_of_several_problems_are_taken_once_each(monkeypatch: pytest.Monkey
         torch.testing.assert_close(split.children(nodes), whole.children(nodes), rtol=1e-6, atol=1e-6)
         future = [bound.reward_to_go(2, nodes.problem, nodes.states[:, 2], 2) for bound in (split, whole)]
         torch.testing.assert_close(*future, rtol=1e-6, atol=1e-6)
+
+
+def test_blocks_have_little_to_fill_up() -> None:
+    """However many rows each problem has, and none has more than memory holds."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in (torch.randint(0, 900, (12,), generator=generator), torch.tensor([1, 1, 1, 500]), torch.zeros(3)):
+        problem = torch.arange(len(counts)).repeat_interleave(counts.long())
+        problem = problem[torch.randperm(len(problem), generator=generator)]
+        rows = 0
+        for which, ranks, valid in rows_by_problem(problem, len(counts), 10, 20_000):
+            assert ranks.numel() <= 20_000 // 10
+            assert int((~valid).sum()) <= blocks.FILLED
+            assert bool(valid.any(1).all()), "no problem without a row"
+            assert len(torch.arange(len(counts))[which]) == len(ranks)
+            rows += int(valid.sum())
+        assert rows == len(problem)
+
+
+MEMORY_KEPT = """
+import resource, torch
+from ifonly.bounds.taylor.bound import keep_freed_memory
+keep_freed_memory()
+for round in range(20):
+    if round == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [torch.ones(2**14) for _ in range(100)]  # 64 KiB each, 1600 pages together
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@long
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of Linux")
+def test_pages_of_arrays_are_used_again() -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY_KEPT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 500
+
+
+@torch.no_grad()
+def test_what_is_known_of_a_model_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = family(0)[0]
+    described = type(problem.model).smooth
+    asked = []
+    monkeypatch.setattr(type(problem.model), "smooth", lambda model: asked.append(model) or described(model))
+    frozen = problem.put_to(copy.deepcopy(problem.model))
+    with torch.inference_mode():
+        first = applicability.smooth_step(frozen)
+    assert first is applicability.smooth_step(frozen)
+    assert first is not None
+    assert len(asked) == 1
+    assert not first.parts[0].third_form.is_inference(), "kept for any mode"
+    TaylorChildBound([frozen])
+    assert len(asked) == 1
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import permutations
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch import Tensor
 from ifonly.errors import InputError
 from ifonly.models.layers import ROUNDING, BoundedLinear, Network, softplus, spectral_norm
 
+R = TypeVar("R")
 Curve = Literal["tanh", "softplus", "sigmoid"]
 
 DERIVATIVE_BOUNDS: dict[str, tuple[float, float, float, float]] = {
@@ -42,28 +43,33 @@ def curve_derivatives(curve: Curve, z: Tensor) -> tuple[Tensor, Tensor, Tensor, 
     return softplus(z), logistic, slope, curvature  # the derivative of softplus is the logistic function
 
 
+CACHED = 2**15
+"""Numbers in matrices that are multiplied together on a processor, at most: with what comes of them they fit its
+cache, and small ones take less than half the time."""
+
+
 @cache
 @torch.inference_mode(False)
-def triples(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Packing of symmetric tensors [D, D, D]: the entries (i, j, k), i <= j <= k, [3, E], and the position [D * D * D]
-    of every entry among them."""
+def triples(size: int, device: torch.device) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Packing of symmetric tensors [D, D, D]: the entries (i, j, k), i <= j <= k, three times [E], and the position
+    [D * D * D] of every entry among them."""
     chosen = torch.combinations(torch.arange(size, device=device), 3, with_replacement=True).T
     places = torch.zeros(size, size, size, dtype=torch.int64, device=device)
     for order in permutations(range(3)):
         i, j, k = (chosen[place] for place in order)
         places[i, j, k] = torch.arange(chosen.shape[1], device=device)
-    return chosen, places.flatten()
+    return chosen.unbind(), places.flatten()
 
 
 @cache
 @torch.inference_mode(False)
-def pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Packing of symmetric matrices [D, D]: the entries (i, j), i <= j, [2, E], and the position [D * D] of every
+def pairs(size: int, device: torch.device) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Packing of symmetric matrices [D, D]: the entries (i, j), i <= j, twice [E], and the position [D * D] of every
     entry among them."""
     chosen = torch.triu_indices(size, size, device=device)
     places = torch.zeros(size, size, dtype=torch.int64, device=device)
     places[chosen[0], chosen[1]] = places[chosen[1], chosen[0]] = torch.arange(chosen.shape[1], device=device)
-    return chosen, places.flatten()
+    return chosen.unbind(), places.flatten()
 
 
 @cache
@@ -73,6 +79,11 @@ def entry_weights(size: int, device: torch.device) -> Tensor:
     i, j = pairs(size, device)[0]
     lengths: Tensor = (1 + (i < j)).to(torch.float64).sqrt()
     return lengths
+
+
+def kept(make: Callable[[Any], R]) -> cached_property[R]:
+    """A property that is computed once, in no mode of torch: what a model's parts keep may be used in any."""
+    return cached_property(torch.inference_mode(False)(make))
 
 
 def unpacked(entries: Tensor, size: int) -> Tensor:
@@ -101,6 +112,11 @@ def eigenvalue_bound(matrices: Tensor, *, squarings: int = 3) -> Tensor:
     The largest eigenvalue is at most |G^p|_F^(1/p), here with p = 2^squarings; dividing by the trace first avoids
     overflow.
     """
+    flat = matrices.flatten(0, -3) if matrices.dim() > 3 else matrices
+    if flat.dim() > 2 and flat.device.type == "cpu" and flat.numel() > CACHED:
+        size = max(1, CACHED // flat[0].numel())
+        bounds = [eigenvalue_bound(some, squarings=squarings) for some in flat.split(size)]
+        return torch.cat(bounds).view(matrices.shape[:-2])
     trace = matrices.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=torch.finfo(matrices.dtype).tiny)
     power = matrices / trace[..., None, None]
     for _ in range(squarings):
@@ -235,7 +251,7 @@ class Part:
         """Whether there is one hidden layer."""
         return len(self.matrices) == 1
 
-    @cached_property
+    @kept
     def derivative_bounds(self) -> tuple[float, float, float, float]:
         """n1, ..., n4 of (T17): bounds on the network's first four derivatives anywhere, without its top."""
         s1, s2, s3, s4 = DERIVATIVE_BOUNDS[self.activation]
@@ -257,7 +273,7 @@ class Part:
             first = norm * s1 * first
         return tuple(value * (1 + ROUNDING) for value in (first, second, third, fourth))  # type: ignore[return-value]
 
-    @cached_property
+    @kept
     def output_bounds(self) -> Tensor:
         """The same for each output by itself [4, O]: the first four derivatives of n_i anywhere."""
         outputs = len(self.matrices[-1])
@@ -271,7 +287,7 @@ class Part:
             own.append(eigenvalue_bound(self._sums(weights * self._row_norms**power * bound, self._outer_squares)))
         return torch.minimum(torch.stack(own) * (1 + ROUNDING), whole)
 
-    @cached_property
+    @kept
     def third_form(self) -> Tensor:
         """Q [D, D] of (T15), positive semidefinite: |D^3 n[z, z, z]| <= |z| z.Q z at every state."""
         if not self.is_shallow:
@@ -280,13 +296,13 @@ class Part:
         sizes = self.column_norms * self._row_norms * DERIVATIVE_BOUNDS[self.activation][2]
         return self._sums(sizes, self._outer_squares)[0] * (1 + ROUNDING)
 
-    @cached_property
+    @kept
     def column_norms(self) -> Tensor:
         """|v_h| [H], the length of each hidden unit's output column."""
         lengths: Tensor = torch.linalg.vector_norm(self.matrices[0], dim=0)
         return lengths * (1 + ROUNDING)
 
-    @cached_property
+    @kept
     def _row_norms(self) -> Tensor:
         """|w_h| [H]."""
         norms: Tensor = torch.linalg.vector_norm(self.state, dim=1)
@@ -301,36 +317,36 @@ class Part:
         size = self.state.shape[1]
         return (units @ squares).view(-1, size, size)
 
-    @cached_property
+    @kept
     def _inputs(self) -> Tensor:
         """First-layer weights of states and context [D + C, H]."""
         return torch.cat((self.state, self.context), dim=1).mT.contiguous()
 
-    @cached_property
+    @kept
     def _squares(self) -> Tensor:
         """The products w_i w_j, i <= j, of each first-layer row w [H, D (D + 1) / 2]."""
         i, j = pairs(self.state.shape[1], self.state.device)[0]
         products: Tensor = self.state[:, i] * self.state[:, j]
         return products
 
-    @cached_property
+    @kept
     def _outer_squares(self) -> Tensor:
         """The products w_i w_j of each first-layer row w [H, D*D]."""
         return (self.state.unsqueeze(2) * self.state.unsqueeze(1)).flatten(1)
 
-    @cached_property
+    @kept
     def _cubes(self) -> Tensor:
         """The products w_i w_j w_k, i <= j <= k, of each first-layer row w [H, D (D + 1) (D + 2) / 6]."""
         i, j, k = triples(self.state.shape[1], self.state.device)[0]
         cubes: Tensor = self.state[:, i] * self.state[:, j] * self.state[:, k]
         return cubes
 
-    @cached_property
+    @kept
     def _slopes_to_second(self) -> Tensor:
         """The linear map [H, O * D] from slopes of the first layer to the second layer's Jacobian."""
         return torch.einsum("oh,hd->hod", self.matrices[0], self.state).flatten(1)
 
-    @cached_property
+    @kept
     def _curvatures_to_second(self) -> Tensor:
         """The linear map [H, O * D (D + 1) / 2] from curvatures of the first layer to the second layer's Hessian."""
         return torch.einsum("oh,hp->hop", self.matrices[0], self._squares).flatten(1)

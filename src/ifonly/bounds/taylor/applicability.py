@@ -17,7 +17,8 @@ TABLE_ELEMENTS = 2**26
 DIFFERENCE = 1e-4
 """Distance, in scaled units, of the central differences that are compared with the model's own derivatives."""
 
-_DESCRIBED: WeakKeyDictionary[TransitionModel, bool] = WeakKeyDictionary()
+_SMOOTH: WeakKeyDictionary[TransitionModel, SmoothStep | None] = WeakKeyDictionary()
+"""What is known of frozen models, whose weights stay as they are: products of weights serve all of their episodes."""
 
 
 def table_elements(problem: BaseProblem) -> int:
@@ -32,21 +33,23 @@ def can_expand(problem: Problem) -> bool:
     return smooth_step(problem) is not None and problem.bound_reward.weights(problem.observed_states) is not None
 
 
-@torch.no_grad()
 def smooth_step(problem: Problem) -> SmoothStep | None:
     """How the model's step depends on the state, if what the model says of itself is true.
 
     A subclass that overrides `step` alone inherits a description of another step. Whatever else a subclass may have
     changed shows in the derivatives along the recorded path.
     """
+    if problem.model not in _SMOOTH:
+        with torch.inference_mode(False), torch.no_grad():  # it is kept, and may be used in any mode
+            _SMOOTH[problem.model] = _described_step(problem)
+    return _SMOOTH[problem.model]
+
+
+def _described_step(problem: Problem) -> SmoothStep | None:
     model = problem.model
     definer = next(kind for kind in type(model).__mro__ if {"step", "smooth"} & set(vars(kind)))
     smooth = model.smooth() if "smooth" in vars(definer) else None
-    if smooth is None:
-        return None
-    if model not in _DESCRIBED:  # once per model: on a GPU many small checks would cost more than the search
-        _DESCRIBED[model] = _is_as_described(smooth, problem)
-    return smooth if _DESCRIBED[model] else None
+    return smooth if smooth is not None and _is_as_described(smooth, problem) else None
 
 
 def _is_as_described(smooth: SmoothStep, problem: Problem) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -39,19 +39,27 @@ def rows_by_problem(
         for rows in every.split(max(1, elements // width), dim=1):
             yield slice(None), rows, torch.ones_like(rows, dtype=torch.bool)
         return
-    counts = torch.bincount(problem, minlength=count)
-    order, first = problem.argsort(stable=True), counts.cumsum(0) - counts
-    # Problems with about as many rows, up to a factor of two, share a block; all do where little is filled up.
-    sizes = counts.clamp(min=1).log2().ceil().long().masked_fill(counts == 0, -1)
-    if int((counts > 0).sum()) * int(counts.max()) < 2 * len(problem) + FILLED:
-        sizes = sizes.clamp(max=0)
-    for size in sizes.unique().tolist():
-        which = (sizes == size).nonzero().squeeze(-1)
-        if size >= 0:
-            chosen = slice(None) if len(which) == len(counts) else which
-            slots = torch.arange(int(counts[which].max()), device=problem.device)
-            valid = slots < counts[which].unsqueeze(1)
-            rows = order[torch.where(valid, first[which].unsqueeze(1) + slots, 0)]
-            together = max(1, elements // (width * len(which)))
-            for some in slots.split(together):
-                yield chosen, rows[:, some], valid[:, some]
+    order, counts = problem.argsort(stable=True), torch.bincount(problem, minlength=count)
+    first, many = counts.cumsum(0) - counts, counts.tolist()
+    for start, end in _slots(many, width, elements):
+        which = torch.tensor([one for one, rows in enumerate(many) if rows > start], device=problem.device)
+        chosen = slice(None) if len(which) == count else which
+        slots = torch.arange(start, end, device=problem.device)
+        valid = slots < counts[chosen].unsqueeze(1)
+        yield chosen, order[torch.where(valid, first[chosen].unsqueeze(1) + slots, 0)], valid
+
+
+def _slots(counts: Sequence[int], width: int, elements: int) -> Iterator[tuple[int, int]]:
+    """Which rows of every problem share a block, [start, end): as many as memory holds and leave little to fill up for
+    problems that have fewer."""
+    start, left = 0, sorted(rows for rows in counts if rows)
+    while left:
+        end, filled = left[0], 0
+        for several, (rows, more) in enumerate(pairwise(left), 1):
+            filled += several * (more - rows)
+            if filled > FILLED:
+                break
+            end = more
+        end = min(end, start + max(1, elements // (width * len(left))))
+        yield start, end
+        start, left = end, [rows for rows in left if rows > end]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ifonly.models.smooth import pairs
+
 FLOAT32_LARGE = 1e30
 """From here on float32 tables hold infinity: sums and products of a few smaller numbers do not overflow."""
 
@@ -17,7 +19,7 @@ FLOAT32_MARGIN = 1e-5
 
 def monomials(y: Tensor) -> Tensor:
     """1, y_i and y_i y_j, i <= j, [..., F, M] of displacements [..., D, M]; F = (D + 1) (D + 2) / 2."""
-    i, j = torch.triu_indices(y.shape[-2], y.shape[-2], device=y.device)
+    i, j = pairs(y.shape[-2], y.device)[0]
     products = y.index_select(-2, i) * y.index_select(-2, j)
     return torch.cat((torch.ones_like(y[..., :1, :]), y, products), dim=-2)
 
@@ -30,7 +32,7 @@ def quadratic(value: Tensor, gradient: Tensor, form: Tensor) -> Tensor:
 def packed(form: Tensor) -> Tensor:
     """Coefficients [..., D (D + 1) / 2] of y_i y_j, i <= j, in y . form y."""
     size = form.shape[-1]
-    i, j = torch.triu_indices(size, size, device=form.device)
+    i, j = pairs(size, form.device)[0]
     twice = torch.where(i == j, 1.0, 2.0).to(form)
     entries: Tensor = form[..., i, j]
     return entries * twice

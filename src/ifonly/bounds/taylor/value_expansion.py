@@ -213,7 +213,7 @@ class _Known:
         look_at_clock()
         pulled = frames[:, :, : forms.shape[1]].mT @ forms.unsqueeze(1)  # F^T S2
         groups = zip(steps, by_step.split([horizon - 1, 1], dim=1), strict=False)
-        framed = [FramedStep.of(step, several.flatten(0, 1)) for step, several in groups]
+        framed = [FramedStep.of(step, several.flatten(0, 1)).mapped(_by_step(count)) for step, several in groups]
         thirds, cubic = _framed_thirds(steps, by_step, pulled, second)
         slope, curvature = (
             torch.cat([getattr(step, name).view(count, 1, -1, 1) for step in steps], dim=2)
@@ -233,15 +233,15 @@ class _Known:
             form=norm_bound(forms)[:, None, :, None],
             pulled=norm_bound(pulled).unsqueeze(-1),
             cubic=cubic,
-            framed=[framed[t // (horizon - 1)].mapped(_at_step(count, t)) for t in range(forms.shape[1])],
-            thirds=[thirds.mapped(_at_step(count, t)) for t in range(forms.shape[1])],
+            framed=[framed[t // (horizon - 1)].mapped(_begun(t % (horizon - 1), t)) for t in range(forms.shape[1])],
+            thirds=[thirds.mapped(_begun(t, t)) for t in range(forms.shape[1])],
         )
 
 
 def _framed_thirds(
     steps: Sequence[LocalExpansion], by_step: Tensor, pulled: Tensor, second: Tensor
 ) -> tuple[FramedThirds, Tensor]:
-    """Third derivatives of every step t [P * T', ...] through frames [P, T, S, D, D] of s <= t, and
+    """Third derivatives of every step t [P, T', ...] through frames [P, T, S, D, D] of s <= t, and
     |C_{t+1}[U_s., U_s., U_s.]| [P, S, T', 1] of (T9), where F^T S2 is `pulled` and B_t[U_s., U_s.] is `second`."""
     count, adjoint, own = len(by_step), list[Grams](), list[Grams]()
     cubic, grams = torch.zeros_like(second[:, :, 0]), torch.zeros_like(pulled)
@@ -263,17 +263,17 @@ def _framed_thirds(
             grams[:, : t + 1, t] = flat @ flat.mT
     every = by_step[:, : len(own)].flatten(0, 1)
     thirds = FramedThirds(*(Grams.of_steps(kind, every.shape[1]).bounds(every) for kind in (adjoint, own)))
-    return thirds, (eigenvalue_bound(grams).sqrt() * (1 + ROUNDING)).unsqueeze(-1)
+    return thirds.mapped(_by_step(count)), (eigenvalue_bound(grams).sqrt() * (1 + ROUNDING)).unsqueeze(-1)
 
 
-def _at_step(count: int, t: int) -> Callable[[Tensor], Tensor]:
-    """From arrays [P * C, S, ...] of C steps, up to the last one or from there on, to those of step t for s <= t."""
+def _by_step(count: int) -> Callable[[Tensor], Tensor]:
+    """From arrays [P * C, ...] of C steps to [P, C, ...]."""
+    return lambda array: array.unflatten(0, (count, -1))
 
-    def at(array: Tensor) -> Tensor:
-        steps: Tensor = array.unflatten(0, (count, -1))
-        return steps[:, t % steps.shape[1], : t + 1]
 
-    return at
+def _begun(c: int, t: int) -> Callable[[Tensor], Tensor]:
+    """From arrays [P, C, S, ...] to those of step t, the one at place c, for s <= t."""
+    return lambda array: array[:, c, : t + 1]
 
 
 def _norms(maps: Tensor) -> Tensor:

@@ -59,11 +59,17 @@ def second_derivatives_dtype(size: int) -> torch.dtype:
     return torch.float32 if size > PACKED_SIZE else torch.float64
 
 
+def framed_terms(size: int) -> int:
+    """Terms per sum in float32 products of third derivatives of D features and their frames: of D entries up to three
+    times or, of few features, of packed pairs."""
+    return max(3 * size, size * (size + 1) // 2 if size <= PACKED_SIZE else 0)
+
+
 def largest_product_margin(size: int, units: int) -> float:
-    """The largest (T54) that is added to any norm in a model of D features and so many hidden units in a layer: sums
-    run over D^3 entries of third derivatives, three times D entries of frames, or all units."""
+    """The largest (T54) that is added to any norm in a model of D features and so many hidden units in a layer: of many
+    features, sums run over D^2 entries in a Gram matrix, too, and over all units."""
     single = second_derivatives_dtype(size) == torch.float32
-    return product_margin(max(size**3, 3 * size, units if single else 0))
+    return product_margin(max(framed_terms(size), size**2 if single else 0, units if single else 0))
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class Grams:
         once = (self.plain.unsqueeze(1) * square).sum((-2, -1)).unsqueeze(-1) + self.error * plain * lengths**2
         squares = (once, framed * (1 + self.error), eigenvalue_bound(thrice).unsqueeze(-1))
         plain = (plain * (1 + self.error)).sqrt() * (1 + product_margin(0))
-        margin = product_margin(max(3 * size, size * (size + 1) // 2 if size <= PACKED_SIZE else 0))
+        margin = product_margin(framed_terms(size))
         once, twice, thrice = (
             one.clamp(min=0).sqrt() + margin * plain * lengths**power for power, one in enumerate(squares, 1)
         )

@@ -1,22 +1,28 @@
 """Kill commands that write with kill -9 before a write, give them again, and compare with commands that nobody killed.
 
 Every moment is a real process that ends by SIGKILL before its n-th write, n drawn anew each time; cohort runs also lose
-their workers, and a process that saves notes is killed at any time. Nothing may be lost, repeated or altered.
+their workers; a process that saves notes is killed at any time, and so is `ifonly serve`, while notes are sent to it.
+Nothing may be lost, repeated or altered.
 Ends with 1 where something was. `make crash` runs it; `tests/test_crashes.py` does the same with fewer moments.
 """
 
 import argparse
+import http.client
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
@@ -33,11 +39,14 @@ from writes import Write, tell_writes  # noqa: E402
 import ifonly.evidence.check.check  # noqa: E402
 import ifonly.report.case_report  # noqa: E402
 import ifonly.report.folders  # noqa: E402
-import ifonly.study.stages  # noqa: E402, F401
+import ifonly.study.stages  # noqa: E402
+import ifonly.web.app  # noqa: E402, F401
 from ifonly.web.notes import Note, Notes  # noqa: E402
 
-NOTES, WORKERS = "notes", "cohort, workers killed"
+NOTES, WORKERS, SERVER = "notes", "cohort, workers killed", "serve"
 KILLED = -signal.SIGKILL
+ACKNOWLEDGED = Counter[str]()
+"""Notes, by the servers that were killed."""
 
 
 def in_a_child(work: Callable[[], int]) -> int:
@@ -187,10 +196,80 @@ def kill_saving(place: Path, seed: int) -> bool:
     return fine
 
 
+@contextmanager
+def server(place: Path) -> Iterator[tuple[int, int]]:
+    """`ifonly serve` in a child: its process and its port. It ends by SIGKILL, here or before."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sources = ["--episodes", place / "whole", "--model", place / "fitted", "--run", place / "run"]
+    pid = os.fork()
+    if pid == 0:
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 1), os.dup2(quiet, 2)
+        os._exit(invoke(["serve", *sources, "--notes", place / "notes.sqlite", "--port", port, "--workers", 1])[0])
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=60).close()
+                break
+            except ConnectionRefusedError:
+                assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the server has not started"
+                time.sleep(0.01)
+        yield pid, port
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> Any:
+    """What the server answers to a request that it must not refuse."""
+    connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    content = answer.read()
+    assert answer.status == 200, content
+    return json.loads(content)
+
+
+def kill_server(world: Path, place: Path, seed: int) -> bool:
+    """Whether a server that is started again has every note that was acknowledged before a kill, and no other but the
+    one that nobody heard of."""
+    draw = random.Random(seed)
+    for name in ("whole", "fitted", "run"):
+        shutil.copytree(world / name, place / name)
+    saved: dict[tuple[str, str], tuple[int, str]] = {}
+    asked, wrong = ("", ""), list[str]()
+    with server(place) as (pid, port):
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        ids = [row["episode"] for row in ask(connection, "GET", "/api/episodes")["rows"]]
+        soon = draw.randrange(30)
+        try:
+            while True:
+                if sum(count for count, _ in saved.values()) == soon:
+                    signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0001, 0.03))
+                asked, text = (draw.choice(ids), draw.choice("ab")), f"note {draw.random()}" * draw.choice((1, 200))
+                note = {"episode": asked[0], "reviewer": asked[1], "note": text, "revision": saved.get(asked, (0,))[0]}
+                saved[asked] = (ask(connection, "PUT", "/api/notes", note)["revision"], text)
+        except (OSError, http.client.HTTPException):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    ACKNOWLEDGED[SERVER] += sum(count for count, _ in saved.values())
+    with server(place) as (_, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for episode in ids:
+            for reviewer in "ab":
+                found = ask(connection, "GET", f"/api/notes?{urlencode({'episode': episode, 'reviewer': reviewer})}")
+                known = saved.get((episode, reviewer), (0, ""))
+                unheard = (episode, reviewer) == asked and found["revision"] == known[0] + 1
+                if (found["revision"], found["note"]) != known and not unheard:
+                    wrong.append(f"{episode}, {reviewer}: {known[0]} notes acknowledged, found {found['revision']}")
+    shutil.rmtree(place) if not wrong else print(f"{SERVER}: {wrong}; see {place}", file=sys.stderr)
+    return not wrong
+
+
 def jobs(moments: int, seed: int, world: Path, place: Path, chosen: list[str]) -> list[tuple[str, Callable[[], bool]]]:
     """What is to be tried: as many moments of each command, of notes, and a few of workers."""
     draw = random.Random(seed)
-    names = chosen or [command.name for command in COMMANDS] + [NOTES, WORKERS]
+    names = chosen or [command.name for command in COMMANDS] + [NOTES, WORKERS, SERVER]
     weights = [0.1 if name == WORKERS else 1.0 for name in names]
     counts = Counter(draw.choices(names, weights, k=moments))
     found: list[tuple[str, Callable[[], bool]]] = []
@@ -201,6 +280,8 @@ def jobs(moments: int, seed: int, world: Path, place: Path, chosen: list[str]) -
             found += [(name, lambda own=own, n=n: kill_saving(own / str(n), seed + n)) for n in range(counts[name])]
         elif name == WORKERS:
             found += [(name, lambda own=own, n=n: lose_workers(world, own / str(n), n)) for n in range(counts[name])]
+        elif name == SERVER:
+            found += [(name, lambda own=own, n=n: kill_server(world, own / str(n), n)) for n in range(counts[name])]
         elif counts[name]:
             trial = Trial(next(one for one in COMMANDS if one.name == name), world, own)
             order = draw.sample(range(1, trial.writes + 1), trial.writes)
@@ -231,6 +312,7 @@ def main() -> int:
             print(f"{sum(tried.values())} moments, {sum(failed.values())} not survived", file=sys.stderr, flush=True)
     for name in sorted(tried):
         print(f"{name}: {tried[name]} moments, {failed[name]} not survived")
+    print(f"notes that servers acknowledged before they were killed: {ACKNOWLEDGED[SERVER]}")
     print(f"in all: {sum(tried.values())} moments, {sum(failed.values())} not survived")
     if not sum(failed.values()):
         shutil.rmtree(place)
